@@ -1,0 +1,11 @@
+# CUDA is used where it is found and not missed where it is not.
+find_package(CUDAToolkit QUIET)
+set(WEFT_CUDA_SOURCES "")
+set(WEFT_CUDA_LIBRARIES "")
+set(WEFT_CUDA_DEFINITIONS "")
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA: ${CUDAToolkit_VERSION}")
+  file(GLOB_RECURSE WEFT_CUDA_SOURCES CONFIGURE_DEPENDS src/*/cuda/*.c)
+  set(WEFT_CUDA_LIBRARIES CUDA::cudart_static)
+  set(WEFT_CUDA_DEFINITIONS WEFT_CUDA=1)
+endif()

@@ -1,0 +1,242 @@
+/* A FileWriter writes "<path>.tmp.<pid>", buffered, and renames on commit. Whatever goes wrong (a full
+ * disk, a directory that cannot be written), the place itself keeps its old content. */
+#include "base/fs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+static void fd_closep(int *fd) {
+    if (*fd >= 0) close(*fd);
+}
+
+static Status open_regular(const char *path, int *ret_fd, size_t *ret_size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        bool is_dir = S_ISDIR(st.st_mode);
+        close(fd);
+        return FAILED("%s: expected a file, found %s", path, is_dir ? "a directory" : "something else");
+    }
+    *ret_fd = fd;
+    *ret_size = (size_t)st.st_size;
+    return OK;
+}
+
+Status file_map_init(FileMap *ret_map, const char *path) {
+    CLEANUP(fd_closep) int fd = -1;
+    size_t size;
+    TRY(open_regular(path, &fd, &size));
+    void *data = NULL;
+    if (size > 0) {
+        data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) return FAILED("%s: cannot be mapped: %s", path, strerror(errno));
+    }
+    *ret_map = (FileMap){.data = data, .size = size};
+    return OK;
+}
+
+void file_map_done(FileMap *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (FileMap){0};
+}
+
+Status file_read(const char *path, size_t limit, char **ret_text, size_t *ret_size) {
+    CLEANUP(fd_closep) int fd = -1;
+    size_t size;
+    TRY(open_regular(path, &fd, &size));
+    if (size > limit) return FAILED("%s: is %zu bytes, more than the %zu allowed here", path, size, limit);
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(mem_new(size + 1, 1, &text));
+    size_t have = 0;
+    while (have < size) {
+        ssize_t got = read(fd, text + have, size - have);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return FAILED("%s: cannot be read: %s", path, strerror(errno));
+        if (got == 0) break;
+        have += (size_t)got;
+    }
+    text[have] = 0;
+    *ret_text = text;
+    text = NULL;
+    if (ret_size) *ret_size = have;
+    return OK;
+}
+
+bool path_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool path_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+Status path_join(char **ret_path, const char *dir, const char *name) {
+    size_t length = strlen(dir);
+    return str_format(ret_path, "%s%s%s", dir, length && dir[length - 1] == '/' ? "" : "/", name);
+}
+
+Status dir_make(const char *path) {
+    CLEANUP(mem_freep) char *partial = NULL;
+    TRY(str_dup(path, &partial));
+    for (char *at = partial + 1;; at++) {
+        if (*at != '/' && *at != 0) continue;
+        char kept = *at;
+        *at = 0;
+        if (mkdir(partial, 0777) != 0 && errno != EEXIST)
+            return FAILED("%s: the directory cannot be made: %s", partial, strerror(errno));
+        *at = kept;
+        if (!kept) break;
+    }
+    if (!path_is_dir(path)) return FAILED("%s: expected a directory, found a file", path);
+    return OK;
+}
+
+Status dir_sync(const char *path) {
+    CLEANUP(fd_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAILED("%s: the directory cannot be opened: %s", path, strerror(errno));
+    if (fsync(fd) != 0 && errno != EINVAL)
+        return FAILED("%s: the directory cannot be synced: %s", path, strerror(errno));
+    return OK;
+}
+
+static void dir_closep(DIR **dir) {
+    if (*dir) closedir(*dir);
+}
+
+Status dir_remove(const char *path) {
+    struct stat st;
+    if (lstat(path, &st) != 0) return OK;
+    if (!S_ISDIR(st.st_mode)) {
+        if (unlink(path) != 0 && errno != ENOENT)
+            return FAILED("%s: cannot be removed: %s", path, strerror(errno));
+        return OK;
+    }
+    CLEANUP(dir_closep) DIR *dir = opendir(path);
+    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        CLEANUP(mem_freep) char *child = NULL;
+        TRY(path_join(&child, path, entry->d_name));
+        TRY(dir_remove(child));
+    }
+    if (rmdir(path) != 0 && errno != ENOENT)
+        return FAILED("%s: the directory cannot be removed: %s", path, strerror(errno));
+    return OK;
+}
+
+struct FileWriter {
+    char *path;
+    char *temporary;
+    int fd;
+    size_t used;
+    unsigned char buffer[1 << 16];
+};
+
+Status file_writer_new(FileWriter **ret_writer, const char *path) {
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(mem_new(1, sizeof *writer, &writer));
+    writer->fd = -1;
+    TRY(str_dup(path, &writer->path));
+    TRY(str_format(&writer->temporary, "%s.tmp.%ld", path, (long)getpid()));
+    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (writer->fd < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    *ret_writer = writer;
+    writer = NULL;
+    return OK;
+}
+
+static Status write_all(FileWriter *writer, const unsigned char *data, size_t size) {
+    while (size > 0) {
+        ssize_t wrote = write(writer->fd, data, size);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return FAILED("%s: cannot be written: %s", writer->path, strerror(errno));
+        data += wrote;
+        size -= (size_t)wrote;
+    }
+    return OK;
+}
+
+Status file_write(FileWriter *writer, const void *data, size_t size) {
+    if (writer->used + size > sizeof writer->buffer) {
+        TRY(write_all(writer, writer->buffer, writer->used));
+        writer->used = 0;
+    }
+    if (size > sizeof writer->buffer) return write_all(writer, data, size);
+    memcpy(writer->buffer + writer->used, data, size);
+    writer->used += size;
+    return OK;
+}
+
+Status file_print(FileWriter *writer, const char *fmt, ...) {
+    char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    int length = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (length < 0) return FAILED("out of memory while formatting a text");
+    Status status = file_write(writer, text, (size_t)length);
+    free(text);
+    return status;
+}
+
+Status file_commit(FileWriter *writer) {
+    TRY(write_all(writer, writer->buffer, writer->used));
+    writer->used = 0;
+    if (fsync(writer->fd) != 0 && errno != EINVAL)
+        return FAILED("%s: cannot be synced: %s", writer->path, strerror(errno));
+    int closed = close(writer->fd);
+    writer->fd = -1;
+    if (closed != 0) return FAILED("%s: cannot be closed: %s", writer->path, strerror(errno));
+    if (rename(writer->temporary, writer->path) != 0)
+        return FAILED("%s: cannot be put in place: %s", writer->path, strerror(errno));
+    free(writer->temporary);
+    writer->temporary = NULL;
+    CLEANUP(mem_freep) char *copy = NULL;
+    TRY(str_dup(writer->path, &copy));
+    return dir_sync(dirname(copy));
+}
+
+void file_writer_free(FileWriter *writer) {
+    if (!writer) return;
+    if (writer->fd >= 0) close(writer->fd);
+    if (writer->temporary) unlink(writer->temporary);
+    free(writer->temporary);
+    free(writer->path);
+    free(writer);
+}
+
+Status file_replace(const char *path, const void *data, size_t size) {
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(file_writer_new(&writer, path));
+    TRY(file_write(writer, data, size));
+    return file_commit(writer);
+}
+
+Status link_replace(const char *path, const char *target) {
+    CLEANUP(mem_freep) char *temporary = NULL;
+    TRY(str_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));
+    unlink(temporary);
+    if (symlink(target, temporary) != 0)
+        return FAILED("%s: the link cannot be made: %s", path, strerror(errno));
+    if (rename(temporary, path) != 0) {
+        int error = errno;
+        unlink(temporary);
+        return FAILED("%s: the link cannot be put in place: %s", path, strerror(error));
+    }
+    CLEANUP(mem_freep) char *copy = NULL;
+    TRY(str_dup(path, &copy));
+    return dir_sync(dirname(copy));
+}

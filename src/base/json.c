@@ -1,0 +1,98 @@
+#include "base/json.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+enum { JSON_FILE_LIMIT = 256 << 20 };
+
+Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json) {
+    json_error_t error;
+    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    if (!json)
+        return FAILED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
+                      error.text);
+    *ret_json = json;
+    return OK;
+}
+
+Status json_read_file(const char *path, json_t **ret_json) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(file_read(path, JSON_FILE_LIMIT, &text, &size));
+    return json_parse(text, size, path, ret_json);
+}
+
+Status json_write_file(const char *path, const json_t *json) {
+    CLEANUP(mem_freep) char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (!text) return FAILED("%s: the JSON cannot be written", path);
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(file_writer_new(&writer, path));
+    TRY(file_print(writer, "%s\n", text));
+    return file_commit(writer);
+}
+
+static const char *type_name(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+/* The member, or NULL when it is absent or null. */
+static const json_t *member(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+Status json_get_int(const json_t *object, const char *from, const char *key, int64_t low, int64_t high,
+                    int64_t *ret_value) {
+    const json_t *value = member(object, key);
+    if (!value) return OK;
+    if (!json_is_integer(value))
+        return FAILED("%s: '%s' must be an integer, found %s", from, key, type_name(value));
+    int64_t number = json_integer_value(value);
+    if (number < low || number > high)
+        return FAILED("%s: '%s' is %lld, expected %lld to %lld", from, key, (long long)number, (long long)low,
+                      (long long)high);
+    *ret_value = number;
+    return OK;
+}
+
+Status json_get_double(const json_t *object, const char *from, const char *key, double low, double high,
+                       double *ret_value) {
+    const json_t *value = member(object, key);
+    if (!value) return OK;
+    if (!json_is_number(value))
+        return FAILED("%s: '%s' must be a number, found %s", from, key, type_name(value));
+    double number = json_number_value(value);
+    if (!(number >= low && number <= high))
+        return FAILED("%s: '%s' is %g, expected %g to %g", from, key, number, low, high);
+    *ret_value = number;
+    return OK;
+}
+
+Status json_get_bool(const json_t *object, const char *from, const char *key, bool *ret_value) {
+    const json_t *value = member(object, key);
+    if (!value) return OK;
+    if (!json_is_boolean(value))
+        return FAILED("%s: '%s' must be true or false, found %s", from, key, type_name(value));
+    *ret_value = json_is_true(value);
+    return OK;
+}
+
+Status json_get_string(const json_t *object, const char *from, const char *key, const char **ret_value) {
+    const json_t *value = member(object, key);
+    if (!value) return OK;
+    if (!json_is_string(value))
+        return FAILED("%s: '%s' must be a string, found %s", from, key, type_name(value));
+    *ret_value = json_string_value(value);
+    return OK;
+}

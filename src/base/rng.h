@@ -1,0 +1,53 @@
+/* Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3").
+ *
+ * A draw is a pure function of a key (seed and name of the site), a step and the *global* index of
+ * the element it is for. No state is carried, so initial weights, dropout masks and data order come
+ * out the same however the work is laid out over ranks and threads, and a backward pass draws its
+ * forward's mask again instead of storing it.
+ */
+#ifndef WEFT_BASE_RNG_H
+#define WEFT_BASE_RNG_H
+
+#include <stdint.h>
+
+typedef struct RngKey {
+    uint64_t key;  /* seed and site */
+    uint64_t step; /* optimizer step, epoch, or 0 */
+} RngKey;
+
+uint64_t rng_hash(const char *text);      /* FNV-1a, 64 bit */
+uint64_t rng_mix(uint64_t a, uint64_t b); /* splitmix64 of both */
+RngKey rng_key(uint64_t seed, const char *site, uint64_t step);
+
+/* Block number `block` of the stream: the draws of elements 4*block .. 4*block+3. */
+static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
+    uint32_t k0 = (uint32_t)key.key, k1 = (uint32_t)(key.key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+uint32_t rng_u32(RngKey key, uint64_t index);
+double rng_uniform(RngKey key, uint64_t index);                 /* [0, 1), 32 bits */
+uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound); /* [0, bound), bound > 0 */
+float rng_normal(RngKey key, uint64_t index);                   /* mean 0, deviation 1 */
+
+/* A keyed permutation of [0, n): where element `index` of the shuffled order lies. Needs no table,
+ * so the order of an epoch can be entered at any position. */
+uint64_t rng_permute(RngKey key, uint64_t index, uint64_t n);
+
+#endif

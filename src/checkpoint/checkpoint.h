@@ -1,0 +1,55 @@
+/* Checkpoints: Hugging Face directories, and beside them what a run needs to go on.
+ *
+ *   DIR/config.json, model.safetensors (or shards and model.safetensors.index.json)
+ *   DIR/optimizer.safetensors   first and second moments: "exp_avg.NAME", "exp_avg_sq.NAME"
+ *   DIR/weft.json               step, seed, run progress; its presence says the directory is whole
+ */
+#ifndef WEFT_CHECKPOINT_CHECKPOINT_H
+#define WEFT_CHECKPOINT_CHECKPOINT_H
+
+#include "base/json.h"
+#include "model/model.h"
+
+/* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
+MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
+/* What transformers expects to find, architectures and model_type included; caller owns it. */
+MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);
+
+/* Names that did not meet while loading. */
+typedef struct LoadReport {
+    char **missing; /* the model's parameters that the files do not hold: left as they were */
+    size_t missing_count, missing_capacity;
+    char **unknown; /* tensors in the files that the model has no place for */
+    size_t unknown_count, unknown_capacity;
+} LoadReport;
+
+void load_report_done(LoadReport *report);
+
+/* Fills params from a directory's tensors (any floating type, prefixes there or not). */
+MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
+
+typedef struct SaveOptions {
+    DType dtype;         /* of the tensors in the file */
+    int64_t shard_bytes; /* 0: one file */
+} SaveOptions;
+
+/* Writes config.json and the weights into `dir`, which is made; each file whole or absent. */
+MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
+
+/* A run's checkpoint, as RUN/checkpoints/step-N, then RUN/latest is moved to it, then all but the
+ * last `keep` (0: none) are removed. `progress` is stored as it is. */
+typedef struct CheckpointState {
+    const Store *params, *m, *v;
+    const json_t *progress;
+} CheckpointState;
+
+MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
+                          int keep);
+/* The directory of the newest whole checkpoint of a run, NULL when there is none. Leftovers of a
+ * killed save are ignored. */
+MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
+/* Loads all three stores and the progress back, bit for bit. */
+MUST_USE Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream,
+                          json_t **ret_progress);
+
+#endif

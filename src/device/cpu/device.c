@@ -1,0 +1,88 @@
+/* The CPU as a device: anonymous maps for large buffers (zero pages until touched, huge where the
+ * system grants them), aligned heap blocks for small ones. */
+#include <errno.h>
+#include <omp.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/memory.h"
+#include "device/device.h"
+
+enum { MAP_FROM = 1 << 20 };
+
+static Status alloc_cpu(Device *device, size_t bytes, void **ret_data) {
+    (void)device;
+    void *data;
+    if (bytes < MAP_FROM) {
+        if (posix_memalign(&data, 64, bytes) != 0) return FAILED("out of memory");
+    } else {
+        data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (data == MAP_FAILED) return FAILED("out of memory: %s", strerror(errno));
+        madvise(data, bytes, MADV_HUGEPAGE);
+    }
+    *ret_data = data;
+    return OK;
+}
+
+static void free_cpu(Device *device, void *data, size_t bytes) {
+    (void)device;
+    if (bytes < MAP_FROM)
+        free(data);
+    else
+        munmap(data, bytes);
+}
+
+static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
+    (void)stream;
+    (void)kind;
+    memmove(dst, src, bytes);
+    return OK;
+}
+
+static Status zero_cpu(Stream *stream, void *dst, size_t bytes) {
+    (void)stream;
+    memset(dst, 0, bytes);
+    return OK;
+}
+
+static Status stream_nothing_cpu(Stream *stream) {
+    (void)stream;
+    return OK;
+}
+
+static void stream_done_cpu(Stream *stream) {
+    (void)stream;
+}
+
+const DeviceOps device_ops_cpu = {
+    .name = "cpu",
+    .alloc = alloc_cpu,
+    .free = free_cpu,
+    .copy = copy_cpu,
+    .zero = zero_cpu,
+    .stream_init = stream_nothing_cpu,
+    .stream_done = stream_done_cpu,
+    .stream_sync = stream_nothing_cpu,
+};
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int cores = CPU_COUNT(&set);
+    return cores > 0 ? cores : 1;
+}
+
+Status device_new_cpu(Device **ret_device, int threads) {
+    Device *device = NULL;
+    TRY(mem_new(1, sizeof *device, &device));
+    device->ops = &device_ops_cpu;
+    device->threads = threads > 0 ? threads : usable_cores();
+    omp_set_num_threads(device->threads);
+    *ret_device = device;
+    return OK;
+}
+
+void device_free(Device *device) {
+    free(device);
+}

@@ -1,0 +1,88 @@
+/* A device is where tensors live and kernels run. All tensor memory comes from dev_alloc, which
+ * counts it by tag; streams order work; events mark points in it. The CPU's streams are synchronous:
+ * work is done when the call returns. */
+#ifndef WEFT_DEVICE_DEVICE_H
+#define WEFT_DEVICE_DEVICE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum {
+    MEM_PARAMS,
+    MEM_GRADS,
+    MEM_OPTIMIZER,
+    MEM_ACTIVATIONS,
+    MEM_COMM,
+    MEM_SCRATCH,
+    MEM_TAGS
+} MemTag;
+
+typedef enum { COPY_TO_DEVICE, COPY_TO_HOST, COPY_ON_DEVICE } CopyKind;
+
+typedef struct MemStat {
+    size_t current, peak;
+} MemStat;
+
+typedef struct Device Device;
+typedef struct Stream Stream;
+
+typedef struct DeviceOps {
+    const char *name;
+    Status (*alloc)(Device *device, size_t bytes, void **ret_data);
+    void (*free)(Device *device, void *data, size_t bytes);
+    Status (*copy)(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind);
+    Status (*zero)(Stream *stream, void *dst, size_t bytes);
+    Status (*stream_init)(Stream *stream);
+    void (*stream_done)(Stream *stream);
+    Status (*stream_sync)(Stream *stream);
+} DeviceOps;
+
+struct Device {
+    const DeviceOps *ops;
+    int index;   /* which of its kind */
+    int threads; /* CPU: threads that kernels may use */
+    MemStat mem[MEM_TAGS];
+    MemStat total;
+    size_t limit; /* bytes that may be allocated in all; 0: no limit */
+    void *impl;
+};
+
+/* A piece of device memory and its owner. */
+typedef struct Buffer {
+    void *data;
+    size_t bytes;
+    MemTag tag;
+    Device *device;
+} Buffer;
+
+struct Stream {
+    Device *device;
+    Buffer workspace; /* grows on demand, see stream_workspace */
+    void *impl;
+};
+
+extern const DeviceOps device_ops_cpu;
+
+/* threads 0: as many as the process may run on. */
+MUST_USE Status device_new_cpu(Device **ret_device, int threads);
+void device_free(Device *device);
+DEFINE_FREEP(Device, device)
+
+const char *mem_tag_name(MemTag tag);
+
+/* 64-byte aligned, not zeroed. bytes 0 gives a buffer with data NULL. */
+MUST_USE Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer);
+void dev_free(Buffer *buffer);
+
+MUST_USE Status stream_new(Stream **ret_stream, Device *device);
+void stream_free(Stream *stream);
+DEFINE_FREEP(Stream, stream)
+MUST_USE Status stream_copy(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind);
+MUST_USE Status stream_zero(Stream *stream, void *dst, size_t bytes);
+MUST_USE Status stream_sync(Stream *stream);
+/* Scratch for the one kernel that runs next on this stream; the content is undefined and the
+ * pointer holds until the next call. Counted under MEM_SCRATCH. */
+MUST_USE Status stream_workspace(Stream *stream, size_t bytes, void **ret_data);
+
+#endif

@@ -1,0 +1,189 @@
+/* The kernels: what a block may ask a device to compute.
+ *
+ * Each kernel is a function here (layernorm_forward) that checks shapes, counts the call for the
+ * profile and runs the backend's slot of the same name in KernelTable. The `ref` table is complete
+ * and plain; another backend starts from a copy of it and overrides slots.
+ *
+ * Legend for shapes:
+ *   B sequences   T positions   N = B*T rows   C width   H heads   D = C/H   F inner width
+ *   V vocabulary (local part)   M, K, N in the linear kernels are plain matrix sizes
+ * Leading dims of row-wise kernels are free: (B, T, C) and (N, C) are the same to layernorm.
+ * Gradients of parameters are always added to (+=); gradients of activations are overwritten unless
+ * an argument says otherwise. Outputs come first, then inputs. Sums run in a fixed order for a given
+ * number of threads, so the same call gives the same bits.
+ */
+#ifndef WEFT_KERNELS_KERNELS_H
+#define WEFT_KERNELS_KERNELS_H
+
+#include "base/rng.h"
+#include "device/device.h"
+#include "kernels/profile.h"
+#include "tensor/tensor.h"
+
+typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_COUNT } Act;
+
+/* Dropout by inverted scaling: an element is kept when its draw is at least p * 2^32 and is then
+ * divided by 1 - p. The draw's index is that of the element in the *global* tensor:
+ *   (B, T, C) tensors:      ((b + origin[0]) * extent[0] + t + origin[1]) * extent[1] + c + origin[2]
+ *   attention (b, h, q, k): (((b + origin[0]) * extent[0] + h + origin[1]) * extent[1] + q) * extent[1] + k
+ * with extent = global {T, C}, respectively {H, T}. */
+typedef struct Dropout {
+    float p; /* 0: off */
+    RngKey key;
+    int64_t origin[3];
+    int64_t extent[2];
+} Dropout;
+
+typedef struct Attention {
+    bool causal;
+    float scale; /* usually 1 / sqrt(D) */
+    Dropout dropout;
+} Attention;
+
+/* The part of the vocabulary a rank holds: rows [start, start + V) of which those below `valid`
+ * (global) are real; the rest is padding whose logits count as -infinity. */
+typedef struct VocabPart {
+    int64_t start;
+    int64_t valid;
+} VocabPart;
+
+typedef struct AdamW {
+    float lr, beta1, beta2, eps, decay;
+    float correction1, correction2; /* 1 - beta^step */
+    float grad_scale;               /* gradients are multiplied by this first (clipping, loss scale) */
+} AdamW;
+
+typedef struct KernelTable KernelTable;
+
+/* Where and with what a call runs. */
+typedef struct Exec {
+    Stream *stream;
+    const KernelTable *table;
+    Profile *profile; /* NULL: not measured */
+} Exec;
+
+/* y (M,N) = act(x (M,K) w (N,K)^T + b (N)). b may be none. With an act, `pre` (M,N), if given,
+ * receives what act was applied to. */
+MUST_USE Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
+/* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where x = act(pre) was the linear's input. */
+MUST_USE Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
+                                      bool accumulate);
+/* dw (N,K) += dy (M,N)^T x (M,K); db (N) += column sums of dy. db may be none. */
+MUST_USE Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x);
+
+MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
+/* dx = dy * act'(x); dx may be dy. */
+MUST_USE Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act);
+
+/* y = (x - mean) * rstd * gamma + beta over the last dim; mean, rstd (rows) are saved. */
+MUST_USE Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
+                                  Tensor beta, float eps);
+/* dx = gradient through the norm, plus dres if given. dx may be dy or dres. */
+MUST_USE Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
+                                   Tensor mean, Tensor rstd, Tensor gamma, Tensor dres);
+/* out (B,T,C) = res + dropout(y). res may be none; out may be res or y. */
+MUST_USE Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout);
+/* dx = dy * mask / (1 - p). dx may be dy. */
+MUST_USE Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout);
+/* sum (B,T,C) = res + dropout(y); out = layernorm(sum). */
+MUST_USE Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
+                                         Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                                         Dropout dropout);
+
+/* out (B,T,H,D) = softmax(q k^T * scale + mask) v, for qkv (B,T,3,H,D); lse (B,H,T) is saved: the
+ * log of the sum of exponentials of each row. lens (B) int32, or none: keys at or past lens[b] are
+ * masked for all queries. Never holds a T x T matrix. */
+MUST_USE Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
+                                  Attention spec);
+MUST_USE Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                                   Tensor lens, Attention spec);
+/* Generation. qkv (B,T,3,H,D) holds new positions, of which fresh[b] count; keys and values go to
+ * the caches (B,H,S,D) from position past[b] on, then each new query sees all positions up to its
+ * own. past, fresh (B) int32. Rows of out past fresh[b] are undefined. */
+MUST_USE Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
+                                 Tensor past, Tensor fresh, float scale);
+
+/* x (B,T,C) = wte[tokens] + wpe[t + past[b]] + wtype[types]. tokens, types (B,T), past (B) int32.
+ * wpe, wtype, types, past may be none. Token rows outside this rank's vocabulary part give 0. */
+MUST_USE Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                                  Tensor wpe, Tensor wtype, VocabPart part);
+/* Any of dwte, dwpe, dwtype may be none. */
+MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
+                                   Tensor tokens, Tensor types, VocabPart part);
+
+/* stats (M,3): of each row of logits (M,V) its maximum, the sum of exp(logit - maximum) and the
+ * label's logit (0 if the label is another rank's). labels (M) int32; a negative one is not counted. */
+MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
+/* From stats complete over the vocabulary: losses (M) = log sum - label's logit, 0 where not counted;
+ * with `gradient`, logits become (softmax - onehot) * scale, 0 where not counted. */
+MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                            VocabPart part, float scale, bool gradient);
+
+/* out (M,C) = x[index]; index (M) int32. */
+MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
+/* x[index] += y (M,C), in the order of index. */
+MUST_USE Status scatter_add_rows(Exec *exec, Tensor x, Tensor y, Tensor index);
+/* y (N,M) = x (M,N)^T */
+MUST_USE Status transpose(Exec *exec, Tensor y, Tensor x);
+
+MUST_USE Status fill(Exec *exec, Tensor x, float value);
+MUST_USE Status convert(Exec *exec, Tensor y, Tensor x); /* copy between floating types */
+MUST_USE Status add(Exec *exec, Tensor y, Tensor x);     /* y += x */
+MUST_USE Status scale(Exec *exec, Tensor y, float factor);
+/* total (1) fp64 += sum of x, respectively of its squares, summed in fp64. */
+MUST_USE Status sum(Exec *exec, Tensor total, Tensor x);
+MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
+/* One AdamW update with decoupled decay of param, m, v from grad, all flat and fp32:
+ *   m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps)) */
+MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec);
+
+/* The slots behind the functions above, argument for argument, with a stream for the Exec. */
+struct KernelTable {
+    const char *name;
+    Status (*linear_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
+    Status (*linear_backward_input)(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre,
+                                    bool accumulate);
+    Status (*linear_backward_weight)(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
+    Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
+    Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
+    Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
+                                Tensor beta, float eps);
+    Status (*layernorm_backward)(Stream *, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
+                                 Tensor mean, Tensor rstd, Tensor gamma, Tensor dres);
+    Status (*dropout_add_forward)(Stream *, Tensor out, Tensor res, Tensor y, Dropout);
+    Status (*dropout_backward)(Stream *, Tensor dx, Tensor dy, Dropout);
+    Status (*dropout_add_norm_forward)(Stream *, Tensor sum, Tensor out, Tensor mean, Tensor rstd, Tensor res,
+                                       Tensor y, Tensor gamma, Tensor beta, float eps, Dropout);
+    Status (*attention_forward)(Stream *, Tensor out, Tensor lse, Tensor qkv, Tensor lens, Attention);
+    Status (*attention_backward)(Stream *, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                                 Tensor lens, Attention);
+    Status (*attention_decode)(Stream *, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
+                               Tensor fresh, float scale);
+    Status (*embedding_forward)(Stream *, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                                Tensor wpe, Tensor wtype, VocabPart);
+    Status (*embedding_backward)(Stream *, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx, Tensor tokens,
+                                 Tensor types, VocabPart);
+    Status (*xent_partial)(Stream *, Tensor stats, Tensor logits, Tensor labels, VocabPart);
+    Status (*xent_finish)(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
+                          float scale, bool gradient);
+    Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
+    Status (*scatter_add_rows)(Stream *, Tensor x, Tensor y, Tensor index);
+    Status (*transpose)(Stream *, Tensor y, Tensor x);
+    Status (*fill)(Stream *, Tensor x, float value);
+    Status (*convert)(Stream *, Tensor y, Tensor x);
+    Status (*add)(Stream *, Tensor y, Tensor x);
+    Status (*scale)(Stream *, Tensor y, float factor);
+    Status (*sum)(Stream *, Tensor total, Tensor x);
+    Status (*sum_squares)(Stream *, Tensor total, Tensor x);
+    Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW);
+};
+
+/* Backends by name: "ref" or "cpu". The tables live as long as the program. */
+MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
+/* The instruction set the cpu backend chose for this machine: "neon", "avx2", "avx512" ... */
+const char *kernels_cpu_isa(void);
+/* The matrix library behind the cpu backend, with its version. */
+const char *kernels_cpu_blas(void);
+
+#endif

@@ -1,0 +1,51 @@
+/* Time, operations and bytes by kernel. A Profile is handed to Exec when a run wants to know. */
+#ifndef WEFT_KERNELS_PROFILE_H
+#define WEFT_KERNELS_PROFILE_H
+
+#include <stdint.h>
+
+typedef enum {
+    KERNEL_LINEAR_FORWARD,
+    KERNEL_LINEAR_BACKWARD_INPUT,
+    KERNEL_LINEAR_BACKWARD_WEIGHT,
+    KERNEL_ACT_FORWARD,
+    KERNEL_ACT_BACKWARD,
+    KERNEL_LAYERNORM_FORWARD,
+    KERNEL_LAYERNORM_BACKWARD,
+    KERNEL_DROPOUT_ADD_FORWARD,
+    KERNEL_DROPOUT_BACKWARD,
+    KERNEL_DROPOUT_ADD_NORM_FORWARD,
+    KERNEL_ATTENTION_FORWARD,
+    KERNEL_ATTENTION_BACKWARD,
+    KERNEL_ATTENTION_DECODE,
+    KERNEL_EMBEDDING_FORWARD,
+    KERNEL_EMBEDDING_BACKWARD,
+    KERNEL_XENT_PARTIAL,
+    KERNEL_XENT_FINISH,
+    KERNEL_GATHER_ROWS,
+    KERNEL_SCATTER_ADD_ROWS,
+    KERNEL_TRANSPOSE,
+    KERNEL_FILL,
+    KERNEL_CONVERT,
+    KERNEL_ADD,
+    KERNEL_SCALE,
+    KERNEL_SUM,
+    KERNEL_SUM_SQUARES,
+    KERNEL_ADAMW_STEP,
+    KERNEL_COUNT,
+} KernelId;
+
+typedef struct KernelStat {
+    uint64_t calls;
+    double seconds;
+    double flops; /* operations the call must do, counted from its shapes */
+    double bytes; /* bytes it must move at least: each operand once */
+} KernelStat;
+
+typedef struct Profile {
+    KernelStat kernel[KERNEL_COUNT];
+} Profile;
+
+const char *kernel_name(KernelId id);
+
+#endif

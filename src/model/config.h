@@ -1,0 +1,46 @@
+/* What a model is: sizes, details and heads. The same structure describes GPT-2 and BERT; a
+ * checkpoint's config.json becomes one and is written from one (checkpoint/hf_config.c). */
+#ifndef WEFT_MODEL_CONFIG_H
+#define WEFT_MODEL_CONFIG_H
+
+#include "kernels/kernels.h"
+
+typedef enum { FAMILY_GPT2, FAMILY_BERT } Family;
+
+/* Heads a model may carry; a set of bits. */
+typedef enum {
+    HEAD_LM = 1,       /* GPT-2: next token */
+    HEAD_MLM = 2,      /* BERT: masked tokens */
+    HEAD_NSP = 4,      /* BERT: next sentence */
+    HEAD_SPAN = 8,     /* BERT: start and end of an answer */
+    HEAD_CLASSIFY = 16 /* BERT: a label for the sequence */
+} Head;
+
+enum { MAX_LABELS = 1 << 20 };
+
+typedef struct ModelConfig {
+    Family family;
+    unsigned heads_mask; /* Head bits; BERT with none is the bare encoder */
+    bool pooler;         /* BERT's dense + tanh on the first token; NSP and CLASSIFY need it */
+    int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
+    Act act;
+    float norm_eps;
+    float init_std;
+    float dropout_embed, dropout_attn, dropout_hidden, dropout_classify;
+    bool tied;                               /* the LM or MLM output matrix is the token embedding */
+    bool scale_attn;                         /* scores are divided by sqrt(head width) */
+    bool scale_attn_by_layer;                /* GPT-2: and by the layer's number, from 1 */
+    int64_t pad_token, bos_token, eos_token; /* -1: none */
+} ModelConfig;
+
+/* A preset by name, or a usage error that suggests the nearest. */
+MUST_USE Status config_preset(const char *name, ModelConfig *ret_config);
+/* Names of the presets, NULL-terminated. */
+const char *const *config_presets(void);
+/* One sentence when the sizes cannot make a model. */
+MUST_USE Status config_check(const ModelConfig *config);
+
+const char *head_name(Head head); /* "lm", "mlm", "nsp", "span", "classify" */
+bool config_has(const ModelConfig *config, Head head);
+
+#endif

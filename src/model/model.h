@@ -1,0 +1,141 @@
+/* A model is a list of blocks: embedding, layers, head. A block declares its parameters, says how
+ * much memory it needs for a given micro-batch, and runs forward and backward. Whoever runs it (the
+ * training runner, evaluation, generation) brings memory, views of the parameters and the groups;
+ * a block knows neither layouts nor devices.
+ *
+ * Parameter names, in the order the blocks declare them (P positions, K types, L labels):
+ *   embed.token (V,C)  embed.position (P,C)
+ *   BERT: embed.type (K,C)  embed.norm.weight (C)  embed.norm.bias (C)
+ *   layer.I.norm1.weight (C) .bias (C)          GPT-2: before attention; BERT: after it
+ *   layer.I.attn.qkv.weight (3,C,C) .bias (3,C)  q, k, v each (out, in)
+ *   layer.I.attn.out.weight (C,C) .bias (C)
+ *   layer.I.norm2.weight (C) .bias (C)          GPT-2: before the MLP; BERT: after it
+ *   layer.I.mlp.up.weight (F,C) .bias (F)
+ *   layer.I.mlp.down.weight (C,F) .bias (C)
+ *   GPT-2: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
+ *   BERT, what its heads need: head.pooler.weight (C,C) .bias (C)
+ *     head.mlm.dense.weight (C,C) .bias (C)  head.mlm.norm.weight (C) .bias (C)  head.mlm.bias (V)
+ *     and embed.token again (tied) or head.output.weight (V,C)
+ *     head.nsp.weight (2,C) .bias (2)  head.span.weight (2,C) .bias (2)
+ *     head.classify.weight (L,C) .bias (L)
+ * Matrices are (out, in) throughout; checkpoint/ turns Hugging Face's Conv1D around.
+ */
+#ifndef WEFT_MODEL_MODEL_H
+#define WEFT_MODEL_MODEL_H
+
+#include "comm/group.h"
+#include "model/config.h"
+#include "param/param.h"
+
+typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
+
+/* One micro-batch on the device. All int32; what a task does not use is none. */
+typedef struct Micro {
+    int64_t B, T;
+    int64_t first;      /* global index, in the step's batch, of its first sequence */
+    Tensor tokens;      /* (B,T) */
+    Tensor types;       /* (B,T) BERT */
+    Tensor lens;        /* (B) keys at or past it are padding; none: no padding */
+    Tensor labels;      /* LM: (B*T) next tokens, -100: not counted */
+    Tensor picks;       /* MLM: (M) rows b*T+t that are predicted */
+    Tensor pick_labels; /* MLM: (M) their tokens */
+    Tensor nsp;         /* (B) 0: B follows A, 1: random */
+    Tensor span;        /* (2,B) start and end positions; at or past T: not counted */
+    Tensor classes;     /* (B) */
+} Micro;
+
+/* Sizes a block's memory depends on. */
+typedef struct Shape {
+    int64_t B, T;
+    bool train; /* keep what backward needs */
+} Shape;
+
+/* Generation: caches of one layer and what is new, see attention_decode. */
+typedef struct KvCache {
+    Tensor k, v; /* (B,H,S,D) */
+} KvCache;
+
+typedef struct Decode {
+    Tensor past, fresh; /* (B) int32 */
+    KvCache *cache;     /* one per layer block, in order */
+} Decode;
+
+/* Everything one call of a block works with. */
+typedef struct Pass {
+    Exec *exec;
+    Group *tp;
+    const Micro *micro;
+    const Tensor *param; /* views in the order of the block's ParamList, tied ones included */
+    const Tensor *grad;  /* likewise; NULL outside training */
+    bool train;          /* dropout on */
+    uint64_t seed, step;
+    Buffer saved;                /* this block's, for this micro-batch: from forward to backward */
+    Buffer scratch;              /* shared, for this call alone */
+    Tensor loss;                 /* (LOSS_COUNT) fp64 sums, added to by heads */
+    float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
+    const Decode *decode;        /* generation only */
+} Pass;
+
+typedef struct Block Block;
+
+typedef struct BlockOps {
+    const char *name;
+    Status (*describe)(const Block *block, ParamList *ret_params);
+    /* Bytes of `saved` and `scratch` for a micro-batch; computed by the same functions that lay
+     * the tensors out. */
+    void (*measure)(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch);
+    /* y (B,T,C) from x (B,T,C). The embedding takes no x; the head gives no y: it adds to the loss
+     * sums and, in training, computes its gradients at once so that no logits are kept. */
+    Status (*forward)(const Block *block, Pass *pass, Tensor y, Tensor x);
+    /* dx from dy, adding to the parameters' gradients. dx may be dy. */
+    Status (*backward)(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
+    /* forward for new positions against the caches in pass->decode; heads have none. */
+    Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
+    bool grads_in_forward; /* forward already adds to the gradients (the head) */
+} BlockOps;
+
+struct Block {
+    const BlockOps *ops;
+    const ModelConfig *config;
+    int index; /* the layer's number, for layers */
+    ParamList params;
+};
+
+typedef struct Model {
+    ModelConfig config;
+    Block *block;
+    int count;
+} Model;
+
+extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
+
+MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
+void model_free(Model *model);
+DEFINE_FREEP(Model, model)
+int64_t model_params(const Model *model); /* each parameter once */
+
+/* out (M,K) = this head's scores for chosen rows x (M,C) of the last layer's output: LM, MLM any
+ * rows (K = V); SPAN all rows (K = 2); NSP, CLASSIFY the first row of each sequence (K = 2, L). */
+MUST_USE Status head_logits(const Block *head, Pass *pass, Head which, Tensor out, Tensor x);
+/* Bytes of scratch that head_logits needs for M rows. */
+size_t head_logits_scratch(const Block *head, Head which, int64_t rows);
+
+/* One flat buffer per block (parameters, gradients or a moment), and the views into it that blocks
+ * take. A tied parameter's view is that of its owner. */
+typedef struct Store {
+    const Model *model;
+    Unit *unit;    /* per block */
+    Buffer *flat;  /* per block, fp32 */
+    Tensor **view; /* view[block][param], in the order of the block's ParamList */
+} Store;
+
+MUST_USE Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag);
+void store_free(Store *store);
+DEFINE_FREEP(Store, store)
+/* Fresh values as the papers have them, the same for a seed in every layout. */
+MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
+MUST_USE Status store_zero(Store *store, Stream *stream);
+/* The view of a parameter by name; false when the model has none. */
+bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
+
+#endif

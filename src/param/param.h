@@ -1,0 +1,61 @@
+/* Parameters as descriptors, before any memory exists.
+ *
+ * A block lists its parameters as ParamDesc: name, global shape, the dim that tensor parallelism
+ * cuts, initialisation, decay. From such a list `unit_init` lays out one flat buffer: each
+ * parameter's offset and its local shape on a tensor rank. Parameter, gradient and optimizer buffers
+ * of a unit share that layout, so whoever shards, moves or updates a unit sees plain arrays.
+ */
+#ifndef WEFT_PARAM_PARAM_H
+#define WEFT_PARAM_PARAM_H
+
+#include "tensor/tensor.h"
+
+typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } InitKind;
+
+enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64 /* elements */ };
+
+typedef struct ParamDesc {
+    char name[PARAM_NAME]; /* unique in the model, e.g. "layer.3.attn.qkv.weight" */
+    int ndim;
+    int64_t dim[PARAM_DIMS]; /* global shape */
+    int split;               /* the dim cut over tensor ranks; -1: every rank holds all of it */
+    InitKind init;
+    float std;
+    bool decay; /* weight decay applies */
+    bool tied;  /* the storage is that of the parameter of this name in an earlier block */
+} ParamDesc;
+
+typedef struct ParamList {
+    ParamDesc *desc;
+    size_t count, capacity;
+} ParamList;
+
+MUST_USE Status param_add(ParamList *list, ParamDesc desc);
+void param_list_done(ParamList *list);
+int64_t param_count(const ParamDesc *desc); /* global elements */
+
+/* One parameter's place in its unit's flat buffer. */
+typedef struct ParamSlot {
+    ParamDesc desc;
+    int64_t offset;          /* elements from the unit's start */
+    int64_t count;           /* local elements */
+    int64_t dim[PARAM_DIMS]; /* local shape */
+    int64_t start;           /* first global index along desc.split, 0 if not split */
+} ParamSlot;
+
+typedef struct Unit {
+    ParamSlot *slot; /* the untied parameters, in order */
+    size_t count;
+    int64_t numel; /* elements of the flat buffer, padding included */
+} Unit;
+
+MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, int tp_rank, int tp_size);
+void unit_done(Unit *unit);
+/* A view of the slot's local shape into a flat buffer of the unit. */
+Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype);
+
+/* Fills the slot's local elements with its initial values; element i of the global tensor is the
+ * same whatever part of it a rank holds. */
+void param_init(const ParamSlot *slot, uint64_t seed, float *values);
+
+#endif

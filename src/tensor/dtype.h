@@ -1,0 +1,36 @@
+/* Element types and the conversions between them. */
+#ifndef WEFT_TENSOR_DTYPE_H
+#define WEFT_TENSOR_DTYPE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/status.h"
+
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_I64, DT_U8, DT_COUNT } DType;
+
+size_t dtype_size(DType dtype);
+const char *dtype_name(DType dtype); /* "fp32", "bf16" ... */
+
+static inline float bf16_to_f32(uint16_t bits) {
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, 4);
+    return value;
+}
+
+/* Round to nearest, ties to even; NaN stays NaN. */
+static inline uint16_t f32_to_bf16(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_f16(float value);
+
+/* count elements of floating type src_type into floating type dst_type. */
+MUST_USE Status dtype_convert(void *dst, DType dst_type, const void *src, DType src_type, size_t count);
+
+#endif

@@ -1,0 +1,79 @@
+/* A tensor is a view: it says what lies at an address and owns nothing. Always contiguous,
+ * row-major. A tensor whose data is NULL stands for "none" where one is optional. */
+#ifndef WEFT_TENSOR_TENSOR_H
+#define WEFT_TENSOR_TENSOR_H
+
+#include <stdint.h>
+
+#include "base/memory.h"
+#include "tensor/dtype.h"
+
+enum { TENSOR_DIMS = 5 };
+
+typedef struct Tensor {
+    void *data;
+    DType dtype;
+    int ndim;
+    int64_t dim[TENSOR_DIMS];
+} Tensor;
+
+#define TENSOR_NONE ((Tensor){0})
+
+static inline int64_t tensor_count(Tensor t) {
+    int64_t count = 1;
+    for (int i = 0; i < t.ndim; i++) count *= t.dim[i];
+    return count;
+}
+static inline size_t tensor_bytes(Tensor t) {
+    return (size_t)tensor_count(t) * dtype_size(t.dtype);
+}
+/* The tensor seen as a matrix: all leading dims together, and the last. */
+static inline int64_t tensor_cols(Tensor t) {
+    return t.dim[t.ndim - 1];
+}
+static inline int64_t tensor_rows(Tensor t) {
+    return tensor_cols(t) ? tensor_count(t) / tensor_cols(t) : 0;
+}
+
+static inline float *tensor_f32(Tensor t) {
+    return t.data;
+}
+static inline int32_t *tensor_i32(Tensor t) {
+    return t.data;
+}
+
+static inline Tensor tensor_1d(void *data, DType dtype, int64_t a) {
+    return (Tensor){.data = data, .dtype = dtype, .ndim = 1, .dim = {a}};
+}
+static inline Tensor tensor_2d(void *data, DType dtype, int64_t a, int64_t b) {
+    return (Tensor){.data = data, .dtype = dtype, .ndim = 2, .dim = {a, b}};
+}
+static inline Tensor tensor_3d(void *data, DType dtype, int64_t a, int64_t b, int64_t c) {
+    return (Tensor){.data = data, .dtype = dtype, .ndim = 3, .dim = {a, b, c}};
+}
+static inline Tensor tensor_4d(void *data, DType dtype, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return (Tensor){.data = data, .dtype = dtype, .ndim = 4, .dim = {a, b, c, d}};
+}
+static inline Tensor tensor_5d(void *data, DType dtype, int64_t a, int64_t b, int64_t c, int64_t d,
+                               int64_t e) {
+    return (Tensor){.data = data, .dtype = dtype, .ndim = 5, .dim = {a, b, c, d, e}};
+}
+
+/* `count` entries of the first dim, from `first` on. */
+static inline Tensor tensor_slice(Tensor t, int64_t first, int64_t count) {
+    int64_t inner = t.dim[0] ? tensor_count(t) / t.dim[0] : 0;
+    if (t.data) t.data = (char *)t.data + (size_t)(first * inner) * dtype_size(t.dtype);
+    t.dim[0] = count;
+    return t;
+}
+/* The same elements seen as (rows, cols). */
+static inline Tensor tensor_matrix(Tensor t) {
+    return tensor_2d(t.data, t.dtype, tensor_rows(t), tensor_cols(t));
+}
+/* Takes memory for a tensor of the given shape from a bump. */
+static inline Tensor tensor_take(Bump *bump, Tensor shape) {
+    shape.data = bump_take(bump, tensor_bytes(shape));
+    return shape;
+}
+
+#endif
