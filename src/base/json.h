@@ -1,4 +1,5 @@
-/* JSON through jansson, with messages that name the file and the field. */
+/* JSON through jansson, with messages that name the file and the field. For CLEANUP, jansson itself has
+ * json_decrefp. */
 #ifndef WEFT_BASE_JSON_H
 #define WEFT_BASE_JSON_H
 
@@ -6,11 +7,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-
-static inline void json_decrefp(json_t **json) {
-    json_decref(*json);
-    *json = NULL;
-}
 
 /* `from` names the source in messages. Duplicate keys, trailing text and deep nesting are errors. */
 MUST_USE Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json);
