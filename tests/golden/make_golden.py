@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Makes the golden files under cases/: what PyTorch and transformers compute for tiny models.
+
+Run by hand when a case is added or changed, and commit what it writes:
+
+    python tests/golden/make_golden.py [NAME ...]        # no name: all cases
+
+Requirements: torch==2.15.0  transformers==5.22.2  safetensors==0.8.0
+
+Each case is a directory that a Hugging Face user would recognise (config.json, model.safetensors) plus
+
+    golden.json          facts in words and numbers: losses, learning rates, prompts and their greedy continuations
+    golden.safetensors   inputs and logits (see README.md for the names)
+    grads/model.safetensors   the gradient of every parameter for the evaluation batch, under the parameter's name
+    final/model.safetensors   some cases: the weights after the ten optimizer steps
+
+Everything is computed in fp32 on the CPU with eager attention. Weights are drawn so that nothing is trivially 0
+or 1: biases and layer-norm weights are random too, and wide enough that attention is far from uniform.
+"""
+import json
+import math
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import save_file
+from transformers import (BertConfig, BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining,
+                          BertForQuestionAnswering, BertForSequenceClassification, BertModel, GPT2Config,
+                          GPT2LMHeadModel)
+from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
+                                                    TopPLogitsWarper)
+
+CASES = Path(__file__).resolve().parent / "cases"
+VOCAB = 96
+POSITIONS = 40
+STEPS, WARMUP, PEAK = 10, 3, 1e-3
+MICROS = 2  # micro-batches a step
+NEW_TOKENS = 24
+
+
+def gpt2_config(hidden=32, inner=64, layers=2, act="gelu_new", tied=True, vocab=VOCAB, positions=POSITIONS,
+                **more):
+    return GPT2Config(vocab_size=vocab, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=4,
+                      n_inner=inner, activation_function=act, tie_word_embeddings=tied, resid_pdrop=0.0,
+                      embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=vocab - 1, eos_token_id=vocab - 1, **more)
+
+
+def bert_config(hidden=32, inner=64, layers=2, act="gelu", **more):
+    return BertConfig(vocab_size=VOCAB, max_position_embeddings=POSITIONS, hidden_size=hidden,
+                      num_hidden_layers=layers, num_attention_heads=4, intermediate_size=inner, hidden_act=act,
+                      hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
+
+
+# name: model class, configuration, sequences, positions, padding, and what is unlike the other cases
+SPECS = {
+    "gpt2": dict(cls=GPT2LMHeadModel, config=gpt2_config(), B=2, T=24, decay=0.5, final=True),
+    "gpt2-untied-padded": dict(cls=GPT2LMHeadModel, B=3, T=19, padded=True,
+                               config=gpt2_config(hidden=36, inner=72, act="gelu", tied=False)),
+    "gpt2-layer-scale": dict(cls=GPT2LMHeadModel, B=2, T=16,
+                             config=gpt2_config(inner=48, layers=3, act="gelu_pytorch_tanh",
+                                                scale_attn_by_inverse_layer_idx=True)),
+    "gpt2-unscaled-relu": dict(cls=GPT2LMHeadModel, B=2, T=17, padded=True,
+                               config=gpt2_config(inner=40, act="relu", scale_attn_weights=False)),
+    "bert-pretrain": dict(cls=BertForPreTraining, config=bert_config(), B=2, T=24, decay=0.5, final=True),
+    "bert-pretrain-padded": dict(cls=BertForPreTraining, B=3, T=21, padded=True,
+                                 config=bert_config(hidden=44, inner=52, act="gelu_new")),
+    "bert-mlm": dict(cls=BertForMaskedLM, config=bert_config(act="relu"), B=2, T=16),
+    "bert-nsp": dict(cls=BertForNextSentencePrediction, config=bert_config(), B=3, T=18, padded=True),
+    "bert-span": dict(cls=BertForQuestionAnswering, config=bert_config(), B=4, T=20, padded=True),
+    "bert-classify": dict(cls=BertForSequenceClassification, B=4, T=17, padded=True,
+                          config=bert_config(num_labels=5, hidden=40, inner=48)),
+    "bert-bare": dict(cls=BertModel, config=bert_config(), B=2, T=22, padded=True),
+    "gpt2-generate": dict(cls=GPT2LMHeadModel, generate_only=True, half=True,
+                          config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
+}
+
+
+def heads_of(cls):
+    return {GPT2LMHeadModel: ["lm"], BertForPreTraining: ["mlm", "nsp"], BertForMaskedLM: ["mlm"],
+            BertForNextSentencePrediction: ["nsp"], BertForQuestionAnswering: ["span"],
+            BertForSequenceClassification: ["classify"], BertModel: []}[cls]
+
+
+def randomize(model, gen):
+    """Random values for all parameters, in the order of their names."""
+    done = set()
+    for name, param in sorted(model.named_parameters()):
+        if param.data_ptr() in done:
+            continue
+        done.add(param.data_ptr())
+        noise = torch.randn(param.shape, generator=gen)
+        lowered = name.lower()
+        if param.ndim == 1 and ("ln_" in lowered or "layernorm" in lowered) and name.endswith("weight"):
+            param.data = 1 + 0.2 * noise
+        elif param.ndim == 1:
+            param.data = 0.1 * noise
+        elif "wte" in lowered or "wpe" in lowered or "embeddings" in lowered:
+            param.data = 0.4 * noise
+        else:
+            fan_in = param.shape[0] if ".c_" in name else param.shape[1]  # Conv1D is (in, out)
+            param.data = noise * (1.2 / math.sqrt(fan_in))
+
+
+class Batches:
+    """Draws micro-batches for a case."""
+
+    def __init__(self, spec, gen):
+        self.spec, self.gen = spec, gen
+        self.heads = heads_of(spec["cls"])
+        self.config = spec["config"]
+
+    def ints(self, low, high, shape):
+        return torch.randint(low, high, shape, generator=self.gen)
+
+    def draw(self):
+        B, T, heads = self.spec["B"], self.spec["T"], self.heads
+        batch = {"tokens": self.ints(0, VOCAB, (B, T))}
+        lens = torch.full((B,), T)
+        if self.spec.get("padded"):
+            lens = self.ints(T // 3, T + 1, (B,))
+            lens[int(self.ints(0, B, (1,)))] = T
+            batch["lens"] = lens
+        real = torch.arange(T)[None, :] < lens[:, None]
+        if "lm" in heads:
+            batch["labels"] = self.next_tokens(batch["tokens"], real)
+        else:
+            turn = (lens * (0.3 + 0.4 * torch.rand(B, generator=self.gen))).long()
+            batch["types"] = ((torch.arange(T)[None, :] >= turn[:, None]) & real).long()
+        if "mlm" in heads:
+            picked = (torch.rand((B, T), generator=self.gen) < 0.25) & real
+            picked[0, 1] = True
+            batch["picks"] = picked.flatten().nonzero().flatten()
+            batch["pick_labels"] = self.ints(0, VOCAB, (len(batch["picks"]),))
+        if "nsp" in heads:
+            batch["nsp"] = self.ints(0, 2, (B,))
+        if "span" in heads:
+            start = (torch.rand(B, generator=self.gen) * lens).long()
+            end = start + (torch.rand(B, generator=self.gen) * (lens - start)).long()
+            start[int(self.ints(0, B, (1,)))] = T  # cut off by the window: not counted
+            batch["span"] = torch.stack([start, end])
+        if "classify" in heads:
+            batch["classes"] = self.ints(0, self.config.num_labels, (B,))
+        return batch
+
+    def next_tokens(self, tokens, real):
+        """The next token, -100 at the end, where it is padding, and at a few places more."""
+        labels = torch.full_like(tokens, -100)
+        labels[:, :-1] = torch.where(real[:, 1:], tokens[:, 1:], torch.tensor(-100))
+        dropped = torch.rand(labels.shape, generator=self.gen) < 0.1
+        return torch.where(dropped, torch.tensor(-100), labels)
+
+
+def forward(model, batch):
+    """Scores by head: lm, mlm (B,T,V), nsp (B,2), span (B,T,2), classify (B,L)."""
+    B, T = batch["tokens"].shape
+    more = {}
+    if "lens" in batch:
+        more["attention_mask"] = (torch.arange(T)[None, :] < batch["lens"][:, None]).long()
+    if "types" in batch:
+        more["token_type_ids"] = batch["types"]
+    out = model(input_ids=batch["tokens"], **more)
+    if isinstance(model, GPT2LMHeadModel):
+        return {"lm": out.logits}
+    if isinstance(model, BertForPreTraining):
+        return {"mlm": out.prediction_logits, "nsp": out.seq_relationship_logits}
+    if isinstance(model, BertForMaskedLM):
+        return {"mlm": out.logits}
+    if isinstance(model, BertForNextSentencePrediction):
+        return {"nsp": out.logits}
+    if isinstance(model, BertForQuestionAnswering):
+        return {"span": torch.stack([out.start_logits, out.end_logits], -1)}
+    return {"classify": out.logits}
+
+
+def loss_sums(scores, batch):
+    """For each loss: the sum over what counts, and how much counts."""
+    sums = {}
+    if "lm" in scores:
+        logits, labels = scores["lm"], batch["labels"]
+        sums["lm"] = (F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"),
+                      int((labels >= 0).sum()))
+    if "mlm" in scores:
+        logits = scores["mlm"].flatten(0, 1)[batch["picks"]]
+        sums["mlm"] = (F.cross_entropy(logits, batch["pick_labels"], reduction="sum"), len(batch["picks"]))
+    if "nsp" in scores:
+        sums["nsp"] = (F.cross_entropy(scores["nsp"], batch["nsp"], reduction="sum"), len(batch["nsp"]))
+    if "span" in scores:
+        T = scores["span"].shape[1]
+        for i, name in enumerate(["span_start", "span_end"]):
+            at = batch["span"][i]
+            sums[name] = (F.cross_entropy(scores["span"][..., i], at, ignore_index=T, reduction="sum"),
+                          int((at < T).sum()))
+    if "classify" in scores:
+        sums["classify"] = (F.cross_entropy(scores["classify"], batch["classes"], reduction="sum"),
+                            len(batch["classes"]))
+    return sums
+
+
+def objective(sum_lists):
+    """The loss of several micro-batches: each kind's sum divided once by its count over all of them; the
+    kinds are added, but start and end of a span are averaged."""
+    total, parts, counts = 0.0, {}, {}
+    for name in sum_lists[0]:
+        count = sum(sums[name][1] for sums in sum_lists)
+        value = sum(sums[name][0] for sums in sum_lists) / count
+        parts[name], counts[name] = value.item(), count
+        total = total + value * (0.5 if name.startswith("span") else 1.0)
+    return total, parts, counts
+
+
+def lr_at(step):
+    """step is 1 .. STEPS. Rises to PEAK at step WARMUP, then falls in a straight line that would meet 0 at
+    step STEPS + 1."""
+    if step <= WARMUP:
+        return PEAK * step / WARMUP
+    return PEAK * (STEPS + 1 - step) / (STEPS + 1 - WARMUP)
+
+
+def optimizer_for(model, decay):
+    with_decay = [p for p in model.parameters() if p.ndim >= 2]
+    without = [p for p in model.parameters() if p.ndim < 2]
+    return torch.optim.AdamW([{"params": with_decay, "weight_decay": decay},
+                              {"params": without, "weight_decay": 0.0}], lr=PEAK, betas=(0.9, 0.999), eps=1e-8)
+
+
+def train(model, spec, batches, arrays, facts):
+    """Ten AdamW steps of two micro-batches; puts inputs into arrays, losses into facts."""
+    decay = spec.get("decay", 0.01)
+    optimizer = optimizer_for(model, decay)
+    losses, norms, rates, counts_list = [], [], [], []
+    for step in range(1, STEPS + 1):
+        micros = [batches.draw() for _ in range(MICROS)]
+        for m, batch in enumerate(micros):
+            arrays.update({f"step.{step}.{m}.{key}": value for key, value in batch.items()})
+        loss, _, counts = objective([loss_sums(forward(model, batch), batch) for batch in micros])
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(step)
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)))
+        optimizer.step()
+        losses.append(loss.item())
+        rates.append(lr_at(step))
+        counts_list.append(counts)
+    facts["train"] = {
+        "steps": STEPS, "micros": MICROS, "warmup": WARMUP, "peak_lr": PEAK, "weight_decay": decay,
+        "betas": [0.9, 0.999], "eps": 1e-8, "clip": 1.0,
+        "schedule": "lr(step) = peak * step / warmup up to the warm-up's end, then "
+                    "peak * (steps + 1 - step) / (steps + 1 - warmup); step counts from 1",
+        "lr": rates, "losses": losses, "grad_norms": norms, "counts": counts_list,
+    }
+
+
+def greedy(model, gen, vocab):
+    """Continuations by generate(do_sample=False), and by how much the winner won at the closest call."""
+    cases = []
+    for length in (1, 3, 8, 13):
+        prompt = torch.randint(0, vocab, (1, length), generator=gen)
+        out = model.generate(prompt, do_sample=False, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS,
+                             eos_token_id=None, pad_token_id=0, attention_mask=torch.ones_like(prompt),
+                             output_logits=True, return_dict_in_generate=True)
+        top = torch.stack(out.logits)[:, 0].topk(2).values
+        cases.append({"prompt": prompt[0].tolist(), "continuation": out.sequences[0, length:].tolist(),
+                      "margin": float((top[:, 0] - top[:, 1]).min())})
+    return cases
+
+
+def safe_margins(spec, build, wanted):
+    """The first seed whose greedy margins are all at least `wanted`, so that rounding decides nothing."""
+    for seed in range(1000):
+        model, gen = build(seed)
+        cases = greedy(model, gen, spec["config"].vocab_size)
+        varied = all(len(set(case["continuation"])) > 3 for case in cases)
+        if varied and min(case["margin"] for case in cases) >= wanted:
+            return seed, cases
+    raise SystemExit("no seed gives comfortable margins")
+
+
+def contiguous(tensors):
+    return {key: value.to(torch.int32) if value.dtype == torch.int64 else value.detach().contiguous()
+            for key, value in tensors.items()}
+
+
+def save_named(folder, tensors):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(contiguous(tensors), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def make(name, spec):
+    folder = CASES / name
+    shutil.rmtree(folder, ignore_errors=True)
+
+    def build(seed):
+        gen = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)
+        config = spec["config"]
+        config._attn_implementation = "eager"
+        model = spec["cls"](config)
+        randomize(model, gen)
+        if spec.get("half"):
+            for param in model.parameters():
+                param.data = param.data.half().float()
+        return model.eval(), gen
+
+    facts, arrays = {"name": name, "heads": heads_of(spec["cls"])}, {}
+    facts["made_with"] = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
+    seed = sum(map(ord, name))
+    if "lm" in facts["heads"]:
+        seed, facts["greedy"] = safe_margins(spec, build, 0.05 if spec.get("generate_only") else 0.01)
+    facts["seed"] = seed
+    model, gen = build(seed)
+    saved = model.half() if spec.get("half") else model
+    saved.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    model = model.float()
+
+    if not spec.get("generate_only"):
+        facts.update(B=spec["B"], T=spec["T"], padded=bool(spec.get("padded")))
+        batches = Batches(spec, gen)
+        batch = batches.draw()
+        arrays.update(batch)
+        if spec["cls"] is BertModel:
+            hidden_states(model, batch, arrays)
+        else:
+            evaluate(model, batch, arrays, facts, folder)
+            train(model, spec, batches, arrays, facts)
+            if spec.get("final"):
+                save_named(folder / "final", {key: p for key, p in model.named_parameters()})
+        save_file(contiguous(arrays), folder / "golden.safetensors")
+    text = json.dumps(facts, indent=1)
+    text = re.sub(r"\[([^\[\]{}]*)\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)
+    (folder / "golden.json").write_text(text + "\n")
+
+
+def hidden_states(model, batch, arrays):
+    mask = (torch.arange(batch["tokens"].shape[1])[None, :] < batch["lens"][:, None]).long()
+    out = model(input_ids=batch["tokens"], token_type_ids=batch["types"], attention_mask=mask)
+    arrays["hidden"], arrays["pooled"] = out.last_hidden_state, out.pooler_output
+
+
+def evaluate(model, batch, arrays, facts, folder):
+    scores = forward(model, batch)
+    loss, parts, counts = objective([loss_sums(scores, batch)])
+    loss.backward()
+    arrays.update({"logits." + head: value for head, value in scores.items()})
+    facts.update(loss=loss.item(), losses=parts, counts=counts)
+    save_named(folder / "grads", {key: p.grad for key, p in model.named_parameters()})
+    model.zero_grad()
+
+
+def sampling_facts():
+    """What is left of score vectors after temperature, top-k and top-p, in that order."""
+    gen = torch.Generator().manual_seed(5)
+    cases = []
+    vectors = [torch.randn(12, generator=gen) * 2, torch.randn(40, generator=gen),
+               torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]), torch.tensor([9.0, 0.0, 0.5, -3.0])]
+    for scores in vectors:
+        for temperature, k, p in [(1.0, 0, 0.9), (0.7, 5, 1.0), (1.3, 6, 0.8), (1.0, 1, 1.0), (1.0, 0, 0.05)]:
+            left = scores[None, :].clone()
+            if temperature != 1.0:
+                left = TemperatureLogitsWarper(temperature)(None, left)
+            if k:
+                left = TopKLogitsWarper(k)(None, left)
+            if p < 1.0:
+                left = TopPLogitsWarper(p)(None, left)
+            cases.append({"scores": scores.tolist(), "temperature": temperature, "top_k": k, "top_p": p,
+                          "probabilities": torch.softmax(left[0], -1).tolist()})
+    (CASES / "sampling.json").write_text(
+        "[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+
+
+def main(names):
+    torch.set_num_threads(1)
+    transformers.logging.disable_progress_bar()
+    for name in names or SPECS:
+        make(name, SPECS[name])
+        print(name)
+    if not names:
+        sampling_facts()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
