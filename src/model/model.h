@@ -25,6 +25,7 @@
 
 #include "comm/group.h"
 #include "model/config.h"
+#include "parallel/recompute.h"
 #include "param/param.h"
 
 typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
@@ -40,14 +41,17 @@ typedef struct Micro {
     Tensor picks;       /* MLM: (M) rows b*T+t that are predicted */
     Tensor pick_labels; /* MLM: (M) their tokens */
     Tensor nsp;         /* (B) 0: B follows A, 1: random */
+    Tensor first_rows;  /* (B) rows b*T, for heads on the first token */
     Tensor span;        /* (2,B) start and end positions; at or past T: not counted */
     Tensor classes;     /* (B) */
 } Micro;
 
-/* Sizes a block's memory depends on. */
+/* What a block's memory depends on. */
 typedef struct Shape {
     int64_t B, T;
-    bool train; /* keep what backward needs */
+    int tp;              /* tensor ranks */
+    bool train;          /* keep what backward needs */
+    Recompute recompute; /* selective: blocks keep less; the other modes are the runner's affair */
 } Shape;
 
 /* Generation: caches of one layer and what is new, see attention_decode. */
@@ -64,11 +68,11 @@ typedef struct Decode {
 typedef struct Pass {
     Exec *exec;
     Group *tp;
+    Shape shape;
     const Micro *micro;
-    const Tensor *param; /* views in the order of the block's ParamList, tied ones included */
-    const Tensor *grad;  /* likewise; NULL outside training */
-    bool train;          /* dropout on */
-    uint64_t seed, step;
+    const Tensor *param;         /* views in the order of the block's ParamList, tied ones included */
+    const Tensor *grad;          /* likewise; NULL outside training */
+    uint64_t seed, step;         /* for dropout, which is on when shape.train is */
     Buffer saved;                /* this block's, for this micro-batch: from forward to backward */
     Buffer scratch;              /* shared, for this call alone */
     Tensor loss;                 /* (LOSS_COUNT) fp64 sums, added to by heads */
@@ -91,7 +95,10 @@ typedef struct BlockOps {
     Status (*backward)(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
     /* forward for new positions against the caches in pass->decode; heads have none. */
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
-    bool grads_in_forward; /* forward already adds to the gradients (the head) */
+    /* Heads only: see head_logits. */
+    Status (*logits)(const Block *block, Pass *pass, Head which, Tensor out, Tensor x);
+    size_t (*logits_scratch)(const Block *block, Head which, int64_t rows);
+    bool grads_in_forward; /* forward already adds to the gradients (heads) */
 } BlockOps;
 
 struct Block {

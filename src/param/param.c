@@ -65,9 +65,19 @@ Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype) {
     return view;
 }
 
+/* A truncated draw is repeated, in streams of its own, until it falls within two deviations. */
+static float draw(RngKey key, uint64_t index, bool truncated) {
+    float value = rng_normal(key, index);
+    while (truncated && !(value >= -2 && value <= 2)) {
+        key.step++;
+        value = rng_normal(key, index);
+    }
+    return value;
+}
+
 void param_init(const ParamSlot *slot, uint64_t seed, float *values) {
     const ParamDesc *desc = &slot->desc;
-    if (desc->init != INIT_NORMAL) {
+    if (desc->init == INIT_ONES || desc->init == INIT_ZEROS) {
         for (int64_t i = 0; i < slot->count; i++) values[i] = desc->init == INIT_ONES ? 1.0f : 0.0f;
         return;
     }
@@ -80,6 +90,6 @@ void param_init(const ParamSlot *slot, uint64_t seed, float *values) {
 #pragma omp parallel for schedule(static) if (slot->count > 65536)
     for (int64_t i = 0; i < slot->count; i++) {
         int64_t global = (i / run * desc->dim[cut] + slot->start) * inner + i % run;
-        values[i] = desc->std * rng_normal(key, (uint64_t)global);
+        values[i] = desc->std * draw(key, (uint64_t)global, desc->init == INIT_TRUNCATED);
     }
 }

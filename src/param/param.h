@@ -10,7 +10,7 @@
 
 #include "tensor/tensor.h"
 
-typedef enum { INIT_NORMAL, INIT_ZEROS, INIT_ONES } InitKind;
+typedef enum { INIT_NORMAL, INIT_TRUNCATED /* at two deviations */, INIT_ZEROS, INIT_ONES } InitKind;
 
 enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64 /* elements */ };
 

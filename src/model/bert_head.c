@@ -1,0 +1,333 @@
+/* BERT's heads: masked tokens, next sentence, answer span, classification; any set of them at once.
+ *
+ *   masked tokens   dense, activation, norm, product with the token embedding, bias; only on the
+ *                   rows that are predicted (micro->picks), in chunks of R
+ *   pooled          tanh(dense(first token of each sequence)); next sentence: linear to 2; classes:
+ *                   dropout, linear to L
+ *   span            linear to 2 on every row; start and end are a choice among the T positions
+ *
+ * Like GPT-2's head it computes its gradients during forward in training: all heads add into the saved
+ * dx (B*T,C), which backward hands on.
+ */
+#include <string.h>
+
+#include "model/common.h"
+#include "parallel/tp.h"
+
+typedef struct HeadParams {
+    Tensor pooler_w, pooler_b;
+    Tensor mlm_w, mlm_b, norm_w, norm_b, output, output_b;
+    Tensor nsp_w, nsp_b, span_w, span_b, classify_w, classify_b;
+} HeadParams;
+
+/* Scratch of the masked-token head. */
+typedef struct MlmScratch {
+    Tensor x, pre, act, h, dh; /* (R,C) */
+    Tensor mean, rstd;         /* (R) */
+    Tensor logits;             /* (R,V) */
+    Tensor stats, losses;      /* (R,3) (R) */
+} MlmScratch;
+
+/* Scratch of the heads on the pooled first token, for K scores. */
+typedef struct PoolScratch {
+    Tensor x, pre, pooled, dropped, d; /* (B,C) */
+    Tensor logits;                     /* (B,K) */
+    Tensor stats, losses;              /* (B,3) (B) */
+} PoolScratch;
+
+typedef struct SpanScratch {
+    Tensor logits, dlogits; /* (B*T,2) */
+    Tensor rows;            /* (2*B,T) */
+    Tensor stats, losses;   /* (2*B,3) (2*B) */
+} SpanScratch;
+
+static Status describe_linear(const Block *block, ParamList *list, int64_t out, const char *name) {
+    const ModelConfig *c = block->config;
+    TRY(describe_matrix(list, c->family, c->init_std, -1, out, c->hidden, 0, "%s.weight", name));
+    return describe_bias(list, -1, out, 0, "%s.bias", name);
+}
+
+static Status describe_heads(const Block *block, ParamList *list) {
+    const ModelConfig *c = block->config;
+    if (c->pooler) TRY(describe_linear(block, list, c->hidden, "head.pooler"));
+    if (config_has(c, HEAD_MLM)) {
+        TRY(describe_linear(block, list, c->hidden, "head.mlm.dense"));
+        TRY(describe_norm(list, c->hidden, "head.mlm.norm"));
+        TRY(describe_bias(list, 0, c->vocab, 0, "head.mlm.bias"));
+        TRY(describe_matrix(list, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+                            c->tied ? "embed.token" : "head.output.weight"));
+        list->desc[list->count - 1].tied = c->tied;
+    }
+    if (config_has(c, HEAD_NSP)) TRY(describe_linear(block, list, 2, "head.nsp"));
+    if (config_has(c, HEAD_SPAN)) TRY(describe_linear(block, list, 2, "head.span"));
+    if (config_has(c, HEAD_CLASSIFY)) TRY(describe_linear(block, list, c->labels, "head.classify"));
+    return OK;
+}
+
+/* The views in the order of describe_heads. */
+static HeadParams head_params(const Block *block, const Tensor *view) {
+    const ModelConfig *c = block->config;
+    HeadParams p = {0};
+    if (c->pooler) p.pooler_w = *view++, p.pooler_b = *view++;
+    if (config_has(c, HEAD_MLM)) {
+        p.mlm_w = *view++, p.mlm_b = *view++;
+        p.norm_w = *view++, p.norm_b = *view++;
+        p.output_b = *view++, p.output = *view++;
+    }
+    if (config_has(c, HEAD_NSP)) p.nsp_w = *view++, p.nsp_b = *view++;
+    if (config_has(c, HEAD_SPAN)) p.span_w = *view++, p.span_b = *view++;
+    if (config_has(c, HEAD_CLASSIFY)) p.classify_w = *view++, p.classify_b = *view++;
+    return p;
+}
+
+static MlmScratch mlm_scratch(const Block *block, int64_t R, int64_t V, Bump *bump) {
+    Tensor width = tensor_2d(NULL, DT_F32, R, block->config->hidden), rows = tensor_1d(NULL, DT_F32, R);
+    MlmScratch w;
+    w.x = tensor_take(bump, width);
+    w.pre = tensor_take(bump, width);
+    w.act = tensor_take(bump, width);
+    w.h = tensor_take(bump, width);
+    w.dh = tensor_take(bump, width);
+    w.mean = tensor_take(bump, rows);
+    w.rstd = tensor_take(bump, rows);
+    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, R, V));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
+    w.losses = tensor_take(bump, rows);
+    return w;
+}
+
+static PoolScratch pool_scratch(const Block *block, int64_t B, int64_t K, Bump *bump) {
+    Tensor width = tensor_3d(NULL, DT_F32, B, 1, block->config->hidden);
+    PoolScratch w;
+    w.x = tensor_take(bump, width);
+    w.pre = tensor_take(bump, width);
+    w.pooled = tensor_take(bump, width);
+    w.dropped = tensor_take(bump, width);
+    w.d = tensor_take(bump, width);
+    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, B, K));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, B, 3));
+    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, B));
+    return w;
+}
+
+static SpanScratch span_scratch(Shape shape, Bump *bump) {
+    SpanScratch w;
+    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, 2));
+    w.dlogits = tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, 2));
+    w.rows = tensor_take(bump, tensor_2d(NULL, DT_F32, 2 * shape.B, shape.T));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, 2 * shape.B, 3));
+    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, 2 * shape.B));
+    return w;
+}
+
+static Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
+    if (!shape.train) return TENSOR_NONE;
+    return tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, block->config->hidden));
+}
+
+/* The heads run one after another, so scratch is the largest of theirs. */
+static void measure_heads(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
+    const ModelConfig *c = block->config;
+    Bump saved = {0}, mlm = {0}, pool = {0}, span = {0};
+    head_saved(block, shape, &saved);
+    int64_t V = c->vocab / shape.tp;
+    if (config_has(c, HEAD_MLM)) mlm_scratch(block, loss_chunk_rows(shape.B * shape.T, V), V, &mlm);
+    if (c->pooler) pool_scratch(block, shape.B, c->labels > 2 ? c->labels : 2, &pool);
+    if (config_has(c, HEAD_SPAN)) span_scratch(shape, &span);
+    size_t scratch = mlm.used > pool.used ? mlm.used : pool.used;
+    *ret_saved = saved.used;
+    *ret_scratch = scratch > span.used ? scratch : span.used;
+}
+
+/* Loss from complete scores: fills stats and losses, turns logits into their gradient in training. */
+static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, Tensor losses, Tensor labels) {
+    VocabPart all = {.start = 0, .valid = logits.dim[1]};
+    TRY(xent_partial(pass->exec, stats, logits, labels, all));
+    TRY(xent_finish(pass->exec, losses, logits, stats, labels, all, pass->loss_grad[loss],
+                    pass->shape.train));
+    return sum(pass->exec, tensor_slice(pass->loss, loss, 1), losses);
+}
+
+/* The scores of gathered rows w->x. */
+static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
+    Exec *e = pass->exec;
+    HeadParams p = head_params(block, pass->param);
+    TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
+    TRY(layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps));
+    return linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, p.output_b, ACT_NONE);
+}
+
+static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Tensor dx, Tensor x,
+                        Tensor picks, Tensor labels) {
+    Exec *e = pass->exec;
+    HeadParams p = head_params(block, pass->param);
+    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    TRY(gather_rows(e, w->x, x, picks));
+    TRY(mlm_scores(block, pass, w));
+    TRY(xent_partial(e, w->stats, w->logits, labels, part));
+    TRY(tp_xent_combine(pass->tp, e, w->stats));
+    TRY(xent_finish(e, w->losses, w->logits, w->stats, labels, part, pass->loss_grad[LOSS_TOKEN],
+                    pass->shape.train));
+    TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
+    if (!pass->shape.train) return OK;
+    HeadParams g = head_params(block, pass->grad);
+    TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
+    TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
+    TRY(tp_enter_backward(pass->tp, e, w->dh));
+    TRY(layernorm_backward(e, w->dh, g.norm_w, g.norm_b, w->dh, w->act, w->mean, w->rstd, p.norm_w,
+                           TENSOR_NONE));
+    TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
+    TRY(linear_backward_weight(e, g.mlm_w, g.mlm_b, w->dh, w->x));
+    TRY(linear_backward_input(e, w->h, w->dh, p.mlm_w, ACT_NONE, TENSOR_NONE, false));
+    return scatter_add_rows(e, dx, w->h, picks);
+}
+
+static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
+    MlmScratch cut = *w;
+    Tensor *const each[] = {&cut.x,    &cut.pre,  &cut.act,    &cut.h,     &cut.dh,
+                            &cut.mean, &cut.rstd, &cut.logits, &cut.stats, &cut.losses};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) *each[i] = tensor_slice(*each[i], 0, rows);
+    return cut;
+}
+
+static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
+    const Micro *micro = pass->micro;
+    int64_t V = block->config->vocab / pass->shape.tp;
+    int64_t R = loss_chunk_rows(pass->shape.B * pass->shape.T, V);
+    Bump bump = bump_over(pass->scratch);
+    MlmScratch w = mlm_scratch(block, R, V, &bump);
+    TRY(bump_check(&bump, "the masked-token head's scratch"));
+    for (int64_t first = 0; first < micro->picks.dim[0]; first += R) {
+        int64_t count = micro->picks.dim[0] - first < R ? micro->picks.dim[0] - first : R;
+        MlmScratch cut = cut_mlm(&w, count);
+        TRY(mlm_chunk(block, pass, &cut, dx, x, tensor_slice(micro->picks, first, count),
+                      tensor_slice(micro->pick_labels, first, count)));
+    }
+    return OK;
+}
+
+/* Scores from the pooled first token, from gathered rows w->x. */
+static Status pool_scores(const Block *block, Pass *pass, const PoolScratch *w, Dropout dropout,
+                          Tensor weight, Tensor bias) {
+    HeadParams p = head_params(block, pass->param);
+    TRY(linear_forward(pass->exec, w->pooled, w->pre, w->x, p.pooler_w, p.pooler_b, ACT_TANH));
+    TRY(dropout_add_forward(pass->exec, w->dropped, TENSOR_NONE, w->pooled, dropout));
+    return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->dropped, weight, bias, ACT_NONE);
+}
+
+/* A head on the pooled first token: next sentence or classification. */
+static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, Tensor x) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    const Micro *micro = pass->micro;
+    bool nsp = loss == LOSS_NSP;
+    HeadParams p = head_params(block, pass->param);
+    Tensor weight = nsp ? p.nsp_w : p.classify_w, bias = nsp ? p.nsp_b : p.classify_b;
+    Dropout dropout = {0};
+    if (!nsp) dropout = dropout_at(pass, c->dropout_classify, c->hidden, "head.classify");
+    dropout.extent[0] = 1; /* one row per sequence */
+    Bump bump = bump_over(pass->scratch);
+    PoolScratch w = pool_scratch(block, pass->shape.B, weight.dim[0], &bump);
+    TRY(bump_check(&bump, "the pooled heads' scratch"));
+    TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
+    TRY(pool_scores(block, pass, &w, dropout, weight, bias));
+    TRY(score_loss(pass, loss, w.logits, w.stats, w.losses, nsp ? micro->nsp : micro->classes));
+    if (!pass->shape.train) return OK;
+    HeadParams g = head_params(block, pass->grad);
+    TRY(linear_backward_weight(e, nsp ? g.nsp_w : g.classify_w, nsp ? g.nsp_b : g.classify_b, w.logits,
+                               w.dropped));
+    TRY(linear_backward_input(e, w.d, w.logits, weight, ACT_NONE, TENSOR_NONE, false));
+    TRY(dropout_backward(e, w.d, w.d, dropout));
+    TRY(act_backward(e, w.d, w.d, w.pre, ACT_TANH));
+    TRY(linear_backward_weight(e, g.pooler_w, g.pooler_b, w.d, w.x));
+    TRY(linear_backward_input(e, w.dropped, w.d, p.pooler_w, ACT_NONE, TENSOR_NONE, false));
+    return scatter_add_rows(e, dx, tensor_matrix(w.dropped), micro->first_rows);
+}
+
+static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
+    Exec *e = pass->exec;
+    HeadParams p = head_params(block, pass->param);
+    int64_t B = pass->shape.B;
+    Bump bump = bump_over(pass->scratch);
+    SpanScratch w = span_scratch(pass->shape, &bump);
+    TRY(bump_check(&bump, "the span head's scratch"));
+    TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.span_w, p.span_b, ACT_NONE));
+    Tensor by_side = tensor_2d(w.rows.data, DT_F32, 2, B * pass->shape.T);
+    TRY(transpose(e, by_side, w.logits));
+    for (int side = 0; side < 2; side++)
+        TRY(score_loss(pass, side ? LOSS_SPAN_END : LOSS_SPAN_START, tensor_slice(w.rows, side * B, B),
+                       tensor_slice(w.stats, side * B, B), tensor_slice(w.losses, side * B, B),
+                       as_vector(tensor_slice(pass->micro->span, side, 1))));
+    if (!pass->shape.train) return OK;
+    HeadParams g = head_params(block, pass->grad);
+    TRY(transpose(e, w.dlogits, by_side));
+    TRY(linear_backward_weight(e, g.span_w, g.span_b, w.dlogits, x));
+    return linear_backward_input(e, dx, w.dlogits, p.span_w, ACT_NONE, TENSOR_NONE, true);
+}
+
+static Status forward_heads(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    (void)y;
+    const ModelConfig *c = block->config;
+    const Micro *micro = pass->micro;
+    Bump saved = bump_over(pass->saved);
+    Tensor dx = head_saved(block, pass->shape, &saved), rows = tensor_matrix(x);
+    TRY(bump_check(&saved, "the heads' activations"));
+    if (dx.data) TRY(stream_zero(pass->exec->stream, dx.data, tensor_bytes(dx)));
+    if (config_has(c, HEAD_MLM) && micro->picks.data) TRY(mlm_loss(block, pass, dx, rows));
+    if (config_has(c, HEAD_NSP) && micro->nsp.data) TRY(pool_loss(block, pass, LOSS_NSP, dx, rows));
+    if (config_has(c, HEAD_SPAN) && micro->span.data) TRY(span_loss(block, pass, dx, rows));
+    if (config_has(c, HEAD_CLASSIFY) && micro->classes.data)
+        TRY(pool_loss(block, pass, LOSS_CLASSIFY, dx, rows));
+    return OK;
+}
+
+static Status backward_heads(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
+    (void)dy, (void)x;
+    Bump saved = bump_over(pass->saved);
+    Tensor kept = head_saved(block, pass->shape, &saved);
+    return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
+}
+
+static Status logits_heads(const Block *block, Pass *pass, Head which, Tensor out, Tensor x) {
+    if (!config_has(block->config, which)) return FAILED("the model has no %s head", head_name(which));
+    HeadParams p = head_params(block, pass->param);
+    Tensor rows = tensor_matrix(x);
+    Bump bump = bump_over(pass->scratch);
+    if (which == HEAD_SPAN)
+        return linear_forward(pass->exec, out, TENSOR_NONE, rows, p.span_w, p.span_b, ACT_NONE);
+    if (which == HEAD_MLM) {
+        MlmScratch w = mlm_scratch(block, rows.dim[0], 0, &bump);
+        TRY(bump_check(&bump, "the masked-token head's scratch"));
+        w.x = rows;
+        w.logits = out;
+        return mlm_scores(block, pass, &w);
+    }
+    PoolScratch w = pool_scratch(block, rows.dim[0], 0, &bump);
+    TRY(bump_check(&bump, "the pooled heads' scratch"));
+    memcpy(w.x.dim, (int64_t[]){rows.dim[0], 1, rows.dim[1]}, 3 * sizeof(int64_t));
+    w.x.data = rows.data;
+    w.logits = out;
+    bool nsp = which == HEAD_NSP;
+    return pool_scores(block, pass, &w, (Dropout){0}, nsp ? p.nsp_w : p.classify_w,
+                       nsp ? p.nsp_b : p.classify_b);
+}
+
+static size_t logits_scratch_heads(const Block *block, Head which, int64_t rows) {
+    Bump bump = {0};
+    if (which == HEAD_MLM)
+        mlm_scratch(block, rows, 0, &bump);
+    else
+        pool_scratch(block, rows, 0, &bump);
+    return bump.used;
+}
+
+const BlockOps block_ops_bert_head = {
+    .name = "bert-head",
+    .describe = describe_heads,
+    .measure = measure_heads,
+    .forward = forward_heads,
+    .backward = backward_heads,
+    .logits = logits_heads,
+    .logits_scratch = logits_scratch_heads,
+    .grads_in_forward = true,
+};

@@ -1,0 +1,56 @@
+#include "model/common.h"
+
+#include <stdarg.h>
+
+static void name_desc(ParamDesc *desc, const char *fmt, va_list args) {
+    vsnprintf(desc->name, sizeof desc->name, fmt, args);
+}
+
+Status describe_matrix(ParamList *list, Family family, float std, int split, int64_t a, int64_t b, int64_t c,
+                       const char *fmt, ...) {
+    ParamDesc desc = {.ndim = c ? 3 : 2, .dim = {a, b, c}, .split = split, .std = std, .decay = true};
+    desc.init = family == FAMILY_BERT ? INIT_TRUNCATED : INIT_NORMAL;
+    va_list args;
+    va_start(args, fmt);
+    name_desc(&desc, fmt, args);
+    va_end(args);
+    return param_add(list, desc);
+}
+
+Status describe_bias(ParamList *list, int split, int64_t a, int64_t b, const char *fmt, ...) {
+    ParamDesc desc = {.ndim = b ? 2 : 1, .dim = {a, b}, .split = split, .init = INIT_ZEROS};
+    va_list args;
+    va_start(args, fmt);
+    name_desc(&desc, fmt, args);
+    va_end(args);
+    return param_add(list, desc);
+}
+
+Status describe_norm(ParamList *list, int64_t width, const char *prefix) {
+    ParamDesc weight = {.ndim = 1, .dim = {width}, .split = -1, .init = INIT_ONES};
+    snprintf(weight.name, sizeof weight.name, "%s.weight", prefix);
+    TRY(param_add(list, weight));
+    return describe_bias(list, -1, width, 0, "%s.bias", prefix);
+}
+
+Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ...) {
+    if (!pass->shape.train || p == 0) return (Dropout){0};
+    char site[PARAM_NAME];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(site, sizeof site, fmt, args);
+    va_end(args);
+    return (Dropout){
+        .p = p,
+        .key = rng_key(pass->seed, site, pass->step),
+        .origin = {pass->micro->first, 0, 0},
+        .extent = {pass->shape.T, width},
+    };
+}
+
+int64_t loss_chunk_rows(int64_t rows, int64_t vocab) {
+    const int64_t limit = (128 << 20) / 4; /* logits held at once: 128 MiB */
+    int64_t chunk = 32;
+    while (chunk * 2 * vocab <= limit && chunk < rows) chunk *= 2;
+    return chunk < rows ? chunk : rows;
+}

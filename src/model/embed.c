@@ -1,0 +1,115 @@
+/* The embedding block: token, position and (BERT) type embeddings summed, BERT's layer norm, dropout.
+ *
+ * B sequences, T positions, C width. Saved for backward: with a norm, its input and statistics.
+ */
+#include "model/common.h"
+#include "parallel/tp.h"
+
+typedef struct EmbedParams {
+    Tensor token, position;      /* (V,C) (P,C) */
+    Tensor type, norm_w, norm_b; /* (K,C) (C) (C), BERT */
+} EmbedParams;
+
+typedef struct EmbedSaved {
+    Tensor sum;        /* (B,T,C) the norm's input */
+    Tensor mean, rstd; /* (B*T) */
+} EmbedSaved;
+
+static bool has_norm(const Block *block) {
+    return block->config->family == FAMILY_BERT;
+}
+
+static Status describe_embed(const Block *block, ParamList *ret_params) {
+    const ModelConfig *c = block->config;
+    /* GPT-2 draws its positions at half the deviation of its tokens. */
+    float position_std = c->family == FAMILY_GPT2 ? c->init_std / 2 : c->init_std;
+    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
+    TRY(describe_matrix(ret_params, c->family, position_std, -1, c->positions, c->hidden, 0,
+                        "embed.position"));
+    if (!has_norm(block)) return OK;
+    TRY(describe_matrix(ret_params, c->family, c->init_std, -1, c->types, c->hidden, 0, "embed.type"));
+    return describe_norm(ret_params, c->hidden, "embed.norm");
+}
+
+static EmbedParams embed_params(const Block *block, const Tensor *view) {
+    EmbedParams p = {.token = view[0], .position = view[1]};
+    if (has_norm(block)) p.type = view[2], p.norm_w = view[3], p.norm_b = view[4];
+    return p;
+}
+
+static EmbedSaved embed_saved(const Block *block, Shape shape, Bump *bump) {
+    EmbedSaved s = {0};
+    if (!has_norm(block)) return s;
+    s.sum = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.B, shape.T, block->config->hidden));
+    s.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, shape.B * shape.T));
+    s.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, shape.B * shape.T));
+    return s;
+}
+
+static void measure_embed(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
+    Bump bump = {0};
+    embed_saved(block, shape, &bump);
+    *ret_saved = bump.used;
+    *ret_scratch = 0;
+}
+
+static VocabPart vocab_part(const Pass *pass, const EmbedParams *p, int64_t vocab) {
+    return (VocabPart){.start = pass->tp->rank * p->token.dim[0], .valid = vocab};
+}
+
+static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past) {
+    const Micro *micro = pass->micro;
+    EmbedParams p = embed_params(block, pass->param);
+    TRY(embedding_forward(pass->exec, sum, micro->tokens, micro->types, past, p.token,
+                          tp_once(pass->tp, p.position), tp_once(pass->tp, p.type),
+                          vocab_part(pass, &p, block->config->vocab)));
+    return tp_exit_forward(pass->tp, pass->exec, sum);
+}
+
+static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    (void)x;
+    const ModelConfig *c = block->config;
+    Dropout dropout = dropout_at(pass, c->dropout_embed, c->hidden, "embed");
+    Bump bump = bump_over(pass->saved);
+    EmbedSaved s = embed_saved(block, pass->shape, &bump);
+    TRY(bump_check(&bump, "the embedding"));
+    TRY(embed_sum(block, pass, has_norm(block) ? s.sum : y, TENSOR_NONE));
+    if (has_norm(block)) {
+        EmbedParams p = embed_params(block, pass->param);
+        TRY(layernorm_forward(pass->exec, y, s.mean, s.rstd, s.sum, p.norm_w, p.norm_b, c->norm_eps));
+    }
+    return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
+}
+
+static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
+    (void)x;
+    const ModelConfig *c = block->config;
+    const Micro *micro = pass->micro;
+    Dropout dropout = dropout_at(pass, c->dropout_embed, c->hidden, "embed");
+    EmbedParams g = embed_params(block, pass->grad);
+    TRY(dropout_backward(pass->exec, dx, dy, dropout));
+    if (has_norm(block)) {
+        Bump bump = bump_over(pass->saved);
+        EmbedSaved s = embed_saved(block, pass->shape, &bump);
+        EmbedParams p = embed_params(block, pass->param);
+        TRY(layernorm_backward(pass->exec, dx, g.norm_w, g.norm_b, dx, s.sum, s.mean, s.rstd, p.norm_w,
+                               TENSOR_NONE));
+    }
+    return embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types,
+                              vocab_part(pass, &g, c->vocab));
+}
+
+static Status decode_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    (void)x;
+    if (has_norm(block)) return FAILED("internal: BERT does not generate");
+    return embed_sum(block, pass, y, pass->decode->past);
+}
+
+const BlockOps block_ops_embed = {
+    .name = "embed",
+    .describe = describe_embed,
+    .measure = measure_embed,
+    .forward = forward_embed,
+    .backward = backward_embed,
+    .decode = decode_embed,
+};
