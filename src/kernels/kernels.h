@@ -104,7 +104,8 @@ MUST_USE Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor v
                                  Tensor past, Tensor fresh, float scale);
 
 /* x (B,T,C) = wte[tokens] + wpe[t + past[b]] + wtype[types]. tokens, types (B,T), past (B) int32.
- * wpe, wtype, types, past may be none. Token rows outside this rank's vocabulary part give 0. */
+ * wpe, wtype, types, past may be none; types that are none are all 0. Token rows outside this rank's
+ * vocabulary part give 0, and so do positions at or past wpe's end (the padding of a ragged batch). */
 MUST_USE Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
                                   Tensor wpe, Tensor wtype, VocabPart part);
 /* Any of dwte, dwpe, dwtype may be none. */

@@ -1,0 +1,131 @@
+/* Checks and measuring for the functions of kernels.h. A failed check is a bug in a block, not in what
+ * a user gave, so each message starts with "internal:". */
+#include "kernels/dispatch.h"
+
+#include <time.h>
+
+#include "kernels/backend.h"
+
+enum { SHAPE_TEXT = 160 };
+
+/* "fp32 (2, 3)", or "none". */
+static const char *describe(Tensor tensor, char text[SHAPE_TEXT]) {
+    if (tensor.ndim < 1 || tensor.ndim > TENSOR_DIMS) {
+        snprintf(text, SHAPE_TEXT, "none");
+        return text;
+    }
+    int used = snprintf(text, SHAPE_TEXT, "%s%s (", tensor.data ? "" : "no data for ",
+                        tensor.dtype < DT_COUNT ? dtype_name(tensor.dtype) : "?");
+    for (int i = 0; i < tensor.ndim && used < SHAPE_TEXT; i++)
+        used += snprintf(text + used, SHAPE_TEXT - (size_t)used, "%s%lld", i ? ", " : "",
+                         (long long)tensor.dim[i]);
+    if (used < SHAPE_TEXT) snprintf(text + used, SHAPE_TEXT - (size_t)used, ")");
+    return text;
+}
+
+static bool is_there(Tensor tensor) {
+    if (tensor.ndim < 1 || tensor.ndim > TENSOR_DIMS) return false;
+    for (int i = 0; i < tensor.ndim; i++)
+        if (tensor.dim[i] < 0) return false;
+    return tensor.data || tensor_count(tensor) == 0;
+}
+
+static bool is_float(Tensor tensor) {
+    return is_there(tensor) && (tensor.dtype == DT_F32 || tensor.dtype == DT_BF16 || tensor.dtype == DT_F16);
+}
+
+Status check_float(const char *kernel, const char *name, Tensor tensor) {
+    char text[SHAPE_TEXT];
+    if (is_float(tensor)) return OK;
+    return FAILED("internal: %s: %s is %s, expected a floating tensor", kernel, name, describe(tensor, text));
+}
+
+Status check_matrix(const char *kernel, const char *name, Tensor tensor, int64_t rows, int64_t cols) {
+    char text[SHAPE_TEXT];
+    if (is_float(tensor) && tensor_cols(tensor) == cols && tensor_count(tensor) == rows * cols) return OK;
+    return FAILED("internal: %s: %s is %s, expected %lld floating rows of %lld", kernel, name,
+                  describe(tensor, text), (long long)rows, (long long)cols);
+}
+
+Status check_count(const char *kernel, const char *name, Tensor tensor, int64_t count) {
+    char text[SHAPE_TEXT];
+    if (is_float(tensor) && tensor_count(tensor) == count) return OK;
+    return FAILED("internal: %s: %s is %s, expected %lld floating elements", kernel, name,
+                  describe(tensor, text), (long long)count);
+}
+
+Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count) {
+    char text[SHAPE_TEXT];
+    if (is_there(tensor) && tensor.dtype == DT_I32 && tensor_count(tensor) == count) return OK;
+    return FAILED("internal: %s: %s is %s, expected %lld elements of int32", kernel, name,
+                  describe(tensor, text), (long long)count);
+}
+
+Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor like) {
+    char text[SHAPE_TEXT], expected[SHAPE_TEXT];
+    bool same = is_there(tensor) && tensor.dtype == like.dtype && tensor.ndim == like.ndim;
+    for (int i = 0; same && i < like.ndim; i++) same = tensor.dim[i] == like.dim[i];
+    if (same) return OK;
+    like.data = &like;
+    return FAILED("internal: %s: %s is %s, expected %s", kernel, name, describe(tensor, text),
+                  describe(like, expected));
+}
+
+Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) {
+    char text[SHAPE_TEXT];
+    if (!(dropout->p >= 0 && dropout->p < 1))
+        return FAILED("internal: %s: dropout of %g, expected 0 or more and less than 1", kernel,
+                      (double)dropout->p);
+    if (dropout->p == 0) return OK;
+    const int64_t *origin = dropout->origin, *extent = dropout->extent;
+    if (tensor.ndim != 3)
+        return FAILED("internal: %s: dropout on %s, expected (B, T, C)", kernel, describe(tensor, text));
+    if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || origin[1] + tensor.dim[1] > extent[0] ||
+        origin[2] + tensor.dim[2] > extent[1])
+        return FAILED("internal: %s: dropout on %s lies outside the global extent of %lld x %lld", kernel,
+                      describe(tensor, text), (long long)extent[0], (long long)extent[1]);
+    return OK;
+}
+
+Status check_act(const char *kernel, Act act) {
+    if ((int)act >= 0 && act < ACT_COUNT) return OK;
+    return FAILED("internal: %s: no activation has the number %d", kernel, (int)act);
+}
+
+Status kernels_fp32_only(const char *kernel, size_t count, const Tensor *tensors) {
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i].data && tensors[i].dtype != DT_F32)
+            return FAILED("%s takes fp32 only, not %s", kernel, dtype_name(tensors[i].dtype));
+    return OK;
+}
+
+double bytes_of(size_t count, const Tensor *tensors) {
+    double bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i].data) bytes += (double)tensor_bytes(tensors[i]);
+    return bytes;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+Status measure_start(const Exec *exec, double *ret_start) {
+    if (!exec->profile) return OK;
+    TRY(stream_sync(exec->stream));
+    *ret_start = now();
+    return OK;
+}
+
+Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes) {
+    if (!exec->profile) return OK;
+    TRY(stream_sync(exec->stream));
+    KernelStat *stat = &exec->profile->kernel[id];
+    stat->calls++;
+    stat->seconds += now() - start;
+    stat->flops += flops;
+    stat->bytes += bytes;
+    return OK;
+}

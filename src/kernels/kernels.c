@@ -1,0 +1,222 @@
+/* The functions of kernels.h: each checks that its tensors agree, counts the call and runs the slot.
+ * A call on no rows does nothing, so slots never see one.
+ *
+ * Operations are counted from shapes: a multiplication, an addition, a comparison and a call of exp or
+ * tanh are one each. Attention counts the pairs of query and key that a causal mask leaves; padding
+ * is not known here and counts as work.
+ */
+#include "kernels/kernels.h"
+
+#include "kernels/dispatch.h"
+
+static const double act_forward_flops[ACT_COUNT] = {
+    [ACT_NONE] = 0, [ACT_GELU_TANH] = 9, [ACT_GELU_ERF] = 5, [ACT_RELU] = 1, [ACT_TANH] = 1};
+static const double act_backward_flops[ACT_COUNT] = {
+    [ACT_NONE] = 0, [ACT_GELU_TANH] = 17, [ACT_GELU_ERF] = 11, [ACT_RELU] = 2, [ACT_TANH] = 4};
+
+Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
+    CHECK_FLOAT(x);
+    CHECK_FLOAT(w);
+    TRY(check_act(__func__, act));
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    CHECK_MATRIX(w, N, K);
+    CHECK_MATRIX(y, M, N);
+    if (b.data) CHECK_COUNT(b, N);
+    if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
+    if (pre.data) CHECK_MATRIX(pre, M, N);
+    if (M == 0 || N == 0) return OK;
+    RUN(KERNEL_LINEAR_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, w, b),
+        linear_forward, y, pre, x, w, b, act);
+}
+
+Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
+                             bool accumulate) {
+    CHECK_FLOAT(dy);
+    CHECK_FLOAT(w);
+    TRY(check_act(__func__, act));
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
+    CHECK_MATRIX(w, N, K);
+    CHECK_MATRIX(dx, M, K);
+    if (act != ACT_NONE) CHECK_MATRIX(pre, M, K);
+    if (M == 0 || K == 0) return OK;
+    RUN(KERNEL_LINEAR_BACKWARD_INPUT, 2.0 * (double)M * (double)N * (double)K, BYTES(dx, dy, w, pre),
+        linear_backward_input, dx, dy, w, act, pre, accumulate);
+}
+
+Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+    CHECK_FLOAT(dy);
+    CHECK_FLOAT(x);
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
+    CHECK_MATRIX(x, M, K);
+    CHECK_MATRIX(dw, N, K);
+    if (db.data) CHECK_COUNT(db, N);
+    if (M == 0 || N == 0) return OK;
+    RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
+        linear_backward_weight, dw, db, dy, x);
+}
+
+Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {
+    CHECK_FLOAT(x);
+    TRY(check_act(__func__, act));
+    int64_t count = tensor_count(x);
+    CHECK_COUNT(y, count);
+    if (count == 0) return OK;
+    RUN(KERNEL_ACT_FORWARD, act_forward_flops[act] * (double)count, BYTES(y, x), act_forward, y, x, act);
+}
+
+Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act) {
+    CHECK_FLOAT(x);
+    TRY(check_act(__func__, act));
+    int64_t count = tensor_count(x);
+    CHECK_COUNT(dx, count);
+    CHECK_COUNT(dy, count);
+    if (count == 0) return OK;
+    RUN(KERNEL_ACT_BACKWARD, act_backward_flops[act] * (double)count, BYTES(dx, dy, x), act_backward, dx, dy,
+        x, act);
+}
+
+Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma, Tensor beta,
+                         float eps) {
+    CHECK_FLOAT(x);
+    int64_t rows = tensor_rows(x), C = tensor_cols(x);
+    CHECK_MATRIX(y, rows, C);
+    CHECK_COUNT(mean, rows);
+    CHECK_COUNT(rstd, rows);
+    CHECK_COUNT(gamma, C);
+    CHECK_COUNT(beta, C);
+    if (rows == 0) return OK;
+    RUN(KERNEL_LAYERNORM_FORWARD, 7.0 * (double)tensor_count(x), BYTES(y, mean, rstd, x, gamma, beta),
+        layernorm_forward, y, mean, rstd, x, gamma, beta, eps);
+}
+
+Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
+                          Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
+    CHECK_FLOAT(x);
+    int64_t rows = tensor_rows(x), C = tensor_cols(x);
+    CHECK_MATRIX(dx, rows, C);
+    CHECK_MATRIX(dy, rows, C);
+    CHECK_COUNT(dgamma, C);
+    CHECK_COUNT(dbeta, C);
+    CHECK_COUNT(mean, rows);
+    CHECK_COUNT(rstd, rows);
+    CHECK_COUNT(gamma, C);
+    if (dres.data) CHECK_MATRIX(dres, rows, C);
+    if (rows == 0) return OK;
+    RUN(KERNEL_LAYERNORM_BACKWARD, 14.0 * (double)tensor_count(x),
+        BYTES(dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), layernorm_backward, dx, dgamma, dbeta, dy,
+        x, mean, rstd, gamma, dres);
+}
+
+Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout) {
+    CHECK_FLOAT(y);
+    int64_t rows = tensor_rows(y), C = tensor_cols(y);
+    CHECK_MATRIX(out, rows, C);
+    if (res.data) CHECK_MATRIX(res, rows, C);
+    TRY(check_dropout(__func__, &dropout, y));
+    if (rows == 0) return OK;
+    RUN(KERNEL_DROPOUT_ADD_FORWARD, 3.0 * (double)tensor_count(y), BYTES(out, res, y), dropout_add_forward,
+        out, res, y, dropout);
+}
+
+Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout) {
+    CHECK_FLOAT(dy);
+    int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
+    CHECK_MATRIX(dx, rows, C);
+    TRY(check_dropout(__func__, &dropout, dy));
+    if (rows == 0) return OK;
+    RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, dy,
+        dropout);
+}
+
+Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd, Tensor res,
+                                Tensor y, Tensor gamma, Tensor beta, float eps, Dropout dropout) {
+    CHECK_FLOAT(y);
+    int64_t rows = tensor_rows(y), C = tensor_cols(y);
+    CHECK_MATRIX(sum, rows, C);
+    CHECK_MATRIX(out, rows, C);
+    CHECK_MATRIX(res, rows, C);
+    CHECK_COUNT(mean, rows);
+    CHECK_COUNT(rstd, rows);
+    CHECK_COUNT(gamma, C);
+    CHECK_COUNT(beta, C);
+    TRY(check_dropout(__func__, &dropout, y));
+    if (rows == 0) return OK;
+    RUN(KERNEL_DROPOUT_ADD_NORM_FORWARD, 10.0 * (double)tensor_count(y),
+        BYTES(sum, out, mean, rstd, res, y, gamma, beta), dropout_add_norm_forward, sum, out, mean, rstd, res,
+        y, gamma, beta, eps, dropout);
+}
+
+/* The sizes in qkv (B,T,3,H,D). */
+typedef struct HeadShape {
+    int64_t B, T, H, D;
+    double pairs; /* of query and key, over all heads and sequences */
+} HeadShape;
+
+static Status check_qkv(const char *kernel, Tensor qkv, bool causal, HeadShape *ret_shape) {
+    TRY(check_float(kernel, "qkv", qkv));
+    if (qkv.ndim != 5 || qkv.dim[2] != 3)
+        return FAILED("internal: %s: qkv has %d dims, expected (B, T, 3, H, D)", kernel, qkv.ndim);
+    HeadShape shape = {.B = qkv.dim[0], .T = qkv.dim[1], .H = qkv.dim[3], .D = qkv.dim[4]};
+    double T = (double)shape.T;
+    shape.pairs = (double)(shape.B * shape.H) * (causal ? T * (T + 1) / 2 : T * T);
+    *ret_shape = shape;
+    return OK;
+}
+
+static Status check_attention(const char *kernel, const HeadShape *shape, const Attention *spec) {
+    if (spec->dropout.p == 0) return OK;
+    /* The scores' queries are local, so of the index only sequence and head have an origin. */
+    Dropout heads = spec->dropout;
+    heads.extent[1] = heads.origin[2] = 0;
+    TRY(check_dropout(kernel, &heads, (Tensor){.ndim = 3, .dim = {shape->B, shape->H, 0}}));
+    if (spec->dropout.extent[1] < shape->T)
+        return FAILED("internal: %s: dropout over %lld positions, expected %lld or more", kernel,
+                      (long long)spec->dropout.extent[1], (long long)shape->T);
+    return OK;
+}
+
+Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor lens, Attention spec) {
+    HeadShape s = {0};
+    TRY(check_qkv(__func__, qkv, spec.causal, &s));
+    CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
+    CHECK_LIKE(lse, tensor_3d(NULL, DT_F32, s.B, s.H, s.T));
+    if (lens.data) CHECK_INDEX(lens, s.B);
+    TRY(check_attention(__func__, &s, &spec));
+    if (tensor_count(out) == 0) return OK;
+    RUN(KERNEL_ATTENTION_FORWARD, 4 * s.pairs * (double)s.D, BYTES(out, lse, qkv, lens), attention_forward,
+        out, lse, qkv, lens, spec);
+}
+
+Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                          Tensor lens, Attention spec) {
+    HeadShape s = {0};
+    TRY(check_qkv(__func__, qkv, spec.causal, &s));
+    CHECK_LIKE(dqkv, qkv);
+    CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
+    CHECK_LIKE(dout, out);
+    CHECK_LIKE(lse, tensor_3d(NULL, DT_F32, s.B, s.H, s.T));
+    if (lens.data) CHECK_INDEX(lens, s.B);
+    TRY(check_attention(__func__, &s, &spec));
+    if (tensor_count(out) == 0) return OK;
+    /* Five products over all pairs: scores again, and the gradients of weights, v, q and k. */
+    RUN(KERNEL_ATTENTION_BACKWARD, 10 * s.pairs * (double)s.D, BYTES(dqkv, dout, out, lse, qkv, lens),
+        attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
+}
+
+Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
+                        Tensor fresh, float scale) {
+    HeadShape s = {0};
+    TRY(check_qkv(__func__, qkv, false, &s));
+    CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
+    CHECK_FLOAT(kcache);
+    int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
+    CHECK_LIKE(kcache, tensor_4d(NULL, kcache.dtype, s.B, s.H, S, s.D));
+    CHECK_LIKE(vcache, kcache);
+    CHECK_INDEX(past, s.B);
+    CHECK_INDEX(fresh, s.B);
+    if (tensor_count(out) == 0) return OK;
+    /* How full the caches are is not known here: they count as full. */
+    double pairs = (double)(s.B * s.H * s.T) * (double)S;
+    RUN(KERNEL_ATTENTION_DECODE, 4 * pairs * (double)s.D, BYTES(out, kcache, vcache, qkv), attention_decode,
+        out, kcache, vcache, qkv, past, fresh, scale);
+}

@@ -1,0 +1,170 @@
+/* The functions of kernels.h, continued: those that choose rows, the loss, and plain array arithmetic. */
+#include "kernels/dispatch.h"
+#include "kernels/kernels.h"
+
+/* x (B,T,C) and the index tensors beside it. */
+static Status check_tokens(const char *kernel, Tensor x, Tensor tokens, Tensor types) {
+    TRY(check_float(kernel, "x", x));
+    if (x.ndim != 3) return FAILED("internal: %s: x has %d dims, expected (B, T, C)", kernel, x.ndim);
+    TRY(check_index(kernel, "tokens", tokens, x.dim[0] * x.dim[1]));
+    if (types.data) TRY(check_index(kernel, "types", types, x.dim[0] * x.dim[1]));
+    return OK;
+}
+
+/* A table (rows, C) with at least `rows` rows. */
+static Status check_table(const char *kernel, const char *name, Tensor table, int64_t C, int64_t rows) {
+    TRY(check_float(kernel, name, table));
+    TRY(check_matrix(kernel, name, table, tensor_rows(table), C));
+    if (tensor_rows(table) < rows)
+        return FAILED("internal: %s: %s has %lld rows, expected %lld or more", kernel, name,
+                      (long long)tensor_rows(table), (long long)rows);
+    return OK;
+}
+
+static Status check_part(const char *kernel, VocabPart part) {
+    if (part.start >= 0 && part.valid >= 0) return OK;
+    return FAILED("internal: %s: the vocabulary starts at %lld and has %lld tokens", kernel,
+                  (long long)part.start, (long long)part.valid);
+}
+
+Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                         Tensor wpe, Tensor wtype, VocabPart part) {
+    TRY(check_tokens(__func__, x, tokens, types));
+    TRY(check_part(__func__, part));
+    int64_t C = x.dim[2];
+    TRY(check_table(__func__, "wte", wte, C, 1));
+    if (wpe.data) TRY(check_table(__func__, "wpe", wpe, C, x.dim[1]));
+    if (wtype.data) TRY(check_table(__func__, "wtype", wtype, C, 1));
+    if (past.data) CHECK_INDEX(past, x.dim[0]);
+    if (tensor_count(x) == 0) return OK;
+    int adds = (wpe.data != NULL) + (wtype.data != NULL), tables = 1 + adds;
+    RUN(KERNEL_EMBEDDING_FORWARD, (double)adds * (double)tensor_count(x),
+        BYTES(x, tokens, types) + (double)tables * BYTES(x), embedding_forward, x, tokens, types, past, wte,
+        wpe, wtype, part);
+}
+
+Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx, Tensor tokens,
+                          Tensor types, VocabPart part) {
+    TRY(check_tokens(__func__, dx, tokens, types));
+    TRY(check_part(__func__, part));
+    int64_t C = dx.dim[2];
+    if (dwte.data) TRY(check_table(__func__, "dwte", dwte, C, 1));
+    if (dwpe.data) TRY(check_table(__func__, "dwpe", dwpe, C, dx.dim[1]));
+    if (dwtype.data) TRY(check_table(__func__, "dwtype", dwtype, C, 1));
+    if (tensor_count(dx) == 0) return OK;
+    int tables = (dwte.data != NULL) + (dwpe.data != NULL) + (dwtype.data != NULL);
+    RUN(KERNEL_EMBEDDING_BACKWARD, (double)tables * (double)tensor_count(dx),
+        BYTES(dx, tokens, types) + (double)tables * BYTES(dx), embedding_backward, dwte, dwpe, dwtype, dx,
+        tokens, types, part);
+}
+
+Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    CHECK_FLOAT(logits);
+    TRY(check_part(__func__, part));
+    int64_t M = tensor_rows(logits);
+    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
+    CHECK_INDEX(labels, M);
+    if (M == 0) return OK;
+    RUN(KERNEL_XENT_PARTIAL, 4.0 * (double)tensor_count(logits), BYTES(stats, logits, labels), xent_partial,
+        stats, logits, labels, part);
+}
+
+Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart part,
+                   float scale, bool gradient) {
+    CHECK_FLOAT(logits);
+    TRY(check_part(__func__, part));
+    int64_t M = tensor_rows(logits);
+    CHECK_COUNT(losses, M);
+    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
+    CHECK_INDEX(labels, M);
+    if (M == 0) return OK;
+    double flops = gradient ? 4.0 * (double)tensor_count(logits) : 3.0 * (double)M;
+    double bytes = BYTES(losses, stats, labels) + (gradient ? 2 * BYTES(logits) : 0);
+    RUN(KERNEL_XENT_FINISH, flops, bytes, xent_finish, losses, logits, stats, labels, part, scale, gradient);
+}
+
+Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index) {
+    CHECK_FLOAT(out);
+    CHECK_FLOAT(x);
+    int64_t M = tensor_rows(out), C = tensor_cols(out);
+    CHECK_MATRIX(x, tensor_rows(x), C);
+    CHECK_INDEX(index, M);
+    if (M == 0) return OK;
+    RUN(KERNEL_GATHER_ROWS, 0, 2 * BYTES(out) + BYTES(index), gather_rows, out, x, index);
+}
+
+Status scatter_add_rows(Exec *exec, Tensor x, Tensor y, Tensor index) {
+    CHECK_FLOAT(x);
+    CHECK_FLOAT(y);
+    int64_t M = tensor_rows(y), C = tensor_cols(y);
+    CHECK_MATRIX(x, tensor_rows(x), C);
+    CHECK_INDEX(index, M);
+    if (M == 0) return OK;
+    RUN(KERNEL_SCATTER_ADD_ROWS, (double)tensor_count(y), 2 * BYTES(y) + BYTES(index), scatter_add_rows, x, y,
+        index);
+}
+
+Status transpose(Exec *exec, Tensor y, Tensor x) {
+    CHECK_FLOAT(x);
+    int64_t M = tensor_rows(x), N = tensor_cols(x);
+    CHECK_LIKE(x, tensor_2d(NULL, x.dtype, M, N));
+    CHECK_LIKE(y, tensor_2d(NULL, x.dtype, N, M));
+    if (M == 0) return OK;
+    RUN(KERNEL_TRANSPOSE, 0, BYTES(y, x), transpose, y, x);
+}
+
+Status fill(Exec *exec, Tensor x, float value) {
+    CHECK_FLOAT(x);
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_FILL, 0, BYTES(x), fill, x, value);
+}
+
+Status convert(Exec *exec, Tensor y, Tensor x) {
+    /* The one kernel that takes fp64 as well. */
+    Tensor narrow_y = y, narrow_x = x;
+    if (y.dtype == DT_F64) narrow_y.dtype = DT_F32;
+    if (x.dtype == DT_F64) narrow_x.dtype = DT_F32;
+    TRY(check_float(__func__, "x", narrow_x));
+    TRY(check_count(__func__, "y", narrow_y, tensor_count(x)));
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_CONVERT, 0, BYTES(y, x), convert, y, x);
+}
+
+Status add(Exec *exec, Tensor y, Tensor x) {
+    CHECK_FLOAT(x);
+    CHECK_COUNT(y, tensor_count(x));
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_ADD, (double)tensor_count(x), BYTES(y, x), add, y, x);
+}
+
+Status scale(Exec *exec, Tensor y, float factor) {
+    CHECK_FLOAT(y);
+    if (tensor_count(y) == 0) return OK;
+    RUN(KERNEL_SCALE, (double)tensor_count(y), BYTES(y), scale, y, factor);
+}
+
+Status sum(Exec *exec, Tensor total, Tensor x) {
+    CHECK_FLOAT(x);
+    CHECK_LIKE(total, tensor_1d(NULL, DT_F64, 1));
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_SUM, (double)tensor_count(x), BYTES(x, total), sum, total, x);
+}
+
+Status sum_squares(Exec *exec, Tensor total, Tensor x) {
+    CHECK_FLOAT(x);
+    CHECK_LIKE(total, tensor_1d(NULL, DT_F64, 1));
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_SUM_SQUARES, 2.0 * (double)tensor_count(x), BYTES(x, total), sum_squares, total, x);
+}
+
+Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec) {
+    int64_t count = tensor_count(param);
+    Tensor like = tensor_1d(NULL, DT_F32, count);
+    CHECK_LIKE(param, like);
+    CHECK_LIKE(m, like);
+    CHECK_LIKE(v, like);
+    CHECK_LIKE(grad, like);
+    if (count == 0) return OK;
+    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, grad), adamw_step, param, m, v, grad,
+        spec);
+}

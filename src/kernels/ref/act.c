@@ -1,0 +1,47 @@
+/* Activations. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+static const double sqrt_2_over_pi = 0.79788456080286535588;
+static const double sqrt_half = 0.70710678118654752440;
+static const double inverse_sqrt_2pi = 0.39894228040143267794;
+
+double act_value(Act act, double x) {
+    switch (act) {
+    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
+    case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * sqrt_half));
+    case ACT_RELU: return x > 0 ? x : 0;
+    case ACT_TANH: return tanh(x);
+    default: return x;
+    }
+}
+
+double act_slope(Act act, double x) {
+    switch (act) {
+    case ACT_GELU_TANH: {
+        double t = tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x));
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt_2_over_pi * (1 + 3 * 0.044715 * x * x);
+    }
+    case ACT_GELU_ERF: return 0.5 * (1 + erf(x * sqrt_half)) + x * inverse_sqrt_2pi * exp(-0.5 * x * x);
+    case ACT_RELU: return x > 0 ? 1 : 0;
+    case ACT_TANH: return 1 - tanh(x) * tanh(x);
+    default: return 1;
+    }
+}
+
+Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act) {
+    (void)stream;
+    FP32_ONLY("act_forward", y, x);
+    for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(y)[i] = (float)act_value(act, tensor_f32(x)[i]);
+    return OK;
+}
+
+/* Needs: x. */
+Status act_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
+    (void)stream;
+    FP32_ONLY("act_backward", dx, dy, x);
+    for (int64_t i = 0; i < tensor_count(x); i++)
+        tensor_f32(dx)[i] = (float)(tensor_f32(dy)[i] * act_slope(act, tensor_f32(x)[i]));
+    return OK;
+}

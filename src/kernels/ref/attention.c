@@ -1,0 +1,169 @@
+/* Attention, one query at a time, so that only one row of scores is ever held.
+ *
+ * A query sees the keys below lens[b] and, when causal, none past itself. A query that sees none has
+ * output 0, lse -infinity and no gradient. Dropout acts on the softmax's weights. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+typedef struct Shape {
+    int64_t B, T, H, D;
+} Shape;
+
+static Shape shape_of(Tensor qkv) {
+    return (Shape){.B = qkv.dim[0], .T = qkv.dim[1], .H = qkv.dim[3], .D = qkv.dim[4]};
+}
+
+enum { PART_Q, PART_K, PART_V };
+
+/* q, k or v (D) of a head at a position, in qkv or dqkv (B,T,3,H,D). */
+static float *head_at(Tensor qkv, int part, int64_t b, int64_t t, int64_t h) {
+    Shape s = shape_of(qkv);
+    return tensor_f32(qkv) + (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
+}
+
+/* How many keys query t of sequence b sees: the first so many. */
+static int64_t keys_seen(Shape s, Tensor lens, bool causal, int64_t b, int64_t t) {
+    int64_t seen = causal ? t + 1 : s.T;
+    if (lens.data && tensor_i32(lens)[b] < seen) seen = tensor_i32(lens)[b];
+    return seen > 0 ? seen : 0;
+}
+
+static double dot(const float *x, const float *y, int64_t D) {
+    double total = 0;
+    for (int64_t d = 0; d < D; d++) total += (double)x[d] * y[d];
+    return total;
+}
+
+/* Turns scores into weights and returns the log of the sum of their exponentials. */
+static double softmax(double *score, int64_t count) {
+    double largest = -INFINITY, total = 0;
+    for (int64_t k = 0; k < count; k++) largest = fmax(largest, score[k]);
+    for (int64_t k = 0; k < count; k++) total += exp(score[k] - largest);
+    for (int64_t k = 0; k < count; k++) score[k] = exp(score[k] - largest) / total;
+    return count ? largest + log(total) : -INFINITY;
+}
+
+Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
+                             Attention spec) {
+    FP32_ONLY("attention_forward", out, lse, qkv);
+    Shape s = shape_of(qkv);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double), &workspace));
+    double *weight = workspace, *mixed = weight + s.T; /* (T), (D) */
+    for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
+        int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
+        int64_t seen = keys_seen(s, lens, spec.causal, b, t);
+        uint64_t index = dropout_scores(&spec.dropout, b, h, t);
+        const float *q = head_at(qkv, PART_Q, b, t, h);
+        for (int64_t k = 0; k < seen; k++)
+            weight[k] = spec.scale * dot(q, head_at(qkv, PART_K, b, k, h), s.D);
+        tensor_f32(lse)[row] = (float)softmax(weight, seen);
+        for (int64_t d = 0; d < s.D; d++) mixed[d] = 0;
+        for (int64_t k = 0; k < seen; k++) {
+            double kept = weight[k] * dropout_factor(&spec.dropout, index + (uint64_t)k);
+            const float *v = head_at(qkv, PART_V, b, k, h);
+            for (int64_t d = 0; d < s.D; d++) mixed[d] += kept * v[d];
+        }
+        float *to = tensor_f32(out) + ((b * s.T + t) * s.H + h) * s.D;
+        for (int64_t d = 0; d < s.D; d++) to[d] = (float)mixed[d];
+    }
+    return OK;
+}
+
+/* The gradient of one head of one sequence, in double: dq, dk, dv (T,D) each. With P the weights, Z
+ * dropout's factors and g the gradient of a query's output o:
+ *   dv_k += P_k Z_k g;  dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o;
+ *   dq += scale ds_k k_k;  dk_k += scale ds_k q. */
+static void head_backward(double *dq, double *dk, double *dv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                          Tensor lens, const Attention *spec, int64_t b, int64_t h) {
+    Shape s = shape_of(qkv);
+    for (int64_t t = 0; t < s.T; t++) {
+        int64_t at = ((b * s.T + t) * s.H + h) * s.D;
+        const float *q = head_at(qkv, PART_Q, b, t, h), *grad = tensor_f32(dout) + at;
+        double through = dot(grad, tensor_f32(out) + at, s.D);
+        double log_sum = tensor_f32(lse)[(b * s.H + h) * s.T + t];
+        uint64_t index = dropout_scores(&spec->dropout, b, h, t);
+        int64_t seen = keys_seen(s, lens, spec->causal, b, t);
+        for (int64_t j = 0; j < seen; j++) {
+            const float *k = head_at(qkv, PART_K, b, j, h), *v = head_at(qkv, PART_V, b, j, h);
+            double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
+            double factor = dropout_factor(&spec->dropout, index + (uint64_t)j);
+            double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - through);
+            for (int64_t d = 0; d < s.D; d++) {
+                dv[j * s.D + d] += weight * factor * grad[d];
+                dq[t * s.D + d] += ds * k[d];
+                dk[j * s.D + d] += ds * q[d];
+            }
+        }
+    }
+}
+
+/* Needs: qkv, out, lse. */
+Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                              Tensor lens, Attention spec) {
+    FP32_ONLY("attention_backward", dqkv, dout, out, lse, qkv);
+    Shape s = shape_of(qkv);
+    void *workspace;
+    TRY(stream_workspace(stream, 3 * (size_t)(s.T * s.D) * sizeof(double), &workspace));
+    double *total = workspace; /* (3,T,D) */
+    for (int64_t b = 0; b < s.B; b++)
+        for (int64_t h = 0; h < s.H; h++) {
+            for (int64_t i = 0; i < 3 * s.T * s.D; i++) total[i] = 0;
+            head_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, dout, out, lse, qkv, lens, &spec,
+                          b, h);
+            for (int part = PART_Q; part <= PART_V; part++)
+                for (int64_t t = 0; t < s.T; t++)
+                    for (int64_t d = 0; d < s.D; d++)
+                        head_at(dqkv, part, b, t, h)[d] = (float)total[(part * s.T + t) * s.D + d];
+        }
+    return OK;
+}
+
+/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches. */
+static void decode_row(float *out, double *weight, const float *q, const float *keys, const float *values,
+                       int64_t seen, int64_t D, double scale) {
+    for (int64_t k = 0; k < seen; k++) weight[k] = scale * dot(q, keys + k * D, D);
+    softmax(weight, seen);
+    for (int64_t d = 0; d < D; d++) {
+        double total = 0;
+        for (int64_t k = 0; k < seen; k++) total += weight[k] * values[k * D + d];
+        out[d] = (float)total;
+    }
+}
+
+static Status check_room(Shape s, int64_t S, Tensor past, Tensor fresh) {
+    for (int64_t b = 0; b < s.B; b++) {
+        int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
+        if (before < 0 || now < 0 || now > s.T || before + now > S)
+            return FAILED("internal: attention_decode: sequence %lld has %lld past and %lld new positions, "
+                          "the cache holds %lld",
+                          (long long)b, (long long)before, (long long)now, (long long)S);
+    }
+    return OK;
+}
+
+Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
+                            Tensor fresh, float scale) {
+    FP32_ONLY("attention_decode", out, kcache, vcache, qkv);
+    Shape s = shape_of(qkv);
+    int64_t S = kcache.dim[2];
+    TRY(check_room(s, S, past, fresh));
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
+    for (int64_t b = 0; b < s.B; b++)
+        for (int64_t h = 0; h < s.H; h++) {
+            float *keys = tensor_f32(kcache) + (b * s.H + h) * S * s.D;   /* (S,D) */
+            float *values = tensor_f32(vcache) + (b * s.H + h) * S * s.D; /* (S,D) */
+            int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
+            for (int64_t t = 0; t < count; t++)
+                for (int64_t d = 0; d < s.D; d++) {
+                    keys[(first + t) * s.D + d] = head_at(qkv, PART_K, b, t, h)[d];
+                    values[(first + t) * s.D + d] = head_at(qkv, PART_V, b, t, h)[d];
+                }
+            for (int64_t t = 0; t < count; t++)
+                decode_row(tensor_f32(out) + ((b * s.T + t) * s.H + h) * s.D, workspace,
+                           head_at(qkv, PART_Q, b, t, h), keys, values, first + t + 1, s.D, scale);
+        }
+    return OK;
+}

@@ -1,0 +1,53 @@
+/* Embeddings: sums of rows of the token, position and type tables. Types that are none are all 0. */
+#include "kernels/ref/ref.h"
+
+static Status check_types(const char *kernel, Tensor types, Tensor wtype) {
+    for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
+        if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
+            return FAILED("internal: %s: token type %d, expected 0 to %lld", kernel, tensor_i32(types)[i],
+                          (long long)tensor_rows(wtype) - 1);
+    return OK;
+}
+
+Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                             Tensor wpe, Tensor wtype, VocabPart part) {
+    (void)stream;
+    FP32_ONLY("embedding_forward", x, wte, wpe, wtype);
+    TRY(check_types("embedding_forward", types, wtype));
+    int64_t T = x.dim[1], C = x.dim[2];
+    for (int64_t i = 0; i < x.dim[0] * T; i++) {
+        int64_t row = vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]);
+        int64_t position = i % T + (past.data ? tensor_i32(past)[i / T] : 0);
+        bool placed = wpe.data && position >= 0 && position < tensor_rows(wpe);
+        int64_t type = types.data ? tensor_i32(types)[i] : 0;
+        for (int64_t c = 0; c < C; c++) {
+            float total = row < 0 ? 0 : tensor_f32(wte)[row * C + c];
+            if (placed) total += tensor_f32(wpe)[position * C + c];
+            if (wtype.data) total += tensor_f32(wtype)[type * C + c];
+            tensor_f32(x)[i * C + c] = total;
+        }
+    }
+    return OK;
+}
+
+static void add_row(Tensor table, int64_t row, const float *from) {
+    int64_t C = tensor_cols(table);
+    for (int64_t c = 0; c < C; c++) tensor_f32(table)[row * C + c] += from[c];
+}
+
+/* Rows are added in the order of the tokens, so the sums are always the same. */
+Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
+                              Tensor tokens, Tensor types, VocabPart part) {
+    (void)stream;
+    FP32_ONLY("embedding_backward", dwte, dwpe, dwtype, dx);
+    TRY(check_types("embedding_backward", types, dwtype));
+    int64_t T = dx.dim[1], C = dx.dim[2];
+    for (int64_t i = 0; i < dx.dim[0] * T; i++) {
+        const float *from = tensor_f32(dx) + i * C;
+        int64_t row = dwte.data ? vocab_row(part, tensor_rows(dwte), tensor_i32(tokens)[i]) : -1;
+        if (row >= 0) add_row(dwte, row, from);
+        if (dwpe.data) add_row(dwpe, i % T, from);
+        if (dwtype.data) add_row(dwtype, types.data ? tensor_i32(types)[i] : 0, from);
+    }
+    return OK;
+}

@@ -1,0 +1,57 @@
+/* The reference backend: every slot, plain and complete, in fp32 with sums in double. It is what other
+ * backends are measured against, so it prefers exactness and plainness to speed and runs on one thread. */
+#ifndef WEFT_KERNELS_REF_REF_H
+#define WEFT_KERNELS_REF_REF_H
+
+#include "kernels/backend.h"
+
+/* act(x) and its derivative. */
+double act_value(Act act, double x);
+double act_slope(Act act, double x);
+
+/* What inverted dropout multiplies an element by, from its draw's index: 0 or 1 / (1 - p). */
+static inline double dropout_factor(const Dropout *dropout, uint64_t index) {
+    if (dropout->p == 0) return 1;
+    bool kept = rng_u32(dropout->key, index) >= dropout_threshold(dropout->p);
+    return kept ? dropout_scale(dropout->p) : 0;
+}
+
+Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
+Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
+                                 bool accumulate);
+Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
+Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act);
+Status act_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act);
+Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
+                             Tensor beta, float eps);
+Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
+                              Tensor mean, Tensor rstd, Tensor gamma, Tensor dres);
+Status dropout_add_forward_ref(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout);
+Status dropout_backward_ref(Stream *stream, Tensor dx, Tensor dy, Dropout dropout);
+Status dropout_add_norm_forward_ref(Stream *stream, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
+                                    Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                                    Dropout dropout);
+Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens, Attention spec);
+Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                              Tensor lens, Attention spec);
+Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
+                            Tensor fresh, float scale);
+Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                             Tensor wpe, Tensor wtype, VocabPart part);
+Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
+                              Tensor tokens, Tensor types, VocabPart part);
+Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
+Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                       VocabPart part, float scale, bool gradient);
+Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index);
+Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index);
+Status transpose_ref(Stream *stream, Tensor y, Tensor x);
+Status fill_ref(Stream *stream, Tensor x, float value);
+Status convert_ref(Stream *stream, Tensor y, Tensor x);
+Status add_ref(Stream *stream, Tensor y, Tensor x);
+Status scale_ref(Stream *stream, Tensor y, float factor);
+Status sum_ref(Stream *stream, Tensor total, Tensor x);
+Status sum_squares_ref(Stream *stream, Tensor total, Tensor x);
+Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec);
+
+#endif

@@ -1,0 +1,35 @@
+/* The reference's table. */
+#include "kernels/ref/ref.h"
+
+void kernels_ref_fill(KernelTable *table) {
+    *table = (KernelTable){
+        .name = "ref",
+        .linear_forward = linear_forward_ref,
+        .linear_backward_input = linear_backward_input_ref,
+        .linear_backward_weight = linear_backward_weight_ref,
+        .act_forward = act_forward_ref,
+        .act_backward = act_backward_ref,
+        .layernorm_forward = layernorm_forward_ref,
+        .layernorm_backward = layernorm_backward_ref,
+        .dropout_add_forward = dropout_add_forward_ref,
+        .dropout_backward = dropout_backward_ref,
+        .dropout_add_norm_forward = dropout_add_norm_forward_ref,
+        .attention_forward = attention_forward_ref,
+        .attention_backward = attention_backward_ref,
+        .attention_decode = attention_decode_ref,
+        .embedding_forward = embedding_forward_ref,
+        .embedding_backward = embedding_backward_ref,
+        .xent_partial = xent_partial_ref,
+        .xent_finish = xent_finish_ref,
+        .gather_rows = gather_rows_ref,
+        .scatter_add_rows = scatter_add_rows_ref,
+        .transpose = transpose_ref,
+        .fill = fill_ref,
+        .convert = convert_ref,
+        .add = add_ref,
+        .scale = scale_ref,
+        .sum = sum_ref,
+        .sum_squares = sum_squares_ref,
+        .adamw_step = adamw_step_ref,
+    };
+}

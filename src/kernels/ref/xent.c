@@ -1,0 +1,43 @@
+/* Softmax cross-entropy in two steps, so that between them ranks that hold parts of the vocabulary can
+ * agree on the statistics. Padding columns count as -infinity: no part in the sum, no gradient. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    (void)stream;
+    FP32_ONLY("xent_partial", stats, logits);
+    int64_t V = tensor_cols(logits), real = vocab_columns(part, V);
+    for (int64_t m = 0; m < tensor_rows(logits); m++) {
+        const float *row = tensor_f32(logits) + m * V;
+        float largest = -INFINITY;
+        double total = 0;
+        for (int64_t v = 0; v < real; v++) largest = row[v] > largest ? row[v] : largest;
+        for (int64_t v = 0; v < real; v++) total += exp((double)row[v] - largest);
+        int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
+        float *stat = tensor_f32(stats) + m * 3;
+        stat[0] = largest;
+        stat[1] = (float)total;
+        stat[2] = label < 0 ? 0 : row[label];
+    }
+    return OK;
+}
+
+Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                       VocabPart part, float scale, bool gradient) {
+    (void)stream;
+    FP32_ONLY("xent_finish", losses, logits, stats);
+    int64_t V = tensor_cols(logits), real = vocab_columns(part, V);
+    for (int64_t m = 0; m < tensor_rows(logits); m++) {
+        float *row = tensor_f32(logits) + m * V;
+        const float *stat = tensor_f32(stats) + m * 3;
+        bool counted = tensor_i32(labels)[m] >= 0;
+        int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
+        tensor_f32(losses)[m] = counted ? (float)(log(stat[1]) + stat[0] - stat[2]) : 0;
+        for (int64_t v = 0; gradient && v < V; v++) {
+            double softmax = v < real ? exp((double)row[v] - stat[0]) / stat[1] : 0;
+            row[v] = counted ? (float)((softmax - (v == label)) * scale) : 0;
+        }
+    }
+    return OK;
+}

@@ -1,0 +1,30 @@
+/* The backends by name: the one place that knows which there are. Tables are built once, on first use,
+ * and never change after that. */
+#include <pthread.h>
+#include <string.h>
+
+#include "kernels/backend.h"
+
+static struct {
+    pthread_once_t once;
+    KernelTable ref, cpu;
+} tables = {.once = PTHREAD_ONCE_INIT};
+
+static void build_tables(void) {
+    kernels_ref_fill(&tables.ref);
+    kernels_ref_fill(&tables.cpu);
+    kernels_cpu_override(&tables.cpu);
+    tables.ref.name = "ref";
+    tables.cpu.name = "cpu";
+}
+
+Status kernels_find(const char *name, const KernelTable **ret_table) {
+    pthread_once(&tables.once, build_tables);
+    const KernelTable *const all[] = {&tables.cpu, &tables.ref};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(name, all[i]->name) == 0) {
+            *ret_table = all[i];
+            return OK;
+        }
+    return USAGE("there are no kernels called '%s', expected 'cpu' or 'ref'", name);
+}
