@@ -6,17 +6,26 @@
  *   bytes    any files, each byte a token (256 of them), a file's end marked by the end token 256
  *   u16 u32  token ids, little-endian, nothing else in the file
  *   ids      JSON lines, one example each: {"ids": [...], "types": [...], "labels": [...],
- *            "next": 0|1, "start": n, "end": n, "label": n}; only ids is required, shorter ones are
- *            padded, "labels" uses -100 for positions that are not counted
- * Tasks: lm (next token), mlm (masked tokens and next sentence; made from a stream of tokens, or
- * read from "labels" and "next"), span, classify (from `ids` files).
+ *            "next": 0|1, "start": n, "end": n, "label": n}; ids and what the task asks for are
+ *            required, shorter ones are padded
+ * Any of them may be compressed (.gz). The path "self", where no such file exists, is the corpus inside
+ * the program: its own source and documents, as bytes.
+ *
+ * Tasks:
+ *   lm       next token. "labels", when there, lie at the positions of their tokens, as Hugging Face
+ *            has them: the label at t + 1 is what position t must predict. -100: not counted.
+ *   mlm      masked tokens and next sentence, made from a stream of tokens. In `ids` files, "labels"
+ *            (not shifted) say what was masked; without them masks are drawn as for a stream.
+ *            "next": 0 the second part follows the first, 1 it is from elsewhere.
+ *   span     "start" and "end", 0 to T; at or past the example's length they are not counted
+ *   classify "label", 0 to labels - 1
  */
 #ifndef WEFT_DATA_DATA_H
 #define WEFT_DATA_DATA_H
 
 #include <stdint.h>
 
-#include "base/status.h"
+#include "model/model.h"
 
 typedef enum { FORMAT_AUTO, FORMAT_BYTES, FORMAT_U16, FORMAT_U32, FORMAT_IDS } DataFormat;
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
@@ -44,28 +53,44 @@ typedef struct DataSpec {
     Task task;
     int64_t seq;   /* T */
     int64_t vocab; /* a larger token is an error that names file and place */
-    int64_t types, labels;
+    int64_t types; /* 0: the model takes none */
+    int64_t labels;
     SpecialTokens special;
     bool next_sentence; /* mlm from a stream: pairs with a next-sentence label, else single spans */
     double mask_rate;   /* mlm: 0.15 */
-    double keep_first;  /* the part of a stream used, from its start... */
-    double keep_last;   /* ...or from its end: training takes 1 - v first, validation v last; both 0: all */
+    double keep_first;  /* the part of the tokens (or examples) used, from the start... */
+    double keep_last;   /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;
 } DataSpec;
 
-/* A batch on the host; arrays as in model.h's Micro, sized for B x T. */
+/* A batch on the host; arrays as in model.h's Micro, sized for B x T and lying in one piece. It is
+ * filled again and again without new memory. */
 typedef struct HostBatch {
     int64_t B, T;
-    int32_t *tokens, *types, *lens, *labels, *nsp, *span, *classes;
-    bool padded;                  /* some lens[b] < T */
-    int64_t loss_count[5];        /* counted terms by LossId */
-    int32_t *picks, *pick_labels; /* mlm */
+    Task task;       /* what it was filled for; arrays that the task does not use are undefined */
+    bool has_types;  /* the model takes token types */
+    bool padded;     /* some lens[b] < T */
+    int32_t *tokens; /* (B,T), padding included */
+    int32_t *types;  /* (B,T) */
+    int32_t *lens;   /* (B) */
+    int32_t *labels; /* (B,T) lm, mlm; -100: not counted */
+    int32_t *nsp, *span, *classes;
+    int32_t *picks, *pick_labels; /* mlm: the places in labels that count, in order, and what they hold */
     int64_t pick_count;
+    int64_t loss_count[LOSS_COUNT]; /* counted terms */
+    void *memory;
 } HostBatch;
 
 MUST_USE Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T);
 void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
+/* Bytes that a batch takes on a device. */
+size_t host_batch_bytes(int64_t B, int64_t T);
+/* Copies a filled batch into `to` (of at least host_batch_bytes) on the stream, in one piece, and gives
+ * the views of it that a model takes; what the task does not use is none. `first` is the global index
+ * of its first sequence in the step's batch. */
+MUST_USE Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first,
+                                  Micro *ret_micro);
 
 typedef struct Dataset Dataset;
 
@@ -73,12 +98,13 @@ MUST_USE Status dataset_open(Dataset **ret_data, const DataSpec *spec);
 void dataset_free(Dataset *data);
 DEFINE_FREEP(Dataset, dataset)
 int64_t dataset_count(const Dataset *data);  /* examples in an epoch */
-int64_t dataset_tokens(const Dataset *data); /* tokens in its files' used part */
+int64_t dataset_tokens(const Dataset *data); /* tokens in the used part of its files */
 
 /* Fills `batch` (its B sequences) with the examples at places `position` .. `position + B - 1` of the
  * endless shuffled order: epoch after epoch, each in an order of its own, masks drawn anew. With
  * `shuffle` off, the files' order. Places past the last example of an unshuffled single pass
- * (evaluation) are the caller's to avoid. */
+ * (evaluation) are the caller's to avoid. What a place holds depends on nothing but the data, the seed
+ * and the place, and several threads may fill batches of their own at once. */
 MUST_USE Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch);
 
 #endif

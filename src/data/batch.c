@@ -1,0 +1,82 @@
+/* Batches on the host and their copy to a device. One function lays the arrays out, on either side, so
+ * that the copy is one piece; what only masked-token training needs comes last and is left out of the
+ * copy otherwise. B sequences, T positions. */
+#include "base/memory.h"
+#include "data/data.h"
+
+static int32_t *take(Bump *bump, int64_t count) {
+    return bump_take(bump, (size_t)count * sizeof(int32_t));
+}
+
+/* Points the arrays into the bump; *ret_without_picks is where the picks begin. */
+static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
+    int64_t B = batch->B, T = batch->T;
+    batch->lens = take(bump, B);
+    batch->nsp = take(bump, B);
+    batch->span = take(bump, 2 * B);
+    batch->classes = take(bump, B);
+    batch->tokens = take(bump, B * T);
+    batch->types = take(bump, B * T);
+    batch->labels = take(bump, B * T);
+    *ret_without_picks = bump->used;
+    batch->picks = take(bump, B * T);
+    batch->pick_labels = take(bump, B * T);
+}
+
+size_t host_batch_bytes(int64_t B, int64_t T) {
+    Bump counting = {0};
+    size_t without_picks;
+    lay_out(&(HostBatch){.B = B, .T = T}, &counting, &without_picks);
+    return counting.used;
+}
+
+Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T) {
+    if (B < 1 || T < 1 || B > INT32_MAX / T)
+        return USAGE("a batch of %lld sequences of %lld tokens cannot be made", (long long)B, (long long)T);
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    TRY(mem_new(1, sizeof *batch, &batch));
+    batch->B = B;
+    batch->T = T;
+    size_t bytes = host_batch_bytes(B, T), without_picks;
+    TRY(mem_new(bytes, 1, &batch->memory));
+    Bump bump = {.base = batch->memory, .size = bytes};
+    lay_out(batch, &bump, &without_picks);
+    TRY(bump_check(&bump, "a batch"));
+    *ret_batch = batch;
+    batch = NULL;
+    return OK;
+}
+
+void host_batch_free(HostBatch *batch) {
+    if (!batch) return;
+    free(batch->memory);
+    free(batch);
+}
+
+Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {
+    int64_t B = batch->B, T = batch->T;
+    HostBatch there = {.B = B, .T = T};
+    Bump bump = {.base = to.data, .size = to.bytes};
+    size_t bytes;
+    lay_out(&there, &bump, &bytes);
+    TRY(bump_check(&bump, "the copy of a batch"));
+    bool picks = batch->task == TASK_MLM;
+    TRY(stream_copy(stream, to.data, batch->memory, picks ? bump.used : bytes, COPY_TO_DEVICE));
+
+    Micro micro = {.B = B, .T = T, .first = first};
+    micro.tokens = tensor_2d(there.tokens, DT_I32, B, T);
+    if (batch->has_types) micro.types = tensor_2d(there.types, DT_I32, B, T);
+    if (batch->padded) micro.lens = tensor_1d(there.lens, DT_I32, B);
+    switch (batch->task) {
+    case TASK_LM: micro.labels = tensor_1d(there.labels, DT_I32, B * T); break;
+    case TASK_MLM:
+        micro.picks = tensor_1d(there.picks, DT_I32, batch->pick_count);
+        micro.pick_labels = tensor_1d(there.pick_labels, DT_I32, batch->pick_count);
+        if (batch->loss_count[LOSS_NSP] > 0) micro.nsp = tensor_1d(there.nsp, DT_I32, B);
+        break;
+    case TASK_SPAN: micro.span = tensor_2d(there.span, DT_I32, 2, B); break;
+    case TASK_CLASSIFY: micro.classes = tensor_1d(there.classes, DT_I32, B); break;
+    }
+    *ret_micro = micro;
+    return OK;
+}

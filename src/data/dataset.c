@@ -1,0 +1,353 @@
+/* From an open set of files to batches.
+ *
+ * Place p of the endless order lies in epoch p / count; within it a keyed permutation says which
+ * example comes. Examples of a stream are windows that follow each other without overlap: T tokens and
+ * the one after for lm, as many as fit between the special tokens for mlm. Everything drawn (order,
+ * pairs, masks) is a function of the seed, the epoch and the place in it, so nothing is remembered
+ * between calls. T positions of a sequence, P of them filled from the stream.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "data/data.h"
+#include "data/ids.h"
+#include "data/mask.h"
+#include "data/stream.h"
+
+struct Dataset {
+    DataSpec spec; /* without its paths */
+    bool from_ids;
+    TokenStream stream;
+    IdsSet ids;
+    Masking masking;
+    int64_t begin, size; /* the used part, in tokens of the stream or examples */
+    int64_t window;      /* stream tokens from one example to the next */
+    int64_t tokens, count;
+};
+
+/* One example to be made: where it comes from and where it goes. */
+typedef struct Slot {
+    int64_t index; /* of the example */
+    uint64_t epoch, place;
+    int64_t b; /* row of the batch */
+} Slot;
+
+static DataFormat format_of(const char *path, DataFormat asked) {
+    if (asked != FORMAT_AUTO) return asked;
+    if (path_has_suffix(path, ".jsonl")) return FORMAT_IDS;
+    if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
+    if (path_has_suffix(path, ".u32")) return FORMAT_U32;
+    return FORMAT_BYTES;
+}
+
+static const char *format_name(DataFormat format) {
+    switch (format) {
+    case FORMAT_AUTO: return "auto";
+    case FORMAT_BYTES: return "bytes";
+    case FORMAT_U16: return "u16";
+    case FORMAT_U32: return "u32";
+    case FORMAT_IDS: return "ids";
+    }
+    return "unknown";
+}
+
+static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
+    if (spec->path_count < 1) return USAGE("no data was given, expected at least one file");
+    DataFormat format = format_of(spec->paths[0], spec->format);
+    for (int i = 1; i < spec->path_count; i++) {
+        DataFormat other = format_of(spec->paths[i], spec->format);
+        if (other != format)
+            return USAGE("%s is read as %s and %s as %s, expected files of one format (see --format)",
+                         spec->paths[0], format_name(format), spec->paths[i], format_name(other));
+    }
+    *ret_format = format;
+    return OK;
+}
+
+static Status check_special(const DataSpec *spec, const char *name, int32_t token, bool required) {
+    if (token < 0 && required)
+        return USAGE("masked-token training needs a %s token, the vocabulary has none", name);
+    if (token >= spec->vocab)
+        return USAGE("the %s token is %d, outside the vocabulary of %lld", name, token,
+                     (long long)spec->vocab);
+    return OK;
+}
+
+static Status check_spec(const DataSpec *spec, DataFormat format) {
+    bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
+    if (spec->seq < 1 || spec->seq > INT32_MAX)
+        return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
+    if (spec->vocab < 1 || spec->vocab > INT32_MAX)
+        return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
+    if (!from_ids && (spec->task == TASK_SPAN || spec->task == TASK_CLASSIFY))
+        return USAGE("%s is read as %s, but the task %s needs examples in JSON lines (the format ids)",
+                     spec->paths[0], format_name(format), spec->task == TASK_SPAN ? "span" : "classify");
+    if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
+        return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
+    double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
+    if (!(kept >= 0 && kept <= 1) || (spec->keep_first > 0 && spec->keep_last > 0))
+        return USAGE("the part of the data to use is %g, expected 0 to 1, at one end", kept);
+    TRY(check_special(spec, "padding", spec->special.pad, false));
+    TRY(check_special(spec, "start ([CLS])", spec->special.cls, masked && !from_ids));
+    TRY(check_special(spec, "separator ([SEP])", spec->special.sep, masked && !from_ids));
+    TRY(check_special(spec, "mask ([MASK])", spec->special.mask, masked && !from_ids));
+    if (!masked) return OK;
+    if (!(spec->mask_rate > 0 && spec->mask_rate <= 1))
+        return USAGE("the share of masked tokens is %g, expected more than 0 and at most 1", spec->mask_rate);
+    int64_t least = from_ids ? 1 : spec->next_sentence ? 5 : 3;
+    if (spec->seq < least)
+        return USAGE("the sequence length is %lld, expected at least %lld to hold the special tokens",
+                     (long long)spec->seq, (long long)least);
+    if (!from_ids && spec->next_sentence && spec->types == 1)
+        return USAGE("pairs of sentences need 2 token types, the model has 1");
+    if (masking_from(spec).special_count >= spec->vocab)
+        return USAGE("the vocabulary of %lld holds nothing but special tokens", (long long)spec->vocab);
+    return OK;
+}
+
+/* Cuts [0, size) down to the part that is used. Both ends are cut at the same place when the shares
+ * add up to one. */
+static void keep_part(Dataset *data, int64_t size) {
+    const DataSpec *spec = &data->spec;
+    int64_t cut = llround((double)size * (spec->keep_first > 0 ? spec->keep_first : 1 - spec->keep_last));
+    bool last = spec->keep_last > 0;
+    data->begin = last ? cut : 0;
+    data->size = spec->keep_first > 0 ? cut : last ? size - cut : size;
+}
+
+/* "text.txt", or "text.txt and 3 more". */
+static Status describe_files(const DataSpec *spec, char **ret_text) {
+    if (spec->path_count == 1) return str_dup(spec->paths[0], ret_text);
+    return str_format(ret_text, "%s and %d more", spec->paths[0], spec->path_count - 1);
+}
+
+static Status too_little(const DataSpec *spec, const char *unit, int64_t have, int64_t all, int64_t need) {
+    CLEANUP(mem_freep) char *files = NULL;
+    CLEANUP(mem_freep) char *whole = NULL;
+    TRY(describe_files(spec, &files));
+    TRY(str_format(&whole, " of %lld", (long long)all));
+    return FAILED("%s: too little data: %lld%s %s, expected at least %lld for a sequence length of %lld",
+                  files, (long long)have, have < all ? whole : "", unit, (long long)need,
+                  (long long)spec->seq);
+}
+
+static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format) {
+    TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
+    int64_t all = token_stream_size(&data->stream), need;
+    keep_part(data, all);
+    if (spec->task == TASK_LM) {
+        data->window = spec->seq;
+        data->count = (data->size - 1) / data->window;
+        need = spec->seq + 1;
+    } else {
+        data->window = spec->seq - (spec->next_sentence ? 3 : 2);
+        data->count = data->size / data->window;
+        /* A second part from elsewhere must find a place beside any window. */
+        need = spec->next_sentence ? 2 * data->window : data->window;
+    }
+    if (data->size < need) return too_little(spec, "tokens", data->size, all, need);
+    data->tokens = data->size;
+    return OK;
+}
+
+static Status open_ids(Dataset *data, const DataSpec *spec) {
+    for (int i = 0; i < spec->path_count; i++) {
+        CLEANUP(source_done) Source source = {0};
+        TRY(source_init(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        TRY(ids_set_read(&data->ids, &source, spec));
+    }
+    keep_part(data, (int64_t)data->ids.count);
+    if (data->size < 1) return too_little(spec, "examples", data->size, (int64_t)data->ids.count, 1);
+    data->count = data->size;
+    for (int64_t i = 0; i < data->count; i++) data->tokens += data->ids.example[data->begin + i].length;
+    return OK;
+}
+
+Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
+    DataFormat format = FORMAT_AUTO;
+    TRY(common_format(spec, &format));
+    TRY(check_spec(spec, format));
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    TRY(mem_new(1, sizeof *data, &data));
+    data->spec = *spec;
+    data->spec.paths = NULL;
+    data->spec.path_count = 0;
+    data->masking = masking_from(spec);
+    data->from_ids = format == FORMAT_IDS;
+    if (data->from_ids)
+        TRY(open_ids(data, spec));
+    else
+        TRY(open_stream(data, spec, format));
+    *ret_data = data;
+    data = NULL;
+    return OK;
+}
+
+void dataset_free(Dataset *data) {
+    if (!data) return;
+    token_stream_done(&data->stream);
+    ids_set_done(&data->ids);
+    free(data);
+}
+
+int64_t dataset_count(const Dataset *data) {
+    return data->count;
+}
+
+int64_t dataset_tokens(const Dataset *data) {
+    return data->tokens;
+}
+
+static void mask_row(const Dataset *data, Slot slot, int64_t length, HostBatch *batch) {
+    RngKey key = rng_key(data->spec.seed, "data.mask", slot.epoch);
+    key.key = rng_mix(key.key, slot.place);
+    int64_t row = slot.b * batch->T;
+    masking_apply(&data->masking, key, batch->tokens + row, batch->labels + row, length);
+}
+
+static Status fill_lm(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, at = data->begin + slot.index * T;
+    int32_t *tokens = batch->tokens + slot.b * T, *labels = batch->labels + slot.b * T;
+    TRY(token_stream_read(&data->stream, at, T, tokens));
+    memcpy(labels, tokens + 1, (size_t)(T - 1) * sizeof *labels);
+    return token_stream_read(&data->stream, at + T, 1, labels + T - 1);
+}
+
+/* [CLS] A [SEP]. */
+static Status fill_single(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, P = data->window;
+    int32_t *tokens = batch->tokens + slot.b * T;
+    tokens[0] = data->spec.special.cls;
+    TRY(token_stream_read(&data->stream, data->begin + slot.index * P, P, tokens + 1));
+    tokens[T - 1] = data->spec.special.sep;
+    mask_row(data, slot, T, batch);
+    return OK;
+}
+
+/* A place for `length` tokens from anywhere in the used part that does not touch the window at `at`;
+ * both are relative to it. There is one, as the part holds two windows at least. */
+static int64_t elsewhere(const Dataset *data, int64_t at, int64_t length, uint64_t draw) {
+    int64_t before = at - length + 1, after = data->size - (at + data->window) - length + 1;
+    if (before < 0) before = 0;
+    if (after < 0) after = 0;
+    int64_t choice = (int64_t)(((unsigned __int128)draw * (uint64_t)(before + after)) >> 64);
+    return choice < before ? choice : at + data->window + (choice - before);
+}
+
+/* [CLS] A [SEP] B [SEP]: a window is split somewhere in its middle half; B is its second part or, half
+ * of the time, as many tokens from elsewhere. */
+static Status fill_pair(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, P = data->window, at = slot.index * P;
+    int32_t *tokens = batch->tokens + slot.b * T, *types = batch->types + slot.b * T;
+    uint32_t draw[4];
+    rng_block(rng_key(data->spec.seed, "data.pair", slot.epoch), slot.place, draw);
+    int64_t low = P / 4 > 1 ? P / 4 : 1, high = P - low;
+    int64_t split = low + (int64_t)((draw[0] * (uint64_t)(high - low + 1)) >> 32);
+    int32_t random = (int32_t)(draw[1] >> 31);
+    int64_t second = at + split;
+    if (random) second = elsewhere(data, at, P - split, (uint64_t)draw[2] << 32 | draw[3]);
+
+    tokens[0] = data->spec.special.cls;
+    TRY(token_stream_read(&data->stream, data->begin + at, split, tokens + 1));
+    tokens[split + 1] = data->spec.special.sep;
+    TRY(token_stream_read(&data->stream, data->begin + second, P - split, tokens + split + 2));
+    tokens[T - 1] = data->spec.special.sep;
+    for (int64_t t = split + 2; t < T; t++) types[t] = 1;
+    batch->nsp[slot.b] = random;
+    mask_row(data, slot, T, batch);
+    return OK;
+}
+
+static void copy_labels(Task task, int32_t *labels, const int32_t *from, int64_t length) {
+    if (task == TASK_LM)
+        memcpy(labels, from + 1, (size_t)(length - 1) * sizeof *labels);
+    else
+        memcpy(labels, from, (size_t)length * sizeof *labels);
+}
+
+static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, row = slot.b * T;
+    const IdsExample *example = &data->ids.example[data->begin + slot.index];
+    const int32_t *ids = ids_of(&data->ids, example), *types = types_of(&data->ids, example);
+    const int32_t *given = labels_of(&data->ids, example);
+    int32_t *tokens = batch->tokens + row, *labels = batch->labels + row;
+    int32_t pad = data->spec.special.pad > 0 ? data->spec.special.pad : 0;
+    for (int64_t t = 0; t < T; t++) {
+        tokens[t] = t < example->length ? ids[t] : pad;
+        labels[t] = LABEL_IGNORED;
+    }
+    if (types) memcpy(batch->types + row, types, (size_t)example->length * sizeof *types);
+    batch->lens[slot.b] = example->length;
+    batch->nsp[slot.b] = example->next;
+    batch->span[slot.b] = example->start < example->length ? example->start : (int32_t)T;
+    batch->span[batch->B + slot.b] = example->end < example->length ? example->end : (int32_t)T;
+    batch->classes[slot.b] = example->label;
+    if (data->spec.task == TASK_MLM && !given)
+        mask_row(data, slot, example->length, batch);
+    else if (data->spec.task == TASK_LM || data->spec.task == TASK_MLM)
+        copy_labels(data->spec.task, labels, given ? given : ids, example->length);
+}
+
+static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T;
+    batch->lens[slot.b] = (int32_t)T;
+    memset(batch->types + slot.b * T, 0, (size_t)T * sizeof *batch->types);
+    if (data->from_ids)
+        fill_ids(data, slot, batch);
+    else if (data->spec.task == TASK_LM)
+        return fill_lm(data, slot, batch);
+    else if (data->spec.next_sentence)
+        return fill_pair(data, slot, batch);
+    else
+        return fill_single(data, slot, batch);
+    return OK;
+}
+
+static void count_losses(const Dataset *data, HostBatch *batch) {
+    int64_t B = batch->B, T = batch->T, *count = batch->loss_count;
+    memset(batch->loss_count, 0, sizeof batch->loss_count);
+    batch->pick_count = 0;
+    batch->padded = false;
+    for (int64_t b = 0; b < B; b++) batch->padded |= batch->lens[b] < T;
+    switch (batch->task) {
+    case TASK_LM:
+        for (int64_t i = 0; i < B * T; i++) count[LOSS_TOKEN] += batch->labels[i] != LABEL_IGNORED;
+        break;
+    case TASK_MLM:
+        for (int64_t i = 0; i < B * T; i++) {
+            if (batch->labels[i] == LABEL_IGNORED) continue;
+            batch->picks[batch->pick_count] = (int32_t)i;
+            batch->pick_labels[batch->pick_count++] = batch->labels[i];
+        }
+        count[LOSS_TOKEN] = batch->pick_count;
+        count[LOSS_NSP] = data->spec.next_sentence ? B : 0;
+        break;
+    case TASK_SPAN:
+        for (int64_t b = 0; b < B; b++) {
+            count[LOSS_SPAN_START] += batch->span[b] < T;
+            count[LOSS_SPAN_END] += batch->span[B + b] < T;
+        }
+        break;
+    case TASK_CLASSIFY: count[LOSS_CLASSIFY] = B; break;
+    }
+}
+
+Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch) {
+    if (batch->T != data->spec.seq)
+        return FAILED("internal: a batch of %lld positions for data of %lld", (long long)batch->T,
+                      (long long)data->spec.seq);
+    batch->task = data->spec.task;
+    batch->has_types = data->spec.types > 0;
+    uint64_t count = (uint64_t)data->count;
+    for (int64_t b = 0; b < batch->B; b++) {
+        uint64_t at = position + (uint64_t)b;
+        Slot slot = {.epoch = at / count, .place = at % count, .b = b};
+        RngKey key = rng_key(data->spec.seed, "data.order", slot.epoch);
+        slot.index = (int64_t)(shuffle ? rng_permute(key, slot.place, count) : slot.place);
+        TRY(fill_slot(data, slot, batch));
+    }
+    count_losses(data, batch);
+    return OK;
+}

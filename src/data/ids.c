@@ -1,0 +1,175 @@
+#include "data/ids.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/suggest.h"
+#include "data/mask.h"
+
+static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
+
+/* One line on its way to an example. */
+typedef struct Line {
+    const char *file;
+    int64_t number;
+    const DataSpec *spec;
+    json_t *json;
+} Line;
+
+static Status check_fields(const Line *line) {
+    if (!json_is_object(line->json))
+        return FAILED("%s: line %lld: expected an object with \"ids\"", line->file, (long long)line->number);
+    const char *key;
+    json_t *value;
+    json_object_foreach(line->json, key, value) {
+        bool known = false;
+        for (int i = 0; field_names[i]; i++) known |= !strcmp(key, field_names[i]);
+        if (known) continue;
+        const char *near = suggest(key, field_names);
+        return FAILED("%s: line %lld: unknown field '%.64s', expected %s", line->file,
+                      (long long)line->number, key,
+                      near ? near : "ids, types, labels, next, start, end or label");
+    }
+    return OK;
+}
+
+/* The member, or NULL when it is absent or null. */
+static json_t *field(const Line *line, const char *name) {
+    json_t *value = json_object_get(line->json, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* A number the task asks for, from 0 to `high`. */
+static Status read_number(const Line *line, const char *name, int64_t high, int32_t *ret_value) {
+    const json_t *value = field(line, name);
+    if (!value)
+        return FAILED("%s: line %lld: '%s' is missing, expected 0 to %lld", line->file,
+                      (long long)line->number, name, (long long)high);
+    if (!json_is_integer(value))
+        return FAILED("%s: line %lld: '%s' must be an integer from 0 to %lld", line->file,
+                      (long long)line->number, name, (long long)high);
+    int64_t number = json_integer_value(value);
+    if (number < 0 || number > high)
+        return FAILED("%s: line %lld: '%s' is %lld, expected 0 to %lld", line->file, (long long)line->number,
+                      name, (long long)number, (long long)high);
+    *ret_value = (int32_t)number;
+    return OK;
+}
+
+/* `array`'s numbers, each from 0 to `high` (or -100 where `ignored` may stand), onto the pool. */
+static Status read_array(IdsSet *set, const Line *line, const char *name, const json_t *array, int64_t high,
+                         bool ignored) {
+    size_t length = json_array_size(array);
+    TRY(mem_grow(&set->pool, &set->pool_capacity, set->used + length, sizeof *set->pool));
+    for (size_t i = 0; i < length; i++) {
+        const json_t *value = json_array_get(array, i);
+        if (!json_is_integer(value))
+            return FAILED("%s: line %lld: '%s'[%zu] must be an integer from 0 to %lld", line->file,
+                          (long long)line->number, name, i, (long long)high);
+        int64_t number = json_integer_value(value);
+        if ((number < 0 || number > high) && !(ignored && number == LABEL_IGNORED))
+            return FAILED("%s: line %lld: '%s'[%zu] is %lld, expected 0 to %lld%s", line->file,
+                          (long long)line->number, name, i, (long long)number, (long long)high,
+                          ignored ? " or -100" : "");
+        set->pool[set->used + i] = (int32_t)number;
+    }
+    set->used += length;
+    return OK;
+}
+
+/* types or labels: as long as ids. */
+static Status read_beside(IdsSet *set, const Line *line, const char *name, int64_t high, bool ignored,
+                          int32_t length, bool *ret_present) {
+    const json_t *array = field(line, name);
+    if (!array) return OK;
+    if (!json_is_array(array) || json_array_size(array) != (size_t)length)
+        return FAILED("%s: line %lld: '%s' must be an array as long as 'ids' (%d), found %zu entries",
+                      line->file, (long long)line->number, name, length, json_array_size(array));
+    TRY(read_array(set, line, name, array, high, ignored));
+    *ret_present = true;
+    return OK;
+}
+
+static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
+    const json_t *array = field(line, "ids");
+    if (!json_is_array(array) || json_array_size(array) == 0)
+        return FAILED("%s: line %lld: 'ids' must be an array of at least one token", line->file,
+                      (long long)line->number);
+    if (json_array_size(array) > (size_t)line->spec->seq)
+        return USAGE("%s: line %lld: 'ids' holds %zu tokens, more than the sequence length %lld", line->file,
+                     (long long)line->number, json_array_size(array), (long long)line->spec->seq);
+    *ret_length = (int32_t)json_array_size(array);
+    return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
+}
+
+static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
+    const DataSpec *spec = line->spec;
+    switch (spec->task) {
+    case TASK_LM:
+    case TASK_MLM:
+        TRY(read_beside(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
+        if (spec->task == TASK_MLM && !example->has_labels && spec->special.mask < 0)
+            return FAILED("%s: line %lld: 'labels' is missing, and the vocabulary has no mask token to draw "
+                          "masks with",
+                          line->file, (long long)line->number);
+        if (spec->task == TASK_MLM && spec->next_sentence)
+            return read_number(line, "next", 1, &example->next);
+        return OK;
+    case TASK_SPAN:
+        TRY(read_number(line, "start", spec->seq, &example->start));
+        return read_number(line, "end", spec->seq, &example->end);
+    case TASK_CLASSIFY: return read_number(line, "label", spec->labels - 1, &example->label);
+    }
+    return OK;
+}
+
+static Status read_example(IdsSet *set, const Line *line) {
+    TRY(check_fields(line));
+    IdsExample example = {.at = set->used};
+    TRY(read_ids(set, line, &example.length));
+    if (line->spec->types > 0)
+        TRY(read_beside(set, line, "types", line->spec->types - 1, false, example.length,
+                        &example.has_types));
+    TRY(read_targets(set, line, &example));
+    TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
+    set->example[set->count++] = example;
+    return OK;
+}
+
+static bool is_blank(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
+    return true;
+}
+
+static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec, int64_t number,
+                        const char *text, size_t size) {
+    if (size > IDS_LINE_LIMIT)
+        return FAILED("%s: line %lld: is longer than %d bytes", source->name, (long long)number,
+                      IDS_LINE_LIMIT);
+    json_error_t error;
+    CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    if (!json)
+        return FAILED("%s: line %lld, column %d: not valid JSON: %s", source->name, (long long)number,
+                      error.column, error.text);
+    Line line = {.file = source->name, .number = number, .spec = spec, .json = json};
+    return read_example(set, &line);
+}
+
+Status ids_set_read(IdsSet *set, const Source *source, const DataSpec *spec) {
+    const char *at = (const char *)source->data, *end = at + source->size;
+    for (int64_t number = 1; at < end; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((newline ? newline : end) - at);
+        if (!is_blank(at, size)) TRY(read_line(set, source, spec, number, at, size));
+        at = newline ? newline + 1 : end;
+    }
+    return OK;
+}
+
+void ids_set_done(IdsSet *set) {
+    free(set->example);
+    free(set->pool);
+    *set = (IdsSet){0};
+}

@@ -1,0 +1,40 @@
+/* Examples from JSON lines: read whole, checked and kept as int32, so that a mistake in the last line
+ * shows before training starts. */
+#ifndef WEFT_DATA_IDS_H
+#define WEFT_DATA_IDS_H
+
+#include "data/data.h"
+#include "data/source.h"
+
+enum { IDS_LINE_LIMIT = 16 << 20 };
+
+typedef struct IdsExample {
+    size_t at; /* in the pool: its ids, then types, then labels, where it has them */
+    int32_t length;
+    bool has_types, has_labels;
+    int32_t next, start, end, label; /* those the task asks for */
+} IdsExample;
+
+typedef struct IdsSet {
+    IdsExample *example;
+    size_t count, capacity;
+    int32_t *pool;
+    size_t used, pool_capacity;
+} IdsSet;
+
+/* Adds the examples of one file, checked against the sizes in `spec` and what its task needs. */
+MUST_USE Status ids_set_read(IdsSet *set, const Source *source, const DataSpec *spec);
+void ids_set_done(IdsSet *set);
+
+static inline const int32_t *ids_of(const IdsSet *set, const IdsExample *example) {
+    return set->pool + example->at;
+}
+/* NULL: none were given. */
+static inline const int32_t *types_of(const IdsSet *set, const IdsExample *example) {
+    return example->has_types ? ids_of(set, example) + example->length : NULL;
+}
+static inline const int32_t *labels_of(const IdsSet *set, const IdsExample *example) {
+    return example->has_labels ? ids_of(set, example) + example->length * (1 + example->has_types) : NULL;
+}
+
+#endif

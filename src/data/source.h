@@ -1,0 +1,29 @@
+/* The bytes of one input file, however they are kept: a plain file is mapped and costs no memory of
+ * its own, a .gz file is decompressed into memory, and a part of the corpus inside the program is
+ * pointed at. */
+#ifndef WEFT_DATA_SOURCE_H
+#define WEFT_DATA_SOURCE_H
+
+#include "base/fs.h"
+
+typedef struct Source {
+    char *name; /* for messages */
+    const unsigned char *data;
+    size_t size;
+    FileMap map;          /* plain files */
+    unsigned char *owned; /* .gz files */
+} Source;
+
+/* Decompressed bytes that one .gz file may have. */
+#define SOURCE_GZ_LIMIT ((size_t)4 << 30)
+
+/* An empty file is an error. */
+MUST_USE Status source_init(Source *ret_source, const char *path, size_t gz_limit);
+/* Borrows `data`. */
+MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
+void source_done(Source *source);
+
+/* Does `path` end in `suffix`, a .gz after it aside? */
+bool path_has_suffix(const char *path, const char *suffix);
+
+#endif

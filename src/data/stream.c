@@ -1,0 +1,131 @@
+#include "data/stream.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/corpus.h"
+
+static size_t token_width(DataFormat format) {
+    return format == FORMAT_U32 ? 4 : format == FORMAT_U16 ? 2 : 1;
+}
+
+/* Tokens in one source; a byte file's end token counts. */
+static Status source_tokens(const Source *source, DataFormat format, int64_t *ret_count) {
+    size_t width = token_width(format);
+    if (source->size % width)
+        return FAILED("%s: is %zu bytes, expected a multiple of %zu as its tokens are u%zu", source->name,
+                      source->size, width, width * 8);
+    *ret_count = (int64_t)(source->size / width) + (format == FORMAT_BYTES);
+    return OK;
+}
+
+/* Takes over `source` as the stream's next. */
+static Status add_source(TokenStream *stream, Source *source) {
+    int64_t tokens = 0;
+    TRY(source_tokens(source, stream->format, &tokens));
+    size_t need = (size_t)stream->count + 1;
+    TRY(mem_grow(&stream->source, &stream->capacity, need, sizeof *stream->source));
+    TRY(mem_grow(&stream->first, &stream->first_capacity, need + 1, sizeof *stream->first));
+    stream->source[stream->count] = *source;
+    *source = (Source){0};
+    stream->first[need] = stream->first[need - 1] + tokens;
+    stream->count++;
+    return OK;
+}
+
+static Status add_corpus(TokenStream *stream) {
+    if (stream->format != FORMAT_BYTES)
+        return USAGE("the corpus 'self' is text, read it with the format bytes");
+    for (int i = 0; i < corpus_count(); i++) {
+        CLEANUP(source_done) Source source = {0};
+        TRY(corpus_source(&source, i));
+        TRY(add_source(stream, &source));
+    }
+    return OK;
+}
+
+Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int path_count, DataFormat format,
+                         int64_t vocab) {
+    CLEANUP(token_stream_done) TokenStream stream = {.format = format, .vocab = vocab};
+    if (format == FORMAT_BYTES && vocab <= BYTE_END)
+        return USAGE("byte data needs a vocabulary of at least %d (256 bytes and the end token), found %lld",
+                     BYTE_END + 1, (long long)vocab);
+    for (int i = 0; i < path_count; i++) {
+        CLEANUP(source_done) Source source = {0};
+        if (corpus_is_named(paths[i])) {
+            TRY(add_corpus(&stream));
+        } else {
+            TRY(source_init(&source, paths[i], SOURCE_GZ_LIMIT));
+            TRY(add_source(&stream, &source));
+        }
+    }
+    *ret_stream = stream;
+    stream = (TokenStream){0};
+    return OK;
+}
+
+void token_stream_done(TokenStream *stream) {
+    for (int i = 0; i < stream->count; i++) source_done(&stream->source[i]);
+    free(stream->source);
+    free(stream->first);
+    *stream = (TokenStream){0};
+}
+
+static uint32_t token_at(const Source *source, DataFormat format, int64_t at) {
+    if (format == FORMAT_U32) {
+        uint32_t wide;
+        memcpy(&wide, source->data + at * 4, 4);
+        return le32toh(wide);
+    }
+    uint16_t narrow;
+    memcpy(&narrow, source->data + at * 2, 2);
+    return le16toh(narrow);
+}
+
+static Status read_ids(const TokenStream *stream, const Source *source, int64_t at, int64_t count,
+                       int32_t *out) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t token = token_at(source, stream->format, at + i);
+        if (token >= (uint64_t)stream->vocab)
+            return FAILED("%s: the token at byte %lld is %lu, expected 0 to %lld", source->name,
+                          (long long)((at + i) * (int64_t)token_width(stream->format)), (unsigned long)token,
+                          (long long)stream->vocab - 1);
+        out[i] = (int32_t)token;
+    }
+    return OK;
+}
+
+static void read_bytes(const Source *source, int64_t at, int64_t count, int32_t *out) {
+    int64_t bytes = (int64_t)source->size - at < count ? (int64_t)source->size - at : count;
+    for (int64_t i = 0; i < bytes; i++) out[i] = source->data[at + i];
+    if (bytes < count) out[bytes] = BYTE_END;
+}
+
+/* The source that holds a place. */
+static int find_source(const TokenStream *stream, int64_t at) {
+    int low = 0, high = stream->count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (stream->first[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+Status token_stream_read(const TokenStream *stream, int64_t at, int64_t count, int32_t *out) {
+    for (int i = find_source(stream, at); count > 0; i++) {
+        int64_t inside = at - stream->first[i];
+        int64_t here = stream->first[i + 1] - at < count ? stream->first[i + 1] - at : count;
+        if (stream->format == FORMAT_BYTES)
+            read_bytes(&stream->source[i], inside, here, out);
+        else
+            TRY(read_ids(stream, &stream->source[i], inside, here, out));
+        at += here;
+        out += here;
+        count -= here;
+    }
+    return OK;
+}
