@@ -1,0 +1,43 @@
+#include "base/format.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* Three significant digits and the unit that keeps the number below 1000. */
+static const char *scaled(char *buffer, double value, const char *const *units, size_t count) {
+    size_t unit = 0;
+    while (fabs(value) >= 999.5 && unit + 1 < count) {
+        value /= 1000;
+        unit++;
+    }
+    int digits = unit == 0 || fabs(value) >= 99.95 ? 0 : fabs(value) >= 9.995 ? 1 : 2;
+    snprintf(buffer, FORMAT_SIZE, "%.*f%s", digits, value, units[unit]);
+    return buffer;
+}
+
+const char *format_count(char *buffer, double count) {
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    return scaled(buffer, count, units, 5);
+}
+
+const char *format_bytes(char *buffer, double bytes) {
+    static const char *const units[] = {" B", " kB", " MB", " GB", " TB", " PB"};
+    return scaled(buffer, bytes, units, 6);
+}
+
+const char *format_duration(char *buffer, double seconds) {
+    if (!(seconds >= 0 && seconds < 1e10)) {
+        snprintf(buffer, FORMAT_SIZE, "?");
+        return buffer;
+    }
+    long long whole = llround(seconds), days = whole / 86400, hours = whole / 3600 % 24;
+    int minutes = (int)(whole / 60 % 60), rest = (int)(whole % 60);
+    if (days)
+        snprintf(buffer, FORMAT_SIZE, "%lldd %lld:%02d:%02d", days, hours, minutes, rest);
+    else if (hours)
+        snprintf(buffer, FORMAT_SIZE, "%lld:%02d:%02d", hours, minutes, rest);
+    else
+        snprintf(buffer, FORMAT_SIZE, "%d:%02d", minutes, rest);
+    return buffer;
+}

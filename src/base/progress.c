@@ -1,0 +1,203 @@
+/* Progress of long work.
+ *
+ * On a terminal there is one line, redrawn in place at most ten times a second and never wider than the
+ * terminal: title, bar, percent, note, time used and time left. The bar gives way first, then the note
+ * is cut. Into a file or a pipe go whole lines, one an interval. Time left is reckoned from the first
+ * update on, so that a resumed run does not count what it did not do.
+ */
+#include "base/progress.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "base/terminal.h"
+
+enum { NOTE_SIZE = 512, LINE_SIZE = 1280, BAR_WIDEST = 30, BAR_NARROWEST = 8 };
+static const double redraw_s = 0.1;
+
+struct Progress {
+    FILE *out;
+    char *title;
+    int64_t total, done;
+    double interval_s;
+    bool quiet, live, color, utf8;
+    bool begun, drawn, ended;
+    double start, first_time, last_shown; /* seconds */
+    int64_t first_done;
+    char note[NOTE_SIZE];
+};
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total, double interval_s,
+                    bool quiet) {
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(mem_new(1, sizeof *progress, &progress));
+    TRY(str_dup(title, &progress->title));
+    progress->out = out;
+    progress->total = total;
+    progress->interval_s = interval_s;
+    progress->quiet = quiet;
+    progress->live = terminal_live(out);
+    progress->color = terminal_color(out);
+    progress->utf8 = terminal_utf8();
+    progress->start = now_s();
+    *ret_progress = progress;
+    progress = NULL;
+    return OK;
+}
+
+/* Bytes of the first `columns` characters; *ret_columns is how many there were. */
+static size_t utf8_prefix(const char *text, int columns, int *ret_columns) {
+    size_t bytes = 0;
+    int used = 0;
+    while (text[bytes]) {
+        bool starts = ((unsigned char)text[bytes] & 0xC0) != 0x80;
+        if (starts && used == columns) break;
+        used += starts;
+        bytes++;
+    }
+    *ret_columns = used;
+    return bytes;
+}
+
+static double fraction(const Progress *progress) {
+    if (progress->total <= 0) return 0;
+    double part = (double)progress->done / (double)progress->total;
+    return part < 0 ? 0 : part > 1 ? 1 : part;
+}
+
+/* "12s" parts: time used, and time left while there is some. */
+static void times(const Progress *progress, char *text, size_t size) {
+    char used[FORMAT_SIZE], left[FORMAT_SIZE];
+    double now = now_s();
+    int64_t since = progress->done - progress->first_done, rest = progress->total - progress->done;
+    format_duration(used, now - progress->start);
+    if (since <= 0 || rest <= 0 || progress->ended)
+        snprintf(text, size, "%s", used);
+    else
+        snprintf(text, size, "%s, %s left", used,
+                 format_duration(left, (now - progress->first_time) * (double)rest / (double)since));
+}
+
+/* Appends the bar of `width` columns: heavy line done, light line to do; '=' and '-' without UTF-8. */
+static size_t append_bar(const Progress *progress, char *line, size_t used, int width) {
+    int full = (int)(fraction(progress) * width + 0.5);
+    const char *color = progress->color ? "\033[32m" : "", *dim = progress->color ? "\033[90m" : "";
+    used += (size_t)snprintf(line + used, LINE_SIZE - used, "%s", color);
+    for (int i = 0; i < width; i++) {
+        if (i == full) used += (size_t)snprintf(line + used, LINE_SIZE - used, "%s", dim);
+        const char *cell = progress->utf8 ? (i < full ? "━" : "─") : i < full ? "=" : "-";
+        used += (size_t)snprintf(line + used, LINE_SIZE - used, "%s", cell);
+    }
+    return used + (size_t)snprintf(line + used, LINE_SIZE - used, "%s ", progress->color ? "\033[0m" : "");
+}
+
+static void draw(Progress *progress) {
+    char line[LINE_SIZE], percent[40], time_text[2 * FORMAT_SIZE + 16];
+    int width = terminal_width(progress->out) - 1, note_columns, columns;
+    if (width > 160) width = 160;
+    if (progress->total > 0)
+        snprintf(percent, sizeof percent, "%3.0f%%", 100 * fraction(progress));
+    else
+        snprintf(percent, sizeof percent, "%lld", (long long)progress->done);
+    times(progress, time_text, sizeof time_text);
+    utf8_prefix(progress->note, NOTE_SIZE, &note_columns);
+    size_t title_bytes = utf8_prefix(progress->title, 20, &columns);
+    int fixed = columns + 1 + (int)strlen(percent) + 2 + 2 + (int)strlen(time_text);
+    int bar = width - fixed - note_columns - 1;
+    if (bar > BAR_WIDEST) bar = BAR_WIDEST;
+    size_t used = (size_t)snprintf(line, sizeof line, "%.*s ", (int)title_bytes, progress->title);
+    int room = width - fixed;
+    if (progress->total > 0 && bar >= BAR_NARROWEST) {
+        used = append_bar(progress, line, used, bar);
+        room -= bar + 1;
+    }
+    size_t note = utf8_prefix(progress->note, room > 0 ? room : 0, &columns);
+    snprintf(line + used, sizeof line - used, "%s%s%.*s  %s", percent, note ? "  " : "", (int)note,
+             progress->note, time_text);
+    /* The cursor goes home, the old line is wiped, the new one written: one write, so no flicker. On a
+     * terminal too narrow even for the fixed parts the line is cut. */
+    if (fixed > width) line[utf8_prefix(line, width > 0 ? width : 0, &columns)] = 0;
+    fprintf(progress->out, "\r\033[K%s", line);
+    fflush(progress->out);
+    progress->drawn = true;
+}
+
+static void print_plain(const Progress *progress) {
+    char time_text[2 * FORMAT_SIZE + 16];
+    times(progress, time_text, sizeof time_text);
+    fprintf(progress->out, "%s %lld", progress->title, (long long)progress->done);
+    if (progress->total > 0)
+        fprintf(progress->out, "/%lld (%.0f%%)", (long long)progress->total, 100 * fraction(progress));
+    fprintf(progress->out, "%s%s  %s\n", *progress->note ? "  " : "", progress->note, time_text);
+    fflush(progress->out);
+}
+
+void progress_update(Progress *progress, int64_t done, const char *note) {
+    if (progress->quiet || progress->ended) return;
+    double now = now_s();
+    progress->done = done;
+    int columns;
+    size_t kept = utf8_prefix(note ? note : "", NOTE_SIZE / 4 - 1, &columns);
+    snprintf(progress->note, sizeof progress->note, "%.*s", (int)kept, note ? note : "");
+    if (!progress->begun) {
+        progress->first_time = now;
+        progress->first_done = done;
+        progress->last_shown = progress->live ? 0 : now - progress->interval_s;
+        progress->begun = true;
+    }
+    if (now - progress->last_shown < (progress->live ? redraw_s : progress->interval_s)) return;
+    progress->last_shown = now;
+    if (progress->live)
+        draw(progress);
+    else
+        print_plain(progress);
+}
+
+void progress_line(Progress *progress, const char *fmt, ...) {
+    if (progress->quiet) return;
+    bool redraw = progress->drawn && !progress->ended;
+    if (redraw) fputs("\r\033[K", progress->out);
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(progress->out, fmt, args);
+    va_end(args);
+    fputc('\n', progress->out);
+    if (redraw)
+        draw(progress);
+    else
+        fflush(progress->out);
+}
+
+void progress_end(Progress *progress) {
+    if (progress->ended) return;
+    progress->ended = true;
+    if (progress->quiet || !progress->begun) return;
+    if (!progress->live) {
+        print_plain(progress);
+        return;
+    }
+    draw(progress);
+    fputc('\n', progress->out);
+    fflush(progress->out);
+}
+
+void progress_free(Progress *progress) {
+    if (!progress) return;
+    /* Work that failed leaves its last line as it is; what follows starts on a line of its own. */
+    if (progress->drawn && !progress->ended) {
+        fputc('\n', progress->out);
+        fflush(progress->out);
+    }
+    free(progress->title);
+    free(progress);
+}
