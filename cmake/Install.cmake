@@ -1,1 +1,23 @@
+# What `cmake --install` puts in place. The man page and the completions are written by the program itself,
+# from its option tables, at the end of the build; a cross build cannot run it and goes without them.
 install(TARGETS weft RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+if(NOT CMAKE_CROSSCOMPILING)
+  set(WEFT_SHARE ${CMAKE_BINARY_DIR}/share)
+  file(MAKE_DIRECTORY ${WEFT_SHARE})
+
+  function(weft_generate file destination)
+    add_custom_command(OUTPUT ${WEFT_SHARE}/${file} COMMAND weft help ${ARGN} > ${WEFT_SHARE}/${file}
+      DEPENDS weft COMMENT "Writing ${file}" VERBATIM)
+    set_property(GLOBAL APPEND PROPERTY WEFT_GENERATED ${WEFT_SHARE}/${file})
+    install(FILES ${WEFT_SHARE}/${file} DESTINATION ${destination})
+  endfunction()
+
+  weft_generate(weft.1 ${CMAKE_INSTALL_MANDIR}/man1 --man)
+  weft_generate(weft ${CMAKE_INSTALL_DATADIR}/bash-completion/completions --completion bash)
+  weft_generate(_weft ${CMAKE_INSTALL_DATADIR}/zsh/site-functions --completion zsh)
+  weft_generate(weft.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d --completion fish)
+
+  get_property(generated GLOBAL PROPERTY WEFT_GENERATED)
+  add_custom_target(weft_share ALL DEPENDS ${generated})
+endif()

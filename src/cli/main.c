@@ -1,12 +1,84 @@
-/* The program `weft`. */
-#include <stdio.h>
+/* The program: finds the command, has it run, prints its result, reports its error.
+ *
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. With --json standard output carries
+ * exactly one object: the result, or {"error": ...}. WEFT_TRACE=1 adds the calls an error came through.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
-int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("weft " WEFT_VERSION);
-        return 0;
+#include "cli/command.h"
+#include "cli/help.h"
+
+/* Writing to a closed pipe or past a size limit shall be an error like any other. */
+static void ignore_signals(void) {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+static bool wants_json(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
+static Status print_json(const json_t *json) {
+    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 && !ferror(stdout))
+        return FAILED("internal: the result cannot be written as JSON");
+    putchar('\n');
+    return OK;
+}
+
+static Status flush_stdout(void) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return OK;
+    return FAILED("standard output: cannot be written: %s", strerror(errno ? errno : EIO));
+}
+
+static Status run_command(const Command *command, int argc, char **argv) {
+    CLEANUP(invocation_freep) Invocation *call = NULL;
+    TRY(invocation_new(&call, command, argc, argv));
+    if (call->help) return help_command(call, command);
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    TRY(command->run(call, call->config, &result));
+    if (!result) return OK;
+    if (call->json) return print_json(result);
+    return command->show ? command->show(call, result, stdout) : OK;
+}
+
+static Status run_line(int argc, char **argv) {
+    if (argc < 2) {
+        help_overview(stderr);
+        return USAGE("no command was given");
     }
-    fputs("usage: weft --version\n", stderr);
-    return 2;
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
+    if (name[0] == '-') return USAGE("%s: the command comes first: weft COMMAND [OPTION]...", name);
+    const Command *command;
+    TRY(command_find(name, &command));
+    return run_command(command, argc - 2, argv + 2);
+}
+
+static void report(Status status, bool json) {
+    fprintf(stderr, "weft: error: %s\n", status_message(status));
+    const char *trace = getenv("WEFT_TRACE");
+    if (trace && *trace && strcmp(trace, "0") != 0) status_print_trace(status, stderr);
+    if (!json) return;
+    CLEANUP(json_decrefp) json_t *object = json_pack("{ss}", "error", status_message(status));
+    if (object) status_free(print_json(object));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    ignore_signals();
+    CLEANUP(status_freep) Status status = run_line(argc, argv);
+    if (status) {
+        report(status, wants_json(argc, argv));
+        return status_exit_code(status);
+    }
+    status = flush_stdout();
+    if (status) report(status, false);
+    return status_exit_code(status);
 }

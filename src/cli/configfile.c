@@ -1,0 +1,88 @@
+/* A configuration file is a JSON object whose members are options by name, '-' and '_' alike. A flag
+ * takes true or false, a list an array of texts or one text. Commands that train also understand
+ * DeepSpeed's keys. An unknown key is an error: a setting that is silently ignored is worse. */
+#include "cli/configfile.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+enum { CONFIG_LIMIT = 16 << 20 };
+
+static Status read_object(const char *path, json_t **ret_object) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(file_read(path, CONFIG_LIMIT, &text, &size));
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    CLEANUP(status_freep) Status parsed = json_parse(text, size, path, &json);
+    if (parsed) return USAGE("%s", status_message(parsed));
+    if (!json_is_object(json)) return USAGE("%s: expected a JSON object of options", path);
+    *ret_object = json;
+    json = NULL;
+    return OK;
+}
+
+static Status set_list(Slot *slot, const char *label, const json_t *value) {
+    if (json_is_string(value)) return slot_append(slot, label, json_string_value(value));
+    if (!json_is_array(value)) return USAGE("%s: expected a text or an array of texts", label);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *entry = json_array_get(value, i);
+        if (!json_is_string(entry)) return USAGE("%s: entry %zu is not a text", label, i + 1);
+        TRY(slot_append(slot, label, json_string_value(entry)));
+    }
+    return OK;
+}
+
+static bool agree(const json_t *a, const json_t *b) {
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+Status configfile_unknown(const Invocation *call, const char *key) {
+    Suggestion near = {.word = key};
+    for (size_t i = 0; i < call->slot_count; i++)
+        if (!call->slots[i].line_only) suggest_offer(&near, call->slots[i].option->name);
+    if (call->command->deepspeed) deepspeed_offer(&near);
+    if (near.best)
+        return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, near.best);
+    return USAGE("%s: unknown key '%s'; 'weft help %s' lists the options, which are the keys",
+                 call->config_path, key, call->command->name);
+}
+
+Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value) {
+    Slot *slot = invocation_slot(call, name);
+    bool negated = !slot && (strncmp(name, "no-", 3) == 0 || strncmp(name, "no_", 3) == 0);
+    if (negated) slot = invocation_slot(call, name + 3);
+    if (!slot || slot->line_only || (negated && slot->option->type != OPTION_FLAG))
+        return configfile_unknown(call, key);
+    if (slot->file_value && !agree(slot->file_value, value))
+        return USAGE("%s: '%s' and '%s' set the same option to different values", call->config_path,
+                     slot->file_key, key);
+    char label[LABEL_SIZE];
+    snprintf(label, sizeof label, "%s: %s", call->config_path, key);
+    if (slot->option->type == OPTION_LIST) {
+        *slot->count = 0;
+        TRY(set_list(slot, label, value));
+    } else {
+        TRY(option_set_json(slot->option, slot->field, label, value));
+        if (negated) option_set_flag(slot->option, slot->field, !json_is_true(value));
+    }
+    slot->source = SOURCE_FILE;
+    slot->file_key = key;
+    json_decref(slot->file_value);
+    slot->file_value = json_incref(value);
+    return OK;
+}
+
+Status configfile_apply(Invocation *call) {
+    TRY(read_object(call->config_path, &call->file));
+    const char *key;
+    json_t *value;
+    json_object_foreach(call->file, key, value) {
+        bool taken = false;
+        if (call->command->deepspeed) TRY(deepspeed_take(call, key, value, &taken));
+        if (!taken && !json_is_null(value)) TRY(configfile_set(call, key, key, value));
+    }
+    return OK;
+}

@@ -1,0 +1,235 @@
+/* Values of options: from text, from JSON, with messages that say what was expected. A number must use up
+ * its whole text; infinities and not-a-numbers are refused. */
+#include "cli/option.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/suggest.h"
+
+static bool has_range(const Option *option) {
+    return option->low != 0 || option->high != 0;
+}
+
+static bool in_range(const Option *option, double value) {
+    if (!has_range(option)) return true;
+    if (option->above_low ? !(value > option->low) : !(value >= option->low)) return false;
+    return option->below_high ? value < option->high : value <= option->high;
+}
+
+static const char *kind_of(const Option *option) {
+    switch (option->type) {
+    case OPTION_INT: return "a whole number";
+    case OPTION_FLOAT: return "a number";
+    case OPTION_SIZE: return "a size such as 4096, 512MB or 1.5GiB";
+    case OPTION_SEED: return "a whole number from 0 to 18446744073709551615";
+    case OPTION_FLAG: return "true or false";
+    case OPTION_LIST: return "a text or a list of texts";
+    default: return "a text";
+    }
+}
+
+static size_t append(char *buffer, size_t used, const char *text) {
+    if (used >= OPTION_EXPECTS_SIZE) return used;
+    return used + (size_t)snprintf(buffer + used, OPTION_EXPECTS_SIZE - used, "%s", text);
+}
+
+static size_t append_bound(char *buffer, size_t used, const char *word, double bound) {
+    if (used >= OPTION_EXPECTS_SIZE) return used;
+    return used + (size_t)snprintf(buffer + used, OPTION_EXPECTS_SIZE - used, " %s %.10g", word, bound);
+}
+
+const char *option_expects(const Option *option, char *buffer) {
+    size_t used = 0;
+    buffer[0] = 0;
+    if (option->type == OPTION_CHOICE) {
+        for (const char *const *choice = option->choices; *choice; choice++) {
+            used = append(buffer, used, choice == option->choices ? "" : choice[1] ? ", " : " or ");
+            used = append(buffer, used, *choice);
+        }
+        return buffer;
+    }
+    used = append(buffer, used, kind_of(option));
+    if (!has_range(option)) return buffer;
+    bool top = isfinite(option->high), bottom = isfinite(option->low);
+    if (top && bottom && !option->above_low && !option->below_high) {
+        used = append_bound(buffer, used, "from", option->low);
+        append_bound(buffer, used, "to", option->high);
+        return buffer;
+    }
+    if (bottom) used = append_bound(buffer, used, option->above_low ? "above" : "of at least", option->low);
+    if (top && bottom) used = append(buffer, used, " and");
+    if (top) append_bound(buffer, used, option->below_high ? "below" : "at most", option->high);
+    return buffer;
+}
+
+static Status refuse(const Option *option, const char *label, const char *text) {
+    char expects[OPTION_EXPECTS_SIZE];
+    option_expects(option, expects);
+    if (option->type == OPTION_CHOICE) {
+        const char *near = suggest(text, option->choices);
+        if (near) return USAGE("%s %s: expected %s; did you mean '%s'?", label, text, expects, near);
+    }
+    return USAGE("%s %s: expected %s", label, *text ? text : "''", expects);
+}
+
+/* strtod and strtoll skip blanks before a number; a value that starts with one is refused. */
+static bool starts_number(const char *text) {
+    return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
+}
+
+static bool parse_int(const char *text, int64_t *ret_value) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (!starts_number(text) || end == text || *end || errno) return false;
+    *ret_value = value;
+    return true;
+}
+
+static bool parse_seed(const char *text, uint64_t *ret_value) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno) return false;
+    *ret_value = value;
+    return true;
+}
+
+static bool parse_float(const char *text, const char **ret_end, double *ret_value) {
+    char *end;
+    double value = strtod(text, &end);
+    if (!starts_number(text) || end == text || !isfinite(value) || strpbrk(text, "xX")) return false;
+    *ret_value = value;
+    *ret_end = end;
+    return true;
+}
+
+static bool parse_size(const char *text, int64_t *ret_value) {
+    static const struct {
+        const char *suffix;
+        double scale;
+    } units[] = {{"", 1},         {"B", 1},    {"K", 1e3},      {"KB", 1e3},    {"KiB", 0x1p10},
+                 {"M", 1e6},      {"MB", 1e6}, {"MiB", 0x1p20}, {"G", 1e9},     {"GB", 1e9},
+                 {"GiB", 0x1p30}, {"T", 1e12}, {"TB", 1e12},    {"TiB", 0x1p40}};
+    double number;
+    const char *end;
+    if (!parse_float(text, &end, &number) || number < 0) return false;
+    if (*end == ' ') end++;
+    for (size_t i = 0; i < COUNT_OF(units); i++) {
+        if (strcasecmp(end, units[i].suffix) != 0) continue;
+        double bytes = number * units[i].scale;
+        if (bytes >= 0x1p62 || bytes != floor(bytes)) return false;
+        *ret_value = (int64_t)bytes;
+        return true;
+    }
+    return false;
+}
+
+static Status set_choice(const Option *option, const char **field, const char *label, const char *text) {
+    for (const char *const *choice = option->choices; *choice; choice++)
+        if (strcmp(*choice, text) == 0) {
+            *field = *choice;
+            return OK;
+        }
+    return refuse(option, label, text);
+}
+
+static Status set_checked(const Option *option, void *field, const char *label, const char *text, bool any) {
+    int64_t whole;
+    uint64_t seed;
+    double number;
+    const char *end;
+    switch (option->type) {
+    case OPTION_INT:
+    case OPTION_SIZE:
+        if (option->type == OPTION_INT ? !parse_int(text, &whole) : !parse_size(text, &whole))
+            return refuse(option, label, text);
+        if (!any && !in_range(option, (double)whole)) return refuse(option, label, text);
+        *(int64_t *)field = whole;
+        return OK;
+    case OPTION_FLOAT:
+        if (!parse_float(text, &end, &number) || *end || (!any && !in_range(option, number)))
+            return refuse(option, label, text);
+        *(double *)field = number;
+        return OK;
+    case OPTION_SEED:
+        if (!parse_seed(text, &seed)) return refuse(option, label, text);
+        *(uint64_t *)field = seed;
+        return OK;
+    case OPTION_CHOICE: return set_choice(option, field, label, text);
+    case OPTION_TEXT:
+        if (!*text) return USAGE("%s: expected %s, found an empty text", label, option->placeholder);
+        *(const char **)field = text;
+        return OK;
+    default: return FAILED("internal: option %s does not take one value", option->name);
+    }
+}
+
+Status option_set_text(const Option *option, void *field, const char *label, const char *text) {
+    return set_checked(option, field, label, text, false);
+}
+
+void option_set_flag(const Option *option, void *field, bool on) {
+    *(bool *)field = on != option->inverted;
+}
+
+Status option_set_fallback(const Option *option, void *field) {
+    if (option->type == OPTION_FLAG) {
+        option_set_flag(option, field, option_default_on(option));
+        return OK;
+    }
+    if (!option->fallback || option->type == OPTION_LIST) return OK;
+    return set_checked(option, field, option->name, option->fallback, true);
+}
+
+/* A number with a fraction of zero passes as a whole one: 5e8 is how people write large ones. */
+static bool json_whole(const json_t *value, char *text, size_t size) {
+    double real = json_number_value(value);
+    if (json_is_integer(value))
+        snprintf(text, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value) && real == floor(real) && fabs(real) < 0x1p53)
+        snprintf(text, size, "%.0f", real);
+    else
+        return false;
+    return true;
+}
+
+Status option_set_json(const Option *option, void *field, const char *label, const json_t *value) {
+    char text[64];
+    bool fits = false;
+    switch (option->type) {
+    case OPTION_FLAG:
+        if (!json_is_boolean(value)) break;
+        option_set_flag(option, field, json_is_true(value));
+        return OK;
+    case OPTION_SIZE:
+        if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
+        fits = json_whole(value, text, sizeof text);
+        break;
+    case OPTION_INT:
+    case OPTION_SEED: fits = json_whole(value, text, sizeof text); break;
+    case OPTION_FLOAT:
+        fits = json_is_number(value);
+        if (fits) snprintf(text, sizeof text, "%.17g", json_number_value(value));
+        break;
+    default:
+        if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
+    }
+    if (fits) return option_set_text(option, field, label, text);
+    CLEANUP(mem_freep) char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char expects[OPTION_EXPECTS_SIZE];
+    return USAGE("%s: expected %s, found %.60s", label, option_expects(option, expects), found ? found : "?");
+}
+
+bool option_default_on(const Option *option) {
+    return option->type == OPTION_FLAG && option->fallback && strcmp(option->fallback, "on") == 0;
+}
+
+const char *option_typed_prefix(const Option *option) {
+    return option_default_on(option) ? "--no-" : "--";
+}
