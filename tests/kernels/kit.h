@@ -1,0 +1,120 @@
+/* What tests of kernels work with: a device with a stream, and tensors that go when the kit goes. Each
+ * tensor is a heap block of exactly its size, so the sanitizer sees a kernel that reads or writes past
+ * it, and is poisoned with NaN until something is put there. */
+#ifndef WEFT_TESTS_KERNELS_KIT_H
+#define WEFT_TESTS_KERNELS_KIT_H
+
+#include "kernels/kernels.h"
+#include "test.h"
+
+enum { KIT_OUTPUTS = 8 };
+
+typedef struct Output {
+    const char *name;
+    Tensor tensor;
+} Output;
+
+typedef struct Kit {
+    Device *device;
+    Stream *stream;
+    Profile profile;
+    Exec exec;
+    void **block;
+    size_t blocks, capacity;
+    uint64_t draws; /* tensors filled so far: each has numbers of its own */
+    Output output[KIT_OUTPUTS];
+    int outputs;
+} Kit;
+
+static inline void kit_init(Kit *kit, const char *backend, int threads) {
+    *kit = (Kit){0};
+    assert_ok(device_new_cpu(&kit->device, threads));
+    assert_ok(stream_new(&kit->stream, kit->device));
+    kit->exec = (Exec){.stream = kit->stream, .profile = &kit->profile};
+    assert_ok(kernels_find(backend, &kit->exec.table));
+}
+
+/* Frees the tensors and starts the random numbers again. */
+static inline void kit_clear(Kit *kit) {
+    for (size_t i = 0; i < kit->blocks; i++) free(kit->block[i]);
+    kit->blocks = 0;
+    kit->draws = 0;
+    kit->outputs = 0;
+}
+
+static inline void kit_done(Kit *kit) {
+    kit_clear(kit);
+    free(kit->block);
+    stream_free(kit->stream);
+    device_free(kit->device);
+}
+
+/* Poisoned with NaN, whatever the type. */
+static inline Tensor kit_take(Kit *kit, Tensor shape) {
+    size_t bytes = tensor_bytes(shape);
+    assert_ok(mem_grow(&kit->block, &kit->capacity, kit->blocks + 1, sizeof *kit->block));
+    shape.data = malloc(bytes ? bytes : 1);
+    assert_non_null(shape.data);
+    memset(shape.data, 0xff, bytes);
+    kit->block[kit->blocks++] = shape.data;
+    return shape;
+}
+
+static inline RngKey kit_key(Kit *kit) {
+    return rng_key(1, "kit", kit->draws++);
+}
+
+/* fp32, even over [low, high). */
+static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
+    shape.dtype = DT_F32;
+    Tensor tensor = kit_take(kit, shape);
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < tensor_count(tensor); i++)
+        tensor_f32(tensor)[i] = (float)(low + (high - low) * rng_uniform(key, (uint64_t)i));
+    return tensor;
+}
+
+static inline Tensor kit_random(Kit *kit, Tensor shape) {
+    return kit_uniform(kit, shape, -1.5, 1.5);
+}
+
+/* int32, even over [low, high). */
+static inline Tensor kit_index(Kit *kit, Tensor shape, int64_t low, int64_t high) {
+    shape.dtype = DT_I32;
+    Tensor tensor = kit_take(kit, shape);
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < tensor_count(tensor); i++)
+        tensor_i32(tensor)[i] = (int32_t)(low + (int64_t)rng_below(key, (uint64_t)i, (uint64_t)(high - low)));
+    return tensor;
+}
+
+static inline Tensor kit_copy(Kit *kit, Tensor from) {
+    Tensor tensor = kit_take(kit, from);
+    memcpy(tensor.data, from.data, tensor_bytes(from));
+    return tensor;
+}
+
+/* Marks a tensor as a result that is to be compared. */
+static inline void kit_output(Kit *kit, const char *name, Tensor tensor) {
+    assert_true(kit->outputs < KIT_OUTPUTS);
+    kit->output[kit->outputs++] = (Output){.name = name, .tensor = tensor};
+}
+
+/* Shapes without data. */
+static inline Tensor shape1(int64_t a) {
+    return tensor_1d(NULL, DT_F32, a);
+}
+static inline Tensor shape2(int64_t a, int64_t b) {
+    return tensor_2d(NULL, DT_F32, a, b);
+}
+static inline Tensor shape3(int64_t a, int64_t b, int64_t c) {
+    return tensor_3d(NULL, DT_F32, a, b, c);
+}
+static inline Tensor shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
+    return tensor_4d(NULL, DT_F32, a, b, c, d);
+}
+static inline Tensor shape_qkv(int64_t B, int64_t T, int64_t H, int64_t D) {
+    return tensor_5d(NULL, DT_F32, B, T, 3, H, D);
+}
+
+#endif

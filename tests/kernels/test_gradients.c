@@ -1,0 +1,358 @@
+/* Every backward kernel of the reference against finite differences.
+ *
+ * The objective is a fixed random weighting c of a forward kernel's outputs, so c is what the backward
+ * kernel takes as the outputs' gradient. Each input element is moved by steps of +-h and +-2h (fourth
+ * order), and the resulting slopes are compared norm-wise with what the backward kernel gave. */
+#include <math.h>
+
+#include "kit.h"
+
+static const double step = 0.03, tolerance = 5e-4;
+
+typedef void (*Forward)(Kit *kit, void *context);
+
+typedef struct Problem {
+    Kit *kit;
+    Forward forward;
+    void *context;
+    Tensor y, weight; /* the forward's output and its weights in the objective */
+} Problem;
+
+static double objective(const Problem *problem) {
+    problem->forward(problem->kit, problem->context);
+    double total = 0;
+    for (int64_t i = 0; i < tensor_count(problem->y); i++)
+        total += (double)tensor_f32(problem->y)[i] * tensor_f32(problem->weight)[i];
+    return total;
+}
+
+static double objective_at(const Problem *problem, float *element, double value) {
+    float saved = *element;
+    *element = (float)value;
+    double total = objective(problem);
+    *element = saved;
+    return total;
+}
+
+/* dx is the gradient of the objective by x. */
+static void check_gradient(const Problem *problem, const char *what, Tensor x, Tensor dx) {
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < tensor_count(x); i++) {
+        float *element = tensor_f32(x) + i;
+        double at = *element;
+        double near = objective_at(problem, element, at + step) - objective_at(problem, element, at - step);
+        double far =
+            objective_at(problem, element, at + 2 * step) - objective_at(problem, element, at - 2 * step);
+        double slope = (8 * near - far) / (12 * step);
+        difference += pow(slope - tensor_f32(dx)[i], 2);
+        norm += slope * slope;
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(norm) + 1e-6))
+        fail_msg("%s: off by %g of %g", what, sqrt(difference), sqrt(norm));
+}
+
+/* Gradients of parameters are added to: started from one, they must come out one larger. */
+static Tensor ones(Kit *kit, Tensor shape) {
+    Tensor tensor = kit_take(kit, shape);
+    for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_f32(tensor)[i] = 1;
+    return tensor;
+}
+
+static Tensor less_one(Tensor tensor) {
+    for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_f32(tensor)[i] -= 1;
+    return tensor;
+}
+
+static Dropout some_dropout(Kit *kit, int64_t first, int64_t second) {
+    return (Dropout){.p = 0.3f, .key = kit_key(kit), .origin = {2, 0, 0}, .extent = {first, second}};
+}
+
+typedef struct Linear {
+    Tensor y, x, w, b, inner, pre;
+    Act act;
+} Linear;
+
+/* y = act(pre) w^T + b, the shape in which an activation lies before a linear layer. */
+static void forward_linear(Kit *kit, void *context) {
+    Linear *l = context;
+    assert_ok(act_forward(&kit->exec, l->x, l->pre, l->act));
+    assert_ok(linear_forward(&kit->exec, l->y, TENSOR_NONE, l->x, l->w, l->b, ACT_NONE));
+}
+
+/* Kinks are not for finite differences: keeps away from 0. */
+static void avoid_zero(Tensor x) {
+    for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(x)[i] += tensor_f32(x)[i] < 0 ? -0.1f : 0.1f;
+}
+
+static void linear_with(Kit *kit, Act act, bool accumulate) {
+    enum { M = 5, K = 7, N = 4 };
+    Linear l = {.y = kit_take(kit, shape2(M, N)),
+                .x = kit_take(kit, shape2(M, K)),
+                .w = kit_random(kit, shape2(N, K)),
+                .b = kit_random(kit, shape1(N)),
+                .pre = kit_random(kit, shape2(M, K)),
+                .act = act};
+    avoid_zero(l.pre);
+    Problem problem = {kit, forward_linear, &l, l.y, kit_random(kit, shape2(M, N))};
+    Tensor dpre = accumulate ? ones(kit, shape2(M, K)) : kit_take(kit, shape2(M, K));
+    Tensor dw = ones(kit, l.w), db = ones(kit, l.b);
+    objective(&problem);
+    assert_ok(linear_backward_input(&kit->exec, dpre, problem.weight, l.w, act, l.pre, accumulate));
+    assert_ok(linear_backward_weight(&kit->exec, dw, db, problem.weight, l.x));
+    check_gradient(&problem, "linear input", l.pre, accumulate ? less_one(dpre) : dpre);
+    check_gradient(&problem, "linear weight", l.w, less_one(dw));
+    check_gradient(&problem, "linear bias", l.b, less_one(db));
+}
+
+static void test_linear(void **state) {
+    for (int act = 0; act < ACT_COUNT; act++) {
+        linear_with(*state, act, false);
+        linear_with(*state, act, true);
+    }
+}
+
+static void forward_fused(Kit *kit, void *context) {
+    Linear *l = context;
+    assert_ok(linear_forward(&kit->exec, l->y, l->inner, l->x, l->w, l->b, l->act));
+}
+
+/* y = act(x w^T + b) in one kernel, and act_backward from what it saved. */
+static void test_act(void **state) {
+    Kit *kit = *state;
+    for (int act = ACT_GELU_TANH; act < ACT_COUNT; act++) {
+        Linear l = {.y = kit_take(kit, shape2(6, 5)),
+                    .x = kit_random(kit, shape2(6, 1)),
+                    .w = ones(kit, shape2(5, 1)),
+                    .inner = kit_take(kit, shape2(6, 5)),
+                    .act = act};
+        l.b = kit_uniform(kit, shape1(5), 2, 3);
+        Problem problem = {kit, forward_fused, &l, l.y, kit_random(kit, shape2(6, 5))};
+        Tensor d = kit_take(kit, l.y), db = ones(kit, l.b);
+        objective(&problem);
+        assert_ok(act_backward(&kit->exec, d, problem.weight, l.inner, act));
+        assert_ok(linear_backward_weight(&kit->exec, ones(kit, l.w), db, d, l.x));
+        check_gradient(&problem, "act", l.b, less_one(db));
+    }
+}
+
+typedef struct Norm {
+    Tensor y, sum, mean, rstd, x, res, gamma, beta;
+    Dropout dropout;
+} Norm;
+
+static void forward_norm(Kit *kit, void *context) {
+    Norm *n = context;
+    assert_ok(layernorm_forward(&kit->exec, n->y, n->mean, n->rstd, n->x, n->gamma, n->beta, 1e-5f));
+}
+
+static void forward_add_norm(Kit *kit, void *context) {
+    Norm *n = context;
+    assert_ok(dropout_add_norm_forward(&kit->exec, n->sum, n->y, n->mean, n->rstd, n->res, n->x, n->gamma,
+                                       n->beta, 1e-5f, n->dropout));
+}
+
+static Norm some_norm(Kit *kit, Tensor shape) {
+    int64_t C = tensor_cols(shape), rows = tensor_rows(shape);
+    return (Norm){.y = kit_take(kit, shape),
+                  .sum = kit_take(kit, shape),
+                  .mean = kit_take(kit, shape1(rows)),
+                  .rstd = kit_take(kit, shape1(rows)),
+                  .x = kit_random(kit, shape),
+                  .res = kit_random(kit, shape),
+                  .gamma = kit_random(kit, shape1(C)),
+                  .beta = kit_random(kit, shape1(C)),
+                  .dropout = some_dropout(kit, shape.dim[1], C)};
+}
+
+static void test_layernorm(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape3(2, 2, 9));
+    Problem problem = {kit, forward_norm, &n, n.y, kit_random(kit, n.y)};
+    Tensor dx = kit_take(kit, n.x), dgamma = ones(kit, n.gamma), dbeta = ones(kit, n.beta);
+    Tensor dres = ones(kit, n.x);
+    objective(&problem);
+    assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, problem.weight, n.x, n.mean, n.rstd, n.gamma,
+                                 TENSOR_NONE));
+    check_gradient(&problem, "layernorm x", n.x, dx);
+    check_gradient(&problem, "layernorm gamma", n.gamma, less_one(dgamma));
+    check_gradient(&problem, "layernorm beta", n.beta, less_one(dbeta));
+    assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, problem.weight, n.x, n.mean, n.rstd, n.gamma,
+                                 dres));
+    check_gradient(&problem, "layernorm x with a residual", n.x, less_one(dx));
+}
+
+static void test_dropout_add_norm(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape3(2, 3, 8));
+    Problem problem = {kit, forward_add_norm, &n, n.y, kit_random(kit, n.y)};
+    Tensor dsum = kit_take(kit, n.x), dx = kit_take(kit, n.x);
+    objective(&problem);
+    assert_ok(layernorm_backward(&kit->exec, dsum, ones(kit, n.gamma), ones(kit, n.beta), problem.weight,
+                                 n.sum, n.mean, n.rstd, n.gamma, TENSOR_NONE));
+    assert_ok(dropout_backward(&kit->exec, dx, dsum, n.dropout));
+    check_gradient(&problem, "residual", n.res, dsum);
+    check_gradient(&problem, "dropped branch", n.x, dx);
+}
+
+static void forward_dropout(Kit *kit, void *context) {
+    Norm *n = context;
+    assert_ok(dropout_add_forward(&kit->exec, n->y, n->res, n->x, n->dropout));
+}
+
+static void test_dropout(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape3(2, 5, 13));
+    Problem problem = {kit, forward_dropout, &n, n.y, kit_random(kit, n.y)};
+    Tensor dx = kit_take(kit, n.x);
+    assert_ok(dropout_backward(&kit->exec, dx, problem.weight, n.dropout));
+    check_gradient(&problem, "dropout", n.x, dx);
+    int64_t dropped = 0;
+    for (int64_t i = 0; i < tensor_count(dx); i++) dropped += tensor_f32(dx)[i] == 0;
+    assert_in_range(dropped, 20, 60); /* 0.3 of 130 */
+}
+
+typedef struct Heads {
+    Tensor out, lse, qkv, lens;
+    Attention spec;
+} Heads;
+
+static void forward_attention(Kit *kit, void *context) {
+    Heads *a = context;
+    assert_ok(attention_forward(&kit->exec, a->out, a->lse, a->qkv, a->lens, a->spec));
+}
+
+static void attention_with(Kit *kit, bool causal, bool padded, bool dropped) {
+    enum { B = 3, T = 5, H = 2, D = 4 };
+    Heads a = {.out = kit_take(kit, shape4(B, T, H, D)),
+               .lse = kit_take(kit, shape3(B, H, T)),
+               .qkv = kit_random(kit, shape_qkv(B, T, H, D)),
+               .spec = {.causal = causal, .scale = 0.5f}};
+    if (dropped) a.spec.dropout = some_dropout(kit, H, T);
+    if (padded) {
+        a.lens = kit_index(kit, shape1(B), 0, T);
+        tensor_i32(a.lens)[0] = 0; /* a sequence of padding alone */
+        tensor_i32(a.lens)[1] = 3;
+        tensor_i32(a.lens)[2] = T;
+    }
+    Problem problem = {kit, forward_attention, &a, a.out, kit_random(kit, a.out)};
+    Tensor dqkv = kit_take(kit, a.qkv);
+    objective(&problem);
+    assert_ok(attention_backward(&kit->exec, dqkv, problem.weight, a.out, a.lse, a.qkv, a.lens, a.spec));
+    check_gradient(&problem, "attention", a.qkv, dqkv);
+    for (int64_t i = 0; padded && i < T * H * D; i++) assert_true(tensor_f32(a.out)[i] == 0);
+    for (int64_t i = 0; padded && i < H * T; i++) assert_true(tensor_f32(a.lse)[i] == -INFINITY);
+    for (int64_t i = 0; padded && i < 3 * T * H * D; i++) assert_true(tensor_f32(dqkv)[i] == 0);
+}
+
+static void test_attention(void **state) {
+    for (int flags = 0; flags < 8; flags++) {
+        attention_with(*state, flags & 1, flags & 2, flags & 4);
+        kit_clear(*state);
+    }
+}
+
+typedef struct Embed {
+    Tensor x, tokens, types, wte, wpe, wtype;
+    VocabPart part;
+} Embed;
+
+static void forward_embedding(Kit *kit, void *context) {
+    Embed *e = context;
+    assert_ok(embedding_forward(&kit->exec, e->x, e->tokens, e->types, TENSOR_NONE, e->wte, e->wpe, e->wtype,
+                                e->part));
+}
+
+/* Tokens 0..11 of which this part holds 4..8, row 9 being padding: tokens repeat and fall outside. */
+static void test_embedding(void **state) {
+    Kit *kit = *state;
+    Embed e = {.x = kit_take(kit, shape3(3, 4, 5)),
+               .tokens = kit_index(kit, shape2(3, 4), 0, 12),
+               .types = kit_index(kit, shape2(3, 4), 0, 2),
+               .wte = kit_random(kit, shape2(6, 5)),
+               .wpe = kit_random(kit, shape2(7, 5)),
+               .wtype = kit_random(kit, shape2(2, 5)),
+               .part = {.start = 4, .valid = 9}};
+    Problem problem = {kit, forward_embedding, &e, e.x, kit_random(kit, e.x)};
+    Tensor dwte = ones(kit, e.wte), dwpe = ones(kit, e.wpe), dwtype = ones(kit, e.wtype);
+    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, problem.weight, e.tokens, e.types, e.part));
+    check_gradient(&problem, "token table", e.wte, less_one(dwte));
+    check_gradient(&problem, "position table", e.wpe, less_one(dwpe));
+    check_gradient(&problem, "type table", e.wtype, less_one(dwtype));
+}
+
+typedef struct Loss {
+    Tensor losses, logits, stats, labels;
+    VocabPart part;
+} Loss;
+
+static void forward_loss(Kit *kit, void *context) {
+    Loss *l = context;
+    assert_ok(xent_partial(&kit->exec, l->stats, l->logits, l->labels, l->part));
+    assert_ok(xent_finish(&kit->exec, l->losses, l->logits, l->stats, l->labels, l->part, 1, false));
+}
+
+static void test_xent(void **state) {
+    Kit *kit = *state;
+    const float factor = 0.25f;
+    enum { M = 6, V = 11, REAL = 9 };
+    Loss l = {.losses = kit_take(kit, shape1(M)),
+              .logits = kit_random(kit, shape2(M, V)),
+              .stats = kit_take(kit, shape2(M, 3)),
+              .labels = kit_index(kit, shape1(M), 0, REAL),
+              .part = {.start = 0, .valid = REAL}};
+    tensor_i32(l.labels)[1] = -100;
+    tensor_i32(l.labels)[4] = -1;
+    Problem problem = {kit, forward_loss, &l, l.losses, kit_take(kit, l.losses)};
+    for (int i = 0; i < M; i++) tensor_f32(problem.weight)[i] = factor;
+    objective(&problem);
+    assert_true(tensor_f32(l.losses)[1] == 0);
+    Tensor dlogits = kit_copy(kit, l.logits), again = kit_take(kit, l.losses);
+    assert_ok(xent_finish(&kit->exec, again, dlogits, l.stats, l.labels, l.part, factor, true));
+    assert_memory_equal(again.data, l.losses.data, tensor_bytes(again));
+    check_gradient(&problem, "logits", l.logits, dlogits);
+    for (int m = 0; m < M; m++)
+        for (int v = REAL; v < V; v++) assert_true(tensor_f32(dlogits)[m * V + v] == 0);
+}
+
+typedef struct Rows {
+    Tensor out, x, index;
+} Rows;
+
+static void forward_gather(Kit *kit, void *context) {
+    Rows *r = context;
+    assert_ok(gather_rows(&kit->exec, r->out, r->x, r->index));
+}
+
+static void test_rows(void **state) {
+    Kit *kit = *state;
+    Rows r = {.out = kit_take(kit, shape2(8, 3)),
+              .x = kit_random(kit, shape2(5, 3)),
+              .index = kit_index(kit, shape1(8), 0, 5)};
+    Problem problem = {kit, forward_gather, &r, r.out, kit_random(kit, r.out)};
+    Tensor dx = ones(kit, r.x);
+    assert_ok(scatter_add_rows(&kit->exec, dx, problem.weight, r.index));
+    check_gradient(&problem, "gathered rows", r.x, less_one(dx));
+}
+
+static int setup(void **state) {
+    static Kit kit;
+    kit_init(&kit, "ref", 1);
+    *state = &kit;
+    return 0;
+}
+
+static int teardown(void **state) {
+    kit_done(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),    cmocka_unit_test(test_act),
+        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_dropout_add_norm),
+        cmocka_unit_test(test_dropout),   cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_embedding), cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_rows),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
