@@ -1,1 +1,22 @@
-# Files under src/kernels/cpu/ that are compiled once per instruction set are listed here.
+# Files under src/kernels/cpu/ that are compiled once per instruction set. The library holds them compiled
+# for the oldest machine of the kind; on x86-64 they are compiled again for newer ones, with WEFT_ISA as the
+# suffix of their symbols, and src/kernels/cpu/backend.c chooses at run time.
+set(variant_sources act dropout elementwise embedding layernorm linear optim rows table xent)
+list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
+list(TRANSFORM variant_sources APPEND .c)
+
+function(weft_kernel_variant isa)
+  add_library(weft_kernels_${isa} OBJECT ${variant_sources})
+  target_link_libraries(weft_kernels_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
+  target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
+  target_compile_options(weft_kernels_${isa} PRIVATE ${ARGN})
+  target_sources(weft_core PRIVATE $<TARGET_OBJECTS:weft_kernels_${isa}>)
+endfunction()
+
+# A product that is added to is one fused operation wherever the machine has it, on every compiler.
+set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  weft_kernel_variant(avx2 -mavx2 -mfma)
+  weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma
+    -mprefer-vector-width=512)
+endif()

@@ -1,0 +1,44 @@
+/* Chooses the instruction set of the cpu backend for the machine it runs on. */
+#include "kernels/backend.h"
+
+#include "kernels/cpu/variant.h"
+
+#if defined(__x86_64__)
+
+void table_override_avx2(KernelTable *table);
+void table_override_avx512(KernelTable *table);
+
+static int level(void) {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")
+               ? 2
+               : 1;
+}
+
+void kernels_cpu_override(KernelTable *table) {
+    void (*const override[])(KernelTable *) = {table_override_sse2, table_override_avx2,
+                                               table_override_avx512};
+    override[level()](table);
+}
+
+const char *kernels_cpu_isa(void) {
+    static const char *const names[] = {"sse2", "avx2", "avx512"};
+    return names[level()];
+}
+
+#else
+
+#define ISA_TEXT_(isa) #isa
+#define ISA_TEXT(isa)  ISA_TEXT_(isa)
+
+void kernels_cpu_override(KernelTable *table) {
+    VARIANT(table_override)(table);
+}
+
+const char *kernels_cpu_isa(void) {
+    return ISA_TEXT(WEFT_ISA);
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* AdamW: one pass over the four flat buffers. */
+#include <math.h>
+
+#include "kernels/cpu/variant.h"
+
+static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
+                      int64_t n, AdamW spec) {
+    float beta1 = spec.beta1, beta2 = spec.beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    float step = spec.lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
+    float keep = spec.lr * spec.decay, eps = spec.eps, factor = spec.grad_scale;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * factor;
+        float mi = beta1 * m[i] + rest1 * g;
+        float vi = beta2 * v[i] + rest2 * g * g;
+        m[i] = mi;
+        v[i] = vi;
+        param[i] -= keep * param[i] + step * mi / (sqrtf(vi) * root + eps);
+    }
+}
+
+static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec) {
+    FP32_ONLY("adamw_step", param, m, v, grad);
+    int64_t count = tensor_count(param);
+#pragma omp parallel num_threads(threads_for(stream, count))
+    {
+        Range mine = range_mine(count, 16);
+        adamw_run(tensor_f32(param) + mine.from, tensor_f32(m) + mine.from, tensor_f32(v) + mine.from,
+                  tensor_f32(grad) + mine.from, mine.to - mine.from, spec);
+    }
+    return OK;
+}
+
+void VARIANT(optim_override)(KernelTable *table) {
+    table->adamw_step = adamw_step_cpu;
+}

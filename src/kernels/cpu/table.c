@@ -1,0 +1,14 @@
+/* All slots of one instruction set. */
+#include "kernels/cpu/variant.h"
+
+void VARIANT(table_override)(KernelTable *table) {
+    VARIANT(act_override)(table);
+    VARIANT(dropout_override)(table);
+    VARIANT(elementwise_override)(table);
+    VARIANT(embedding_override)(table);
+    VARIANT(layernorm_override)(table);
+    VARIANT(linear_override)(table);
+    VARIANT(optim_override)(table);
+    VARIANT(rows_override)(table);
+    VARIANT(xent_override)(table);
+}

@@ -1,0 +1,112 @@
+/* Vectors of the width the file is compiled for, through the compilers' vector types: `+ - *` and the bit
+ * operations work on them as on numbers, and a product that is added to becomes one fused operation. What
+ * these types cannot say is written here per instruction set, and as a plain loop elsewhere.
+ */
+#ifndef WEFT_KERNELS_CPU_VEC_H
+#define WEFT_KERNELS_CPU_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { VEC = 16 };
+#elif defined(__AVX2__)
+enum { VEC = 8 };
+#else
+enum { VEC = 4 };
+#endif
+
+typedef float VecF __attribute__((vector_size(4 * VEC)));
+typedef int32_t VecI __attribute__((vector_size(4 * VEC)));
+typedef uint32_t VecU __attribute__((vector_size(4 * VEC)));
+
+static inline VecF vec_load(const float *from) {
+    VecF v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline void vec_store(float *to, VecF v) {
+    memcpy(to, &v, sizeof v);
+}
+static inline VecF vec_set(float value) {
+    return value - (VecF){0};
+}
+static inline VecU vec_load_u32(const uint32_t *from) {
+    VecU v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline VecU vec_set_u32(uint32_t value) {
+    return value + (VecU){0};
+}
+
+/* The larger of each pair; of a pair with a NaN either one. */
+static inline VecF vec_max(VecF a, VecF b) {
+#if defined(__aarch64__)
+    return (VecF)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#elif defined(__AVX512F__)
+    return (VecF)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (VecF)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    VecI more = a > b;
+    return (VecF)((more & (VecI)a) | (~more & (VecI)b));
+#endif
+}
+static inline float vec_max_of(VecF v) {
+    float most = v[0];
+    for (int lane = 1; lane < VEC; lane++) most = v[lane] > most ? v[lane] : most;
+    return most;
+}
+
+/* The low halves of the products, and the high ones through ret_high. */
+static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
+#if defined(__aarch64__)
+    uint32x4_t x = (uint32x4_t)a;
+    uint32x4_t first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(x), b));
+    uint32x4_t second = vreinterpretq_u32_u64(vmull_high_n_u32(x, b));
+    *ret_high = (VecU)vuzp2q_u32(first, second);
+    return (VecU)vuzp1q_u32(first, second);
+#elif defined(__AVX512F__)
+    __m512i x = (__m512i)a, m = _mm512_set1_epi32((int)b);
+    __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
+    *ret_high = (VecU)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    return a * b;
+#elif defined(__AVX2__)
+    __m256i x = (__m256i)a, m = _mm256_set1_epi32((int)b);
+    __m256i even = _mm256_mul_epu32(x, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
+    *ret_high = (VecU)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    return a * b;
+#else
+    VecU low;
+    for (int lane = 0; lane < VEC; lane++) {
+        uint64_t product = (uint64_t)a[lane] * b;
+        low[lane] = (uint32_t)product;
+        (*ret_high)[lane] = (uint32_t)(product >> 32);
+    }
+    return low;
+#endif
+}
+
+/* a[0] b[0] c[0] d[0] a[1] b[1] ... */
+static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, VecU d) {
+#if defined(__aarch64__)
+    vst4q_u32(to, ((uint32x4x4_t){{(uint32x4_t)a, (uint32x4_t)b, (uint32x4_t)c, (uint32x4_t)d}}));
+#else
+    uint32_t lanes[4][VEC];
+    memcpy(lanes[0], &a, sizeof a);
+    memcpy(lanes[1], &b, sizeof b);
+    memcpy(lanes[2], &c, sizeof c);
+    memcpy(lanes[3], &d, sizeof d);
+    for (int lane = 0; lane < VEC; lane++)
+        for (int i = 0; i < 4; i++) to[4 * lane + i] = lanes[i][lane];
+#endif
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* Softmax cross-entropy over rows of logits. A row of 50,000 logits fits the second cache, so the pass
+ * for the maximum and the pass for the exponentials cost one read of memory. */
+#include <math.h>
+
+#include "kernels/cpu/approx.h"
+#include "kernels/cpu/variant.h"
+#include "kernels/cpu/vec.h"
+
+static float row_max(const float *x, int64_t n) {
+    VecF most[4];
+    for (int i = 0; i < 4; i++) most[i] = vec_set(-INFINITY);
+    int64_t done = 0;
+    for (; done + 4 * VEC <= n; done += 4 * VEC)
+        for (int i = 0; i < 4; i++) most[i] = vec_max(most[i], vec_load(x + done + i * VEC));
+    float all = vec_max_of(vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3])));
+    for (; done < n; done++) all = x[done] > all ? x[done] : all;
+    return all;
+}
+
+/* Stretches keep the fp32 partial sums short. A NaN, which the maximum skips, comes out here. */
+static float row_exp_sum(const float *x, float most, int64_t n) {
+    enum { STRETCH = 2048 };
+    double total = 0;
+    for (int64_t from = 0; from < n; from += STRETCH) {
+        int64_t to = from + STRETCH < n ? from + STRETCH : n;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = from; i < to; i++) sum += approx_exp(x[i] - most);
+        total += (double)sum;
+    }
+    return (float)total;
+}
+
+static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    FP32_ONLY("xent_partial", stats, logits);
+    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
+#pragma omp parallel num_threads(threads_for(stream, rows *V))
+    {
+        Range mine = range_mine(rows, 1);
+        for (int64_t row = mine.from; row < mine.to; row++) {
+            const float *x = tensor_f32(logits) + row * V;
+            float *stat = tensor_f32(stats) + row * 3;
+            int64_t label = vocab_row(part, V, tensor_i32(labels)[row]);
+            stat[0] = row_max(x, real);
+            stat[1] = row_exp_sum(x, stat[0], real);
+            stat[2] = label >= 0 ? x[label] : 0;
+        }
+    }
+    return OK;
+}
+
+static void row_gradient(float *x, float most, float sum, int64_t label, int64_t real, int64_t V,
+                         float scale) {
+    float factor = scale / sum;
+#pragma omp simd
+    for (int64_t i = 0; i < real; i++) x[i] = approx_exp(x[i] - most) * factor;
+    memset(x + real, 0, (size_t)(V - real) * sizeof *x);
+    if (label >= 0) x[label] -= scale;
+}
+
+static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                              VocabPart part, float scale, bool gradient) {
+    FP32_ONLY("xent_finish", losses, logits, stats);
+    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
+#pragma omp parallel num_threads(threads_for(stream, rows *V))
+    {
+        Range mine = range_mine(rows, 1);
+        for (int64_t row = mine.from; row < mine.to; row++) {
+            const float *stat = tensor_f32(stats) + row * 3;
+            int32_t label = tensor_i32(labels)[row];
+            float *x = tensor_f32(logits) + row * V;
+            tensor_f32(losses)[row] = label < 0 ? 0 : stat[0] + logf(stat[1]) - stat[2];
+            if (gradient && label < 0)
+                memset(x, 0, (size_t)V * sizeof *x);
+            else if (gradient)
+                row_gradient(x, stat[0], stat[1], vocab_row(part, V, label), real, V, scale);
+        }
+    }
+    return OK;
+}
+
+void VARIANT(xent_override)(KernelTable *table) {
+    table->xent_partial = xent_partial_cpu;
+    table->xent_finish = xent_finish_cpu;
+}
