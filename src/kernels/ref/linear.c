@@ -10,8 +10,9 @@ Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor
             const float *row = tensor_f32(x) + m * K, *weight = tensor_f32(w) + n * K;
             double total = b.data ? tensor_f32(b)[n] : 0;
             for (int64_t k = 0; k < K; k++) total += (double)row[k] * weight[k];
-            if (pre.data) tensor_f32(pre)[m * N + n] = (float)total;
-            tensor_f32(y)[m * N + n] = (float)act_value(act, total);
+            float before = (float)total; /* rounded first, so that act_forward(pre) gives y again */
+            if (pre.data) tensor_f32(pre)[m * N + n] = before;
+            tensor_f32(y)[m * N + n] = (float)act_value(act, before);
         }
     return OK;
 }
