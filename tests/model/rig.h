@@ -1,0 +1,226 @@
+/* One block on its own: memory for it, a small micro-batch, and finite differences of an objective.
+ *
+ * The objective of the embedding and of layers is <y, r> for a fixed random r; of heads it is the sum
+ * of their losses, each times a weight. Parameters and inputs are random in every element. `saved` and
+ * `scratch` are exactly as large as the block's measure says, with a guard behind each.
+ */
+#ifndef WEFT_TESTS_MODEL_RIG_H
+#define WEFT_TESTS_MODEL_RIG_H
+
+#include <math.h>
+
+#include "test.h"
+
+#include "model/model.h"
+
+enum { RIG_GUARD = 64, RIG_GUARD_BYTE = 0xA5, RIG_B = 3, RIG_T = 7, RIG_PICKS = 6 };
+
+typedef struct Rig {
+    Model *model;
+    int at;
+    Device *device;
+    Stream *stream;
+    Group *tp;
+    Exec exec;
+    Store *params, *grads;
+    Shape shape;
+    Micro micro;
+    Buffer saved, scratch; /* guards not counted */
+    Buffer x, y, r, dx;    /* (B,T,C) */
+    double loss[LOSS_COUNT];
+} Rig;
+
+static int32_t rig_tokens[RIG_B * RIG_T], rig_types[RIG_B * RIG_T], rig_labels[RIG_B * RIG_T];
+static int32_t rig_lens[RIG_B] = {7, 4, 6}, rig_first[RIG_B] = {0, 7, 14};
+static int32_t rig_picks[RIG_PICKS] = {1, 3, 8, 14, 16, 19}, rig_pick_labels[RIG_PICKS] = {2, 9, 9, 0, 16, 4};
+static int32_t rig_nsp[RIG_B] = {1, 0, 1}, rig_classes[RIG_B] = {2, 0, 3};
+static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T, 3, 2, 5}; /* one start is not counted */
+
+static inline ModelConfig rig_config(Family family, unsigned heads) {
+    return (ModelConfig){
+        .family = family,
+        .heads_mask = heads,
+        .pooler = heads & (HEAD_NSP | HEAD_CLASSIFY),
+        .layers = 2,
+        .hidden = 12,
+        .heads = 2,
+        .inner = 20,
+        .vocab = 17,
+        .positions = 9,
+        .types = family == FAMILY_BERT ? 2 : 0,
+        .labels = 4,
+        .act = family == FAMILY_BERT ? ACT_GELU_ERF : ACT_GELU_TANH,
+        .norm_eps = 1e-5f,
+        .init_std = 0.02f,
+        .dropout_embed = 0.2f,
+        .dropout_attn = 0.2f,
+        .dropout_hidden = 0.2f,
+        .dropout_classify = 0.2f,
+        .tied = true,
+        .scale_attn = true,
+        .pad_token = -1,
+        .bos_token = -1,
+        .eos_token = -1,
+    };
+}
+
+/* Normal draws of the given deviation around `mean`. */
+static inline void rig_fill(float *values, int64_t count, const char *site, float mean, float std) {
+    for (int64_t i = 0; i < count; i++)
+        values[i] = mean + std * rng_normal(rng_key(11, site, 0), (uint64_t)i);
+}
+
+static inline Micro rig_micro(const ModelConfig *c) {
+    Tensor all = tensor_2d(NULL, DT_I32, RIG_B, RIG_T), each = tensor_1d(NULL, DT_I32, RIG_B);
+    for (int i = 0; i < RIG_B * RIG_T; i++) {
+        rig_tokens[i] = (int32_t)rng_below(rng_key(1, "tokens", 0), (uint64_t)i, (uint64_t)c->vocab);
+        rig_labels[i] = i % 5 == 4 ? -100 : (rig_tokens[i] * 7 + 3) % (int32_t)c->vocab;
+        rig_types[i] = i % RIG_T > 2;
+    }
+    bool bert = c->family == FAMILY_BERT;
+    Micro micro = {.B = RIG_B, .T = RIG_T, .first = 2};
+    Tensor rows = tensor_1d(rig_labels, DT_I32, (int64_t)RIG_B * RIG_T);
+    Tensor picks = tensor_1d(rig_picks, DT_I32, RIG_PICKS);
+    micro.tokens = all, micro.tokens.data = rig_tokens;
+    micro.first_rows = each, micro.first_rows.data = rig_first;
+    if (!bert) {
+        micro.labels = rows;
+        return micro;
+    }
+    micro.types = all, micro.types.data = rig_types;
+    micro.lens = each, micro.lens.data = rig_lens;
+    micro.picks = picks;
+    micro.pick_labels = picks, micro.pick_labels.data = rig_pick_labels;
+    micro.nsp = each, micro.nsp.data = rig_nsp;
+    micro.classes = each, micro.classes.data = rig_classes;
+    micro.span = tensor_2d(rig_span, DT_I32, 2, RIG_B);
+    return micro;
+}
+
+/* A buffer with guard bytes behind it that its size does not tell of. */
+static inline Buffer rig_guarded(Device *device, size_t bytes) {
+    Buffer buffer;
+    assert_ok(dev_alloc(device, MEM_ACTIVATIONS, bytes + RIG_GUARD, &buffer));
+    memset(buffer.data, RIG_GUARD_BYTE, bytes + RIG_GUARD);
+    buffer.bytes = bytes;
+    return buffer;
+}
+
+static inline void rig_check_guard(Buffer buffer) {
+    const unsigned char *guard = (const unsigned char *)buffer.data + buffer.bytes;
+    for (int i = 0; i < RIG_GUARD; i++) assert_int_equal(guard[i], RIG_GUARD_BYTE);
+}
+
+static inline void rig_free_guarded(Buffer *buffer) {
+    buffer->bytes += RIG_GUARD;
+    dev_free(buffer);
+}
+
+static inline void rig_randomize(Store *params) {
+    for (int i = 0; i < params->model->count; i++)
+        for (size_t j = 0; j < params->unit[i].count; j++) {
+            const ParamSlot *slot = &params->unit[i].slot[j];
+            bool norm = slot->desc.init == INIT_ONES, vector = slot->desc.ndim == 1;
+            rig_fill(unit_view(slot, params->flat[i].data, DT_F32).data, slot->count, slot->desc.name,
+                     norm ? 1.0f : 0.0f, norm || vector ? 0.2f : 0.4f);
+        }
+}
+
+static inline void rig_init(Rig *rig, const ModelConfig *config, int at, const char *kernels,
+                            Recompute recompute) {
+    *rig = (Rig){.at = at, .shape = {.B = RIG_B, .T = RIG_T, .tp = 1, .train = true, .recompute = recompute}};
+    assert_ok(model_new(&rig->model, config));
+    assert_ok(device_new_cpu(&rig->device, 2));
+    assert_ok(stream_new(&rig->stream, rig->device));
+    assert_ok(group_new_self(&rig->tp));
+    rig->exec.stream = rig->stream;
+    assert_ok(kernels_find(kernels, &rig->exec.table));
+    assert_ok(store_new(&rig->params, rig->model, rig->device, MEM_PARAMS));
+    assert_ok(store_new(&rig->grads, rig->model, rig->device, MEM_GRADS));
+    rig_randomize(rig->params);
+    rig->micro = rig_micro(config);
+    const Block *block = &rig->model->block[at];
+    size_t saved, scratch, width = (size_t)(RIG_B * RIG_T * config->hidden) * sizeof(float);
+    block->ops->measure(block, rig->shape, &saved, &scratch);
+    rig->saved = rig_guarded(rig->device, saved);
+    rig->scratch = rig_guarded(rig->device, scratch);
+    Buffer *const wide[] = {&rig->x, &rig->y, &rig->r, &rig->dx};
+    for (int i = 0; i < 4; i++) assert_ok(dev_alloc(rig->device, MEM_ACTIVATIONS, width, wide[i]));
+    rig_fill(rig->x.data, (int64_t)(width / sizeof(float)), "x", 0, 1);
+    rig_fill(rig->r.data, (int64_t)(width / sizeof(float)), "r", 0, 1);
+}
+
+static inline void rig_done(Rig *rig) {
+    rig_free_guarded(&rig->saved);
+    rig_free_guarded(&rig->scratch);
+    Buffer *const wide[] = {&rig->x, &rig->y, &rig->r, &rig->dx};
+    for (int i = 0; i < 4; i++) dev_free(wide[i]);
+    store_free(rig->params);
+    store_free(rig->grads);
+    group_free(rig->tp);
+    stream_free(rig->stream);
+    device_free(rig->device);
+    model_free(rig->model);
+}
+
+static inline Tensor rig_wide(const Rig *rig, Buffer buffer) {
+    return tensor_3d(buffer.data, DT_F32, RIG_B, RIG_T, rig->model->config.hidden);
+}
+
+static inline bool rig_is_head(const Rig *rig) {
+    return rig->at == rig->model->count - 1;
+}
+
+static inline Pass rig_pass(Rig *rig) {
+    Pass pass = {
+        .exec = &rig->exec,
+        .tp = rig->tp,
+        .shape = rig->shape,
+        .micro = &rig->micro,
+        .param = rig->params->view[rig->at],
+        .grad = rig->grads->view[rig->at],
+        .seed = 5,
+        .step = 3,
+        .saved = rig->saved,
+        .scratch = rig->scratch,
+        .loss = tensor_1d(rig->loss, DT_F64, LOSS_COUNT),
+    };
+    for (int i = 0; i < LOSS_COUNT; i++) pass.loss_grad[i] = 0.3f + 0.1f * (float)i;
+    return pass;
+}
+
+static inline Status rig_forward(Rig *rig, Pass *pass) {
+    const Block *block = &rig->model->block[rig->at];
+    memset(rig->loss, 0, sizeof rig->loss);
+    return block->ops->forward(block, pass, rig_wide(rig, rig->y), rig_wide(rig, rig->x));
+}
+
+/* The value of the objective. */
+static inline double rig_objective(Rig *rig) {
+    Pass pass = rig_pass(rig);
+    assert_ok(rig_forward(rig, &pass));
+    double value = 0;
+    const float *y = rig->y.data, *r = rig->r.data;
+    if (rig_is_head(rig))
+        for (int i = 0; i < LOSS_COUNT; i++) value += (double)pass.loss_grad[i] * rig->loss[i];
+    else
+        for (size_t i = 0; i < rig->y.bytes / sizeof(float); i++) value += (double)y[i] * r[i];
+    return value;
+}
+
+/* Forward and backward: gradients of the objective in rig->grads and rig->dx. In place as the runner
+ * does it: dx is dy. */
+static inline void rig_gradients(Rig *rig) {
+    Pass pass = rig_pass(rig);
+    const Block *block = &rig->model->block[rig->at];
+    assert_ok(store_zero(rig->grads, rig->stream));
+    assert_ok(rig_forward(rig, &pass));
+    memset(rig->scratch.data, 0x7f, rig->scratch.bytes); /* what lies there must not matter */
+    memcpy(rig->dx.data, rig->r.data, rig->r.bytes);
+    Tensor dx = rig_wide(rig, rig->dx);
+    assert_ok(block->ops->backward(block, &pass, dx, dx, rig_wide(rig, rig->x)));
+    rig_check_guard(rig->saved);
+    rig_check_guard(rig->scratch);
+}
+
+#endif

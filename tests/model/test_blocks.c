@@ -1,0 +1,222 @@
+/* Blocks on their own, dropout on: their backward against finite differences of their forward, their
+ * memory against what they say they need, and selective recompute against none. */
+#include "model/rig.h"
+
+/* (f(v + h d) - f(v - h d)) / 2h for the values v, which are put back. */
+static double difference(Rig *rig, float *values, const float *direction, int64_t count, double h) {
+    CLEANUP(mem_freep) float *kept = NULL;
+    assert_ok(mem_new((size_t)count, sizeof *kept, &kept));
+    memcpy(kept, values, (size_t)count * sizeof *kept);
+    double at[2];
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (float)(kept[i] + (side ? h : -h) * (double)direction[i]);
+        at[side] = rig_objective(rig);
+    }
+    memcpy(values, kept, (size_t)count * sizeof *kept);
+    return (at[1] - at[0]) / (2 * h);
+}
+
+/* The slope along a direction, the error of order h^2 taken out. */
+static double slope(Rig *rig, float *values, const float *direction, int64_t count) {
+    const double h = 0.04;
+    double wide = difference(rig, values, direction, count, h);
+    return (4 * difference(rig, values, direction, count, h / 2) - wide) / 3;
+}
+
+/* Compares along the gradient itself, where the slope is its norm, and along random directions of
+ * length 1, where a wrong part of any kind shows. */
+static void check_gradient(Rig *rig, const char *name, float *values, const float *gradient, int64_t count) {
+    CLEANUP(mem_freep) float *direction = NULL;
+    assert_ok(mem_new((size_t)count, sizeof *direction, &direction));
+    double norm = 0;
+    for (int64_t i = 0; i < count; i++) norm += (double)gradient[i] * gradient[i];
+    norm = sqrt(norm);
+    if (!(norm > 1e-6)) fail_msg("%s: gradient norm %g", name, norm);
+    for (int turn = 0; turn < 4; turn++) {
+        double expected = 0, root = sqrt((double)count);
+        for (int64_t i = 0; i < count; i++) {
+            bool up = rng_u32(rng_key(3, name, (uint64_t)turn), (uint64_t)i) & 1;
+            direction[i] = (float)(turn == 0 ? gradient[i] / norm : (up ? 1 : -1) / root);
+            expected += (double)direction[i] * gradient[i];
+        }
+        double found = slope(rig, values, direction, count);
+        double allowed = turn == 0 ? 3e-3 * norm : 2e-2 * norm / root;
+        if (!(fabs(found - expected) <= allowed + 1e-4))
+            fail_msg("%s of %s, direction %d: backward says %g, differences say %g (norm %g)", name,
+                     rig->model->block[rig->at].ops->name, turn, expected, found, norm);
+    }
+}
+
+/* Every parameter of the block, and its input. */
+static void check_block(const ModelConfig *config, int at, const char *kernels, Recompute recompute) {
+    Rig rig;
+    rig_init(&rig, config, at, kernels, recompute);
+    rig_gradients(&rig);
+    const ParamList *list = &rig.model->block[at].params;
+    float *gradient[16]; /* copies: heads add to theirs whenever they run */
+    assert_true(list->count <= 16);
+    for (size_t i = 0; i < list->count; i++) {
+        Tensor grad = rig.grads->view[at][i];
+        assert_ok(mem_new((size_t)tensor_count(grad), sizeof **gradient, &gradient[i]));
+        memcpy(gradient[i], grad.data, tensor_bytes(grad));
+    }
+    for (size_t i = 0; i < list->count; i++) {
+        Tensor value = rig.params->view[at][i];
+        check_gradient(&rig, list->desc[i].name, value.data, gradient[i], tensor_count(value));
+        free(gradient[i]);
+    }
+    if (at > 0) check_gradient(&rig, "x", rig.x.data, rig.dx.data, tensor_count(rig_wide(&rig, rig.x)));
+    rig_done(&rig);
+}
+
+static const char *const backends[] = {"ref", "cpu"};
+
+static void test_embed(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+        check_block(&gpt2, 0, backends[k], RECOMPUTE_NONE);
+        check_block(&bert, 0, backends[k], RECOMPUTE_NONE);
+    }
+}
+
+static void test_layer(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
+            check_block(&gpt2, 1, backends[k], (Recompute)mode);
+            check_block(&bert, 1, backends[k], (Recompute)mode);
+        }
+        gpt2.scale_attn_by_layer = true;
+        check_block(&gpt2, 2, backends[k], RECOMPUTE_NONE);
+        gpt2.scale_attn = false;
+        check_block(&gpt2, 1, backends[k], RECOMPUTE_NONE);
+    }
+}
+
+static void test_heads(void **state) {
+    (void)state;
+    static const unsigned sets[] = {HEAD_MLM,
+                                    HEAD_NSP,
+                                    HEAD_SPAN,
+                                    HEAD_CLASSIFY,
+                                    HEAD_MLM | HEAD_NSP,
+                                    HEAD_MLM | HEAD_NSP | HEAD_SPAN | HEAD_CLASSIFY};
+    for (int k = 0; k < 2; k++) {
+        for (int tied = 0; tied < 2; tied++) {
+            ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+            gpt2.tied = bert.tied = tied;
+            check_block(&gpt2, 3, backends[k], RECOMPUTE_NONE);
+            check_block(&bert, 3, backends[k], RECOMPUTE_NONE);
+        }
+        for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+            ModelConfig bert = rig_config(FAMILY_BERT, sets[i]);
+            check_block(&bert, 3, backends[k], RECOMPUTE_NONE);
+        }
+    }
+}
+
+/* What measure says is what forward takes: a byte less is refused. */
+static void test_measure_is_exact(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
+        for (int at = 0; at < 4; at++)
+            for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
+                ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+                Rig rig;
+                rig_init(&rig, &config, at, "ref", (Recompute)mode);
+                Pass pass = rig_pass(&rig);
+                assert_ok(rig_forward(&rig, &pass));
+                rig_check_guard(rig.saved);
+                rig_check_guard(rig.scratch);
+                if (pass.saved.bytes) {
+                    pass.saved.bytes--;
+                    assert_fails(rig_forward(&rig, &pass), 1, "needs");
+                    pass.saved.bytes++;
+                }
+                if (pass.scratch.bytes) {
+                    pass.scratch.bytes--;
+                    assert_fails(rig_forward(&rig, &pass), 1, "needs");
+                }
+                rig_done(&rig);
+            }
+}
+
+/* Without training a block saves no more, and selective recompute saves less. */
+static void test_measure_orders(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
+        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+        CLEANUP(model_freep) Model *model = NULL;
+        assert_ok(model_new(&model, &config));
+        for (int at = 0; at < model->count; at++) {
+            const Block *block = &model->block[at];
+            Shape shape = {.B = 4, .T = 8, .tp = 1, .train = true};
+            size_t full, less, none, scratch;
+            block->ops->measure(block, shape, &full, &scratch);
+            shape.recompute = RECOMPUTE_SELECTIVE;
+            block->ops->measure(block, shape, &less, &scratch);
+            shape.recompute = RECOMPUTE_NONE;
+            shape.train = false;
+            block->ops->measure(block, shape, &none, &scratch);
+            assert_true(none <= full);
+            if (block->ops == &block_ops_layer) assert_true(less < full);
+        }
+    }
+}
+
+/* Selective recompute gives the same bits. */
+static void test_selective_equals_none(void **state) {
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
+            ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+            Rig rig[2];
+            for (int mode = 0; mode < 2; mode++) {
+                rig_init(&rig[mode], &config, 1, backends[k], mode ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE);
+                rig_gradients(&rig[mode]);
+            }
+            assert_memory_equal(rig[0].dx.data, rig[1].dx.data, rig[0].dx.bytes);
+            assert_memory_equal(rig[0].grads->flat[1].data, rig[1].grads->flat[1].data,
+                                rig[0].grads->flat[1].bytes);
+            rig_done(&rig[0]);
+            rig_done(&rig[1]);
+        }
+}
+
+/* The mask is a function of seed, site, step and place in the global batch. */
+static void test_dropout_is_keyed(void **state) {
+    (void)state;
+    ModelConfig config = rig_config(FAMILY_GPT2, HEAD_LM);
+    Rig rig;
+    rig_init(&rig, &config, 1, "ref", RECOMPUTE_NONE);
+    double first = rig_objective(&rig);
+    assert_true(first == rig_objective(&rig));
+    rig.micro.first = 0;
+    assert_true(first != rig_objective(&rig));
+    rig.micro.first = 2;
+    Pass pass = rig_pass(&rig);
+    pass.step++;
+    CLEANUP(mem_freep) float *kept = NULL;
+    assert_ok(mem_new(1, rig.y.bytes, &kept));
+    rig_objective(&rig);
+    memcpy(kept, rig.y.data, rig.y.bytes);
+    assert_ok(rig_forward(&rig, &pass));
+    assert_memory_not_equal(kept, rig.y.data, rig.y.bytes);
+    rig_done(&rig);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_layer),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_measure_is_exact),
+        cmocka_unit_test(test_measure_orders),
+        cmocka_unit_test(test_selective_equals_none),
+        cmocka_unit_test(test_dropout_is_keyed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
