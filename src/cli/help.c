@@ -50,7 +50,7 @@ const char *help_spelling(const Option *option, char *buffer) {
         snprintf(buffer, LABEL_SIZE, "%s%s", option_typed_prefix(option), option->name);
     else
         snprintf(buffer, LABEL_SIZE, "--%s %s%s", option->name, option->placeholder,
-                 option->type == OPTION_LIST ? "..." : "");
+                 option->type == OPTION_LIST && !option->one_each ? "..." : "");
     return buffer;
 }
 

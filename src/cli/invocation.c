@@ -132,7 +132,8 @@ static Status spell(const Invocation *call, const char *argument, Spelled *ret_s
 }
 
 Status slot_append(Slot *slot, const char *label, const char *text) {
-    if (!*text) return USAGE("%s: expected %s, found an empty text", label, slot->option->placeholder);
+    if (!*text && !slot->option->one_each)
+        return USAGE("%s: expected %s, found an empty text", label, slot->option->placeholder);
     const char ***list = slot->field;
     TRY(mem_grow(list, &slot->capacity, (size_t)*slot->count + 1, sizeof **list));
     (*list)[(*slot->count)++] = text;
@@ -160,15 +161,16 @@ static Status set_option(Invocation *call, int argc, char **argv, int *at) {
         option_set_flag(slot->option, slot->field, !spelled.negated);
         return OK;
     }
-    bool list = slot->option->type == OPTION_LIST;
+    bool list = slot->option->type == OPTION_LIST, many = list && !slot->option->one_each;
     if (list && first) *slot->count = 0;
     if (spelled.value)
         return list ? slot_append(slot, label, spelled.value)
                     : option_set_text(slot->option, slot->field, label, spelled.value);
     /* "-1" and "-" are values; what looks like an option is not taken for one. */
-    if (*at == argc || strncmp(argv[*at], "--", 2) == 0 || (list && is_option(argv[*at])))
+    if (*at == argc || strncmp(argv[*at], "--", 2) == 0 || (many && is_option(argv[*at])))
         return USAGE("%s: needs a value: %s %s", label, label, slot->option->placeholder);
     if (!list) return option_set_text(slot->option, slot->field, label, argv[(*at)++]);
+    if (!many) return slot_append(slot, label, argv[(*at)++]);
     while (*at < argc && !is_option(argv[*at])) TRY(slot_append(slot, label, argv[(*at)++]));
     return OK;
 }
