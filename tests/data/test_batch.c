@@ -1,0 +1,114 @@
+/* A batch on its way to the device: one copy, and views of what the task uses and nothing else. */
+#include "files.h"
+
+typedef struct Upload {
+    Device *device;
+    Stream *stream;
+    Buffer to;
+    Micro micro;
+} Upload;
+
+static void upload(Upload *up, const HostBatch *batch) {
+    assert_ok(device_new_cpu(&up->device, 1));
+    assert_ok(stream_new(&up->stream, up->device));
+    assert_ok(dev_alloc(up->device, MEM_ACTIVATIONS, host_batch_bytes(batch->B, batch->T), &up->to));
+    memset(up->to.data, 0xee, up->to.bytes);
+    assert_ok(host_batch_upload(batch, up->stream, up->to, 12, &up->micro));
+}
+
+static void upload_done(Upload *up) {
+    dev_free(&up->to);
+    stream_free(up->stream);
+    device_free(up->device);
+}
+
+static void assert_view(Tensor found, const int32_t *expected, int64_t count) {
+    assert_non_null(found.data);
+    assert_int_equal(found.dtype, DT_I32);
+    assert_int_equal(tensor_count(found), count);
+    assert_memory_equal(found.data, expected, (size_t)count * sizeof *expected);
+}
+
+static HostBatch *filled(Files *files, const char *text, Task task, bool pairs) {
+    files->count = 0;
+    files_add_text(files, task == TASK_SPAN || task == TASK_CLASSIFY ? "x.jsonl" : "x.txt", text);
+    DataSpec spec = files_spec(files, 8);
+    spec.task = task;
+    spec.types = task == TASK_LM ? 0 : 2;
+    spec.next_sentence = pairs;
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    HostBatch *batch = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_ok(host_batch_new(&batch, 2, 8));
+    assert_ok(dataset_fill(data, 0, true, batch));
+    return batch;
+}
+
+static void test_lm(void **state) {
+    CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
+    CLEANUP(upload_done) Upload up = {0};
+    upload(&up, batch);
+    assert_int_equal(up.micro.first, 12);
+    assert_view(up.micro.tokens, batch->tokens, 16);
+    assert_view(up.micro.labels, batch->labels, 16);
+    assert_int_equal(up.micro.labels.ndim, 1);
+    assert_null(up.micro.types.data);
+    assert_null(up.micro.lens.data);
+    assert_null(up.micro.picks.data);
+    assert_null(up.micro.nsp.data);
+}
+
+static void test_mlm(void **state) {
+    for (int pairs = 0; pairs < 2; pairs++) {
+        CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_MLM, pairs);
+        CLEANUP(upload_done) Upload up = {0};
+        upload(&up, batch);
+        assert_view(up.micro.types, batch->types, 16);
+        assert_view(up.micro.picks, batch->picks, batch->pick_count);
+        assert_view(up.micro.pick_labels, batch->pick_labels, batch->pick_count);
+        assert_null(up.micro.labels.data);
+        if (pairs)
+            assert_view(up.micro.nsp, batch->nsp, 2);
+        else
+            assert_null(up.micro.nsp.data);
+    }
+}
+
+static void test_span_and_classify(void **state) {
+    const char *lines = "{\"ids\": [1, 2], \"start\": 0, \"end\": 1, \"label\": 2}\n"
+                        "{\"ids\": [1, 2, 3], \"start\": 1, \"end\": 2, \"label\": 0}\n";
+    CLEANUP(host_batch_freep) HostBatch *span = filled(*state, lines, TASK_SPAN, false);
+    CLEANUP(host_batch_freep) HostBatch *classify = filled(*state, lines, TASK_CLASSIFY, false);
+    CLEANUP(upload_done) Upload one = {0};
+    CLEANUP(upload_done) Upload two = {0};
+    upload(&one, span);
+    upload(&two, classify);
+    assert_view(one.micro.lens, span->lens, 2);
+    assert_view(one.micro.span, span->span, 4);
+    assert_int_equal(one.micro.span.dim[0], 2);
+    assert_null(one.micro.classes.data);
+    assert_view(two.micro.classes, classify->classes, 2);
+    assert_null(two.micro.span.data);
+}
+
+static void test_room(void **state) {
+    CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
+    CLEANUP(upload_done) Upload up = {0};
+    upload(&up, batch);
+    Buffer small = up.to;
+    small.bytes--;
+    assert_fails(host_batch_upload(batch, up.stream, small, 0, &up.micro), 1, "internal");
+    HostBatch *none = NULL;
+    assert_fails(host_batch_new(&none, 1 << 20, 1 << 20), 2, "cannot be made");
+    assert_fails(host_batch_new(&none, 0, 4), 2, "cannot be made");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lm),
+        cmocka_unit_test(test_mlm),
+        cmocka_unit_test(test_span_and_classify),
+        cmocka_unit_test(test_room),
+    };
+    return cmocka_run_group_tests(tests, files_setup, files_teardown);
+}
