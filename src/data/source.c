@@ -4,6 +4,7 @@
 #include "data/source.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <zlib.h>
 
 #include "base/memory.h"
@@ -115,6 +116,10 @@ Status source_init_memory(Source *ret_source, const char *name, const void *data
     TRY(str_dup(name, &source.name));
     *ret_source = source;
     return OK;
+}
+
+void source_expect_jumps(const Source *source) {
+    if (source->map.data) madvise((void *)(uintptr_t)source->map.data, source->map.size, MADV_RANDOM);
 }
 
 void source_done(Source *source) {

@@ -22,6 +22,8 @@ MUST_USE Status source_init(Source *ret_source, const char *path, size_t gz_limi
 /* Borrows `data`. */
 MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
 void source_done(Source *source);
+/* Small pieces will be read from all over: reading ahead would be waste. */
+void source_expect_jumps(const Source *source);
 
 /* Does `path` end in `suffix`, a .gz after it aside? */
 bool path_has_suffix(const char *path, const char *suffix);

@@ -57,6 +57,7 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
             TRY(add_corpus(&stream));
         } else {
             TRY(source_init(&source, paths[i], SOURCE_GZ_LIMIT));
+            source_expect_jumps(&source);
             TRY(add_source(&stream, &source));
         }
     }
