@@ -1,0 +1,277 @@
+/* Reading safetensors. The header is parsed into a table of tensors, each checked by itself (type,
+ * shape, offsets, size); then the table is sorted by place, where a neighbour that begins before the
+ * last one ended is an overlap and one that begins later leaves a hole. A second table, sorted by
+ * name, serves safe_find. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/safetensors.h"
+
+enum { LENGTH_BYTES = 8, HEADER_LIMIT = 100 * 1000 * 1000 };
+
+struct SafeFile {
+    char *path;
+    FileMap map; /* empty when the memory is the caller's */
+    json_t *header;
+    SafeTensor *tensor;
+    size_t count;
+    const SafeTensor **by_name;
+};
+
+static const struct {
+    const char *name;
+    size_t size;
+    DType dtype;
+} types[] = {
+    {"F32", 4, DT_F32},  {"BF16", 2, DT_BF16},  {"F16", 2, DT_F16}, {"F64", 8, DT_F64},
+    {"I32", 4, DT_I32},  {"I64", 8, DT_I64},    {"U8", 1, DT_U8},   {"I16", 2, DT_COUNT},
+    {"I8", 1, DT_COUNT}, {"BOOL", 1, DT_COUNT},
+};
+
+enum { TYPE_COUNT = sizeof types / sizeof types[0] };
+
+const char *safe_name_text(char text[NAME_TEXT], const char *name) {
+    size_t at = 0;
+    for (; name[at] && at < NAME_TEXT - 4; at++) {
+        unsigned char c = (unsigned char)name[at];
+        text[at] = c < 0x20 || c == 0x7f ? '?' : name[at];
+    }
+    /* Cut between characters: a byte 10xxxxxx belongs to the one before it. */
+    while (name[at] && at > 0 && ((unsigned char)name[at] & 0xc0) == 0x80) at--;
+    strcpy(text + at, name[at] ? "..." : "");
+    return text;
+}
+
+const char *safe_shape_text(char text[SHAPE_TEXT], int ndim, const int64_t *dim) {
+    size_t used = (size_t)snprintf(text, SHAPE_TEXT, "(");
+    for (int i = 0; i < ndim && used < SHAPE_TEXT; i++)
+        used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", i ? ", " : "", (long long)dim[i]);
+    if (used < SHAPE_TEXT) snprintf(text + used, SHAPE_TEXT - used, ")");
+    return text;
+}
+
+static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *from, size_t *ret_size) {
+    char shown[NAME_TEXT], type[NAME_TEXT];
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    if (!name)
+        return FAILED("%s: tensor '%s' has no dtype, expected one such as \"F32\"", from,
+                      safe_name_text(shown, tensor->name));
+    for (size_t i = 0; i < TYPE_COUNT; i++) {
+        if (strcmp(types[i].name, name)) continue;
+        tensor->type = types[i].name;
+        tensor->dtype = types[i].dtype;
+        *ret_size = types[i].size;
+        return OK;
+    }
+    return FAILED(
+        "%s: tensor '%s' has dtype %s, which weft does not read (it reads F64, F32, F16, BF16, I64, "
+        "I32, I16, I8, U8 and BOOL)",
+        from, safe_name_text(shown, tensor->name), safe_name_text(type, name));
+}
+
+static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *from, size_t *bytes) {
+    char shown[NAME_TEXT];
+    safe_name_text(shown, tensor->name);
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape, expected a list", from, shown);
+    size_t ndim = json_array_size(shape);
+    if (ndim > SAFE_DIMS)
+        return FAILED("%s: tensor '%s' has %zu dims, at most %d are read", from, shown, ndim, SAFE_DIMS);
+    tensor->ndim = (int)ndim;
+    for (size_t i = 0; i < ndim; i++) {
+        const json_t *dim = json_array_get(shape, i);
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+            return FAILED("%s: tensor '%s': dim %zu of its shape must be an integer of 0 or more", from,
+                          shown, i);
+        tensor->dim[i] = json_integer_value(dim);
+    }
+    /* The largest product of any leading dims bounds all later arithmetic, even when a 0 follows. */
+    size_t largest = *bytes, product = *bytes;
+    for (size_t i = 0; i < ndim; i++) {
+        size_t dim = (size_t)tensor->dim[i];
+        if (!mul_size(largest, dim ? dim : 1, &largest) || largest > INT64_MAX) {
+            char text[SHAPE_TEXT];
+            return FAILED("%s: tensor '%s': its shape %s is too large", from, shown,
+                          safe_shape_text(text, tensor->ndim, tensor->dim));
+        }
+        product *= dim;
+    }
+    *bytes = product;
+    return OK;
+}
+
+static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_t *entry, const char *from,
+                           const unsigned char *data, size_t size) {
+    char shown[NAME_TEXT], text[SHAPE_TEXT];
+    safe_name_text(shown, name);
+    SafeTensor tensor = {.name = name};
+    if (!json_is_object(entry))
+        return FAILED("%s: tensor '%s' is not described by an object of dtype, shape and data_offsets", from,
+                      shown);
+    size_t bytes = 0;
+    TRY(parse_type(&tensor, entry, from, &bytes));
+    TRY(parse_shape(&tensor, entry, from, &bytes));
+
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
+        return FAILED("%s: tensor '%s': data_offsets must be two integers, begin and end", from, shown);
+    int64_t first = json_integer_value(begin), past = json_integer_value(end);
+    if (first < 0 || past < first)
+        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] are not a range", from, shown,
+                      (long long)first, (long long)past);
+    if ((uint64_t)past > size)
+        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] reach past the file's %zu bytes of data",
+                      from, shown, (long long)first, (long long)past, size);
+    if ((uint64_t)(past - first) != bytes)
+        return FAILED("%s: tensor '%s' of %s %s is %zu bytes, but its data_offsets [%lld, %lld] hold %lld",
+                      from, shown, tensor.type, safe_shape_text(text, tensor.ndim, tensor.dim), bytes,
+                      (long long)first, (long long)past, (long long)(past - first));
+    tensor.data = data + first;
+    tensor.bytes = bytes;
+    *ret_tensor = tensor;
+    return OK;
+}
+
+static Status check_metadata(const json_t *metadata, const char *from) {
+    if (!json_is_object(metadata)) return FAILED("%s: '__metadata__' must be an object of strings", from);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+        char shown[NAME_TEXT];
+        if (!json_is_string(value))
+            return FAILED("%s: '__metadata__' entry '%s' must be a string", from, safe_name_text(shown, key));
+    }
+    return OK;
+}
+
+static int by_place(const void *a, const void *b) {
+    const SafeTensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int by_name(const void *a, const void *b) {
+    const SafeTensor *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Every byte of the data belongs to exactly one tensor. */
+static Status check_places(const SafeFile *file, const unsigned char *data, size_t size) {
+    char shown[NAME_TEXT], other[NAME_TEXT];
+    const unsigned char *end = data;
+    for (size_t i = 0; i < file->count; i++) {
+        const SafeTensor *tensor = &file->tensor[i];
+        if (tensor->data < end)
+            return FAILED("%s: tensors '%s' and '%s' overlap", file->path,
+                          safe_name_text(other, file->tensor[i - 1].name),
+                          safe_name_text(shown, tensor->name));
+        if (tensor->data > end)
+            return FAILED("%s: %td bytes before tensor '%s' belong to no tensor", file->path,
+                          tensor->data - end, safe_name_text(shown, tensor->name));
+        end = tensor->data + tensor->bytes;
+    }
+    if ((size_t)(end - data) != size)
+        return FAILED("%s: %zu bytes at its end belong to no tensor", file->path,
+                      size - (size_t)(end - data));
+    return OK;
+}
+
+static Status parse_header(SafeFile *file, const unsigned char *data, size_t size) {
+    TRY(mem_new(json_object_size(file->header), sizeof *file->tensor, &file->tensor));
+    const char *key;
+    json_t *value;
+    json_object_foreach(file->header, key, value) {
+        if (!strcmp(key, "__metadata__")) {
+            TRY(check_metadata(value, file->path));
+            continue;
+        }
+        TRY(parse_tensor(&file->tensor[file->count], key, value, file->path, data, size));
+        file->count++;
+    }
+    qsort(file->tensor, file->count, sizeof *file->tensor, by_place);
+    TRY(check_places(file, data, size));
+    TRY(mem_new(file->count, sizeof(SafeTensor *), &file->by_name));
+    for (size_t i = 0; i < file->count; i++) file->by_name[i] = &file->tensor[i];
+    qsort(file->by_name, file->count, sizeof(SafeTensor *), by_name);
+    return OK;
+}
+
+static Status parse_file(SafeFile *file, const unsigned char *data, size_t size) {
+    if (size < LENGTH_BYTES)
+        return FAILED("%s: is %zu bytes, too short for a safetensors file", file->path, size);
+    uint64_t length = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | data[i];
+    if (length > HEADER_LIMIT)
+        return FAILED("%s: its header claims %llu bytes, at most %d are read: not a safetensors file?",
+                      file->path, (unsigned long long)length, HEADER_LIMIT);
+    if (length > size - LENGTH_BYTES)
+        return FAILED("%s: its header claims %llu bytes, but only %zu follow: the file is cut short",
+                      file->path, (unsigned long long)length, size - LENGTH_BYTES);
+    TRY(status_wrap(json_parse((const char *)data + LENGTH_BYTES, length, "header", &file->header), "%s",
+                    file->path));
+    if (!json_is_object(file->header)) return FAILED("%s: its header must be a JSON object", file->path);
+    return parse_header(file, data + LENGTH_BYTES + length, size - LENGTH_BYTES - length);
+}
+
+static Status file_new(SafeFile **ret_file, const char *path) {
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    TRY(mem_new(1, sizeof *file, &file));
+    TRY(str_dup(path, &file->path));
+    *ret_file = file;
+    file = NULL;
+    return OK;
+}
+
+Status safe_open(SafeFile **ret_file, const char *path) {
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    TRY(file_new(&file, path));
+    TRY(file_map_init(&file->map, path));
+    TRY(parse_file(file, file->map.data, file->map.size));
+    *ret_file = file;
+    file = NULL;
+    return OK;
+}
+
+Status safe_parse(SafeFile **ret_file, const void *data, size_t size, const char *from) {
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    TRY(file_new(&file, from));
+    TRY(parse_file(file, data, size));
+    *ret_file = file;
+    file = NULL;
+    return OK;
+}
+
+void safe_free(SafeFile *file) {
+    if (!file) return;
+    free(file->path);
+    file_map_done(&file->map);
+    json_decref(file->header);
+    free(file->tensor);
+    free(file->by_name);
+    free(file);
+}
+
+const char *safe_path(const SafeFile *file) {
+    return file->path;
+}
+
+size_t safe_count(const SafeFile *file) {
+    return file->count;
+}
+
+const SafeTensor *safe_at(const SafeFile *file, size_t index) {
+    return &file->tensor[index];
+}
+
+const SafeTensor *safe_find(const SafeFile *file, const char *name) {
+    SafeTensor wanted = {.name = name};
+    const SafeTensor *key = &wanted;
+    const SafeTensor **found = bsearch(&key, file->by_name, file->count, sizeof(SafeTensor *), by_name);
+    return found ? *found : NULL;
+}
+
+const json_t *safe_metadata(const SafeFile *file) {
+    return json_object_get(file->header, "__metadata__");
+}

@@ -1,0 +1,90 @@
+/* What the checkpoint tests share: a directory of their own, small models, stores filled and compared. */
+#ifndef WEFT_TESTS_CHECKPOINT_FIXTURE_H
+#define WEFT_TESTS_CHECKPOINT_FIXTURE_H
+
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+
+typedef struct Fixture {
+    char dir[64]; /* a fresh directory, removed at the end */
+    Device *device;
+    Stream *stream;
+} Fixture;
+
+static inline int fixture_setup(void **state) {
+    Fixture *fixture = calloc(1, sizeof *fixture);
+    strcpy(fixture->dir, "/tmp/weft-test-XXXXXX");
+    if (!mkdtemp(fixture->dir)) return -1;
+    assert_ok(device_new_cpu(&fixture->device, 1));
+    assert_ok(stream_new(&fixture->stream, fixture->device));
+    *state = fixture;
+    return 0;
+}
+
+static inline int fixture_teardown(void **state) {
+    Fixture *fixture = *state;
+    assert_ok(dir_remove(fixture->dir));
+    stream_free(fixture->stream);
+    device_free(fixture->device);
+    free(fixture);
+    return 0;
+}
+
+/* A path in the fixture's directory, good until the eighth call after it. */
+static inline const char *path_of(const Fixture *fixture, const char *name) {
+    static char path[8][256];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", fixture->dir, name);
+    return path[turn];
+}
+
+static inline void put_file(const char *path, const char *text) {
+    assert_ok(file_replace(path, text, strlen(text)));
+}
+
+/* A small model whose sizes are all different, so that no mixed-up dims go unseen. */
+static inline ModelConfig small_config(Family family, unsigned heads, bool pooler, bool tied) {
+    ModelConfig config;
+    assert_ok(config_preset(family == FAMILY_GPT2 ? "gpt2-tiny" : "bert-tiny", &config));
+    config.layers = 2;
+    config.hidden = 12;
+    config.heads = 3;
+    config.inner = 20;
+    config.vocab = 37;
+    config.positions = 17;
+    config.labels = 5;
+    config.heads_mask = heads;
+    config.pooler = pooler;
+    config.tied = tied;
+    return config;
+}
+
+static inline Store *store_of(const Fixture *fixture, const Model *model, uint64_t seed) {
+    Store *store = NULL;
+    assert_ok(store_new(&store, model, fixture->device, MEM_PARAMS));
+    assert_ok(store_init_params(store, fixture->stream, seed));
+    /* Biases and norms start as 0 and 1: give every element a value of its own instead. */
+    for (int i = 0; i < model->count; i++) {
+        float *values = store->flat[i].data;
+        for (int64_t j = 0; j < store->unit[i].numel; j++)
+            values[j] = (float)seed + (float)i + (float)j / 4096;
+    }
+    return store;
+}
+
+/* Bit for bit, each parameter (not the padding between them). */
+static inline bool store_same(const Store *a, const Store *b) {
+    for (int i = 0; i < a->model->count; i++)
+        for (size_t j = 0; j < a->model->block[i].params.count; j++)
+            if (memcmp(a->view[i][j].data, b->view[i][j].data, tensor_bytes(a->view[i][j]))) return false;
+    return true;
+}
+
+#endif
