@@ -12,6 +12,8 @@
 
 /* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
 MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
+/* The same from parsed JSON; `from` names it in messages. */
+MUST_USE Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config);
 /* What transformers expects to find, architectures and model_type included; caller owns it. */
 MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);
 
@@ -24,16 +26,24 @@ typedef struct LoadReport {
 } LoadReport;
 
 void load_report_done(LoadReport *report);
+/* Fails, naming them, when parameters are missing; with `fresh_heads`, BERT's heads may be. */
+MUST_USE Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
+                                  bool fresh_heads);
 
+/* Whether a directory's tensors fit the model, before memory is taken for it. */
+MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_report);
 /* Fills params from a directory's tensors (any floating type, prefixes there or not). */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
 typedef struct SaveOptions {
-    DType dtype;         /* of the tensors in the file */
-    int64_t shard_bytes; /* 0: one file */
+    DType dtype;            /* of the tensors in the file */
+    int64_t shard_bytes;    /* 0: one file */
+    const char *assets_dir; /* a directory whose tokenizer files come along, or NULL */
 } SaveOptions;
 
-/* Writes config.json and the weights into `dir`, which is made; each file whole or absent. */
+/* Writes config.json, the weights and the assets as the directory `dir`, which must be absent or empty:
+ * all of it or, after a failure, nothing. Fields of the config.json in assets_dir that we have no use
+ * for (names of labels, say) are kept. */
 MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
 
 /* A run's checkpoint, as RUN/checkpoints/step-N, then RUN/latest is moved to it, then all but the
@@ -41,6 +51,7 @@ MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, co
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
+    const char *assets_dir; /* as in SaveOptions */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
@@ -48,6 +59,8 @@ MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointSta
 /* The directory of the newest whole checkpoint of a run, NULL when there is none. Leftovers of a
  * killed save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
+/* What `--model PATH` means: of a run its newest checkpoint, else PATH itself; caller owns it. */
+MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
 /* Loads all three stores and the progress back, bit for bit. */
 MUST_USE Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream,
                           json_t **ret_progress);

@@ -1,0 +1,444 @@
+/* config.json of a checkpoint <-> ModelConfig.
+ *
+ * An absent field has the value that transformers gives it. Which heads a model carries is told by the
+ * class in `architectures`; a set of heads that no class has is written as the nearest class, with the
+ * exact set under a key of our own, "weft", which reading honours and transformers ignores. A value that
+ * would change the arithmetic into one we do not have is refused by field and value. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+
+enum {
+    MAX_LAYERS = 10000,
+    MAX_WIDTH = 1 << 20,
+    MAX_INNER = 1 << 23,
+    MAX_ROWS = 1 << 27 /* of an embedding */
+};
+
+typedef struct Architecture {
+    const char *name;
+    Family family;
+    unsigned heads;
+    bool pooler;
+} Architecture;
+
+/* For writing, the first that fits is taken; the last of a family carries the fewest heads. */
+static const Architecture architectures[] = {
+    {"GPT2LMHeadModel", FAMILY_GPT2, HEAD_LM, false},
+    {"GPT2Model", FAMILY_GPT2, HEAD_LM, false}, /* the output matrix is the embedding */
+    {"BertForPreTraining", FAMILY_BERT, HEAD_MLM | HEAD_NSP, true},
+    {"BertForQuestionAnswering", FAMILY_BERT, HEAD_SPAN, false},
+    {"BertForSequenceClassification", FAMILY_BERT, HEAD_CLASSIFY, true},
+    {"BertForMaskedLM", FAMILY_BERT, HEAD_MLM, false},
+    {"BertForNextSentencePrediction", FAMILY_BERT, HEAD_NSP, true},
+    {"BertModel", FAMILY_BERT, 0, true},
+};
+
+enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof architectures[0] };
+
+/* For writing, the first of an act is taken. */
+static const struct {
+    const char *name;
+    Act act;
+} acts[] = {
+    {"gelu_new", ACT_GELU_TANH},
+    {"gelu_pytorch_tanh", ACT_GELU_TANH},
+    {"gelu_fast", ACT_GELU_TANH},
+    {"gelu_accurate", ACT_GELU_TANH},
+    {"gelu_python_tanh", ACT_GELU_TANH},
+    {"gelu", ACT_GELU_ERF},
+    {"gelu_python", ACT_GELU_ERF},
+    {"relu", ACT_RELU},
+    {"tanh", ACT_TANH},
+};
+
+enum { ACT_NAMES = sizeof acts / sizeof acts[0] };
+
+static const Head all_heads[] = {HEAD_LM, HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+
+enum { HEAD_NAMES = sizeof all_heads / sizeof all_heads[0] };
+
+/* ---- reading ---- */
+
+typedef struct IntField {
+    const char *key, *alias; /* alias may be NULL */
+    int64_t low, high;
+    int64_t *value; /* holds the default */
+} IntField;
+
+static Status read_ints(const json_t *json, const char *from, const IntField *field, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const char *key = field[i].key;
+        if (field[i].alias && !json_object_get(json, key)) key = field[i].alias;
+        TRY(json_get_int(json, from, key, field[i].low, field[i].high, field[i].value));
+    }
+    return OK;
+}
+
+static Status read_float(const json_t *json, const char *from, const char *key, double low, double high,
+                         float *value) {
+    double number = (double)*value;
+    TRY(json_get_double(json, from, key, low, high, &number));
+    *value = (float)number;
+    return OK;
+}
+
+static Status read_act(const json_t *json, const char *from, const char *key, Act *act) {
+    const char *name = NULL;
+    TRY(json_get_string(json, from, key, &name));
+    if (!name) return OK;
+    for (size_t i = 0; i < ACT_NAMES; i++) {
+        if (strcmp(acts[i].name, name)) continue;
+        *act = acts[i].act;
+        return OK;
+    }
+    char shown[NAME_TEXT];
+    return FAILED("%s: '%s' is \"%s\", expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu or tanh",
+                  from, key, safe_name_text(shown, name));
+}
+
+/* A feature that must be off (or absent). */
+static Status refuse_true(const json_t *json, const char *from, const char *key) {
+    bool on = false;
+    TRY(json_get_bool(json, from, key, &on));
+    if (on) return FAILED("%s: '%s' is true, which weft does not support: expected false", from, key);
+    return OK;
+}
+
+/* A special token: an integer, or, as newer files have it, a list whose first entry counts. */
+static Status read_token(const json_t *json, const char *from, const char *key, int64_t *token) {
+    const json_t *value = json_object_get(json, key);
+    if (json_is_array(value)) value = json_array_get(value, 0);
+    if (!value) return OK;
+    if (json_is_null(value)) {
+        *token = -1;
+        return OK;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < -1 || json_integer_value(value) > INT32_MAX)
+        return FAILED("%s: '%s' must be a token number or null", from, key);
+    *token = json_integer_value(value);
+    return OK;
+}
+
+static Status read_gpt2(const json_t *json, const char *from, ModelConfig *config) {
+    *config = (ModelConfig){.family = FAMILY_GPT2,
+                            .layers = 12,
+                            .hidden = 768,
+                            .heads = 12,
+                            .vocab = 50257,
+                            .positions = 1024,
+                            .labels = 2,
+                            .act = ACT_GELU_TANH,
+                            .norm_eps = 1e-5f,
+                            .init_std = 0.02f,
+                            .dropout_embed = 0.1f,
+                            .dropout_attn = 0.1f,
+                            .dropout_hidden = 0.1f,
+                            .scale_attn = true,
+                            .pad_token = -1,
+                            .bos_token = 50256,
+                            .eos_token = 50256};
+    const char *positions = json_object_get(json, "n_positions") ? "n_positions" : "n_ctx";
+    const IntField field[] = {
+        {"n_layer", "num_hidden_layers", 1, MAX_LAYERS, &config->layers},
+        {"n_embd", "hidden_size", 1, MAX_WIDTH, &config->hidden},
+        {"n_head", "num_attention_heads", 1, MAX_WIDTH, &config->heads},
+        {"n_inner", NULL, 1, MAX_INNER, &config->inner},
+        {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
+        {positions, "max_position_embeddings", 1, MAX_ROWS, &config->positions},
+    };
+    TRY(read_ints(json, from, field, sizeof field / sizeof field[0]));
+    if (config->inner == 0) config->inner = 4 * config->hidden;
+    TRY(read_act(json, from, "activation_function", &config->act));
+    TRY(read_float(json, from, "layer_norm_epsilon", 0, 1, &config->norm_eps));
+    TRY(read_float(json, from, "embd_pdrop", 0, 1, &config->dropout_embed));
+    TRY(read_float(json, from, "attn_pdrop", 0, 1, &config->dropout_attn));
+    TRY(read_float(json, from, "resid_pdrop", 0, 1, &config->dropout_hidden));
+    TRY(json_get_bool(json, from, "scale_attn_weights", &config->scale_attn));
+    return json_get_bool(json, from, "scale_attn_by_inverse_layer_idx", &config->scale_attn_by_layer);
+}
+
+static Status read_labels(const json_t *json, const char *from, int64_t *labels) {
+    TRY(json_get_int(json, from, "num_labels", 1, MAX_LABELS, labels));
+    const json_t *names = json_object_get(json, "id2label");
+    if (!names || json_is_null(names)) return OK;
+    if (!json_is_object(names)) return FAILED("%s: 'id2label' must be an object of label names", from);
+    size_t count = json_object_size(names);
+    if (count < 1 || count > MAX_LABELS)
+        return FAILED("%s: 'id2label' names %zu labels, expected 1 to %d", from, count, MAX_LABELS);
+    *labels = (int64_t)count;
+    return OK;
+}
+
+static Status refuse_other(const json_t *json, const char *from, const char *key, const char *only) {
+    const char *value = only;
+    char shown[NAME_TEXT];
+    TRY(json_get_string(json, from, key, &value));
+    if (strcmp(value, only))
+        return FAILED("%s: '%s' is \"%s\", which weft does not support: expected \"%s\"", from, key,
+                      safe_name_text(shown, value), only);
+    return OK;
+}
+
+static Status read_bert(const json_t *json, const char *from, ModelConfig *config) {
+    *config = (ModelConfig){.family = FAMILY_BERT,
+                            .layers = 12,
+                            .hidden = 768,
+                            .heads = 12,
+                            .inner = 3072,
+                            .vocab = 30522,
+                            .positions = 512,
+                            .types = 2,
+                            .labels = 2,
+                            .act = ACT_GELU_ERF,
+                            .norm_eps = 1e-12f,
+                            .init_std = 0.02f,
+                            .dropout_attn = 0.1f,
+                            .dropout_hidden = 0.1f,
+                            .scale_attn = true,
+                            .pad_token = 0,
+                            .bos_token = -1,
+                            .eos_token = -1};
+    const IntField field[] = {
+        {"num_hidden_layers", NULL, 1, MAX_LAYERS, &config->layers},
+        {"hidden_size", NULL, 1, MAX_WIDTH, &config->hidden},
+        {"num_attention_heads", NULL, 1, MAX_WIDTH, &config->heads},
+        {"intermediate_size", NULL, 1, MAX_INNER, &config->inner},
+        {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
+        {"max_position_embeddings", NULL, 1, MAX_ROWS, &config->positions},
+        {"type_vocab_size", NULL, 1, MAX_ROWS, &config->types},
+    };
+    TRY(read_ints(json, from, field, sizeof field / sizeof field[0]));
+    TRY(read_act(json, from, "hidden_act", &config->act));
+    TRY(read_float(json, from, "layer_norm_eps", 0, 1, &config->norm_eps));
+    TRY(read_float(json, from, "attention_probs_dropout_prob", 0, 1, &config->dropout_attn));
+    TRY(read_float(json, from, "hidden_dropout_prob", 0, 1, &config->dropout_hidden));
+    config->dropout_embed = config->dropout_classify = config->dropout_hidden;
+    TRY(read_float(json, from, "classifier_dropout", 0, 1, &config->dropout_classify));
+    TRY(refuse_true(json, from, "is_decoder"));
+    TRY(refuse_other(json, from, "position_embedding_type", "absolute"));
+    TRY(refuse_other(json, from, "problem_type", "single_label_classification"));
+    return read_labels(json, from, &config->labels);
+}
+
+/* The class named in `architectures`; NULL when the field is absent or empty. */
+static Status find_architecture(const json_t *json, const char *from, const Architecture **ret_found) {
+    const json_t *list = json_object_get(json, "architectures");
+    if (!list || json_is_null(list)) return OK;
+    if (!json_is_array(list)) return FAILED("%s: 'architectures' must be a list of names", from);
+    if (json_array_size(list) == 0) return OK;
+    const char *name = json_string_value(json_array_get(list, 0));
+    if (!name) return FAILED("%s: 'architectures' must be a list of names", from);
+    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
+        if (strcmp(architectures[i].name, name)) continue;
+        *ret_found = &architectures[i];
+        return OK;
+    }
+    char shown[NAME_TEXT];
+    return FAILED("%s: 'architectures' is \"%s\", expected GPT2LMHeadModel, GPT2Model, BertModel, "
+                  "BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, "
+                  "BertForQuestionAnswering or BertForSequenceClassification",
+                  from, safe_name_text(shown, name));
+}
+
+static Status find_family(const json_t *json, const char *from, const Architecture *found,
+                          Family *ret_family) {
+    const char *type = NULL;
+    TRY(json_get_string(json, from, "model_type", &type));
+    if (!type && !found) return FAILED("%s: 'model_type' is missing, expected \"gpt2\" or \"bert\"", from);
+    if (!type) {
+        *ret_family = found->family;
+        return OK;
+    }
+    char shown[NAME_TEXT];
+    if (strcmp(type, "gpt2") && strcmp(type, "bert"))
+        return FAILED("%s: 'model_type' is \"%s\", expected \"gpt2\" or \"bert\"", from,
+                      safe_name_text(shown, type));
+    *ret_family = !strcmp(type, "gpt2") ? FAMILY_GPT2 : FAMILY_BERT;
+    if (found && found->family != *ret_family)
+        return FAILED("%s: 'model_type' is \"%s\", but 'architectures' is \"%s\"", from, type, found->name);
+    return OK;
+}
+
+static Status read_head_list(const json_t *list, const char *from, unsigned *ret_mask) {
+    unsigned mask = 0;
+    size_t index;
+    json_t *entry;
+    if (!json_is_array(list)) return FAILED("%s: 'weft.heads' must be a list of names", from);
+    json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
+        unsigned bit = 0;
+        const char *name = json_string_value(entry);
+        for (size_t i = 0; name && i < HEAD_NAMES; i++)
+            if (!strcmp(head_name(all_heads[i]), name)) bit = all_heads[i];
+        char shown[NAME_TEXT];
+        if (!bit)
+            return FAILED("%s: 'weft.heads' holds \"%s\", expected lm, mlm, nsp, span or classify", from,
+                          safe_name_text(shown, name ? name : "something else"));
+        mask |= bit;
+    }
+    *ret_mask = mask;
+    return OK;
+}
+
+/* Heads, and what else no field of transformers can say. */
+static Status read_own(const json_t *json, const char *from, ModelConfig *config) {
+    const json_t *own = json_object_get(json, "weft");
+    if (!own || json_is_null(own)) return OK;
+    if (!json_is_object(own)) return FAILED("%s: 'weft' must be an object", from);
+    const json_t *heads = json_object_get(own, "heads");
+    if (heads) TRY(read_head_list(heads, from, &config->heads_mask));
+    TRY(json_get_bool(own, from, "pooler", &config->pooler));
+    return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
+}
+
+Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
+    if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
+    const Architecture *found = NULL;
+    Family family = FAMILY_GPT2;
+    TRY(find_architecture(json, from, &found));
+    TRY(find_family(json, from, found, &family));
+    if (json_is_object(json_object_get(json, "quantization_config")))
+        return FAILED("%s: 'quantization_config' is set: quantized weights are not read", from);
+
+    ModelConfig config;
+    TRY(family == FAMILY_GPT2 ? read_gpt2(json, from, &config) : read_bert(json, from, &config));
+    TRY(read_float(json, from, "initializer_range", 0, 1000, &config.init_std));
+    TRY(refuse_true(json, from, "add_cross_attention"));
+    TRY(read_token(json, from, "pad_token_id", &config.pad_token));
+    TRY(read_token(json, from, "bos_token_id", &config.bos_token));
+    TRY(read_token(json, from, "eos_token_id", &config.eos_token));
+    config.tied = true;
+    TRY(json_get_bool(json, from, "tie_word_embeddings", &config.tied));
+    config.heads_mask = found ? found->heads : family == FAMILY_GPT2 ? HEAD_LM : 0;
+    config.pooler = found ? found->pooler : family == FAMILY_BERT;
+    /* GPT2Model has no output matrix of its own, whatever the field says. */
+    if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
+    TRY(read_own(json, from, &config));
+    TRY(status_wrap(config_check(&config), "%s", from));
+    *ret_config = config;
+    return OK;
+}
+
+Status hf_config_read(const char *dir, ModelConfig *ret_config) {
+    if (!path_is_dir(dir))
+        return FAILED("%s: %s, expected a checkpoint directory", dir,
+                      path_exists(dir) ? "is not a directory" : "does not exist");
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "config.json"));
+    if (!path_exists(path))
+        return FAILED("%s: has no config.json, expected a checkpoint as transformers or weft save it", dir);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_read_file(path, &json));
+    return hf_config_parse(json, path, ret_config);
+}
+
+/* ---- writing ---- */
+
+/* The shortest decimal that is this float, as a real: 0.1, not 0.10000000149. */
+static json_t *real(float value) {
+    char text[40];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
+static json_t *token(int64_t value) {
+    return value < 0 ? json_null() : json_integer(value);
+}
+
+static const char *act_text(Act act) {
+    for (size_t i = 0; i < ACT_NAMES; i++)
+        if (acts[i].act == act) return acts[i].name;
+    return "linear";
+}
+
+static const Architecture *pick_architecture(const ModelConfig *config) {
+    const Architecture *last = NULL;
+    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
+        const Architecture *one = &architectures[i];
+        if (one->family != config->family) continue;
+        if ((one->heads & config->heads_mask) == one->heads) return one;
+        last = one;
+    }
+    return last;
+}
+
+static json_t *gpt2_fields(const ModelConfig *c) {
+    return json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:b, s:b}", "model_type", "gpt2",
+        "n_layer", (json_int_t)c->layers, "n_embd", (json_int_t)c->hidden, "n_head", (json_int_t)c->heads,
+        "n_inner", (json_int_t)c->inner, "n_positions", (json_int_t)c->positions, "vocab_size",
+        (json_int_t)c->vocab, "activation_function", act_text(c->act), "layer_norm_epsilon",
+        real(c->norm_eps), "embd_pdrop", real(c->dropout_embed), "attn_pdrop", real(c->dropout_attn),
+        "resid_pdrop", real(c->dropout_hidden), "scale_attn_weights", c->scale_attn,
+        "scale_attn_by_inverse_layer_idx", c->scale_attn_by_layer, "reorder_and_upcast_attn", false);
+}
+
+static json_t *bert_fields(const ModelConfig *c) {
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b}", "model_type",
+                     "bert", "num_hidden_layers", (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden,
+                     "num_attention_heads", (json_int_t)c->heads, "intermediate_size", (json_int_t)c->inner,
+                     "max_position_embeddings", (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab,
+                     "type_vocab_size", (json_int_t)c->types, "hidden_act", act_text(c->act),
+                     "layer_norm_eps", real(c->norm_eps), "attention_probs_dropout_prob",
+                     real(c->dropout_attn), "hidden_dropout_prob", real(c->dropout_hidden),
+                     "classifier_dropout",
+                     c->dropout_classify == c->dropout_hidden ? json_null() : real(c->dropout_classify),
+                     "is_decoder", false);
+}
+
+static int add_labels(json_t *json, int64_t labels) {
+    json_t *id2label = json_object(), *label2id = json_object();
+    int failed = json_object_set_new(json, "id2label", id2label);
+    failed |= json_object_set_new(json, "label2id", label2id);
+    for (int64_t i = 0; i < labels && !failed; i++) {
+        char id[24], label[32];
+        snprintf(id, sizeof id, "%lld", (long long)i);
+        snprintf(label, sizeof label, "LABEL_%lld", (long long)i);
+        failed |= json_object_set_new(id2label, id, json_string(label));
+        failed |= json_object_set_new(label2id, label, json_integer(i));
+    }
+    return failed;
+}
+
+/* The "weft" key, only where the fields of transformers do not say it all. */
+static int add_own(json_t *json, const ModelConfig *config, const Architecture *architecture) {
+    bool embed = config->family == FAMILY_BERT && config->dropout_embed != config->dropout_hidden;
+    bool heads = config->heads_mask != architecture->heads || config->pooler != architecture->pooler;
+    if (!embed && !heads) return 0;
+    json_t *own = json_object();
+    int failed = json_object_set_new(json, "weft", own);
+    if (embed) failed |= json_object_set_new(own, "dropout_embed", real(config->dropout_embed));
+    if (!heads) return failed;
+    json_t *list = json_array();
+    failed |= json_object_set_new(own, "heads", list);
+    failed |= json_object_set_new(own, "pooler", json_boolean(config->pooler));
+    for (size_t i = 0; i < HEAD_NAMES; i++)
+        if (config_has(config, all_heads[i]))
+            failed |= json_array_append_new(list, json_string(head_name(all_heads[i])));
+    return failed;
+}
+
+Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
+    const Architecture *architecture = pick_architecture(config);
+    CLEANUP(json_decrefp)
+    json_t *json = config->family == FAMILY_GPT2 ? gpt2_fields(config) : bert_fields(config);
+    json_t *common =
+        json_pack("{s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "architectures", architecture->name,
+                  "initializer_range", real(config->init_std), "tie_word_embeddings", config->tied,
+                  "add_cross_attention", false, "pad_token_id", token(config->pad_token), "bos_token_id",
+                  token(config->bos_token), "eos_token_id", token(config->eos_token));
+    int failed = !json || !common || json_object_update(json, common);
+    json_decref(common);
+    if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
+    if (!failed) failed = add_own(json, config, architecture);
+    if (failed) return FAILED("config.json: out of memory");
+    *ret_json = json;
+    json = NULL;
+    return OK;
+}

@@ -1,0 +1,204 @@
+/* config.json both ways: files as transformers 4 and 5 write them, every head, and what is refused. */
+#include "fixture.h"
+
+static Status parse(const char *text, ModelConfig *ret_config) {
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_parse(text, strlen(text), "config.json", &json));
+    return hf_config_parse(json, "config.json", ret_config);
+}
+
+static void assert_same(const ModelConfig *a, const ModelConfig *b) {
+    assert_int_equal(a->family, b->family);
+    assert_int_equal(a->heads_mask, b->heads_mask);
+    assert_int_equal(a->pooler, b->pooler);
+    assert_int_equal(a->layers, b->layers);
+    assert_int_equal(a->hidden, b->hidden);
+    assert_int_equal(a->heads, b->heads);
+    assert_int_equal(a->inner, b->inner);
+    assert_int_equal(a->vocab, b->vocab);
+    assert_int_equal(a->positions, b->positions);
+    assert_int_equal(a->types, b->types);
+    assert_int_equal(a->labels, b->labels);
+    assert_int_equal(a->act, b->act);
+    assert_true(a->norm_eps == b->norm_eps);
+    assert_true(a->init_std == b->init_std);
+    assert_true(a->dropout_embed == b->dropout_embed);
+    assert_true(a->dropout_attn == b->dropout_attn);
+    assert_true(a->dropout_hidden == b->dropout_hidden);
+    if (a->family == FAMILY_BERT) assert_true(a->dropout_classify == b->dropout_classify);
+    assert_int_equal(a->tied, b->tied);
+    assert_int_equal(a->scale_attn, b->scale_attn);
+    assert_int_equal(a->scale_attn_by_layer, b->scale_attn_by_layer);
+    assert_int_equal(a->pad_token, b->pad_token);
+    assert_int_equal(a->bos_token, b->bos_token);
+    assert_int_equal(a->eos_token, b->eos_token);
+}
+
+static void absent_fields_are_transformers_defaults(void **state) {
+    (void)state;
+    ModelConfig config, preset;
+    assert_ok(parse("{\"model_type\": \"gpt2\"}", &config));
+    assert_ok(config_preset("gpt2", &preset));
+    assert_same(&config, &preset);
+    assert_ok(parse("{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\"]}", &config));
+    assert_ok(config_preset("bert-base", &preset));
+    assert_same(&config, &preset);
+}
+
+static void reads_files_of_version_4(void **state) {
+    (void)state;
+    ModelConfig config;
+    assert_ok(
+        parse("{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"n_ctx\":32,"
+              "\"n_positions\":48,\"n_embd\":24,\"n_head\":3,\"n_layer\":5,\"vocab_size\":100,"
+              "\"n_inner\":null,\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.3,"
+              "\"embd_pdrop\":0,\"attn_pdrop\":0.2,\"layer_norm_epsilon\":1e-6,\"torch_dtype\":\"float16\","
+              "\"task_specific_params\":{\"text-generation\":{\"do_sample\":true}},"
+              "\"bos_token_id\":50256,\"eos_token_id\":[7,8],\"scale_attn_weights\":false,"
+              "\"scale_attn_by_inverse_layer_idx\":true,\"tie_word_embeddings\":false}",
+              &config));
+    assert_int_equal(config.positions, 48);
+    assert_int_equal(config.inner, 96);
+    assert_int_equal(config.eos_token, 7);
+    assert_float_equal(config.dropout_hidden, 0.3, 1e-7);
+    assert_float_equal(config.dropout_embed, 0, 0);
+    assert_false(config.scale_attn);
+    assert_true(config.scale_attn_by_layer);
+    assert_false(config.tied);
+    assert_int_equal(config.act, ACT_GELU_TANH);
+    assert_ok(parse("{\"model_type\":\"bert\",\"architectures\":[\"BertForSequenceClassification\"],"
+                    "\"position_embedding_type\":\"absolute\",\"gradient_checkpointing\":false,"
+                    "\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\"},\"hidden_act\":\"relu\","
+                    "\"classifier_dropout\":0.5,\"hidden_dropout_prob\":0.25}",
+                    &config));
+    assert_int_equal(config.labels, 3);
+    assert_int_equal(config.heads_mask, HEAD_CLASSIFY);
+    assert_int_equal(config.act, ACT_RELU);
+    assert_float_equal(config.dropout_classify, 0.5, 0);
+    assert_float_equal(config.dropout_embed, 0.25, 0);
+}
+
+static const struct {
+    const char *name;
+    unsigned heads;
+    bool pooler;
+} classes[] = {
+    {"BertForPreTraining", HEAD_MLM | HEAD_NSP, true},      {"BertForMaskedLM", HEAD_MLM, false},
+    {"BertForNextSentencePrediction", HEAD_NSP, true},      {"BertForQuestionAnswering", HEAD_SPAN, false},
+    {"BertForSequenceClassification", HEAD_CLASSIFY, true}, {"BertModel", 0, true},
+};
+
+static void classes_are_heads(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"architectures\": [\"%s\"]}", classes[i].name);
+        ModelConfig config;
+        assert_ok(parse(text, &config));
+        assert_int_equal(config.heads_mask, classes[i].heads);
+        assert_int_equal(config.pooler, classes[i].pooler);
+        CLEANUP(json_decrefp) json_t *json = NULL;
+        assert_ok(hf_config_json(&config, &json));
+        assert_string_equal(json_string_value(json_array_get(json_object_get(json, "architectures"), 0)),
+                            classes[i].name);
+        assert_null(json_object_get(json, "weft"));
+    }
+}
+
+static void same_after_writing(const ModelConfig *config) {
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(hf_config_json(config, &json));
+    CLEANUP(mem_freep) char *text = json_dumps(json, 0);
+    ModelConfig back;
+    assert_ok(parse(text, &back));
+    if (!config_has(config, HEAD_CLASSIFY)) back.labels = config->labels;
+    assert_same(&back, config);
+}
+
+static void every_set_of_heads_survives(void **state) {
+    (void)state;
+    for (unsigned heads = 0; heads < 32; heads += 2)
+        for (int pooler = 0; pooler < 2; pooler++) {
+            if ((heads & (HEAD_NSP | HEAD_CLASSIFY)) && !pooler) continue;
+            ModelConfig config = small_config(FAMILY_BERT, heads, pooler, heads & 4);
+            config.dropout_classify = 0.3f;
+            config.dropout_embed = heads & 8 ? 0.7f : config.dropout_hidden;
+            config.norm_eps = 1e-7f;
+            config.pad_token = 3;
+            same_after_writing(&config);
+        }
+    for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
+        ModelConfig config = small_config(FAMILY_GPT2, HEAD_LM, false, act & 1);
+        config.act = (Act)act;
+        config.scale_attn = act & 2;
+        config.scale_attn_by_layer = !config.scale_attn;
+        config.dropout_attn = 1.0f / 3;
+        config.init_std = 0.013f;
+        same_after_writing(&config);
+    }
+}
+
+static const struct {
+    const char *text, *message;
+} refused[] = {
+    {"[]", "expected a JSON object"},
+    {"{}", "'model_type' is missing"},
+    {"{\"model_type\":\"llama\"}", "'model_type' is \"llama\", expected \"gpt2\" or \"bert\""},
+    {"{\"model_type\":7}", "'model_type' must be a string"},
+    {"{\"model_type\":\"bert\",\"architectures\":[\"GPT2Model\"]}", "but 'architectures' is \"GPT2Model\""},
+    {"{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2DoubleHeadsModel\"]}", "is \"GPT2DoubleHeadsModel\""},
+    {"{\"model_type\":\"gpt2\",\"architectures\":{}}", "'architectures' must be a list"},
+    {"{\"model_type\":\"gpt2\",\"n_embd\":-1}", "'n_embd' is -1"},
+    {"{\"model_type\":\"gpt2\",\"n_embd\":\"x\"}", "'n_embd' must be an integer"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":1000000000}", "'n_layer' is 1000000000"},
+    {"{\"model_type\":\"gpt2\",\"n_head\":7}", "does not divide into 7 heads"},
+    {"{\"model_type\":\"gpt2\",\"activation_function\":\"swish\"}", "'activation_function' is \"swish\""},
+    {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
+    {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
+    {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token number"},
+    {"{\"model_type\":\"gpt2\",\"quantization_config\":{}}", "'quantization_config' is set"},
+    {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
+    {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
+     "'position_embedding_type' is \"relative_key\""},
+    {"{\"model_type\":\"bert\",\"problem_type\":\"regression\"}", "'problem_type' is \"regression\""},
+    {"{\"model_type\":\"bert\",\"id2label\":[]}", "'id2label' must be an object"},
+    {"{\"model_type\":\"bert\",\"id2label\":{}}", "'id2label' names 0 labels"},
+    {"{\"model_type\":\"bert\",\"weft\":1}", "'weft' must be an object"},
+    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"x\"]}}", "'weft.heads' holds \"x\""},
+    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"lm\"]}}", "BERT has no such head"},
+};
+
+static void the_rest_is_refused(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        ModelConfig config;
+        Status status = parse(refused[i].text, &config);
+        if (!status) fail_msg("accepted: %s", refused[i].text);
+        if (!strstr(status_message(status), refused[i].message) ||
+            strstr(status_message(status), "config.json") != status_message(status))
+            fail_msg("expected '%s' in: %s", refused[i].message, status_message(status));
+        status_free(status);
+    }
+}
+
+static void a_directory_without_it(void **state) {
+    const Fixture *fixture = *state;
+    ModelConfig config;
+    assert_fails(hf_config_read(fixture->dir, &config), 1, "has no config.json");
+    assert_fails(hf_config_read(path_of(fixture, "none"), &config), 1, "does not exist");
+    put_file(path_of(fixture, "config.json"), "{\"model_type\"");
+    assert_fails(hf_config_read(fixture->dir, &config), 1, "config.json: not valid JSON");
+    assert_fails(hf_config_read(path_of(fixture, "config.json"), &config), 1, "is not a directory");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_fields_are_transformers_defaults),
+        cmocka_unit_test(reads_files_of_version_4),
+        cmocka_unit_test(classes_are_heads),
+        cmocka_unit_test(every_set_of_heads_survives),
+        cmocka_unit_test(the_rest_is_refused),
+        cmocka_unit_test_setup_teardown(a_directory_without_it, fixture_setup, fixture_teardown),
+    };
+    return cmocka_run_group_tests_name("checkpoint.hf_config", tests, NULL, NULL);
+}
