@@ -1,0 +1,154 @@
+/* Opening a checkpoint's weights. With an index, the index and the shards must say the same: every name it
+ * maps lies in the file it names, and every tensor of those files is mapped to just that file. File names
+ * in an index are names, never paths. */
+#include "checkpoint/hf_files.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+static Status open_file(HfFiles *files, const char *name, const SafeFile **ret_file) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, files->dir, name));
+    TRY(mem_grow(&files->file, &files->capacity, files->count + 1, sizeof *files->file));
+    TRY(safe_open(&files->file[files->count], path));
+    *ret_file = files->file[files->count++];
+    return OK;
+}
+
+static Status add_tensors(HfFiles *files) {
+    for (size_t i = 0; i < files->count; i++) {
+        size_t count = safe_count(files->file[i]);
+        TRY(mem_grow(&files->entry, &files->entries_capacity, files->entries + count, sizeof *files->entry));
+        for (size_t j = 0; j < count; j++)
+            files->entry[files->entries++] =
+                (HfEntry){.tensor = safe_at(files->file[i], j), .path = safe_path(files->file[i])};
+    }
+    return OK;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static Status check_shard_name(const char *index, const char *name) {
+    char shown[NAME_TEXT];
+    size_t length = strlen(name), tail = strlen(".safetensors");
+    if (strchr(name, '/') || name[0] == '.' || length <= tail || strcmp(name + length - tail, ".safetensors"))
+        return FAILED("%s: names the file '%s', expected a .safetensors file in the same directory", index,
+                      safe_name_text(shown, name));
+    return OK;
+}
+
+/* The open shard of that name, opened on its first mention. */
+static Status find_shard(HfFiles *files, const char *index, const char *name, const SafeFile **ret_file) {
+    for (size_t i = files->count; i-- > 0;) {
+        if (strcmp(base_name(safe_path(files->file[i])), name)) continue;
+        *ret_file = files->file[i];
+        return OK;
+    }
+    TRY(check_shard_name(index, name));
+    return status_wrap(open_file(files, name, ret_file), "%s: lists a file that cannot be used", index);
+}
+
+static Status open_shards(HfFiles *files, const char *index, const json_t *map) {
+    char shown[NAME_TEXT];
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        if (!json_is_string(value))
+            return FAILED("%s: 'weight_map' gives no file name for '%s'", index, safe_name_text(shown, name));
+        const SafeFile *file = NULL;
+        TRY(find_shard(files, index, json_string_value(value), &file));
+        if (!safe_find(file, name))
+            return FAILED("%s: places tensor '%s' in %s, which does not hold it", index,
+                          safe_name_text(shown, name), base_name(safe_path(file)));
+    }
+    return OK;
+}
+
+/* No shard holds what the index does not place there. */
+static Status check_mapped(const HfFiles *files, const char *index, const json_t *map) {
+    char shown[NAME_TEXT];
+    for (size_t i = 0; i < files->entries; i++) {
+        const HfEntry *entry = &files->entry[i];
+        const char *place = json_string_value(json_object_get(map, entry->tensor->name));
+        if (!place || strcmp(place, base_name(entry->path)))
+            return FAILED("%s: holds tensor '%s', which %s does not place there", entry->path,
+                          safe_name_text(shown, entry->tensor->name), base_name(index));
+    }
+    return OK;
+}
+
+static Status open_index(HfFiles *files) {
+    CLEANUP(mem_freep) char *index = NULL;
+    TRY(path_join(&index, files->dir, HF_INDEX));
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_read_file(index, &json));
+    const json_t *map = json_object_get(json, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        return FAILED("%s: expected a 'weight_map' from tensor names to file names", index);
+    TRY(open_shards(files, index, map));
+    TRY(add_tensors(files));
+    return check_mapped(files, index, map);
+}
+
+static Status exists_in(const char *dir, const char *name, bool *ret_exists) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, name));
+    *ret_exists = path_exists(path);
+    return OK;
+}
+
+static Status open_any(HfFiles *files) {
+    bool single = false, index = false, pickle = false, pickle_index = false;
+    TRY(exists_in(files->dir, HF_WEIGHTS, &single));
+    TRY(exists_in(files->dir, HF_INDEX, &index));
+    TRY(exists_in(files->dir, "pytorch_model.bin", &pickle));
+    TRY(exists_in(files->dir, "pytorch_model.bin.index.json", &pickle_index));
+    if (single) {
+        const SafeFile *file;
+        TRY(open_file(files, HF_WEIGHTS, &file));
+        return add_tensors(files);
+    }
+    if (index) return open_index(files);
+    if (pickle || pickle_index)
+        return FAILED("%s: holds pytorch_model.bin, a Python pickle, which is not read; load it in "
+                      "transformers and save_pretrained() it, which writes %s",
+                      files->dir, HF_WEIGHTS);
+    return FAILED("%s: holds no weights, expected %s or %s", files->dir, HF_WEIGHTS, HF_INDEX);
+}
+
+static int by_name(const void *a, const void *b) {
+    const HfEntry *x = a, *y = b;
+    return strcmp(x->tensor->name, y->tensor->name);
+}
+
+Status hf_files_open(HfFiles **ret_files, const char *dir) {
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(mem_new(1, sizeof *files, &files));
+    TRY(str_dup(dir, &files->dir));
+    TRY(open_any(files));
+    if (files->entries) qsort(files->entry, files->entries, sizeof *files->entry, by_name);
+    *ret_files = files;
+    files = NULL;
+    return OK;
+}
+
+void hf_files_free(HfFiles *files) {
+    if (!files) return;
+    for (size_t i = 0; i < files->count; i++) safe_free(files->file[i]);
+    free(files->file);
+    free(files->entry);
+    free(files->dir);
+    free(files);
+}
+
+HfEntry *hf_files_find(HfFiles *files, const char *name) {
+    SafeTensor wanted = {.name = name};
+    HfEntry key = {.tensor = &wanted};
+    if (!files->entries) return NULL;
+    return bsearch(&key, files->entry, files->entries, sizeof *files->entry, by_name);
+}

@@ -1,0 +1,31 @@
+/* All tensors of a checkpoint directory, wherever its shards keep them. */
+#ifndef WEFT_CHECKPOINT_HF_FILES_H
+#define WEFT_CHECKPOINT_HF_FILES_H
+
+#include "checkpoint/safetensors.h"
+
+#define HF_WEIGHTS "model.safetensors"
+#define HF_INDEX   "model.safetensors.index.json"
+
+typedef struct HfEntry {
+    const SafeTensor *tensor;
+    const char *path; /* of its file */
+    bool used;        /* for the reader's own marks */
+} HfEntry;
+
+typedef struct HfFiles {
+    char *dir;
+    SafeFile **file;
+    size_t count, capacity;
+    HfEntry *entry; /* sorted by name */
+    size_t entries, entries_capacity;
+} HfFiles;
+
+/* Opens model.safetensors, or the shards that model.safetensors.index.json lists. */
+MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
+void hf_files_free(HfFiles *files);
+DEFINE_FREEP(HfFiles, hf_files)
+
+HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL when there is none */
+
+#endif

@@ -1,0 +1,234 @@
+/* Filling a store from a checkpoint directory.
+ *
+ * For each parameter its tensors are looked up by every name that transformers, in any version, may have
+ * given them: with the family's prefix or without, LayerNorm's weight and bias also as gamma and beta. All
+ * shapes are checked against the model before a value is touched. Each value goes from the file's map into
+ * the store, over one host copy of the tensor where its type or orientation differs. What did not meet is
+ * reported by name: parameters without a tensor, tensors without a parameter. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/hf_files.h"
+#include "checkpoint/hf_names.h"
+
+#define MLM_BIAS     "cls.predictions.bias"
+#define DECODER_BIAS "cls.predictions.decoder.bias"
+
+typedef struct Loader {
+    HfFiles *files;
+    const Model *model;
+    Store *store; /* NULL: check only */
+    Stream *stream;
+    LoadReport report;
+} Loader;
+
+static void names_done(char **names, size_t count) {
+    for (size_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+void load_report_done(LoadReport *report) {
+    names_done(report->missing, report->missing_count);
+    names_done(report->unknown, report->unknown_count);
+    *report = (LoadReport){0};
+}
+
+static Status add_name(char ***names, size_t *count, size_t *capacity, const char *name) {
+    TRY(mem_grow(names, capacity, *count + 1, sizeof **names));
+    TRY(str_dup(name, &(*names)[*count]));
+    (*count)++;
+    return OK;
+}
+
+static HfEntry *find_prefixed(Loader *loader, const char *name, bool body) {
+    char full[2 * HF_NAME];
+    const char *prefix = body ? hf_prefix(loader->model->config.family) : "";
+    if (snprintf(full, sizeof full, "%s%s", prefix, name) >= (int)sizeof full) return NULL;
+    HfEntry *entry = hf_files_find(loader->files, full);
+    return entry || !body ? entry : hf_files_find(loader->files, name);
+}
+
+/* The names that LayerNorm's parameters had in checkpoints converted from TensorFlow. */
+static HfEntry *find_old_norm(Loader *loader, const char *name, bool body) {
+    const char *dot = strrchr(name, '.');
+    if (!dot || !strstr(name, "LayerNorm.")) return NULL;
+    char old[HF_NAME];
+    snprintf(old, sizeof old, "%.*s.%s", (int)(dot - name), name, !strcmp(dot, ".weight") ? "gamma" : "beta");
+    return find_prefixed(loader, old, body);
+}
+
+static Status expect_equal(const HfEntry *a, const HfEntry *b) {
+    bool equal = false;
+    if (a->tensor->dtype <= DT_F64 && b->tensor->dtype <= DT_F64)
+        TRY(values_equal(a->tensor, b->tensor, &equal));
+    if (equal) return OK;
+    return FAILED(
+        "%s: '%s' differs from '%s', but 'tie_word_embeddings' in config.json says that they are one: "
+        "expected equal values, or false there",
+        a->path, a->tensor->name, b->tensor->name);
+}
+
+/* The masked-token head's bias is stored once or twice; an untied model computes with the decoder's. */
+static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
+    HfEntry *own = hf_files_find(loader->files, MLM_BIAS);
+    HfEntry *decoder = hf_files_find(loader->files, DECODER_BIAS);
+    if (own && decoder) {
+        own->used = decoder->used = true;
+        if (loader->model->config.tied) TRY(expect_equal(decoder, own));
+    }
+    *ret_entry = loader->model->config.tied ? (own ? own : decoder) : (decoder ? decoder : own);
+    return OK;
+}
+
+/* A tied model's matrix may be stored under either name, or both. */
+static Status find_tied(Loader *loader, HfEntry **entry) {
+    const ModelConfig *config = &loader->model->config;
+    if (!config->tied || !(config->heads_mask & (HEAD_LM | HEAD_MLM))) return OK;
+    HfEntry *output = hf_files_find(loader->files, hf_output_name(config->family));
+    if (!output) return OK;
+    output->used = true;
+    if (*entry) return expect_equal(output, *entry);
+    *entry = output;
+    return OK;
+}
+
+static Status find_tensor(Loader *loader, const ParamDesc *desc, const HfTensor *wanted,
+                          HfEntry **ret_entry) {
+    HfEntry *entry = find_prefixed(loader, wanted->name, wanted->body);
+    if (!entry) entry = find_old_norm(loader, wanted->name, wanted->body);
+    if (!strcmp(wanted->name, MLM_BIAS)) TRY(find_mlm_bias(loader, &entry));
+    if (!strcmp(desc->name, "embed.token")) TRY(find_tied(loader, &entry));
+    if (entry) entry->used = true;
+    *ret_entry = entry;
+    return OK;
+}
+
+static Status check_tensor(const Loader *loader, const ParamDesc *desc, const HfTensor *wanted,
+                           const HfEntry *entry) {
+    const SafeTensor *tensor = entry->tensor;
+    if (tensor->dtype > DT_F64)
+        return FAILED("%s: tensor '%s' has dtype %s, expected F32, F16, BF16 or F64", entry->path,
+                      tensor->name, tensor->type);
+    bool same = tensor->ndim == wanted->ndim;
+    for (int i = 0; same && i < wanted->ndim; i++) same = tensor->dim[i] == wanted->dim[i];
+    if (same) return OK;
+    if (!strcmp(desc->name, "embed.token") && tensor->ndim == 2 && tensor->dim[0] != wanted->dim[0])
+        return FAILED("%s: vocabulary and embedding disagree: vocab_size is %lld, but '%s' has %lld rows",
+                      entry->path, (long long)loader->model->config.vocab, tensor->name,
+                      (long long)tensor->dim[0]);
+    char found[SHAPE_TEXT], expected[SHAPE_TEXT];
+    return FAILED("%s: tensor '%s' has shape %s, the model expects %s", entry->path, tensor->name,
+                  safe_shape_text(found, tensor->ndim, tensor->dim),
+                  safe_shape_text(expected, wanted->ndim, wanted->dim));
+}
+
+static Status copy_tensor(Loader *loader, Tensor view, const HfTensor *wanted, const SafeTensor *tensor) {
+    int64_t cols = wanted->ndim == 2 ? wanted->dim[1] : 1, rows = wanted->dim[0];
+    int64_t count = rows * cols;
+    float *dst = tensor_f32(view) + (wanted->part > 0 ? wanted->part * count : 0);
+    size_t bytes = (size_t)count * sizeof *dst;
+    if (tensor->dtype == DT_F32 && !wanted->turned)
+        return stream_copy(loader->stream, dst, tensor->data, bytes, COPY_TO_DEVICE);
+    CLEANUP(mem_freep) float *host = NULL;
+    TRY(mem_new((size_t)count, sizeof *host, &host));
+    if (wanted->turned)
+        TRY(values_read(host, tensor, cols, rows, true));
+    else
+        TRY(values_read(host, tensor, rows, cols, false));
+    TRY(stream_copy(loader->stream, dst, host, bytes, COPY_TO_DEVICE));
+    return stream_sync(loader->stream);
+}
+
+/* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
+static Status load_param(Loader *loader, const ParamDesc *desc, const Tensor *view) {
+    HfTensor wanted[HF_PARTS];
+    HfEntry *entry[HF_PARTS] = {0};
+    int count = 0, found = 0;
+    TRY(hf_tensors(loader->model->config.family, desc, wanted, &count));
+    for (int i = 0; i < count; i++) {
+        TRY(find_tensor(loader, desc, &wanted[i], &entry[i]));
+        if (!entry[i]) continue;
+        TRY(check_tensor(loader, desc, &wanted[i], entry[i]));
+        found++;
+    }
+    LoadReport *report = &loader->report;
+    if (found < count)
+        return view ? OK
+                    : add_name(&report->missing, &report->missing_count, &report->missing_capacity,
+                               desc->name);
+    for (int i = 0; view && i < count; i++) TRY(copy_tensor(loader, *view, &wanted[i], entry[i]->tensor));
+    return OK;
+}
+
+static Status load_params(Loader *loader, bool copy) {
+    for (int i = 0; i < loader->model->count; i++) {
+        const ParamList *list = &loader->model->block[i].params;
+        for (size_t j = 0; j < list->count; j++)
+            if (!list->desc[j].tied)
+                TRY(load_param(loader, &list->desc[j], copy ? &loader->store->view[i][j] : NULL));
+    }
+    return OK;
+}
+
+static Status report_unknown(Loader *loader) {
+    LoadReport *report = &loader->report;
+    for (size_t i = 0; i < loader->files->entries; i++) {
+        const HfEntry *entry = &loader->files->entry[i];
+        if (entry->used || hf_is_buffer(loader->model->config.family, entry->tensor->name)) continue;
+        char shown[NAME_TEXT];
+        TRY(add_name(&report->unknown, &report->unknown_count, &report->unknown_capacity,
+                     safe_name_text(shown, entry->tensor->name)));
+    }
+    return OK;
+}
+
+static void loader_done(Loader *loader) {
+    hf_files_free(loader->files);
+    load_report_done(&loader->report);
+}
+
+static Status load(Loader *loader, const char *dir, LoadReport *ret_report) {
+    TRY(hf_files_open(&loader->files, dir));
+    TRY(load_params(loader, false));
+    TRY(report_unknown(loader));
+    if (loader->store) {
+        TRY(load_params(loader, true));
+        TRY(stream_sync(loader->stream));
+    }
+    if (ret_report) {
+        *ret_report = loader->report;
+        loader->report = (LoadReport){0};
+    }
+    return OK;
+}
+
+Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_report) {
+    CLEANUP(loader_done) Loader loader = {.model = model};
+    return load(&loader, dir, ret_report);
+}
+
+Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report) {
+    CLEANUP(loader_done) Loader loader = {.model = params->model, .store = params, .stream = stream};
+    return load(&loader, dir, ret_report);
+}
+
+/* A head that a task adds to an encoder may start fresh; everything else must be in the files. */
+static bool may_be_fresh(const ModelConfig *config, const char *name) {
+    return config->family == FAMILY_BERT && !strncmp(name, "head.", 5);
+}
+
+Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
+                         bool fresh_heads) {
+    const char *first = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < report->missing_count; i++) {
+        if (fresh_heads && may_be_fresh(config, report->missing[i])) continue;
+        if (!first) first = report->missing[i];
+        count++;
+    }
+    if (count == 0) return OK;
+    if (count == 1) return FAILED("%s: holds no tensor for the model's parameter %s", dir, first);
+    return FAILED("%s: holds no tensors for %zu of the model's parameters, %s the first", dir, count, first);
+}
