@@ -142,6 +142,10 @@ static void print_plain(const Progress *progress) {
     fflush(progress->out);
 }
 
+void progress_total(Progress *progress, int64_t total) {
+    progress->total = total;
+}
+
 void progress_update(Progress *progress, int64_t done, const char *note) {
     if (progress->quiet || progress->ended) return;
     double now = now_s();

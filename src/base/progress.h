@@ -13,6 +13,8 @@ typedef struct Progress Progress;
  * at most every `interval_s` seconds and at the end. quiet: nothing. */
 MUST_USE Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total,
                              double interval_s, bool quiet);
+/* Changes the number of steps, when it becomes known. */
+void progress_total(Progress *progress, int64_t total);
 /* `note` is what else to show: "loss 3.21  12.3k tok/s  1.2 GB". The bar adds percent and time left. */
 void progress_update(Progress *progress, int64_t done, const char *note);
 /* A line of its own above the bar. */

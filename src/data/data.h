@@ -28,6 +28,9 @@
 #include "model/model.h"
 
 typedef enum { FORMAT_AUTO, FORMAT_BYTES, FORMAT_U16, FORMAT_U32, FORMAT_IDS } DataFormat;
+/* What FORMAT_AUTO comes to, by the file's name. */
+DataFormat data_format_of(const char *path);
+
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
 
 /* Tokens of the byte vocabulary beyond the bytes themselves. */
@@ -75,6 +78,7 @@ typedef struct HostBatch {
     int32_t *lens;   /* (B) */
     int32_t *labels; /* (B,T) lm, mlm; -100: not counted */
     int32_t *nsp, *span, *classes;
+    int32_t *first_rows; /* (B) b * T, fixed */
     int32_t *picks, *pick_labels; /* mlm: the places in labels that count, in order, and what they hold */
     int64_t pick_count;
     int64_t loss_count[LOSS_COUNT]; /* counted terms */

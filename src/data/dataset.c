@@ -34,12 +34,15 @@ typedef struct Slot {
     int64_t b; /* row of the batch */
 } Slot;
 
-static DataFormat format_of(const char *path, DataFormat asked) {
-    if (asked != FORMAT_AUTO) return asked;
+DataFormat data_format_of(const char *path) {
     if (path_has_suffix(path, ".jsonl")) return FORMAT_IDS;
     if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
     if (path_has_suffix(path, ".u32")) return FORMAT_U32;
     return FORMAT_BYTES;
+}
+
+static DataFormat format_of(const char *path, DataFormat asked) {
+    return asked == FORMAT_AUTO ? data_format_of(path) : asked;
 }
 
 static const char *format_name(DataFormat format) {

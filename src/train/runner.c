@@ -25,12 +25,6 @@ static Shape shape_of(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .recompute = runner->spec.recompute};
 }
 
-/* int32 elements of a micro-batch's arrays: tokens, types, labels, picks and their labels are B*T at
- * most, then six of B. */
-static size_t input_elements(int64_t B, int64_t T) {
-    return (size_t)(5 * B * T + 6 * B);
-}
-
 static bool shares_saved(const Runner *runner, int at) {
     return runner->spec.recompute == RECOMPUTE_BLOCK && runner->model->block[at].ops == &block_ops_layer;
 }
@@ -57,8 +51,7 @@ static Status alloc_activations(Runner *runner) {
     TRY(dev_alloc(device, MEM_ACTIVATIONS, shared, &runner->shared));
     TRY(dev_alloc(device, MEM_SCRATCH, scratch, &runner->scratch));
     TRY(dev_alloc(device, MEM_ACTIVATIONS, spec->train ? width : 0, &runner->gradient));
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, input_elements(shape.B, shape.T) * sizeof(int32_t),
-                  &runner->inputs));
+    TRY(dev_alloc(device, MEM_ACTIVATIONS, host_batch_bytes(shape.B, shape.T), &runner->inputs));
     return dev_alloc(device, MEM_ACTIVATIONS, LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
@@ -112,49 +105,6 @@ void runner_free(Runner *runner) {
     stream_free(runner->stream);
     mesh_free(runner->mesh);
     free(runner);
-}
-
-/* Takes `count` int32 from the inputs and copies them from the host; none when there is nothing. */
-static Status upload(Runner *runner, Bump *bump, const int32_t *values, Tensor shape, Tensor *ret_tensor) {
-    if (!values || tensor_count(shape) == 0) {
-        *ret_tensor = TENSOR_NONE;
-        return OK;
-    }
-    size_t bytes = tensor_bytes(shape);
-    shape.data = bump->base + bump->used; /* int32 needs no more alignment than it has */
-    bump->used += bytes;
-    if (bump->used > bump->size)
-        return FAILED("internal: a micro-batch is larger than the runner was made for");
-    TRY(stream_copy(runner->stream, shape.data, values, bytes, COPY_TO_DEVICE));
-    *ret_tensor = shape;
-    return OK;
-}
-
-static Status upload_micro(Runner *runner, const HostBatch *host, int64_t first, Micro *ret_micro) {
-    int64_t B = host->B, T = host->T;
-    Bump bump = {.base = runner->inputs.data, .size = runner->inputs.bytes};
-    Tensor all = tensor_2d(NULL, DT_I32, B, T), rows = tensor_1d(NULL, DT_I32, B * T);
-    Tensor each = tensor_1d(NULL, DT_I32, B), picks = tensor_1d(NULL, DT_I32, host->pick_count);
-    const int64_t *count = host->loss_count;
-    bool bert = runner->model->config.family == FAMILY_BERT;
-    Micro micro = {.B = B, .T = T, .first = first};
-    CLEANUP(mem_freep) int32_t *first_rows = NULL;
-    TRY(mem_new((size_t)B, sizeof *first_rows, &first_rows));
-    for (int64_t b = 0; b < B; b++) first_rows[b] = (int32_t)(b * T);
-    TRY(upload(runner, &bump, host->tokens, all, &micro.tokens));
-    TRY(upload(runner, &bump, bert ? host->types : NULL, all, &micro.types));
-    TRY(upload(runner, &bump, host->padded ? host->lens : NULL, each, &micro.lens));
-    TRY(upload(runner, &bump, bert ? NULL : host->labels, rows, &micro.labels));
-    TRY(upload(runner, &bump, bert ? host->picks : NULL, picks, &micro.picks));
-    TRY(upload(runner, &bump, bert ? host->pick_labels : NULL, picks, &micro.pick_labels));
-    TRY(upload(runner, &bump, count[LOSS_NSP] ? host->nsp : NULL, each, &micro.nsp));
-    bool span = count[LOSS_SPAN_START] || count[LOSS_SPAN_END];
-    TRY(upload(runner, &bump, span ? host->span : NULL, tensor_2d(NULL, DT_I32, 2, B), &micro.span));
-    TRY(upload(runner, &bump, count[LOSS_CLASSIFY] ? host->classes : NULL, each, &micro.classes));
-    TRY(upload(runner, &bump, first_rows, each, &micro.first_rows));
-    TRY(stream_sync(runner->stream)); /* first_rows goes away */
-    *ret_micro = micro;
-    return OK;
 }
 
 /* What every block call of this micro-batch shares. */
@@ -228,7 +178,8 @@ static Status run_schedule(Runner *runner, HostBatch *const *micros, const int64
     for (int i = 0; i < runner->schedule.count; i++) {
         Action action = runner->schedule.action[i];
         if (action.kind == ACTION_FORWARD) {
-            TRY(upload_micro(runner, micros[action.micro], action.micro * runner->spec.micro_batch, &micro));
+            TRY(host_batch_upload(micros[action.micro], runner->stream, runner->inputs,
+                                  action.micro * runner->spec.micro_batch, &micro));
             pass = pass_over(runner, &micro, true, step);
             set_loss_grads(&pass, counts);
             TRY(run_forward(runner, &pass, runner->model->count));
@@ -299,7 +250,7 @@ Status runner_eval(Runner *runner, const HostBatch *batch, double sums[LOSS_COUN
                    int64_t counts[LOSS_COUNT]) {
     TRY(check_micros(runner, (HostBatch *const *)&batch, 1));
     Micro micro;
-    TRY(upload_micro(runner, batch, 0, &micro));
+    TRY(host_batch_upload(batch, runner->stream, runner->inputs, 0, &micro));
     Pass pass = pass_over(runner, &micro, false, 0);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     TRY(run_forward(runner, &pass, runner->model->count));
@@ -315,7 +266,7 @@ Status runner_eval(Runner *runner, const HostBatch *batch, double sums[LOSS_COUN
 Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden) {
     TRY(check_micros(runner, (HostBatch *const *)&batch, 1));
     Micro micro;
-    TRY(upload_micro(runner, batch, 0, &micro));
+    TRY(host_batch_upload(batch, runner->stream, runner->inputs, 0, &micro));
     Pass pass = pass_over(runner, &micro, false, 0);
     TRY(run_forward(runner, &pass, runner->model->count - 1));
     *ret_hidden = output_of(runner, &pass, runner->model->count - 2);

@@ -2,11 +2,11 @@
 #ifndef WEFT_TRAIN_TRAIN_H
 #define WEFT_TRAIN_TRAIN_H
 
+#include <signal.h>
+
 #include "base/json.h"
 #include "data/data.h"
 #include "model/model.h"
-
-typedef enum { SCHEDULE_LINEAR, SCHEDULE_COSINE, SCHEDULE_CONSTANT } LrSchedule;
 
 typedef struct TrainConfig {
     /* model */
@@ -16,7 +16,7 @@ typedef struct TrainConfig {
     const char *task;                                 /* "auto", "lm", "mlm", "span", "classify" */
     int64_t labels;                                   /* classify */
     bool no_next_sentence;
-    /* data */
+    /* data; paths may be "self": weft's own source and docs */
     const char **data;
     int data_count;
     const char **val;
@@ -42,11 +42,18 @@ typedef struct TrainConfig {
     const char *kernels;   /* "cpu", "ref" */
     int64_t threads;
     bool quiet;
+    FILE *log; /* where progress shows */
+    /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */
+    const volatile sig_atomic_t *stop; /* NULL: none */
 } TrainConfig;
 
-void train_config_defaults(TrainConfig *ret_config);
-/* Runs it. The summary is DESIGN's `summary.json`; `sample` is for the caller's use after the run. */
-MUST_USE Status train_run(const TrainConfig *config, json_t **ret_summary);
+/* Runs it. With a run directory it writes there config.json (config_json: the options by name),
+ * metrics.jsonl, checkpoints and summary.json, which is also the result. */
+MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
+
+/* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak.
+ * Takes the model, its overrides, task, batch, micro-batch, steps, recompute, threads, kernels. */
+MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
 /* Loss over a data set without training: {"loss", "tokens", "perplexity", ...}. */
 typedef struct EvalConfig {

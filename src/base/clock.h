@@ -1,0 +1,16 @@
+/* Seconds since some moment: for differences. */
+#ifndef WEFT_BASE_CLOCK_H
+#define WEFT_BASE_CLOCK_H
+
+#include <time.h>
+
+static inline double clock_read(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline double clock_wall(void) { return clock_read(CLOCK_MONOTONIC); }
+static inline double clock_cpu(void) { return clock_read(CLOCK_PROCESS_CPUTIME_ID); } /* all threads */
+
+#endif

@@ -1,0 +1,139 @@
+/* Step time by kernel, on made-up tokens drawn from the counter-based generator. */
+
+#include "base/clock.h"
+#include "train/job.h"
+
+enum { PICK_EVERY = 7 /* about 15 % of the positions */ };
+
+/* A batch that exercises every head the model has for its task. */
+static void fill_batch(const Job *job, HostBatch *batch) {
+    const ModelConfig *c = &job->model->config;
+    RngKey key = rng_key(1, "bench", 0);
+    int64_t B = batch->B, T = batch->T;
+    batch->task = job->task;
+    batch->has_types = c->types > 0;
+    for (int k = 0; k < LOSS_COUNT; k++) batch->loss_count[k] = 0;
+    batch->pick_count = 0;
+    for (int64_t i = 0; i < B * T; i++) {
+        batch->tokens[i] = (int32_t)rng_below(key, (uint64_t)i, (uint64_t)c->vocab);
+        batch->types[i] = i % T > T / 2 && c->types > 1;
+        batch->labels[i] = (int32_t)rng_below(key, (uint64_t)(B * T + i), (uint64_t)c->vocab);
+        if (job->task != TASK_MLM || i % PICK_EVERY) continue;
+        batch->picks[batch->pick_count] = (int32_t)i;
+        batch->pick_labels[batch->pick_count++] = batch->labels[i];
+    }
+    for (int64_t b = 0; b < B; b++) {
+        batch->lens[b] = (int32_t)T;
+        batch->nsp[b] = (int32_t)(b % 2);
+        batch->classes[b] = (int32_t)(b % c->labels);
+        batch->span[b] = (int32_t)(b % T);
+        batch->span[B + b] = (int32_t)(T - 1);
+    }
+    if (job->task == TASK_LM) batch->loss_count[LOSS_TOKEN] = B * T;
+    if (job->task == TASK_MLM) batch->loss_count[LOSS_TOKEN] = batch->pick_count;
+    if (job->next_sentence) batch->loss_count[LOSS_NSP] = B;
+    if (job->task == TASK_SPAN) batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = B;
+    if (job->task == TASK_CLASSIFY) batch->loss_count[LOSS_CLASSIFY] = B;
+}
+
+static json_t *kernels_json(const Profile *profile, int64_t steps) {
+    json_t *list = json_array();
+    for (int k = 0; k < KERNEL_COUNT; k++) {
+        const KernelStat *stat = &profile->kernel[k];
+        if (!stat->calls) continue;
+        json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", kernel_name((KernelId)k),
+                                              "calls", (double)stat->calls / (double)steps, "ms",
+                                              1e3 * stat->seconds / (double)steps, "gflops",
+                                              1e-9 * stat->flops / stat->seconds, "gbytes_per_s",
+                                              1e-9 * stat->bytes / stat->seconds));
+    }
+    return list;
+}
+
+typedef struct Timing {
+    double best, total;
+} Timing;
+
+/* Steps on the same batches: plain ones for the time, then as many measured by kernel. */
+static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t steps, int64_t *number,
+                         Timing *ret) {
+    Timing timing = {.best = 1e300};
+    for (int64_t i = 0; i < steps; i++) {
+        StepResult result;
+        double start = clock_wall();
+        TRY(runner_step(job->runner, micro, count, ++*number, 1e-4, &result));
+        double seconds = clock_wall() - start;
+        timing.total += seconds;
+        if (seconds < timing.best) timing.best = seconds;
+    }
+    *ret = timing;
+    return OK;
+}
+
+static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
+                        json_t **ret_result) {
+    int64_t number = 0, steps = c->steps < 1 ? 1 : c->steps;
+    Timing warm, plain, measured;
+    Profile profile = {0};
+    TRY(time_steps(job, micro, count, 1, &number, &warm));
+    TRY(time_steps(job, micro, count, steps, &number, &plain));
+    job->runner->exec.profile = &profile;
+    TRY(time_steps(job, micro, count, steps, &number, &measured));
+    job->runner->exec.profile = NULL;
+    size_t memory = job->device->total.peak;
+    double peak, mean = plain.total / (double)steps;
+    TRY(job_peak_flops(job, &peak));
+    double tokens = (double)(c->batch * job->seq);
+    json_t *result = json_pack(
+        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model",
+        c->model, "params_total", (json_int_t)model_params(job->model), "batch", (json_int_t)c->batch, "seq",
+        (json_int_t)job->seq, "threads", job->device->threads, "kernels_from", job->runner->exec.table->name,
+        "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "step_ms", 1e3 * mean, "step_ms_best",
+        1e3 * plain.best, "step_ms_measured", 1e3 * measured.total / (double)steps, "tokens_per_s",
+        tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "peak_gflops", 1e-9 * peak,
+        "mfu", tokens * job_flops_per_token(job) / mean / peak, "peak_bytes", (json_int_t)memory, "kernels",
+        kernels_json(&profile, steps));
+    if (!result) return FAILED("out of memory");
+    *ret_result = result;
+    return OK;
+}
+
+Status bench_run(const TrainConfig *c, json_t **ret_result) {
+    int64_t micro_batch = c->micro_batch ? c->micro_batch : c->batch;
+    if (c->batch < 1 || micro_batch > c->batch || c->batch % micro_batch)
+        return USAGE("--batch %lld does not divide into micro-batches of %lld", (long long)c->batch,
+                     (long long)micro_batch);
+    JobSpec spec = {
+        .model = c->model,
+        .task = c->task,
+        .format = "u32",
+        .device = c->device,
+        .kernels = c->kernels,
+        .recompute = c->recompute,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .heads = c->heads,
+        .inner = c->inner,
+        .seq = c->seq,
+        .vocab = c->vocab,
+        .labels = c->labels,
+        .threads = c->threads,
+        .micro_batch = micro_batch,
+        .dropout = c->dropout,
+        .no_next_sentence = c->no_next_sentence,
+        .train = true,
+        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+        .seed = c->seed,
+    };
+    CLEANUP(load_report_done) LoadReport report = {0};
+    CLEANUP(job_freep) Job *job = NULL;
+    TRY(job_new(&job, &spec, &report));
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    TRY(host_batch_new(&batch, micro_batch, job->seq));
+    fill_batch(job, batch);
+    int count = (int)(c->batch / micro_batch);
+    CLEANUP(mem_freep) HostBatch **micro = NULL;
+    TRY(mem_new((size_t)count, sizeof *micro, &micro));
+    for (int i = 0; i < count; i++) micro[i] = batch;
+    return bench_job(c, job, micro, count, ret_result);
+}

@@ -1,0 +1,50 @@
+/* Evaluation: the mean loss of a checkpoint over a data set. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "train/job.h"
+
+Status eval_run(const EvalConfig *config, json_t **ret_result) {
+    if (config->data_count == 0) return USAGE("no data: name files with --data");
+    JobSpec spec = {
+        .model = config->model,
+        .task = config->task,
+        .format = config->format,
+        .device = config->device,
+        .kernels = config->kernels,
+        .recompute = "none",
+        .seq = config->seq,
+        .threads = config->threads,
+        .micro_batch = config->batch,
+        .dropout = -1,
+        .data = config->data,
+        .data_count = config->data_count,
+    };
+    CLEANUP(load_report_done) LoadReport report = {0};
+    CLEANUP(job_freep) Job *job = NULL;
+    TRY(job_new(&job, &spec, &report));
+    if (!job->model_dir) return USAGE("--model %s: evaluation needs a checkpoint directory", config->model);
+    TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
+    EvalResult result;
+    double start = clock_wall();
+    TRY(job_evaluate(job, data, config->max_batches, &result));
+    double seconds = clock_wall() - start;
+    json_t *json =
+        json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task", task_name(job->task),
+                  "examples", (json_int_t)result.examples, "tokens", (json_int_t)(result.examples * job->seq),
+                  "runtime_s", seconds, "samples_per_s", (double)result.examples / seconds);
+    if (!json) return FAILED("out of memory");
+    if (result.counts[LOSS_TOKEN])
+        json_object_set_new(json, "perplexity", json_real(exp(result.part[LOSS_TOKEN])));
+    json_t *parts = json_object();
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (result.counts[k])
+            json_object_set_new(
+                parts, loss_name((LossId)k),
+                json_pack("{s:f, s:I}", "loss", result.part[k], "count", (json_int_t)result.counts[k]));
+    json_object_set_new(json, "parts", parts);
+    *ret_result = json;
+    return OK;
+}

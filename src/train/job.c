@@ -1,0 +1,275 @@
+#include "train/job.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+
+static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
+                                                   "classify"};
+static const char *const task_names[] = {"lm", "mlm", "span", "classify"};
+static const char *const format_names[] = {"auto", "bytes", "u16", "u32", "ids"};
+
+const char *loss_name(LossId loss) {
+    return loss_names[loss];
+}
+const char *task_name(Task task) {
+    return task_names[task];
+}
+
+/* The index of a name in a list; the count when it is not there. */
+static int index_of(const char *name, const char *const *names, int count) {
+    int i = 0;
+    while (i < count && strcmp(name, names[i])) i++;
+    return i;
+}
+
+/* A checkpoint directory, or a run directory's newest checkpoint. */
+static Status find_model_dir(const char *model, char **ret_dir) {
+    *ret_dir = NULL;
+    if (!path_is_dir(model)) return OK;
+    CLEANUP(mem_freep) char *latest = NULL;
+    TRY(ckpt_latest(model, &latest));
+    if (!latest) return str_dup(model, ret_dir);
+    *ret_dir = latest;
+    latest = NULL;
+    return OK;
+}
+
+static bool is_bytes(const JobSpec *spec, DataFormat format) {
+    if (format == FORMAT_BYTES) return true;
+    return format == FORMAT_AUTO && spec->data_count > 0 && data_format_of(spec->data[0]) == FORMAT_BYTES;
+}
+
+/* The sizes of a preset, with the configuration's changes. */
+static Status change_preset(const JobSpec *spec, bool bytes, ModelConfig *config) {
+    int64_t width = config->hidden;
+    if (spec->layers) config->layers = spec->layers;
+    if (spec->hidden) config->hidden = spec->hidden;
+    if (config->hidden != width) {
+        config->inner = 4 * config->hidden;
+        if (!spec->heads && config->hidden % config->heads)
+            return USAGE("--hidden %lld does not divide into the preset's %lld heads: set --heads too",
+                         (long long)config->hidden, (long long)config->heads);
+    }
+    if (spec->heads) config->heads = spec->heads;
+    if (spec->inner) config->inner = spec->inner;
+    if (spec->seq) config->positions = spec->seq;
+    bool gpt2 = config->family == FAMILY_GPT2;
+    if (spec->vocab)
+        config->vocab = spec->vocab;
+    else if (bytes)
+        config->vocab = gpt2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
+    if (bytes && gpt2) config->bos_token = config->eos_token = BYTE_END;
+    if (bytes && !gpt2) config->pad_token = BYTE_PAD;
+    if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
+    return OK;
+}
+
+static Status refuse_changes(const JobSpec *spec, const char *dir, const ModelConfig *config) {
+    const struct {
+        const char *option;
+        int64_t asked, is;
+    } fixed[] = {{"--layers", spec->layers, config->layers},
+                 {"--hidden", spec->hidden, config->hidden},
+                 {"--heads", spec->heads, config->heads},
+                 {"--inner", spec->inner, config->inner},
+                 {"--vocab", spec->vocab, config->vocab}};
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (fixed[i].asked && fixed[i].asked != fixed[i].is)
+            return USAGE("%s %lld: the checkpoint %s has %lld, which cannot be changed", fixed[i].option,
+                         (long long)fixed[i].asked, dir, (long long)fixed[i].is);
+    if (spec->seq > config->positions)
+        return USAGE("--seq %lld: the checkpoint %s has only %lld positions", (long long)spec->seq, dir,
+                     (long long)config->positions);
+    return OK;
+}
+
+/* The task, from the configuration or the model's heads; then the heads that the task needs. */
+static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_task) {
+    bool gpt2 = config->family == FAMILY_GPT2;
+    Task task;
+    if (strcmp(spec->task, "auto") == 0) {
+        task = gpt2                                ? TASK_LM
+               : config_has(config, HEAD_SPAN)     ? TASK_SPAN
+               : config_has(config, HEAD_CLASSIFY) ? TASK_CLASSIFY
+                                                   : TASK_MLM;
+    } else {
+        int at = index_of(spec->task, task_names, 4);
+        if (at == 4) return USAGE("task '%s' is unknown, expected lm, mlm, span or classify", spec->task);
+        task = (Task)at;
+    }
+    if (gpt2 != (task == TASK_LM))
+        return USAGE("task %s is not for %s; it can do %s", task_names[task], gpt2 ? "GPT-2" : "BERT",
+                     gpt2 ? "lm" : "mlm, span and classify");
+    if (task == TASK_LM) config->heads_mask = HEAD_LM;
+    if (task == TASK_SPAN) config->heads_mask = HEAD_SPAN;
+    if (task == TASK_CLASSIFY) config->heads_mask = HEAD_CLASSIFY;
+    if (task == TASK_MLM) {
+        config->heads_mask &= HEAD_MLM | HEAD_NSP;
+        if (!config->heads_mask) config->heads_mask = HEAD_MLM | HEAD_NSP;
+        if (spec->no_next_sentence) config->heads_mask &= ~(unsigned)HEAD_NSP;
+        if (!config->heads_mask) config->heads_mask = HEAD_MLM;
+    }
+    config->pooler = (config->heads_mask & (HEAD_NSP | HEAD_CLASSIFY)) != 0;
+    if (task == TASK_CLASSIFY && spec->labels) config->labels = spec->labels;
+    *ret_task = task;
+    return OK;
+}
+
+/* Special tokens by vocabulary: the byte vocabulary's own, else those of BERT's published ones. */
+static SpecialTokens special_tokens(const ModelConfig *config) {
+    if (config->family == FAMILY_GPT2) return (SpecialTokens){-1, -1, -1, -1};
+    if (config->vocab == BYTE_VOCAB_BERT) return (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK};
+    int32_t pad = (int32_t)config->pad_token;
+    if (config->vocab > 103) return (SpecialTokens){pad, 101, 102, 103};
+    return (SpecialTokens){pad, -1, -1, -1};
+}
+
+static Status check_bytes(const char *dir, const ModelConfig *config) {
+    int64_t needed = config->family == FAMILY_GPT2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
+    if (config->vocab >= needed && config->vocab < needed + 256) return OK;
+    return USAGE(
+        "the data is bytes, which needs a vocabulary of %lld, and %s has %lld: give token files instead "
+        "(--format u16, u32 or ids)",
+        (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
+}
+
+static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_config) {
+    ModelConfig config;
+    bool bytes = is_bytes(spec, job->format);
+    if (job->model_dir) {
+        TRY(hf_config_read(job->model_dir, &config));
+        TRY(refuse_changes(spec, job->model_dir, &config));
+    } else {
+        if (strchr(spec->model, '/')) return USAGE("model '%s': there is no such directory", spec->model);
+        TRY(config_preset(spec->model, &config));
+        TRY(change_preset(spec, bytes, &config));
+    }
+    TRY(settle_task(spec, &config, &job->task));
+    if (spec->dropout >= 0)
+        config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
+            (float)spec->dropout;
+    if (bytes) TRY(check_bytes(job->model_dir, &config));
+    job->seq = spec->seq ? spec->seq : config.positions;
+    job->special = special_tokens(&config);
+    job->next_sentence = config_has(&config, HEAD_NSP);
+    *ret_config = config;
+    return OK;
+}
+
+Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
+    CLEANUP(job_freep) Job *job = NULL;
+    TRY(mem_new(1, sizeof *job, &job));
+    int format = index_of(spec->format, format_names, 5);
+    if (format == 5)
+        return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32 or ids", spec->format);
+    job->format = (DataFormat)format;
+    if (strcmp(spec->device, "cpu"))
+        return USAGE("device '%s' is not in this build, expected cpu", spec->device);
+    TRY(find_model_dir(spec->model, &job->model_dir));
+    ModelConfig config;
+    TRY(settle_model(job, spec, &config));
+    RunnerSpec runner = {.micro_batch = spec->micro_batch,
+                         .seq = job->seq,
+                         .train = spec->train,
+                         .optim = spec->optim,
+                         .seed = spec->seed};
+    TRY(kernels_find(spec->kernels, &runner.table));
+    TRY(recompute_parse(spec->recompute, &runner.recompute));
+    TRY(model_new(&job->model, &config));
+    TRY(device_new_cpu(&job->device, (int)spec->threads));
+    TRY(runner_new(&job->runner, job->model, job->device, &runner));
+    *ret_report = (LoadReport){0};
+    TRY(store_init_params(job->runner->params, job->runner->stream, spec->seed));
+    if (job->model_dir)
+        TRY(hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report));
+    *ret_job = job;
+    job = NULL;
+    return OK;
+}
+
+void job_free(Job *job) {
+    if (!job) return;
+    runner_free(job->runner);
+    model_free(job->model);
+    device_free(job->device);
+    free(job->model_dir);
+    free(job);
+}
+
+Status job_data(const Job *job, const char *const *paths, int count, double keep_first, double keep_last,
+                double mask_rate, uint64_t seed, Dataset **ret_data) {
+    const ModelConfig *config = &job->model->config;
+    DataSpec spec = {
+        .paths = paths,
+        .path_count = count,
+        .format = job->format,
+        .task = job->task,
+        .seq = job->seq,
+        .vocab = config->vocab,
+        .types = config->types,
+        .labels = config->labels,
+        .special = job->special,
+        .next_sentence = job->next_sentence,
+        .mask_rate = mask_rate,
+        .keep_first = keep_first,
+        .keep_last = keep_last,
+        .seed = seed,
+    };
+    return dataset_open(ret_data, &spec);
+}
+
+Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result) {
+    Runner *runner = job->runner;
+    int64_t B = runner->spec.micro_batch, examples = dataset_count(data);
+    if (batches > 0 && batches < (examples + B - 1) / B) examples = batches * B;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    EvalResult result = {.examples = examples};
+    double sums[LOSS_COUNT] = {0};
+    for (int64_t at = 0; at < examples; at += B) {
+        int64_t rows = examples - at < B ? examples - at : B;
+        if (!batch || batch->B != rows) {
+            host_batch_freep(&batch);
+            TRY(host_batch_new(&batch, rows, job->seq));
+        }
+        TRY(dataset_fill(data, (uint64_t)at, false, batch));
+        TRY(runner_eval(runner, batch, sums, result.counts));
+    }
+    result.loss = loss_objective(sums, result.counts);
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (result.counts[k]) result.part[k] = sums[k] / (double)result.counts[k];
+    *ret_result = result;
+    return OK;
+}
+
+double job_flops_per_token(const Job *job) {
+    const ModelConfig *c = &job->model->config;
+    double layer = 4.0 * (double)c->hidden * (double)c->hidden + 2.0 * (double)c->hidden * (double)c->inner;
+    double attention = 2.0 * (double)c->hidden * (double)job->seq;
+    double head = c->family == FAMILY_GPT2 ? (double)c->hidden * (double)c->vocab : 0;
+    return 6.0 * ((double)c->layers * (layer + attention) + head);
+}
+
+Status job_peak_flops(const Job *job, double *ret_peak) {
+    enum { SIZE = 1024, REPEATS = 8 };
+    CLEANUP(dev_free) Buffer memory = {0};
+    size_t bytes = (size_t)SIZE * SIZE * sizeof(float);
+    TRY(dev_alloc(job->device, MEM_SCRATCH, 3 * bytes, &memory));
+    Tensor matrix[3];
+    Exec exec = {.stream = job->runner->stream, .table = job->runner->exec.table};
+    for (int i = 0; i < 3; i++) {
+        matrix[i] = tensor_2d((char *)memory.data + (size_t)i * bytes, DT_F32, SIZE, SIZE);
+        TRY(fill(&exec, matrix[i], 0.5f));
+    }
+    double best = 0;
+    for (int i = 0; i < REPEATS; i++) {
+        double start = clock_wall();
+        TRY(linear_forward(&exec, matrix[0], TENSOR_NONE, matrix[1], matrix[2], TENSOR_NONE, ACT_NONE));
+        TRY(stream_sync(exec.stream));
+        double rate = 2.0 * SIZE * SIZE * SIZE / (clock_wall() - start);
+        if (rate > best) best = rate;
+    }
+    *ret_peak = best;
+    return OK;
+}

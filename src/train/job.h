@@ -1,0 +1,62 @@
+/* A job: what a train, eval or bench configuration comes to once model, task and data are settled. */
+#ifndef WEFT_TRAIN_JOB_H
+#define WEFT_TRAIN_JOB_H
+
+#include "checkpoint/checkpoint.h"
+#include "train/runner.h"
+#include "train/train.h"
+
+typedef struct Job {
+    char *model_dir; /* the checkpoint directory the model comes from; NULL: a preset */
+    Task task;
+    DataFormat format;
+    int64_t seq;
+    SpecialTokens special;
+    bool next_sentence;
+    Model *model;
+    Device *device;
+    Runner *runner;
+} Job;
+
+/* What job_new needs of a configuration. */
+typedef struct JobSpec {
+    const char *model, *task, *format, *device, *kernels, *recompute;
+    int64_t layers, hidden, heads, inner, seq, vocab, labels, threads, micro_batch;
+    double dropout;
+    bool no_next_sentence;
+    const char *const *data; /* to settle an `auto` format */
+    int data_count;
+    bool train;
+    OptimSpec optim;
+    uint64_t seed;
+} JobSpec;
+
+/* Model, device and runner, with the weights of the checkpoint or fresh ones. `ret_report` tells
+ * names that did not meet; it is empty for a preset. */
+MUST_USE Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report);
+void job_free(Job *job);
+DEFINE_FREEP(Job, job)
+
+/* The data sets of a job. keep_first, keep_last as in DataSpec. */
+MUST_USE Status job_data(const Job *job, const char *const *paths, int count, double keep_first,
+                         double keep_last, double mask_rate, uint64_t seed, Dataset **ret_data);
+
+/* Mean loss over up to `batches` batches (0: all of the data) of at most the runner's micro-batch. */
+typedef struct EvalResult {
+    double loss;
+    double part[LOSS_COUNT];
+    int64_t counts[LOSS_COUNT];
+    int64_t examples;
+} EvalResult;
+MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result);
+
+const char *loss_name(LossId loss); /* "token", "next_sentence" ... */
+const char *task_name(Task task);
+
+/* Operations of one training step per token, by the usual count: 6 per parameter in a product and
+ * the attention's. */
+double job_flops_per_token(const Job *job);
+/* The rate of a large matrix product on this device, operations per second. */
+MUST_USE Status job_peak_flops(const Job *job, double *ret_peak);
+
+#endif

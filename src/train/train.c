@@ -1,0 +1,349 @@
+/* The training loop: settle the job, resume if asked, then step, evaluate and save until done.
+ *
+ * A step's data, dropout and learning rate are functions of the seed and the step's number alone, and a
+ * checkpoint holds weights and moments bit for bit; so a run that was killed and resumed goes through
+ * the same states as one that never stopped.
+ */
+#include "train/train.h"
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/progress.h"
+#include "optim/lr.h"
+#include "train/job.h"
+#include "train/rundir.h"
+
+typedef struct Trainer {
+    const TrainConfig *config;
+    Job *job;
+    Dataset *data, *val;
+    LrSchedule lr;
+    HostBatch **micro;
+    int micro_count;
+    RunDir *dir;
+    Progress *progress;
+    json_t *settings; /* what a resumed run must share with the run it goes on with */
+    /* Progress of the run. */
+    int64_t step, tokens;
+    double loss_first, loss_last, val_loss; /* NAN: not known */
+    double seconds;                         /* in steps of this process */
+    int64_t steps_here, tokens_here;
+    double cpu_start, wall_start;
+} Trainer;
+
+static void trainer_done(Trainer *t) {
+    for (int i = 0; t->micro && i < t->micro_count; i++) host_batch_free(t->micro[i]);
+    free(t->micro);
+    dataset_free(t->data);
+    dataset_free(t->val);
+    rundir_free(t->dir);
+    progress_free(t->progress);
+    json_decref(t->settings);
+    job_free(t->job);
+}
+
+static JobSpec job_spec(const TrainConfig *c) {
+    return (JobSpec){
+        .model = c->model,
+        .task = c->task,
+        .format = c->format,
+        .device = c->device,
+        .kernels = c->kernels,
+        .recompute = c->recompute,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .heads = c->heads,
+        .inner = c->inner,
+        .seq = c->seq,
+        .vocab = c->vocab,
+        .labels = c->labels,
+        .threads = c->threads,
+        .micro_batch = c->micro_batch ? c->micro_batch : c->batch,
+        .dropout = c->dropout,
+        .no_next_sentence = c->no_next_sentence,
+        .data = c->data,
+        .data_count = c->data_count,
+        .train = true,
+        .optim = {.beta1 = c->beta1,
+                  .beta2 = c->beta2,
+                  .eps = c->eps,
+                  .weight_decay = c->weight_decay,
+                  .clip = c->clip},
+        .seed = c->seed,
+    };
+}
+
+static Status check_config(const TrainConfig *c) {
+    if (c->data_count == 0)
+        return USAGE("no data: name files with --data, or --data self for weft's own source");
+    if (c->batch < 1) return USAGE("--batch %lld: expected at least 1", (long long)c->batch);
+    int64_t micro = c->micro_batch ? c->micro_batch : c->batch;
+    if (micro > c->batch || c->batch % micro)
+        return USAGE("--batch %lld does not divide into micro-batches of %lld", (long long)c->batch,
+                     (long long)micro);
+    if (c->resume && !c->out) return USAGE("--resume needs --out: the run directory to go on with");
+    return OK;
+}
+
+static Status open_data(Trainer *t) {
+    const TrainConfig *c = t->config;
+    bool split = c->val_count == 0 && c->val_fraction > 0;
+    TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
+                 &t->data));
+    if (c->val_count) return job_data(t->job, c->val, c->val_count, 0, 0, c->mask_rate, c->seed, &t->val);
+    if (split)
+        return job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
+    return OK;
+}
+
+static Status plan_steps(Trainer *t) {
+    const TrainConfig *c = t->config;
+    t->lr = (LrSchedule){.peak = c->lr, .floor = c->min_lr, .warmup = c->warmup, .steps = c->steps};
+    TRY(lr_parse(c->schedule, &t->lr.kind));
+    if (c->epochs > 0) {
+        double steps = ceil(c->epochs * (double)dataset_count(t->data) / (double)c->batch);
+        if (steps > 1e15) return USAGE("--epochs %g is more steps than can be counted", c->epochs);
+        t->lr.steps = (int64_t)steps;
+    }
+    if (t->lr.steps < 1) return USAGE("there is nothing to do: --steps or --epochs must be above 0");
+    if (t->lr.warmup > t->lr.steps)
+        return USAGE("--warmup %lld is longer than the run of %lld steps", (long long)t->lr.warmup,
+                     (long long)t->lr.steps);
+    int64_t micro = t->job->runner->spec.micro_batch;
+    t->micro_count = (int)(c->batch / micro);
+    TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
+    for (int i = 0; i < t->micro_count; i++) TRY(host_batch_new(&t->micro[i], micro, t->job->seq));
+    return OK;
+}
+
+/* What must be the same in a run and in what goes on with it. */
+static Status describe_settings(Trainer *t) {
+    const TrainConfig *c = t->config;
+    t->settings = json_pack(
+        "{s:I, s:I, s:I, s:s, s:b, s:I, s:I}", "seed", (json_int_t)c->seed, "batch", (json_int_t)c->batch,
+        "seq", (json_int_t)t->job->seq, "task", task_name(t->job->task), "shuffle", !c->no_shuffle,
+        "examples", (json_int_t)dataset_count(t->data), "params", (json_int_t)model_params(t->job->model));
+    return t->settings ? OK : FAILED("out of memory");
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static Status save_checkpoint(Trainer *t) {
+    CLEANUP(json_decrefp)
+    json_t *progress = json_pack("{s:I, s:I, s:o, s:o, s:o, s:O}", "step", (json_int_t)t->step, "tokens",
+                                 (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first),
+                                 "loss_last", number_or_null(t->loss_last), "val_loss",
+                                 number_or_null(t->val_loss), "settings", t->settings);
+    if (!progress) return FAILED("out of memory");
+    Runner *runner = t->job->runner;
+    CheckpointState state = {.params = runner->params,
+                             .m = runner->m,
+                             .v = runner->v,
+                             .progress = progress,
+                             .assets_dir = t->job->model_dir};
+    return ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep);
+}
+
+static double number_member(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static Status check_settings(const Trainer *t, const char *dir, const json_t *saved) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(t->settings, key, value) {
+        const json_t *was = json_object_get(saved, key);
+        if (was && json_equal(value, (json_t *)(uintptr_t)was)) continue;
+        CLEANUP(mem_freep) char *now_text = json_dumps(value, JSON_ENCODE_ANY);
+        CLEANUP(mem_freep) char *was_text = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
+        return USAGE("%s: cannot be resumed: its %s is %s, this run's is %s", dir, key,
+                     was_text ? was_text : "unknown", now_text ? now_text : "unknown");
+    }
+    return OK;
+}
+
+/* Loads the newest checkpoint of the run directory, if there is one and it is asked for. */
+static Status resume(Trainer *t) {
+    const TrainConfig *c = t->config;
+    if (!c->out) return OK;
+    CLEANUP(mem_freep) char *dir = NULL;
+    if (path_is_dir(c->out)) TRY(ckpt_latest(c->out, &dir));
+    if (!dir) return OK;
+    if (!c->resume)
+        return USAGE("%s holds a run already: go on with it by --resume, or choose another --out", c->out);
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    Runner *runner = t->job->runner;
+    TRY(ckpt_load(dir, runner->params, runner->m, runner->v, runner->stream, &progress));
+    TRY(check_settings(t, dir, json_object_get(progress, "settings")));
+    int64_t tokens = 0;
+    TRY(json_get_int(progress, dir, "step", 0, INT64_MAX, &t->step));
+    TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
+    t->tokens = tokens;
+    t->loss_first = number_member(progress, "loss_first");
+    t->loss_last = number_member(progress, "loss_last");
+    t->val_loss = number_member(progress, "val_loss");
+    progress_line(t->progress, "going on from %s", dir);
+    return OK;
+}
+
+static Status evaluate(Trainer *t) {
+    if (!t->val) return OK;
+    EvalResult result;
+    TRY(job_evaluate(t->job, t->val, t->config->eval_batches, &result));
+    t->val_loss = result.loss;
+    progress_line(t->progress, "step %lld  validation loss %.4f", (long long)t->step, result.loss);
+    return rundir_metrics(t->dir,
+                          json_pack("{s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss));
+}
+
+static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {
+    char note[160];
+    double rate = (double)result->tokens / step_s;
+    snprintf(note, sizeof note, "loss %.4f  lr %.2e  norm %.2f  %.*f%s tok/s  %.2f GB", result->loss, lr,
+             result->grad_norm, rate < 10000 ? 0 : 1, rate < 10000 ? rate : rate / 1000,
+             rate < 10000 ? "" : "k", (double)t->job->device->total.peak / 1e9);
+    progress_update(t->progress, t->step, note);
+}
+
+static Status log_step(Trainer *t, const StepResult *result, double lr, double step_s) {
+    const TrainConfig *c = t->config;
+    show_step(t, result, lr, step_s);
+    if (t->step % c->log_every && t->step != t->lr.steps) return OK;
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)t->step, "loss",
+                             result->loss, "lr", lr, "grad_norm", result->grad_norm, "tokens",
+                             (json_int_t)t->tokens, "samples_per_s", (double)c->batch / step_s,
+                             "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s);
+    if (!line) return FAILED("out of memory");
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (result->part[k] > 0 && t->job->task != TASK_LM)
+            json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
+    return rundir_metrics(t->dir, line);
+}
+
+static Status one_step(Trainer *t) {
+    const TrainConfig *c = t->config;
+    double start = clock_wall();
+    int64_t step = t->step + 1;
+    for (int i = 0; i < t->micro_count; i++) {
+        uint64_t position = (uint64_t)(t->step * c->batch + i * t->micro[i]->B);
+        TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
+    }
+    StepResult result;
+    double lr = lr_at(&t->lr, step);
+    TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
+    double seconds = clock_wall() - start;
+    t->step = step;
+    t->tokens += result.tokens;
+    t->seconds += seconds;
+    t->steps_here++;
+    t->tokens_here += result.tokens;
+    if (step == 1) t->loss_first = result.loss;
+    t->loss_last = result.loss;
+    return log_step(t, &result, lr, seconds);
+}
+
+static bool stop_asked(const Trainer *t) {
+    return t->config->stop && *t->config->stop;
+}
+
+static Status run_steps(Trainer *t) {
+    const TrainConfig *c = t->config;
+    int64_t last = t->lr.steps;
+    if (t->step == 0 && c->eval_every) TRY(evaluate(t));
+    while (t->step < last) {
+        TRY(one_step(t));
+        bool stopping = stop_asked(t), end = t->step == last;
+        if (!stopping && (end || (c->eval_every && t->step % c->eval_every == 0))) TRY(evaluate(t));
+        if (c->out && (end || stopping || (c->save_every && t->step % c->save_every == 0)))
+            TRY(save_checkpoint(t));
+        if (stopping) break;
+    }
+    return OK;
+}
+
+static json_t *memory_json(const Device *device) {
+    json_t *memory = json_object();
+    for (MemTag tag = 0; tag < MEM_TAGS; tag++)
+        json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)device->mem[tag].peak));
+    json_object_set_new(memory, "total", json_integer((json_int_t)device->total.peak));
+    return memory;
+}
+
+static json_t *layout_json(const Trainer *t) {
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks", 1, "dp", 1, "tp", 1,
+                     "pp", 1, "zero", 0, "batch", (json_int_t)t->config->batch, "micro_batch",
+                     (json_int_t)t->job->runner->spec.micro_batch, "recompute", t->config->recompute,
+                     "precision", "fp32", "device", t->config->device, "threads", t->job->device->threads);
+}
+
+static Status summarise(Trainer *t, json_t **ret_summary) {
+    double wall = clock_wall() - t->wall_start;
+    double cpu = clock_cpu() - t->cpu_start;
+    json_t *memory = memory_json(t->job->device); /* before the peak's measurement adds to it */
+    double peak;
+    TRY(job_peak_flops(t->job, &peak));
+    double seconds = t->seconds > 0 ? t->seconds : NAN;
+    double tokens_per_s = (double)t->tokens_here / seconds;
+    json_t *summary = json_pack(
+        "{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:I, s:o, s:b, s:o}", "steps", (json_int_t)t->step,
+        "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
+        number_or_null(t->val_loss), "runtime_s", wall, "tokens_per_s", number_or_null(tokens_per_s),
+        "samples_per_s", number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
+        cpu / (wall * t->job->device->threads), "mfu",
+        number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "params_total",
+        (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
+        t->step < t->lr.steps, "ranks",
+        json_pack("[{s:i, s:o, s:{}}]", "rank", 0, "peak_bytes", memory, "comm_bytes"));
+    if (!summary) return FAILED("out of memory");
+    *ret_summary = summary;
+    return rundir_summary(t->dir, summary);
+}
+
+static void announce(Trainer *t, const LoadReport *report) {
+    const ModelConfig *c = &t->job->model->config;
+    progress_line(t->progress,
+                  "%s: %lld layers, width %lld, %lld heads, vocabulary %lld, %.2f M parameters; %s",
+                  t->config->model, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
+                  (long long)c->vocab, (double)model_params(t->job->model) / 1e6, task_name(t->job->task));
+    progress_line(t->progress, "data: %lld tokens, %lld examples of %lld an epoch; %lld steps of %lld",
+                  (long long)dataset_tokens(t->data), (long long)dataset_count(t->data),
+                  (long long)t->job->seq, (long long)t->lr.steps, (long long)t->config->batch);
+    for (size_t i = 0; i < report->missing_count; i++)
+        progress_line(t->progress, "%s: not in %s, starts fresh", report->missing[i], t->job->model_dir);
+    for (size_t i = 0; i < report->unknown_count; i++)
+        progress_line(t->progress, "%s: in %s, has no place in this model", report->unknown[i],
+                      t->job->model_dir);
+}
+
+static Status prepare(Trainer *t, const json_t *config_json) {
+    const TrainConfig *c = t->config;
+    TRY(check_config(c));
+    TRY(progress_new(&t->progress, c->log, "train", c->steps, 5, c->quiet));
+    CLEANUP(load_report_done) LoadReport report = {0};
+    JobSpec spec = job_spec(c);
+    TRY(job_new(&t->job, &spec, &report));
+    if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
+    TRY(open_data(t));
+    TRY(plan_steps(t));
+    progress_total(t->progress, t->lr.steps);
+    TRY(describe_settings(t));
+    announce(t, &report);
+    TRY(resume(t));
+    return rundir_open(&t->dir, c->out, config_json, t->step);
+}
+
+Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
+    CLEANUP(trainer_done)
+    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
+    t.wall_start = clock_wall();
+    t.cpu_start = clock_cpu();
+    TRY(prepare(&t, config_json));
+    TRY(run_steps(&t));
+    progress_end(t.progress);
+    return summarise(&t, ret_summary);
+}
