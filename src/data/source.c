@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include "base/memory.h"
@@ -105,6 +106,11 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
     source.data = source.map.data;
     source.size = source.map.size;
     if (is_gz(path) && source.size > 0) TRY(source_inflate(&source, gz_limit));
+    struct stat st = {0};
+    if (source.map.data && stat(path, &st) == 0) {
+        source.device = st.st_dev;
+        source.inode = st.st_ino;
+    }
     if (source.size == 0) return FAILED("%s: is empty, expected data to train on", path);
     *ret_source = source;
     source = (Source){0};
@@ -120,6 +126,16 @@ Status source_init_memory(Source *ret_source, const char *name, const void *data
 
 void source_expect_jumps(const Source *source) {
     if (source->map.data) madvise((void *)(uintptr_t)source->map.data, source->map.size, MADV_RANDOM);
+}
+
+Status source_check(const Source *source) {
+    struct stat st;
+    if (!source->map.data || stat(source->name, &st) != 0) return OK;
+    bool same = st.st_dev == source->device && st.st_ino == source->inode;
+    if (same && (size_t)st.st_size < source->map.size)
+        return FAILED("%s: was cut to %lld bytes while in use, expected the %zu that it had", source->name,
+                      (long long)st.st_size, source->map.size);
+    return OK;
 }
 
 void source_done(Source *source) {

@@ -4,13 +4,17 @@
 #ifndef WEFT_DATA_SOURCE_H
 #define WEFT_DATA_SOURCE_H
 
+#include <sys/types.h>
+
 #include "base/fs.h"
 
 typedef struct Source {
     char *name; /* for messages */
     const unsigned char *data;
     size_t size;
-    FileMap map;          /* plain files */
+    FileMap map;  /* plain files */
+    dev_t device; /* ... and which file that is */
+    ino_t inode;
     unsigned char *owned; /* .gz files */
 } Source;
 
@@ -24,6 +28,8 @@ MUST_USE Status source_init_memory(Source *ret_source, const char *name, const v
 void source_done(Source *source);
 /* Small pieces will be read from all over: reading ahead would be waste. */
 void source_expect_jumps(const Source *source);
+/* Fails when the mapped file has been made shorter since: to read on would end the process. */
+MUST_USE Status source_check(const Source *source);
 
 /* Does `path` end in `suffix`, a .gz after it aside? */
 bool path_has_suffix(const char *path, const char *suffix);

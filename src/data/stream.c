@@ -120,6 +120,7 @@ Status token_stream_read(const TokenStream *stream, int64_t at, int64_t count, i
     for (int i = find_source(stream, at); count > 0; i++) {
         int64_t inside = at - stream->first[i];
         int64_t here = stream->first[i + 1] - at < count ? stream->first[i + 1] - at : count;
+        TRY(source_check(&stream->source[i]));
         if (stream->format == FORMAT_BYTES)
             read_bytes(&stream->source[i], inside, here, out);
         else

@@ -322,6 +322,30 @@ static void test_wrong_requests(void **state) {
     assert_wrong(spec.path_count = 2, "expected files of one format");
 }
 
+/* A file that changes under a run: cut short it is an error, replaced or removed it stays as it was. */
+static void test_file_changes_in_use(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    char text[20000];
+    memset(text, 'x', sizeof text);
+    const char *path = files_add(files, "moving.txt", text, sizeof text);
+    DataSpec spec = files_spec(files, 8);
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(dataset_freep) Dataset *kept = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(host_batch_new(&batch, 1, 8));
+    assert_ok(dataset_open(&data, &spec));
+    assert_int_equal(truncate(path, 100), 0);
+    assert_fails(dataset_fill(data, 2000, false, batch), 1, "moving.txt: was cut to 100 bytes while in use");
+    files_write(path, text, sizeof text);
+    assert_ok(dataset_open(&kept, &spec));
+    assert_ok(file_replace(path, "y", 1));
+    assert_ok(dataset_fill(kept, 2000, false, batch));
+    assert_int_equal(unlink(path), 0);
+    assert_ok(dataset_fill(kept, 2000, false, batch));
+    assert_int_equal(batch->tokens[0], 'x');
+}
+
 static void test_part_too_small(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -349,6 +373,7 @@ int main(void) {
         cmocka_unit_test(test_gz_damage),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_file_changes_in_use),
         cmocka_unit_test(test_part_too_small),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
