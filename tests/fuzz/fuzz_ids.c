@@ -45,8 +45,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
         "{\"ids\": [1, 5, 2], \"types\": [0, 0, 1], \"labels\": [-100, 7, -100], \"next\": 1}\n",
         "{\"ids\": [1, 5, 2], \"start\": 1, \"end\": 2}\r\n\n{\"ids\": [9], \"start\": 12, \"end\": 0}",
         "{\"ids\": [1, 5, 2], \"types\": [0, 0, 1], \"label\": 2}\n",
-        "{\"ids\":[1,2,3,4,5,6,7,8,9,10,11,12],\"labels\":[1,2,3,4,5,6,7,8,9,10,11,49],\"next\":0,"
-        "\"start\":0,\"end\":0,\"label\":0,\"types\":[0,0,0,0,0,0,0,0,0,0,0,0]}\n",
+        ("{\"ids\":[1,2,3,4,5,6,7,8,9,10,11,12],\"labels\":[1,2,3,4,5,6,7,8,9,10,11,49],\"next\":0,"
+         "\"start\":0,\"end\":0,\"label\":0,\"types\":[0,0,0,0,0,0,0,0,0,0,0,0]}\n"),
     };
     return index < sizeof seeds / sizeof *seeds ? fuzz_seed_text(seeds[index], out) : 0;
 }
