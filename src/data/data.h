@@ -78,7 +78,7 @@ typedef struct HostBatch {
     int32_t *lens;   /* (B) */
     int32_t *labels; /* (B,T) lm, mlm; -100: not counted */
     int32_t *nsp, *span, *classes;
-    int32_t *first_rows; /* (B) b * T, fixed */
+    int32_t *first_rows;          /* (B) b * T, fixed */
     int32_t *picks, *pick_labels; /* mlm: the places in labels that count, in order, and what they hold */
     int64_t pick_count;
     int64_t loss_count[LOSS_COUNT]; /* counted terms */
