@@ -156,7 +156,7 @@ void progress_update(Progress *progress, int64_t done, const char *note) {
     if (!progress->begun) {
         progress->first_time = now;
         progress->first_done = done;
-        progress->last_shown = progress->live ? 0 : now - progress->interval_s;
+        progress->last_shown = -1e9;
         progress->begun = true;
     }
     if (now - progress->last_shown < (progress->live ? redraw_s : progress->interval_s)) return;

@@ -49,9 +49,9 @@ void suggest_offer(Suggestion *suggestion, const char *name) {
     size_t a = strlen(suggestion->word), b = strlen(name), longer = a > b ? a : b;
     size_t allowed = longer < 3 ? longer / 2 : (longer + 2) / 3;
     bool near = distance <= allowed;
-    /* A beginning counts as one edit: better than a far word, not better than a slip of a finger. */
+    /* A beginning counts as barely near: any slip of a finger is a better guess. */
     if (!near && one_begins_other(name, suggestion->word)) {
-        distance = 1;
+        distance = allowed;
         near = true;
     }
     if (!near || (suggestion->best && distance >= suggestion->distance)) return;

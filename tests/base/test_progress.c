@@ -1,0 +1,159 @@
+/* Progress on a terminal of a given width, and into a pipe. */
+#include "test.h"
+
+#include <errno.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/progress.h"
+
+enum { UPDATES = 200, PAUSE_US = 2000 };
+
+static void show_progress(FILE *out) {
+    Progress *progress = NULL;
+    if (progress_new(&progress, out, "train", UPDATES, 0.1, false)) _exit(3);
+    progress_update(progress, 0, "");
+    for (int i = 1; i <= UPDATES; i++) {
+        char note[64];
+        snprintf(note, sizeof note, "loss %.3f  12.3k tok/s  1.2 GB", 1.0 / i);
+        progress_update(progress, i, note);
+        if (i == UPDATES / 2) progress_line(progress, "halfway at %d", i);
+        usleep(PAUSE_US);
+    }
+    progress_end(progress);
+    progress_free(progress);
+}
+
+/* Everything a child writes to a terminal of `columns`. */
+static void on_terminal(int columns, const char *term, char *text, size_t size) {
+    struct winsize window = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int terminal;
+    pid_t child = forkpty(&terminal, NULL, NULL, &window);
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("TERM", term, 1);
+        setenv("LC_ALL", "C.UTF-8", 1);
+        unsetenv("NO_COLOR");
+        show_progress(stderr);
+        _exit(0);
+    }
+    size_t have = 0;
+    ssize_t got;
+    while (have + 1 < size && (got = read(terminal, text + have, size - have - 1)) > 0) have += (size_t)got;
+    text[have] = 0;
+    int state;
+    assert_int_equal(waitpid(child, &state, 0), child);
+    assert_int_equal(state, 0);
+    close(terminal);
+}
+
+/* Columns that a line takes: no escape sequences, no UTF-8 continuation bytes. */
+static int columns_of(const char *line, size_t length) {
+    int columns = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (line[i] == '\033') {
+            while (i < length && !strchr("mK", line[i])) i++;
+            continue;
+        }
+        columns += ((unsigned char)line[i] & 0xC0) != 0x80;
+    }
+    return columns;
+}
+
+static void bar_on_terminal(void **state) {
+    (void)state;
+    static char text[1 << 16];
+    static const int widths[] = {100, 60, 30, 12};
+    for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        on_terminal(widths[w], "xterm", text, sizeof text);
+        int redraws = 0;
+        for (const char *at = text; *at;) {
+            size_t length = strcspn(at, "\r\n");
+            assert_true(columns_of(at, length) < widths[w] + (widths[w] < 15 ? 5 : 0));
+            redraws += length > 0;
+            at += length;
+            at += strspn(at, "\r\n");
+        }
+        /* 0.4 s of work at ten a second, one above the line, one at the end. */
+        assert_in_range(redraws, 3, 15);
+        assert_non_null(strstr(text, "halfway at 100\r\n"));
+        assert_int_equal(text[strlen(text) - 1], '\n');
+        if (widths[w] == 100) {
+            assert_non_null(strstr(text, "100%  loss 0.005  12.3k tok/s  1.2 GB"));
+            assert_non_null(strstr(text, "━"));
+            assert_non_null(strstr(text, " left"));
+        }
+    }
+}
+
+static void lines_on_dumb_terminal(void **state) {
+    (void)state;
+    static char text[1 << 16];
+    on_terminal(80, "dumb", text, sizeof text);
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "train 200/200 (100%)"));
+}
+
+static void lines_in_a_log(void **state) {
+    (void)state;
+    char *text = NULL;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    show_progress(file);
+    long size = ftell(file);
+    rewind(file);
+    text = calloc(1, (size_t)size + 1);
+    assert_int_equal(fread(text, 1, (size_t)size, file), size);
+    fclose(file);
+    assert_null(strchr(text, '\r'));
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "train 0/200 (0%)"));
+    assert_non_null(strstr(text, "\nhalfway at 100\n"));
+    assert_non_null(strstr(text, "\ntrain 200/200 (100%)  loss 0.005  12.3k tok/s  1.2 GB  0:0"));
+    int lines = 0;
+    for (const char *at = text; (at = strchr(at, '\n')); at++) lines++;
+    assert_in_range(lines, 4, 12);
+    free(text);
+}
+
+static void quiet_says_nothing(void **state) {
+    (void)state;
+    FILE *file = tmpfile();
+    Progress *progress = NULL;
+    assert_ok(progress_new(&progress, file, "train", 10, 0, true));
+    progress_update(progress, 5, "note");
+    progress_line(progress, "line");
+    progress_end(progress);
+    progress_free(progress);
+    assert_int_equal(ftell(file), 0);
+    fclose(file);
+    progress_free(NULL);
+}
+
+static void numbers_for_people(void **state) {
+    (void)state;
+    char text[FORMAT_SIZE];
+    assert_string_equal(format_count(text, 950), "950");
+    assert_string_equal(format_count(text, 12345), "12.3k");
+    assert_string_equal(format_count(text, 124439808), "124M");
+    assert_string_equal(format_count(text, 999999), "1.00M");
+    assert_string_equal(format_bytes(text, 512), "512 B");
+    assert_string_equal(format_bytes(text, 1.25e9), "1.25 GB");
+    assert_string_equal(format_duration(text, 7), "0:07");
+    assert_string_equal(format_duration(text, 205), "3:25");
+    assert_string_equal(format_duration(text, 3723), "1:02:03");
+    assert_string_equal(format_duration(text, 86400 + 3723), "1d 1:02:03");
+    assert_string_equal(format_duration(text, -1), "?");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bar_on_terminal),    cmocka_unit_test(lines_on_dumb_terminal),
+        cmocka_unit_test(lines_in_a_log),     cmocka_unit_test(quiet_says_nothing),
+        cmocka_unit_test(numbers_for_people),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
