@@ -108,6 +108,7 @@ static Status plan_steps(Trainer *t) {
         t->lr.steps = (int64_t)steps;
     }
     if (t->lr.steps < 1) return USAGE("there is nothing to do: --steps or --epochs must be above 0");
+    if (t->lr.warmup < 0) t->lr.warmup = t->lr.steps / 20;
     if (t->lr.warmup > t->lr.steps)
         return USAGE("--warmup %lld is longer than the run of %lld steps", (long long)t->lr.warmup,
                      (long long)t->lr.steps);

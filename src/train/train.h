@@ -30,7 +30,7 @@ typedef struct TrainConfig {
     double epochs; /* > 0: instead of steps */
     int64_t batch, micro_batch;
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip;
-    int64_t warmup;
+    int64_t warmup;       /* < 0: a twentieth of the steps */
     const char *schedule; /* "linear", "cosine", "constant" */
     uint64_t seed;
     /* run */
