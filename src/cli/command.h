@@ -35,6 +35,7 @@ typedef struct Invocation {
     Slot *slots;
     size_t slot_count;
     bool json, help;
+    bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */
     json_t *file;            /* texts in the configuration may point into it */
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
@@ -63,7 +64,7 @@ struct Command {
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
 
-extern const Command command_help, command_version;
+extern const Command command_train, command_eval, command_bench, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);
@@ -85,5 +86,8 @@ bool invocation_given(const Invocation *call, const char *name);
 /* How messages name an option: "--lr", or "run.json: lr" when the file set it. Into a buffer. */
 enum { LABEL_SIZE = 256 };
 const char *invocation_label(const Invocation *call, const char *name, char *buffer);
+
+/* All options with their values, as a configuration file that --config would take. */
+MUST_USE Status invocation_json(const Invocation *call, json_t **ret_json);
 
 #endif

@@ -5,9 +5,7 @@
 #include "cli/command.h"
 
 static const Command *const commands[] = {
-    &command_help,
-    &command_version,
-    NULL,
+    &command_train, &command_eval, &command_bench, &command_help, &command_version, NULL,
 };
 
 const Command *const *commands_all(void) {

@@ -101,7 +101,7 @@ static const Key keys[] = {
     {"train_micro_batch_size_per_gpu", "micro-batch", NULL},
     {"gradient_accumulation_steps", NULL, take_accumulation},
     {"gradient_clipping", "clip", NULL},
-    {"steps_per_print", "log-every", NULL},
+    {"steps_per_print", NULL, NULL},
     {"wall_clock_breakdown", NULL, NULL},
     {"zero_allow_untested_optimizer", NULL, NULL},
     {"zero_optimization.stage", "zero", NULL},

@@ -6,11 +6,18 @@
 
 #include "base/terminal.h"
 
-enum { OPTION_COLUMN = 26, NARROWEST = 50, WIDEST = 100 };
+enum { OPTION_COLUMN = 26, NARROWEST = 50, WIDEST = 100, RANGE_SHOWN = 1000 };
 
 static int text_width(FILE *out) {
     int width = terminal_width(out);
     return width < NARROWEST ? NARROWEST : width > WIDEST ? WIDEST : width;
+}
+
+/* In a text to be wrapped: a space that no line is broken at. */
+#define HARD_SPACE "\x1f"
+
+static void print_word(FILE *out, const char *word, int length) {
+    for (int i = 0; i < length; i++) fputc(word[i] == *HARD_SPACE ? ' ' : word[i], out);
 }
 
 /* Words from column `at` on, further lines from column `indent`; a newline in the text starts a line. */
@@ -31,7 +38,8 @@ static void wrap(FILE *out, const char *text, int at, int indent) {
             column = indent;
             fresh = true;
         }
-        fprintf(out, "%s%.*s", fresh ? "" : " ", length, text);
+        if (!fresh) fputc(' ', out);
+        print_word(out, text, length);
         column += length + !fresh;
         fresh = false;
         text += length;
@@ -81,11 +89,14 @@ static void describe_option(const Option *option, char *buffer, size_t size) {
     int used = snprintf(buffer, size, "%s", option->help);
     if (option->type == OPTION_CHOICE && (size_t)used < size)
         used += snprintf(buffer + used, size - (size_t)used, " One of: %s.", option_expects(option, expects));
+    bool narrow = isfinite(option->high) && option->high > 0 && option->high <= RANGE_SHOWN;
+    if (narrow && (size_t)used < size)
+        used += snprintf(buffer + used, size - (size_t)used, " Takes %s.", option_expects(option, expects));
     const char *fallback = help_default(option);
     if (option->required && (size_t)used < size)
         snprintf(buffer + used, size - (size_t)used, " (required)");
     else if (fallback && (size_t)used < size)
-        snprintf(buffer + used, size - (size_t)used, " (default: %s)", fallback);
+        snprintf(buffer + used, size - (size_t)used, " (default:" HARD_SPACE "%s)", fallback);
 }
 
 static void print_group(FILE *out, const OptionGroup *group) {
@@ -128,9 +139,12 @@ void help_overview(FILE *out) {
         fprintf(out, "  %-12s", (*command)->name);
         wrap(out, (*command)->summary, 14, 14);
     }
-    fprintf(out,
-            "\n'weft help COMMAND' lists a command's options. Every command takes --json, which prints the\n"
-            "result as one JSON object. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.\n");
+    fputc('\n', out);
+    wrap(out,
+         "'weft help COMMAND' lists a command's options. Every command takes --json, which prints the result "
+         "as one "
+         "JSON object. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.",
+         0, 0);
 }
 
 static const char *type_name(OptionType type) {
@@ -138,7 +152,7 @@ static const char *type_name(OptionType type) {
     return names[type];
 }
 
-static json_t *option_json(const Option *option, const char *group) {
+static json_t *describe_json(const Option *option, const char *group) {
     json_t *json = json_pack("{ss ss ss ss sb}", "name", option->name, "type", type_name(option->type),
                              "help", option->help, "group", group, "required", option->required);
     if (!json) return NULL;
@@ -156,7 +170,7 @@ static json_t *option_json(const Option *option, const char *group) {
 
 static void add_group_json(json_t *options, const OptionGroup *group) {
     for (size_t i = 0; i < group->count; i++)
-        json_array_append_new(options, option_json(&group->options[i], group->heading));
+        json_array_append_new(options, describe_json(&group->options[i], group->heading));
 }
 
 static json_t *command_json(const Command *command) {
@@ -187,18 +201,13 @@ typedef struct HelpArgs {
     const char *completion;
 } HelpArgs;
 
+/* clang-format off: one row a line or two reads as the table it is */
 static const Option help_table[] = {
-    {.name = "man",
-     .type = OPTION_FLAG,
-     FIELD(HelpArgs, man),
-     .help = "Write the manual page weft(1), in roff."},
-    {.name = "completion",
-     .type = OPTION_CHOICE,
-     FIELD(HelpArgs, completion),
-     .choices = completion_shells,
-     .placeholder = "SHELL",
+    {OPT_FLAG("man", HelpArgs, man), .help = "Write the manual page weft(1), in roff."},
+    {OPT_CHOICE("completion", HelpArgs, completion, "SHELL", completion_shells),
      .help = "Write the completion script for a shell."},
 };
+/* clang-format on */
 
 static const OptionGroup help_groups[] = {OPTION_GROUP("Generated files", help_table, 0)};
 

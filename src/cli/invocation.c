@@ -12,20 +12,16 @@
 #include "cli/command.h"
 #include "cli/configfile.h"
 
+/* clang-format off: one row a line or two reads as the table it is */
 static const Option common_table[] = {
-    {.name = "config",
-     .type = OPTION_TEXT,
-     FIELD(Invocation, config_path),
-     .placeholder = "FILE",
-     .help =
-         "Read options from a JSON file: an object with the same names as the options. What is given on the "
-         "command line wins."},
-    {.name = "json",
-     .type = OPTION_FLAG,
-     FIELD(Invocation, json),
+    {OPT_TEXT("config", Invocation, config_path, "FILE"),
+     .help = "Read options from a JSON file: an object with the same names as the options. What is given on "
+             "the command line wins."},
+    {OPT_FLAG("json", Invocation, json),
      .help = "Print the result as one JSON object on standard output, and nothing else there."},
-    {.name = "help", .type = OPTION_FLAG, FIELD(Invocation, help), .help = "Show this help."},
+    {OPT_FLAG("help", Invocation, help), .help = "Show this help."},
 };
+/* clang-format on */
 
 const OptionGroup common_options = OPTION_GROUP("Common", common_table, 0);
 
@@ -85,6 +81,22 @@ const char *invocation_label(const Invocation *call, const char *name, char *buf
     else
         snprintf(buffer, LABEL_SIZE, "--%s", name);
     return buffer;
+}
+
+Status invocation_json(const Invocation *call, json_t **ret_json) {
+    CLEANUP(json_decrefp) json_t *json = json_object();
+    if (!json) return FAILED("out of memory while listing the options");
+    for (size_t i = 0; i < call->slot_count; i++) {
+        const Slot *slot = &call->slots[i];
+        if (slot->line_only || !option_in_range(slot->option, slot->field)) continue;
+        json_t *value = option_json(slot->option, slot->field, slot->count);
+        if (json_is_null(value)) continue;
+        if (json_object_set_new(json, slot->option->name, value) != 0)
+            return FAILED("out of memory while listing the options");
+    }
+    *ret_json = json;
+    json = NULL;
+    return OK;
 }
 
 static Status unknown_option(const Invocation *call, const char *argument, size_t length) {

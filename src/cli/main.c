@@ -36,18 +36,19 @@ static Status flush_stdout(void) {
     return FAILED("standard output: cannot be written: %s", strerror(errno ? errno : EIO));
 }
 
-static Status run_command(const Command *command, int argc, char **argv) {
+static Status run_command(const Command *command, int argc, char **argv, int *ret_code) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(invocation_new(&call, command, argc, argv));
     if (call->help) return help_command(call, command);
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(command->run(call, call->config, &result));
+    *ret_code = call->incomplete ? STATUS_FAILED : 0;
     if (!result) return OK;
     if (call->json) return print_json(result);
     return command->show ? command->show(call, result, stdout) : OK;
 }
 
-static Status run_line(int argc, char **argv) {
+static Status run_line(int argc, char **argv, int *ret_code) {
     if (argc < 2) {
         help_overview(stderr);
         return USAGE("no command was given");
@@ -58,7 +59,7 @@ static Status run_line(int argc, char **argv) {
     if (name[0] == '-') return USAGE("%s: the command comes first: weft COMMAND [OPTION]...", name);
     const Command *command;
     TRY(command_find(name, &command));
-    return run_command(command, argc - 2, argv + 2);
+    return run_command(command, argc - 2, argv + 2, ret_code);
 }
 
 static void report(Status status, bool json) {
@@ -73,12 +74,14 @@ static void report(Status status, bool json) {
 
 int main(int argc, char **argv) {
     ignore_signals();
-    CLEANUP(status_freep) Status status = run_line(argc, argv);
+    int code = 0;
+    CLEANUP(status_freep) Status status = run_line(argc, argv, &code);
     if (status) {
         report(status, wants_json(argc, argv));
         return status_exit_code(status);
     }
     status = flush_stdout();
-    if (status) report(status, false);
+    if (!status) return code;
+    report(status, false);
     return status_exit_code(status);
 }

@@ -226,6 +226,30 @@ Status option_set_json(const Option *option, void *field, const char *label, con
     return USAGE("%s: expected %s, found %.60s", label, option_expects(option, expects), found ? found : "?");
 }
 
+json_t *option_json(const Option *option, const void *field, const int *count) {
+    switch (option->type) {
+    case OPTION_FLAG: return json_boolean(*(const bool *)field != option->inverted);
+    case OPTION_INT:
+    case OPTION_SIZE: return json_integer(*(const int64_t *)field);
+    case OPTION_FLOAT: return json_real(*(const double *)field);
+    case OPTION_SEED: return json_integer((json_int_t) * (const uint64_t *)field);
+    case OPTION_LIST: {
+        json_t *list = json_array();
+        for (int i = 0; i < *count; i++)
+            json_array_append_new(list, json_string((*(const char *const *const *)field)[i]));
+        return list;
+    }
+    default: return *(const char *const *)field ? json_string(*(const char *const *)field) : json_null();
+    }
+}
+
+bool option_in_range(const Option *option, const void *field) {
+    if (option->type == OPTION_FLOAT) return in_range(option, *(const double *)field);
+    if (option->type == OPTION_INT || option->type == OPTION_SIZE)
+        return in_range(option, (double)*(const int64_t *)field);
+    return true;
+}
+
 bool option_default_on(const Option *option) {
     return option->type == OPTION_FLAG && option->fallback && strcmp(option->fallback, "on") == 0;
 }

@@ -47,9 +47,27 @@ typedef struct OptionGroup {
     size_t base;
 } OptionGroup;
 
-#define COUNT_OF(array)        (sizeof(array) / sizeof *(array))
-#define FIELD(type, field)     .offset = offsetof(type, field)
-#define FIELD_LIST(type, list) .offset = offsetof(type, list), .count_offset = offsetof(type, list##_count)
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+/* Where a field lies; the compiler refuses one of another type than the option's. */
+#define FIELD(type, field, c_type) _Generic(((type *)0)->field, c_type : offsetof(type, field))
+
+/* The head of a row: name, structure, field. The rest follows as `.help = ...`. */
+#define OPT_ROW(name_, kind, place, value)                                                                   \
+    .name = (name_), .type = (kind), .offset = (place), .placeholder = (value)
+#define OPT_FLAG(name_, type, field)  OPT_ROW(name_, OPTION_FLAG, FIELD(type, field, bool), NULL)
+#define OPT_INT(name_, type, field)   OPT_ROW(name_, OPTION_INT, FIELD(type, field, int64_t), "N")
+#define OPT_FLOAT(name_, type, field) OPT_ROW(name_, OPTION_FLOAT, FIELD(type, field, double), "X")
+#define OPT_SIZE(name_, type, field)  OPT_ROW(name_, OPTION_SIZE, FIELD(type, field, int64_t), "SIZE")
+#define OPT_SEED(name_, type, field)  OPT_ROW(name_, OPTION_SEED, FIELD(type, field, uint64_t), "N")
+#define OPT_TEXT(name_, type, field, value)                                                                  \
+    OPT_ROW(name_, OPTION_TEXT, FIELD(type, field, const char *), value)
+#define OPT_CHOICE(name_, type, field, value, names)                                                         \
+    OPT_ROW(name_, OPTION_CHOICE, FIELD(type, field, const char *), value), .choices = (names)
+/* `field` is the list, `field`_count the number of its entries. */
+#define OPT_LIST(name_, type, field, value)                                                                  \
+    OPT_ROW(name_, OPTION_LIST, FIELD(type, field, const char **), value),                                   \
+        .count_offset = FIELD(type, field##_count, int)
+
 #define OPTION_GROUP(title, table, at)                                                                       \
     { .heading = (title), .options = (table), .count = COUNT_OF(table), .base = (at) }
 
@@ -58,6 +76,10 @@ typedef struct OptionGroup {
 MUST_USE Status option_set_text(const Option *option, void *field, const char *label, const char *text);
 MUST_USE Status option_set_json(const Option *option, void *field, const char *label, const json_t *value);
 void option_set_flag(const Option *option, void *field, bool on);
+/* The value of `field` as option_set_json would take it; NULL without memory. `count` is a list's. */
+json_t *option_json(const Option *option, const void *field, const int *count);
+/* False for a default that says "not given" by lying outside the range. */
+bool option_in_range(const Option *option, const void *field);
 /* The default. For all types; lists are left empty. */
 MUST_USE Status option_set_fallback(const Option *option, void *field);
 

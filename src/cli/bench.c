@@ -1,0 +1,95 @@
+/* weft bench: where the time of a training step goes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "cli/show.h"
+#include "cli/train_options.h"
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    TrainArgs *args = arguments;
+    TRY(layout_check(call, args));
+    args->config.log = stderr;
+    return bench_run(&args->config, ret_result);
+}
+
+static double member(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static int by_time(const void *a, const void *b) {
+    double x = member(*(json_t *const *)a, "ms"), y = member(*(json_t *const *)b, "ms");
+    return (x < y) - (x > y);
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "?";
+}
+
+static void print_kernel(const json_t *kernel, double step_ms, double peak, FILE *out) {
+    double ms = member(kernel, "ms"), gflops = member(kernel, "gflops"), calls = member(kernel, "calls");
+    fprintf(out, "%-26s %7.0f %10.3f %6.1f%%", text_of(kernel, "name"), calls, ms,
+            step_ms > 0 ? 100 * ms / step_ms : 0);
+    fprintf(out, " %9.1f %6.1f%% %8.1f\n", gflops, peak > 0 ? 100 * gflops / peak : 0,
+            member(kernel, "gbytes_per_s"));
+}
+
+/* Kernels, the slowest first, then what is left of the step. */
+static Status print_kernels(const json_t *result, FILE *out) {
+    json_t *sorted[64];
+    const json_t *list = json_object_get(result, "kernels");
+    size_t count = json_array_size(list), most = COUNT_OF(sorted);
+    double step_ms = member(result, "step_ms_measured"), sum = 0;
+    if (count > most) return FAILED("internal: %zu kernels are more than the table holds", count);
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = json_array_get(list, i);
+        sum += member(sorted[i], "ms");
+    }
+    qsort(sorted, count, sizeof *sorted, by_time);
+    fprintf(out, "%-26s %7s %10s %7s %9s %7s %8s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "of peak",
+            "GB/s");
+    for (size_t i = 0; i < count; i++) print_kernel(sorted[i], step_ms, member(result, "peak_gflops"), out);
+    fprintf(out, "%-26s %7s %10.3f %6.1f%%\n", "between kernels", "", step_ms - sum,
+            step_ms > 0 ? 100 * (step_ms - sum) / step_ms : 0);
+    return OK;
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    char text[FORMAT_SIZE];
+    fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, %lld threads", text_of(result, "model"),
+            format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
+            (long long)show_int(result, "seq"), (long long)show_int(result, "threads"));
+    fprintf(out, ", %s kernels, %s, %s\n\n", text_of(result, "kernels_from"), text_of(result, "isa"),
+            text_of(result, "blas"));
+    TRY(print_kernels(result, out));
+    fprintf(out, "\nstep %.1f ms (best %.1f ms), %s tokens/s", member(result, "step_ms"),
+            member(result, "step_ms_best"), format_count(text, member(result, "tokens_per_s")));
+    fprintf(out, ", %s of memory at most\n", format_bytes(text, member(result, "peak_bytes")));
+    fprintf(out, "%.1f GFLOP/s of the measured peak of %.1f: %.0f%%\n", member(result, "gflops"),
+            member(result, "peak_gflops"), 100 * member(result, "mfu"));
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Where GPT-2's time goes", "weft bench --model gpt2 --seq 256 --batch 4"},
+    {"The same for BERT, on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
+};
+
+const Command command_bench = {
+    .name = "bench",
+    .summary = "measure a training step, kernel by kernel",
+    .description =
+        "Runs a few training steps on made-up tokens. Shows for each kernel its calls and time in a step, "
+        "its rate of operations against the machine's measured peak (that of a large matrix product), and "
+        "its rate of memory traffic.",
+    .config_size = sizeof(TrainArgs),
+    .groups = bench_groups,
+    .group_count = BENCH_GROUPS,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .deepspeed = true,
+    .run = run,
+    .show = show,
+};

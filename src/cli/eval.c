@@ -1,0 +1,67 @@
+/* weft eval: the loss of a model over data, without training. */
+#include <math.h>
+
+#include "base/format.h"
+#include "cli/show.h"
+#include "cli/train_options.h"
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_TEXT("model", EvalConfig, model, "DIR"), .required = true,
+     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+    {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "What to evaluate on."},
+    {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
+     .help = "How files are read, as in train."},
+    {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
+     .help = "What to measure; auto takes what the model is made for."},
+    {OPT_INT("seq", EvalConfig, seq), .fallback = "0", .low = 1, .high = INFINITY, .shown = "the model's own",
+     .help = "Tokens in a sequence."},
+    {OPT_INT("batch", EvalConfig, batch), .fallback = "4", .low = 1, .high = 1 << 20,
+     .help = "Sequences run at once."},
+    {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", .low = 0, .high = INFINITY,
+     .help = "Stop after N batches; 0 evaluates all of the data."},
+    {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
+     .help = "Where to compute."},
+    {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .fallback = "cpu",
+     .help = "Kernels to compute with: fast ones, or the plain reference."},
+    {OPT_INT("threads", EvalConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
+     .help = "Threads to compute with."},
+    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Show no progress."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const EvalConfig *config = arguments;
+    TRY(device_check(call, config->device));
+    return eval_run(config, ret_result);
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    char text[FORMAT_SIZE];
+    double number;
+    if (show_number(result, "loss", &number)) fprintf(out, "loss %.6f", number);
+    if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
+    if (show_number(result, "tokens", &number)) fprintf(out, ", over %s tokens", format_count(text, number));
+    fputc('\n', out);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+};
+
+const Command command_eval = {
+    .name = "eval",
+    .summary = "measure the loss of a model over data",
+    .description = "Gives the mean loss over the counted tokens and, for language models, the perplexity.",
+    .config_size = sizeof(EvalConfig),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,16 @@
+#include "cli/show.h"
+
+bool show_number(const json_t *object, const char *key, double *ret_number) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) return false;
+    *ret_number = json_number_value(value);
+    return true;
+}
+
+int64_t show_int(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+const json_t *show_rank_peak(const json_t *summary) {
+    return json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
+}

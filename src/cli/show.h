@@ -1,0 +1,13 @@
+/* Reading a result in order to show it: members that may be absent. */
+#ifndef WEFT_CLI_SHOW_H
+#define WEFT_CLI_SHOW_H
+
+#include "base/json.h"
+
+/* False when the member is absent or not a number. */
+bool show_number(const json_t *object, const char *key, double *ret_number);
+int64_t show_int(const json_t *object, const char *key); /* 0 when absent */
+/* The peak_bytes of the first rank in a training summary, or NULL. */
+const json_t *show_rank_peak(const json_t *summary);
+
+#endif

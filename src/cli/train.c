@@ -1,0 +1,117 @@
+/* weft train: trains a model and writes a run directory. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "cli/show.h"
+#include "cli/train_options.h"
+
+/* The one thing a signal handler may do is set a flag; the run looks at it between steps. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_stop(int signal_number) {
+    stop_asked = signal_number;
+}
+
+/* The first signal asks, the second one kills. */
+static void catch_stop(void) {
+    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static Status check(const Invocation *call, const TrainArgs *args) {
+    const TrainConfig *config = &args->config;
+    char label[LABEL_SIZE];
+    TRY(layout_check(call, args));
+    if (config->resume && !config->out)
+        return USAGE("%s: --out DIR is needed to say which run", invocation_label(call, "resume", label));
+    if (config->min_lr > config->lr)
+        return USAGE("%s %g: is above the learning rate of %g", invocation_label(call, "min-lr", label),
+                     config->min_lr, config->lr);
+    return OK;
+}
+
+/* Steps and epochs exclude each other; the stronger source wins, the line over the file. */
+static Status settle_length(const Invocation *call, TrainConfig *config, json_t *settings) {
+    const Slot *steps = invocation_slot(call, "steps"), *epochs = invocation_slot(call, "epochs");
+    char label[LABEL_SIZE];
+    if (steps->source == epochs->source && steps->source != SOURCE_DEFAULT)
+        return USAGE("%s: steps and epochs both say how long to train; give one of them",
+                     invocation_label(call, "epochs", label));
+    bool by_epochs = epochs->source > steps->source;
+    if (!by_epochs) config->epochs = 0;
+    json_object_del(settings, by_epochs ? "steps" : "epochs");
+    return OK;
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    TrainArgs *args = arguments;
+    TrainConfig *config = &args->config;
+    TRY(check(call, args));
+    CLEANUP(json_decrefp) json_t *settings = NULL;
+    TRY(invocation_json(call, &settings));
+    TRY(settle_length(call, config, settings));
+    if (!config->out && !config->quiet)
+        fprintf(stderr, "weft: no --out directory: the trained weights will not be kept\n");
+    catch_stop();
+    config->stop = &stop_asked;
+    config->log = stderr;
+    TRY(train_run(config, settings, ret_result));
+    call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
+    if (call->incomplete)
+        fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
+                config->out ? "; --resume goes on from there" : "");
+    return OK;
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const TrainArgs *args = call->config;
+    char text[FORMAT_SIZE];
+    double number;
+    fprintf(out, "%lld steps", (long long)show_int(result, "steps"));
+    if (show_number(result, "runtime_s", &number)) fprintf(out, " in %s", format_duration(text, number));
+    if (show_number(result, "tokens_per_s", &number))
+        fprintf(out, ", %s tokens/s", format_count(text, number));
+    if (show_number(show_rank_peak(result), "total", &number))
+        fprintf(out, ", %s of memory at most", format_bytes(text, number));
+    fputc('\n', out);
+    if (show_number(result, "loss_first", &number)) fprintf(out, "loss %.4f", number);
+    if (show_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
+    if (show_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
+    fputc('\n', out);
+    if (args->config.out)
+        fprintf(out, "the run is in %s; its newest checkpoint is %s/latest\n", args->config.out,
+                args->config.out);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Watch a small GPT-2 learn weft's own source, as bytes",
+     "weft train --data self --steps 200 --out runs/first"},
+    {"Go on with a run that was stopped", "weft train --data self --steps 200 --out runs/first --resume"},
+    {"Train a Hugging Face checkpoint on with one's own tokens",
+     "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "
+     "runs/mine"},
+    {"Take the settings from a file", "weft train --config run.json --lr 1e-4"},
+};
+
+const Command command_train = {
+    .name = "train",
+    .summary = "train a model, from nothing or from a checkpoint",
+    .description =
+        "Every checkpoint of a run is a Hugging Face directory that transformers loads as it is. A run that "
+        "was "
+        "stopped, by Ctrl-C or a power cut, goes on with --resume as if it had never stopped.\n\n"
+        "A configuration file may use DeepSpeed's keys for batch sizes, optimizer, scheduler, clipping and "
+        "precision.",
+    .config_size = sizeof(TrainArgs),
+    .groups = train_groups,
+    .group_count = TRAIN_GROUPS,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .deepspeed = true,
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,203 @@
+/* Tables of the options of train and bench. The layout options are the same in every command that has
+ * them, and are complete already; this version runs one rank on the CPU in fp32, and layout_check says so
+ * to those who ask for more. */
+#include "cli/train_options.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ABOVE_ZERO .low = 0, .high = INFINITY, .above_low = true
+#define BELOW_ONE  .low = 0, .high = 1, .below_high = true
+
+const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", NULL};
+const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", NULL};
+const char *const device_choices[] = {"cpu", "cuda", NULL};
+const char *const kernel_choices[] = {"cpu", "ref", NULL};
+static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
+static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
+static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
+static const char *const precision_choices[] = {"fp32", "bf16", "fp16", "fp8", NULL};
+static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option model_table[] = {
+    {OPT_TEXT("model", TrainConfig, model, "NAME|DIR"), .fallback = "gpt2-mini",
+     .help = "A preset, whose weights start random, or a directory with a checkpoint (weft's or Hugging "
+             "Face's) to go on from. Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, "
+             "gpt2-large, gpt2-xl, bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
+    {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
+     .help = "What to learn: the next token (lm), masked tokens and the next sentence (mlm), the span of "
+             "an answer (span), a label (classify). auto takes what the model is made for."},
+    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", .low = 2, .high = MAX_LABELS,
+     .shown = "the model's own", .help = "How many labels there are, for --task classify."},
+    {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,
+     .help = "With --task mlm, learn masked tokens alone and leave the next sentence out."},
+    {OPT_INT("layers", TrainConfig, layers), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "the model's own", .help = "Layers of the model, in place of the preset's."},
+    {OPT_INT("hidden", TrainConfig, hidden), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "the model's own", .help = "Width of the model."},
+    {OPT_INT("heads", TrainConfig, heads), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "the model's own", .help = "Attention heads; they must divide the width."},
+    {OPT_INT("inner", TrainConfig, inner), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "4 times the width", .help = "Width inside the feed-forward part."},
+    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "the model's own", .help = "Tokens in a sequence."},
+    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "what the data needs", .help = "Size of the vocabulary."},
+    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
+     .help = "Dropout rate, in all its places."},
+};
+
+static const Option data_table[] = {
+    {OPT_LIST("data", TrainConfig, data, "FILE"), .required = true,
+     .help = "What to train on. The word self stands for weft's own source and documentation."},
+    {OPT_LIST("val", TrainConfig, val, "FILE"),
+     .help = "What to evaluate on, instead of a part of the data."},
+    {OPT_FLOAT("val-fraction", TrainConfig, val_fraction), .fallback = "0.1", BELOW_ONE,
+     .help = "The part of the data, at its end, that is kept for evaluation when --val is not given."},
+    {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
+     .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
+             "lines with token numbers and labels (ids). auto goes by the name: .jsonl is ids, .bin and "
+             ".u16 are u16, .u32 is u32, all else is bytes."},
+    {OPT_FLAG("shuffle", TrainConfig, no_shuffle), .fallback = "on", .inverted = true,
+     .help = "Take the data in the order of the files. Otherwise each epoch has an order of its own, "
+             "drawn from the seed."},
+    {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", .low = 0, .high = 1,
+     .above_low = true, .below_high = true, .help = "The part of the tokens that --task mlm masks."},
+};
+
+static const Option training_table[] = {
+    {OPT_INT("steps", TrainConfig, steps), .fallback = "1000", .low = 1, .high = INFINITY,
+     .help = "Optimizer steps of the run, from its start."},
+    {OPT_FLOAT("epochs", TrainConfig, epochs), ABOVE_ZERO,
+     .help = "Passes over the data, instead of --steps."},
+    {OPT_INT("batch", TrainConfig, batch), .fallback = "8", .low = 1, .high = 1 << 24,
+     .help = "Sequences in a step, all micro-batches together."},
+    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "the batch",
+     .help = "Sequences run at once; their gradients add up to the batch's. It must divide the batch. "
+             "Fewer need less memory."},
+    {OPT_FLOAT("lr", TrainConfig, lr), .fallback = "6e-4", ABOVE_ZERO,
+     .help = "Learning rate after the warm-up."},
+    {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", .low = 0, .high = INFINITY,
+     .help = "Learning rate that the schedule ends with."},
+    {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", .low = 0, .high = INFINITY,
+     .shown = "a twentieth of the steps", .help = "Steps over which the learning rate rises to --lr."},
+    {OPT_CHOICE("schedule", TrainConfig, schedule, "NAME", schedule_choices), .fallback = "cosine",
+     .help = "How the learning rate falls after the warm-up."},
+    {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", .low = 0, .high = INFINITY,
+     .help = "AdamW's decoupled decay; biases and layer norms have none."},
+    {OPT_FLOAT("beta1", TrainConfig, beta1), .fallback = "0.9", BELOW_ONE,
+     .help = "Decay of AdamW's first moment."},
+    {OPT_FLOAT("beta2", TrainConfig, beta2), .fallback = "0.999", BELOW_ONE,
+     .help = "Decay of AdamW's second moment."},
+    {OPT_FLOAT("eps", TrainConfig, eps), .fallback = "1e-8", ABOVE_ZERO,
+     .help = "Added to AdamW's denominator."},
+    {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", .low = 0, .high = INFINITY,
+     .help = "Largest norm of all gradients together; larger ones are scaled down to it. 0 turns it off."},
+    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
+     .help = "Seed of the first weights, the dropout and the order of the data."},
+};
+
+static const Option run_table[] = {
+    {OPT_TEXT("out", TrainConfig, out, "DIR"), .shown = "nothing is kept",
+     .help = "Directory of the run: settings, metrics, checkpoints, summary."},
+    {OPT_FLAG("resume", TrainConfig, resume),
+     .help = "Go on from the newest checkpoint in --out, as if the run had never stopped; without one, "
+             "start."},
+    {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", .low = 0, .high = INFINITY,
+     .help = "Evaluate every N steps and at the end; 0 for the end alone."},
+    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
+     .help = "Batches of an evaluation; 0 for all of the validation data."},
+    {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", .low = 0, .high = INFINITY,
+     .help = "Save a checkpoint every N steps and at the end; 0 for the end alone."},
+    {OPT_INT("keep", TrainConfig, keep), .fallback = "2", .low = 0, .high = 1 << 20,
+     .help = "Checkpoints to keep, the newest ones; 0 keeps all."},
+    {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", .low = 1, .high = INFINITY,
+     .help = "Write a line of metrics.jsonl every N steps."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+};
+
+static const Option layout_table[] = {
+    {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "1", .low = 1, .high = INFINITY,
+     .help = "Processes that share the work: data x tensor x pipeline."},
+    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "1", .low = 1, .high = INFINITY,
+     .help = "Data-parallel replicas."},
+    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", .low = 1, .high = INFINITY,
+     .help = "Tensor-parallel ranks."},
+    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", .low = 1, .high = INFINITY,
+     .help = "Pipeline stages."},
+    {OPT_INT("zero", TrainArgs, layout.zero), .fallback = "0", .low = 0, .high = 3,
+     .help = "What the replicas share out: nothing, optimizer state, gradients too, parameters too."},
+    {OPT_CHOICE("pp-schedule", TrainArgs, layout.pp_schedule, "NAME", pipeline_choices), .fallback = "1f1b",
+     .help = "Order of work in the pipeline."},
+    {OPT_CHOICE("recompute", TrainArgs, config.recompute, "WHAT", recompute_choices), .fallback = "none",
+     .help = "What the backward pass computes again instead of keeping it in memory."},
+    {OPT_CHOICE("precision", TrainArgs, layout.precision, "TYPE", precision_choices), .fallback = "fp32",
+     .help = "Number format of the computation."},
+    {OPT_CHOICE("offload", TrainArgs, layout.offload, "WHAT", offload_choices), .fallback = "none",
+     .help = "What is kept in the host's memory instead of the device's."},
+    {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
+     .help = "Where to compute."},
+    {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .fallback = "cpu",
+     .help = "Kernels to compute with: fast ones, or the plain reference."},
+    {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", .low = 1, .high = 4096,
+     .shown = "all cores", .help = "Threads to compute with."},
+};
+
+static const Option bench_table[] = {
+    {OPT_INT("steps", TrainConfig, steps), .fallback = "5", .low = 1, .high = 1 << 20,
+     .help = "Steps to measure, after one that warms up."},
+    {OPT_INT("batch", TrainConfig, batch), .fallback = "4", .low = 1, .high = 1 << 24,
+     .help = "Sequences in a step."},
+    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "the batch", .help = "Sequences run at once; it must divide the batch."},
+    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
+     .help = "Seed of the weights and the made-up tokens."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+};
+/* clang-format on */
+
+const OptionGroup train_groups[TRAIN_GROUPS] = {
+    OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Data", data_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Training", training_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Run", run_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Layout (this version runs one rank, on the CPU, in fp32)", layout_table, 0),
+};
+
+const OptionGroup bench_groups[BENCH_GROUPS] = {
+    OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Measurement", bench_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Layout (this version runs one rank, on the CPU, in fp32)", layout_table, 0),
+};
+
+static Status one_rank(const Invocation *call, const char *name, int64_t value) {
+    char label[LABEL_SIZE];
+    if (value == 1) return OK;
+    return USAGE("%s %lld: this version runs one rank; use --%s 1", invocation_label(call, name, label),
+                 (long long)value, name);
+}
+
+static Status only(const Invocation *call, const char *name, const char *value, const char *can,
+                   const char *does) {
+    char label[LABEL_SIZE];
+    if (strcmp(value, can) == 0) return OK;
+    return USAGE("%s %s: this version %s; use --%s %s", invocation_label(call, name, label), value, does,
+                 name, can);
+}
+
+Status device_check(const Invocation *call, const char *device) {
+    return only(call, "device", device, "cpu", "computes on the CPU");
+}
+
+Status layout_check(const Invocation *call, const TrainArgs *args) {
+    const Layout *layout = &args->layout;
+    TRY(one_rank(call, "ranks", layout->ranks));
+    TRY(one_rank(call, "dp", layout->dp));
+    TRY(one_rank(call, "tp", layout->tp));
+    TRY(one_rank(call, "pp", layout->pp));
+    TRY(only(call, "precision", layout->precision, "fp32", "computes in fp32"));
+    TRY(only(call, "offload", layout->offload, "none", "keeps everything on its device"));
+    return device_check(call, args->config.device);
+}

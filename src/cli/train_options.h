@@ -1,0 +1,29 @@
+/* The options of commands that run a training step: train and bench. */
+#ifndef WEFT_CLI_TRAIN_OPTIONS_H
+#define WEFT_CLI_TRAIN_OPTIONS_H
+
+#include "cli/command.h"
+#include "train/train.h"
+
+/* How the work is laid out over ranks and devices. */
+typedef struct Layout {
+    int64_t ranks, dp, tp, pp, zero;
+    const char *pp_schedule, *precision, *offload;
+} Layout;
+
+typedef struct TrainArgs {
+    TrainConfig config;
+    Layout layout;
+} TrainArgs;
+
+enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3 };
+extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS];
+
+extern const char *const task_choices[], *const format_choices[], *const device_choices[],
+                                                                      *const kernel_choices[];
+
+/* Refuses, before any work, a layout that this version cannot run, and says what it can. */
+MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);
+MUST_USE Status device_check(const Invocation *call, const char *device);
+
+#endif
