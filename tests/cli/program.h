@@ -1,0 +1,91 @@
+/* Runs the program the way a person does and keeps what it says. */
+#ifndef WEFT_TESTS_CLI_PROGRAM_H
+#define WEFT_TESTS_CLI_PROGRAM_H
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include "base/json.h"
+
+typedef struct Ran {
+    int code; /* 128 + signal when killed */
+    char *out, *err;
+} Ran;
+
+/* Group setup. The leak check at the end of a sanitized program takes seconds on some machines, and these
+ * tests start it a hundred times; the tests that run in process check for leaks. */
+static inline int program_setup(void **state) {
+    (void)state;
+    return setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+}
+
+static inline char *program_slurp(FILE *file) {
+    fseek(file, 0, SEEK_END);
+    size_t size = (size_t)ftell(file);
+    rewind(file);
+    char *text = calloc(1, size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, size, file), size);
+    fclose(file);
+    return text;
+}
+
+/* argv: NULL-terminated, without the program's name. `out_path`: where standard output goes instead. */
+static inline Ran program_run_to(const char *out_path, const char *const *argv) {
+    FILE *out = out_path ? fopen(out_path, "w") : tmpfile(), *err = tmpfile();
+    assert_non_null(out);
+    assert_non_null(err);
+    const char *full[64] = {WEFT_BINARY};
+    int count = 1;
+    while (argv[count - 1] && count < 63) {
+        full[count] = argv[count - 1];
+        count++;
+    }
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(fileno(out), 1);
+        dup2(fileno(err), 2);
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)full);
+        _exit(127);
+    }
+    int state;
+    assert_int_equal(waitpid(child, &state, 0), child);
+    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
+    if (out_path) {
+        fclose(out);
+        ran.out = calloc(1, 1);
+    } else {
+        ran.out = program_slurp(out);
+    }
+    ran.err = program_slurp(err);
+    return ran;
+}
+
+#define program_run(...) program_run_to(NULL, (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void ran_done(Ran *ran) {
+    free(ran->out);
+    free(ran->err);
+}
+
+#define assert_contains(text, part)                                                                          \
+    do {                                                                                                     \
+        if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
+    } while (0)
+
+/* It fails with this code, says `part`, and nothing else of note is on either stream. */
+#define assert_refused(expected_code, part, ...)                                                             \
+    do {                                                                                                     \
+        Ran ran_ = program_run(__VA_ARGS__);                                                                 \
+        assert_contains(ran_.err, part);                                                                     \
+        assert_int_equal(ran_.code, expected_code);                                                          \
+        assert_int_equal(strncmp(ran_.err, "weft: error: ", 13), 0);                                         \
+        assert_string_equal(ran_.out, "");                                                                   \
+        ran_done(&ran_);                                                                                     \
+    } while (0)
+
+#endif

@@ -1,0 +1,281 @@
+/* Configuration: defaults, file and line come to one TrainConfig; DeepSpeed's keys mean the same things. */
+#include "test.h"
+
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "cli/train_options.h"
+
+static char config_path[] = "/tmp/weft-config-XXXXXX";
+
+static int make_file(void **state) {
+    (void)state;
+    int fd = mkstemp(config_path);
+    return fd < 0 || close(fd) != 0;
+}
+
+static int remove_file(void **state) {
+    (void)state;
+    return unlink(config_path);
+}
+
+/* Reads a line of train's, with `text` in a configuration file unless it is NULL. */
+static Status read_line(Invocation **ret_call, const char *text, const char *const *line) {
+    const char *argv[40];
+    int argc = 0;
+    while (*line) argv[argc++] = *line++;
+    argv[argc++] = "--data";
+    argv[argc++] = "corpus.txt";
+    if (text) {
+        TRY(file_replace(config_path, text, strlen(text)));
+        argv[argc++] = "--config";
+        argv[argc++] = config_path;
+    }
+    return invocation_new(ret_call, &command_train, argc, (char **)(uintptr_t)argv);
+}
+
+#define LINE(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+static Invocation *read_ok(const char *text, const char *const *line) {
+    Invocation *call = NULL;
+    assert_ok(read_line(&call, text, line));
+    return call;
+}
+
+static void refused(const char *text, const char *message) {
+    Invocation *call = NULL;
+    assert_fails(read_line(&call, text, (const char *const[]){NULL}), 2, message);
+    assert_null(call);
+}
+
+static const TrainConfig *config_of(const Invocation *call) {
+    return &((const TrainArgs *)call->config)->config;
+}
+
+static void defaults(void **state) {
+    (void)state;
+    Invocation *call = read_ok(NULL, LINE());
+    const TrainConfig *config = config_of(call);
+    assert_string_equal(config->task, "auto");
+    assert_string_equal(config->schedule, "cosine");
+    assert_string_equal(config->recompute, "none");
+    assert_string_equal(config->device, "cpu");
+    assert_true(config->lr == 6e-4 && config->beta1 == 0.9 && config->beta2 == 0.999 && config->clip == 1);
+    assert_true(config->dropout < 0 && config->epochs == 0);
+    assert_int_equal(config->layers, 0);
+    assert_int_equal(config->micro_batch, 0);
+    assert_false(config->no_shuffle || config->no_next_sentence || config->resume || config->quiet);
+    assert_null(config->out);
+    assert_false(invocation_given(call, "lr"));
+    assert_true(invocation_given(call, "data"));
+    invocation_free(call);
+}
+
+static void line_forms(void **state) {
+    (void)state;
+    Invocation *call =
+        read_ok(NULL, LINE("--lr=1e-3", "--steps", "12", "--no-shuffle", "--quiet", "--no-quiet", "--seed",
+                           "18446744073709551615", "--val", "a", "b", "--val=c", "--task=mlm",
+                           "--no-next-sentence", "--out", "-", "--steps", "13"));
+    const TrainConfig *config = config_of(call);
+    assert_true(config->lr == 1e-3);
+    assert_int_equal(config->steps, 13);
+    assert_true(config->no_shuffle && config->no_next_sentence);
+    assert_false(config->quiet);
+    assert_true(config->seed == UINT64_MAX);
+    assert_int_equal(config->val_count, 3);
+    assert_string_equal(config->val[0], "a");
+    assert_string_equal(config->val[2], "c");
+    assert_string_equal(config->task, "mlm");
+    assert_string_equal(config->out, "-");
+    invocation_free(call);
+}
+
+static void file_and_line(void **state) {
+    (void)state;
+    Invocation *call = read_ok(
+        "{\"lr\": 0.002, \"steps\": 5e1, \"micro_batch\": 2, \"shuffle\": false, \"val\": [\"p\", \"q\"],"
+        " \"val-fraction\": 0, \"task\": \"auto\", \"schedule\": \"linear\", \"no-next-sentence\": true,"
+        " \"threads\": null, \"data\": \"other.txt\"}",
+        LINE("--lr", "0.5", "--val", "r"));
+    const TrainConfig *config = config_of(call);
+    assert_true(config->lr == 0.5);
+    assert_int_equal(config->steps, 50);
+    assert_int_equal(config->micro_batch, 2);
+    assert_true(config->no_shuffle && config->no_next_sentence);
+    assert_int_equal(config->val_count, 1);
+    assert_string_equal(config->val[0], "r");
+    assert_int_equal(config->data_count, 1);
+    assert_string_equal(config->data[0], "corpus.txt");
+    assert_string_equal(config->schedule, "linear");
+    invocation_free(call);
+}
+
+/* What a run writes down is a configuration that gives the same run again. */
+static void round_trip(void **state) {
+    (void)state;
+    Invocation *call = read_ok(NULL, LINE("--lr", "0.1", "--layers", "3", "--no-shuffle", "--val", "x", "y"));
+    json_t *json = NULL;
+    assert_ok(invocation_json(call, &json));
+    char *text = json_dumps(json, 0);
+    Invocation *again = read_ok(text, LINE());
+    json_t *repeated = NULL;
+    assert_ok(invocation_json(again, &repeated));
+    assert_true(json_equal(json, repeated));
+    assert_true(config_of(again)->lr == 0.1 && config_of(again)->layers == 3 && config_of(again)->no_shuffle);
+    assert_int_equal(config_of(again)->val_count, 2);
+    free(text);
+    json_decref(json);
+    json_decref(repeated);
+    invocation_free(call);
+    invocation_free(again);
+}
+
+static void bad_files(void **state) {
+    (void)state;
+    refused("{\"lr\": \"high\"}", "lr: expected a number above 0, found \"high\"");
+    refused("{\"steps\": 1.5}", "steps: expected a whole number of at least 1, found 1.5");
+    refused("{\"steps\": 0}", "steps 0: expected a whole number of at least 1");
+    refused("{\"shuffle\": 1}", "shuffle: expected true or false, found 1");
+    refused("{\"data\": [1]}", "data: entry 1 is not a text");
+    refused("{\"schedule\": \"cosinus\"}", "did you mean 'cosine'?");
+    refused("{\"learning_rat\": 1}", "unknown key 'learning_rat'");
+    refused("{\"micro_bach\": 1}", "unknown key 'micro_bach'; did you mean 'micro-batch'?");
+    refused("{\"json\": true}", "unknown key 'json'");
+    refused("[]", "expected a JSON object of options");
+    refused("{\"lr\": 1, \"lr\": 2}", "not valid JSON");
+    refused("{", "not valid JSON");
+    refused("", "not valid JSON");
+    refused("{\"seed\": -1}", "seed -1: expected a whole number from 0");
+    Invocation *call = NULL;
+    const char *argv[] = {"--data", "x", "--config", "/nonexistent/run.json"};
+    assert_fails(invocation_new(&call, &command_train, 4, (char **)(uintptr_t)argv), 1,
+                 "/nonexistent/run.json");
+}
+
+static void deepspeed_keys(void **state) {
+    (void)state;
+    Invocation *call =
+        read_ok("{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 4, \"gradient_clipping\": 0.5,"
+                " \"train_micro_batch_size_per_gpu\": \"auto\", \"steps_per_print\": 10,"
+                " \"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true, \"reduce_bucket_size\": 5e8},"
+                " \"fp16\": {\"enabled\": false, \"loss_scale\": 0}, \"bf16\": {\"enabled\": \"auto\"},"
+                " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-5, \"betas\": [0.8, 0.95], "
+                "\"eps\": 1e-7,"
+                " \"weight_decay\": 0.1}},"
+                " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_min_lr\": 0, "
+                "\"warmup_max_lr\": 3e-5,"
+                " \"warmup_num_steps\": 7, \"total_num_steps\": 70}}}",
+                LINE("--eps", "1e-6"));
+    const TrainConfig *config = config_of(call);
+    assert_int_equal(config->batch, 32);
+    assert_int_equal(config->micro_batch, 8);
+    assert_true(config->clip == 0.5 && config->lr == 3e-5 && config->beta1 == 0.8 && config->beta2 == 0.95);
+    assert_true(config->weight_decay == 0.1 && config->eps == 1e-6);
+    assert_string_equal(config->schedule, "linear");
+    assert_int_equal(config->warmup, 7);
+    assert_int_equal(config->steps, 70);
+    assert_int_equal(((const TrainArgs *)call->config)->layout.zero, 2);
+    assert_string_equal(((const TrainArgs *)call->config)->layout.precision, "fp32");
+    invocation_free(call);
+
+    call = read_ok("{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}},"
+                   " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
+                   LINE("--lr", "0.02"));
+    assert_string_equal(config_of(call)->schedule, "cosine");
+    assert_float_equal(config_of(call)->min_lr, 0.002, 1e-12);
+    invocation_free(call);
+}
+
+static void batches(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *line[5];
+        int batch, micro;
+    } cases[] = {
+        {"{\"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": "
+         "4}",
+         {NULL},
+         12,
+         3},
+        {"{\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 4}", {NULL}, 12, 3},
+        {"{\"train_batch_size\": 12, \"gradient_accumulation_steps\": 4}", {NULL}, 12, 3},
+        {"{\"train_batch_size\": 12}", {NULL}, 12, 0},
+        {"{\"train_micro_batch_size_per_gpu\": 16}", {NULL}, 16, 16},
+        {"{\"train_micro_batch_size_per_gpu\": 3, \"gradient_accumulation_steps\": 4}",
+         {"--batch", "6"},
+         6,
+         3},
+        {"{\"gradient_accumulation_steps\": 4}", {"--batch", "8"}, 8, 2},
+        {"{\"gradient_accumulation_steps\": 4}", {"--batch", "8", "--micro-batch", "1"}, 8, 1},
+        {"{\"batch\": 12, \"train_batch_size\": 12.0}", {NULL}, 12, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Invocation *call = read_ok(cases[i].file, cases[i].line);
+        assert_int_equal(config_of(call)->batch, cases[i].batch);
+        assert_int_equal(config_of(call)->micro_batch, cases[i].micro);
+        invocation_free(call);
+    }
+    refused("{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+            "\"gradient_accumulation_steps\": 4}",
+            "the batch is 32, but micro-batch 4 x accumulation 4 x 1 rank is 16");
+    refused("{\"train_batch_size\": 10, \"gradient_accumulation_steps\": 4}",
+            "gradient_accumulation_steps 4 does not divide the batch of 10");
+    refused("{\"gradient_accumulation_steps\": 4}",
+            "needs train_batch_size or train_micro_batch_size_per_gpu");
+    refused("{\"gradient_accumulation_steps\": 0}", "expected a whole number of at least 1");
+    refused("{\"train_micro_batch_size_per_gpu\": 1000000, \"gradient_accumulation_steps\": 2147483647}",
+            "a batch of more than");
+    refused("{\"batch\": 12, \"train_batch_size\": 13}",
+            "'batch' and 'train_batch_size' set the same option to different values");
+}
+
+static void deepspeed_refusals(void **state) {
+    (void)state;
+    refused("{\"train_batchsize\": 12}", "unknown key 'train_batchsize'; did you mean 'train_batch_size'?");
+    refused("{\"zero_optimization\": {\"stge\": 1}}",
+            "unknown key 'zero_optimization.stge'; did you mean 'zero_optimization.stage'?");
+    refused("{\"zero_optimization\": {\"stage\": 4}}", "zero_optimization.stage 4: expected");
+    refused("{\"zero_optimization\": 2}", "zero_optimization: expected an object");
+    refused("{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type: expected AdamW or Adam");
+    refused("{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}", "expected an array of two numbers");
+    refused("{\"optimizer\": {\"params\": {\"betas\": [0.9, 1.5]}}}", "optimizer.params.betas 1.5: expected");
+    refused("{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}", "decoupled");
+    refused("{\"optimizer\": {\"params\": {\"lr\": 1}}, \"scheduler\": {\"params\": {\"warmup_max_lr\": 2}}}",
+            "'optimizer.params.lr' and 'scheduler.params.warmup_max_lr' set the same option");
+    refused("{\"scheduler\": {\"type\": \"OneCycle\"}}",
+            "expected WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    refused("{\"scheduler\": {\"params\": {\"warmup_type\": \"log\"}}}", "expected \"linear\"");
+    refused("{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}", "set the same option");
+}
+
+/* Asked for in the file, refused in the file's name by the same check as on the line. */
+static void deepspeed_precision(void **state) {
+    (void)state;
+    Invocation *call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE());
+    assert_string_equal(((const TrainArgs *)call->config)->layout.precision, "bf16");
+    assert_fails(layout_check(call, call->config), 2, ": precision bf16: this version computes in fp32");
+    invocation_free(call);
+    call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE("--precision", "fp32"));
+    assert_ok(layout_check(call, call->config));
+    invocation_free(call);
+    call = read_ok("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
+                   LINE());
+    assert_fails(layout_check(call, call->config), 2, ": offload optimizer: this version");
+    invocation_free(call);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(line_forms),
+        cmocka_unit_test(file_and_line),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(deepspeed_keys),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(deepspeed_refusals),
+        cmocka_unit_test(deepspeed_precision),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}

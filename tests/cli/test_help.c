@@ -1,0 +1,147 @@
+/* What is generated from the tables: help, the man page, completion. */
+#include "program.h"
+
+#include <ctype.h>
+
+static json_t *described(void) {
+    Ran ran = program_run("help", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = NULL;
+    assert_ok(json_parse(ran.out, strlen(ran.out), "weft help --json", &json));
+    ran_done(&ran);
+    return json;
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    assert_non_null(text);
+    return text;
+}
+
+/* "--name" or, for a flag that is on by default, "--no-name". */
+static void spelling(const json_t *option, char *buffer, size_t size) {
+    const char *fallback = json_string_value(json_object_get(option, "default"));
+    bool on = fallback && strcmp(text_of(option, "type"), "flag") == 0 && strcmp(fallback, "on") == 0;
+    snprintf(buffer, size, "--%s%s", on ? "no-" : "", text_of(option, "name"));
+}
+
+static void help_lists_every_option(void **state) {
+    (void)state;
+    json_t *json = described(), *command, *option;
+    size_t c, o;
+    Ran overview = program_run("help");
+    assert_int_equal(overview.code, 0);
+    json_array_foreach(json_object_get(json, "commands"), c, command) {
+        const char *name = text_of(command, "name");
+        assert_contains(overview.out, name);
+        assert_contains(overview.out, text_of(command, "summary"));
+        Ran help = program_run("help", name), flag = program_run(name, "--help"),
+            brief = program_run(name, "-h");
+        assert_int_equal(help.code, 0);
+        assert_string_equal(help.out, flag.out);
+        assert_string_equal(help.out, brief.out);
+        json_array_foreach(json_object_get(command, "options"), o, option) {
+            char name_line[128];
+            snprintf(name_line, sizeof name_line, "\n  ");
+            spelling(option, name_line + 3, sizeof name_line - 3);
+            assert_contains(help.out, name_line);
+        }
+        ran_done(&help);
+        ran_done(&flag);
+        ran_done(&brief);
+    }
+    ran_done(&overview);
+    json_decref(json);
+}
+
+static void help_fits_the_width(void **state) {
+    (void)state;
+    setenv("COLUMNS", "60", 1);
+    Ran ran = program_run("help", "train");
+    unsetenv("COLUMNS");
+    for (char *line = strtok(ran.out, "\n"); line && !strstr(line, "Examples"); line = strtok(NULL, "\n"))
+        if (!strstr(line, "Layout (")) assert_true(strlen(line) <= 60);
+    ran_done(&ran);
+}
+
+/* A line that starts with a dot is a request; it must be one that the page means to use. */
+static void man_page_is_sound(void **state) {
+    (void)state;
+    static const char *const requests[] = {".TH ", ".SH ", ".SS ", ".PP", ".TP", ".B ", ".I ", NULL};
+    Ran ran = program_run("help", "--man");
+    assert_int_equal(ran.code, 0);
+    assert_int_equal(strncmp(ran.out, ".TH WEFT 1 ", 11), 0);
+    assert_contains(ran.out, "\\fB\\-\\-micro\\-batch\\fR \\fIN\\fR");
+    assert_contains(ran.out, "\\fB\\-\\-no\\-shuffle\\fR");
+    assert_contains(ran.out, ".SH EXIT STATUS");
+    for (char *line = strtok(ran.out, "\n"); line; line = strtok(NULL, "\n")) {
+        if (line[0] == '\'') fail_msg("the page has a stray request: %s", line);
+        bool known = line[0] != '.';
+        for (const char *const *request = requests; *request; request++)
+            known |= strncmp(line, *request, strlen(*request)) == 0;
+        if (!known) fail_msg("the page has a stray request: %s", line);
+    }
+    ran_done(&ran);
+}
+
+static void man_page_formats(void **state) {
+    (void)state;
+    if (system("command -v groff >/dev/null") != 0) skip();
+    FILE *pipe = popen("'" WEFT_BINARY "' help --man | groff -man -Tutf8 -ww -z 2>&1", "r");
+    assert_non_null(pipe);
+    char warning[512] = "";
+    size_t size = fread(warning, 1, sizeof warning - 1, pipe);
+    warning[size] = 0;
+    assert_int_equal(pclose(pipe), 0);
+    assert_string_equal(warning, "");
+}
+
+/* What bash offers for a line, through the generated script. */
+static void assert_bash_offers(const char *words, const char *expected) {
+    char command[1024], reply[4096] = "";
+    snprintf(command, sizeof command,
+             "bash --norc -c 'source <(\"%s\" help --completion bash) || exit 1; COMP_WORDS=(%s); "
+             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; echo \"${COMPREPLY[@]}\"' 2>&1",
+             WEFT_BINARY, words);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t size = fread(reply, 1, sizeof reply - 1, pipe);
+    reply[size && reply[size - 1] == '\n' ? size - 1 : size] = 0;
+    pclose(pipe);
+    assert_string_equal(reply, expected);
+}
+
+static void bash_completes(void **state) {
+    (void)state;
+    assert_bash_offers("weft tr", "train");
+    assert_bash_offers("weft train --micro", "--micro-batch");
+    assert_bash_offers("weft train --schedule co", "cosine constant");
+    assert_bash_offers("weft train --schedule = li", "linear");
+    assert_bash_offers("weft train --no-sh", "--no-shuffle");
+    assert_bash_offers("weft train --steps \"\"", "");
+    assert_bash_offers("weft help ev", "eval");
+    assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
+}
+
+static void completion_for_other_shells(void **state) {
+    (void)state;
+    Ran zsh = program_run("help", "--completion", "zsh"), fish = program_run("help", "--completion=fish");
+    assert_int_equal(zsh.code, 0);
+    assert_contains(zsh.out, "#compdef weft");
+    assert_contains(zsh.out, "'--schedule=[");
+    assert_contains(zsh.out, ":NAME:(cosine linear constant)'");
+    assert_int_equal(fish.code, 0);
+    assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant'");
+    ran_done(&zsh);
+    ran_done(&fish);
+    assert_refused(2, "did you mean 'fish'?", "help", "--completion", "fihs");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_lists_every_option), cmocka_unit_test(help_fits_the_width),
+        cmocka_unit_test(man_page_is_sound),       cmocka_unit_test(man_page_formats),
+        cmocka_unit_test(bash_completes),          cmocka_unit_test(completion_for_other_shells),
+    };
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}

@@ -1,0 +1,164 @@
+/* The program as a person meets it: exit codes, messages, suggestions, JSON. */
+#include "program.h"
+
+static void versions(void **state) {
+    (void)state;
+    Ran flag = program_run("--version"), command = program_run("version");
+    assert_string_equal(flag.out, "weft " WEFT_VERSION "\n");
+    assert_string_equal(command.out, flag.out);
+    assert_int_equal(flag.code, 0);
+    assert_string_equal(flag.err, "");
+    ran_done(&flag);
+    ran_done(&command);
+}
+
+static void no_command(void **state) {
+    (void)state;
+    Ran ran = program_run_to(NULL, (const char *const[]){NULL});
+    assert_int_equal(ran.code, 2);
+    assert_string_equal(ran.out, "");
+    assert_contains(ran.err, "Commands");
+    assert_contains(ran.err, "weft: error: no command was given");
+    ran_done(&ran);
+}
+
+static void mistyped_names(void **state) {
+    (void)state;
+    assert_refused(2, "'trian' is not a command; did you mean 'train'?", "trian");
+    assert_refused(2, "'weft help' lists them", "xyzzy");
+    assert_refused(2, "the command comes first", "--steps", "5", "train");
+    assert_refused(2, "--stpes: unknown option; did you mean --steps?", "train", "--stpes", "5");
+    assert_refused(2, "--microbatch: unknown option; did you mean --micro-batch?", "train", "--microbatch=5");
+    assert_refused(2, "--no-shufle: unknown option; did you mean --no-shuffle?", "train", "--no-shufle");
+    assert_refused(2, "--qqqqqq: unknown option; 'weft help train' lists them", "train", "--qqqqqq");
+    assert_refused(2, "-x: unknown option", "train", "-x");
+    assert_refused(2, "did you mean 'cosine'?", "train", "--data", "x", "--schedule", "cosin");
+    assert_refused(2, "'trian' is not a command; did you mean 'train'?", "help", "trian");
+}
+
+static void wrong_values(void **state) {
+    (void)state;
+    assert_refused(2, "--steps ten: expected a whole number of at least 1", "train", "--steps", "ten");
+    assert_refused(2, "--steps 0: expected a whole number of at least 1", "train", "--steps", "0");
+    assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
+    assert_refused(2, "--steps 1.5: expected", "train", "--steps", "1.5");
+    assert_refused(2, "--steps 99999999999999999999: expected", "train", "--steps", "99999999999999999999");
+    assert_refused(2, "--lr 0: expected a number above 0", "train", "--lr", "0");
+    assert_refused(2, "--lr nan: expected a number", "train", "--lr", "nan");
+    assert_refused(2, "--lr inf: expected a number", "train", "--lr", "inf");
+    assert_refused(2, "--lr 1e999: expected a number", "train", "--lr", "1e999");
+    assert_refused(2, "--lr -1: expected a number above 0", "train", "--lr", "-1");
+    assert_refused(2, "--beta1 1: expected a number of at least 0 and below 1", "train", "--beta1", "1");
+    assert_refused(2, "--zero 4: expected a whole number from 0 to 3", "train", "--zero", "4");
+    assert_refused(2, "--seed -1: expected a whole number from 0", "train", "--seed", "-1");
+    assert_refused(2, "--format csv: expected auto, bytes, u16, u32 or ids", "train", "--format", "csv");
+    assert_refused(2, "--steps '': expected", "train", "--steps=");
+    assert_refused(2, "--out: expected DIR, found an empty text", "train", "--out=");
+}
+
+static void wrong_shape(void **state) {
+    (void)state;
+    assert_refused(2, "--data FILE is needed", "train");
+    assert_refused(2, "--steps: needs a value: --steps N", "train", "--steps");
+    assert_refused(2, "--out: needs a value: --out DIR", "train", "--out", "--resume");
+    assert_refused(2, "--data: needs a value", "train", "--data", "--steps", "5");
+    assert_refused(2, "--resume=1: takes no value; write --resume or --no-resume", "train", "--resume=1");
+    assert_refused(2, "--no-lr: --lr takes a value", "train", "--no-lr");
+    assert_refused(2, "'x': 'weft version' takes no operands", "version", "x");
+    assert_refused(2, "takes only [COMMAND]", "help", "help", "version");
+    assert_refused(2, "'x': 'weft train' takes no operands", "train", "--data", "f", "--", "x");
+}
+
+static void contradictions(void **state) {
+    (void)state;
+    assert_refused(2, "steps and epochs both say", "train", "--data", "x", "--steps", "5", "--epochs", "1");
+    assert_refused(2, "--resume: --out DIR is needed", "train", "--data", "x", "--resume");
+    assert_refused(2, "--micro-batch 3: does not divide the batch of 8", "train", "--data", "x", "--batch",
+                   "8", "--micro-batch", "3");
+    assert_refused(2, "--min-lr 1: is above the learning rate", "train", "--data", "x", "--min-lr", "1");
+}
+
+/* What this version cannot do is said before any work: the file does not even exist. */
+static void layouts_of_later(void **state) {
+    (void)state;
+    assert_refused(2, "--ranks 4: this version runs one rank; use --ranks 1", "train", "--data", "x",
+                   "--ranks", "4");
+    assert_refused(2, "--dp 2: this version runs one rank; use --dp 1", "train", "--data", "x", "--dp", "2");
+    assert_refused(2, "--tp 2: this version runs one rank", "bench", "--tp", "2");
+    assert_refused(2, "--pp 2: this version runs one rank", "train", "--data", "x", "--pp=2");
+    assert_refused(2, "--precision bf16: this version computes in fp32; use --precision fp32", "train",
+                   "--data", "x", "--precision", "bf16");
+    assert_refused(2, "--offload params: this version keeps everything on its device", "train", "--data", "x",
+                   "--offload", "params");
+    assert_refused(2, "--device cuda: this version computes on the CPU; use --device cpu", "eval", "--model",
+                   "x", "--data", "x", "--device", "cuda");
+}
+
+static void json_is_one_object(void **state) {
+    (void)state;
+    static const char *const lines[][6] = {{"version", "--json"},
+                                           {"help", "--json"},
+                                           {"help", "train", "--json"},
+                                           {"train", "--help", "--json"},
+                                           {"train", "--json"},
+                                           {"nonsense", "--json"},
+                                           {"train", "--data", "/nonexistent/file", "--json"}};
+    static const int codes[] = {0, 0, 0, 0, 2, 2, 1};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        Ran ran = program_run_to(NULL, lines[i]);
+        json_t *json = NULL;
+        assert_int_equal(ran.code, codes[i]);
+        assert_ok(json_parse(ran.out, strlen(ran.out), lines[i][0], &json));
+        assert_true(json_is_object(json));
+        const char *error = json_string_value(json_object_get(json, "error"));
+        assert_int_equal(error != NULL, codes[i] != 0);
+        if (error) assert_contains(ran.err, error);
+        json_decref(json);
+        ran_done(&ran);
+    }
+}
+
+static void trace_on_request(void **state) {
+    (void)state;
+    Ran plain = program_run("help", "nonsense");
+    setenv("WEFT_TRACE", "1", 1);
+    Ran traced = program_run("help", "nonsense");
+    unsetenv("WEFT_TRACE");
+    assert_null(strstr(plain.err, ".c:"));
+    assert_contains(traced.err, "commands.c:");
+    ran_done(&plain);
+    ran_done(&traced);
+}
+
+static void full_disk(void **state) {
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) skip();
+    static const char *const lines[][4] = {
+        {"version"}, {"version", "--json"}, {"help", "train"}, {"help", "--man"}};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        Ran ran = program_run_to("/dev/full", lines[i]);
+        assert_int_equal(ran.code, 1);
+        assert_contains(ran.err, "standard output: cannot be written");
+        ran_done(&ran);
+    }
+}
+
+static void closed_pipe(void **state) {
+    (void)state;
+    int code = system("bash -c \"set -o pipefail; '" WEFT_BINARY "' help --man 2>/dev/null | true\"");
+    assert_true(WIFEXITED(code));
+    /* The reader may still have been there when it wrote: 0. Killed by a signal would be 141. */
+    assert_true(WEXITSTATUS(code) <= 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(versions),         cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),   cmocka_unit_test(wrong_values),
+        cmocka_unit_test(wrong_shape),      cmocka_unit_test(contradictions),
+        cmocka_unit_test(layouts_of_later), cmocka_unit_test(json_is_one_object),
+        cmocka_unit_test(trace_on_request), cmocka_unit_test(full_disk),
+        cmocka_unit_test(closed_pipe),
+    };
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}
