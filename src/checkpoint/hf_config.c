@@ -369,14 +369,14 @@ static const Architecture *pick_architecture(const ModelConfig *config) {
 }
 
 static json_t *gpt2_fields(const ModelConfig *c) {
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:b, s:b}", "model_type", "gpt2",
-        "n_layer", (json_int_t)c->layers, "n_embd", (json_int_t)c->hidden, "n_head", (json_int_t)c->heads,
-        "n_inner", (json_int_t)c->inner, "n_positions", (json_int_t)c->positions, "vocab_size",
-        (json_int_t)c->vocab, "activation_function", act_text(c->act), "layer_norm_epsilon",
-        real(c->norm_eps), "embd_pdrop", real(c->dropout_embed), "attn_pdrop", real(c->dropout_attn),
-        "resid_pdrop", real(c->dropout_hidden), "scale_attn_weights", c->scale_attn,
-        "scale_attn_by_inverse_layer_idx", c->scale_attn_by_layer, "reorder_and_upcast_attn", false);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:b}", "model_type",
+                     "gpt2", "n_layer", (json_int_t)c->layers, "n_embd", (json_int_t)c->hidden, "n_head",
+                     (json_int_t)c->heads, "n_inner", (json_int_t)c->inner, "n_positions",
+                     (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab, "activation_function",
+                     act_text(c->act), "layer_norm_epsilon", real(c->norm_eps), "embd_pdrop",
+                     real(c->dropout_embed), "attn_pdrop", real(c->dropout_attn), "resid_pdrop",
+                     real(c->dropout_hidden), "scale_attn_weights", c->scale_attn,
+                     "scale_attn_by_inverse_layer_idx", c->scale_attn_by_layer);
 }
 
 static json_t *bert_fields(const ModelConfig *c) {

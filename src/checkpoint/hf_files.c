@@ -146,6 +146,16 @@ void hf_files_free(HfFiles *files) {
     free(files);
 }
 
+DType hf_files_dtype(const HfFiles *files) {
+    size_t bytes[DT_COUNT + 1] = {0};
+    for (size_t i = 0; i < files->entries; i++)
+        bytes[files->entry[i].tensor->dtype] += files->entry[i].tensor->bytes;
+    DType most = DT_F32;
+    for (DType dtype = DT_F32; dtype <= DT_F64; dtype++)
+        if (bytes[dtype] > bytes[most]) most = dtype;
+    return most;
+}
+
 HfEntry *hf_files_find(HfFiles *files, const char *name) {
     SafeTensor wanted = {.name = name};
     HfEntry key = {.tensor = &wanted};

@@ -26,6 +26,8 @@ MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 void hf_files_free(HfFiles *files);
 DEFINE_FREEP(HfFiles, hf_files)
 
+/* The floating type that most of the bytes have; DT_F32 when none has any. */
+DType hf_files_dtype(const HfFiles *files);
 HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL when there is none */
 
 #endif
