@@ -14,3 +14,9 @@ int64_t show_int(const json_t *object, const char *key) {
 const json_t *show_rank_peak(const json_t *summary) {
     return json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
 }
+
+json_t *show_names(char *const *names, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) json_array_append_new(list, json_string(names[i]));
+    return list;
+}

@@ -1,4 +1,4 @@
-/* Reading a result in order to show it: members that may be absent. */
+/* Making a result, and reading it in order to show it: members may be absent. */
 #ifndef WEFT_CLI_SHOW_H
 #define WEFT_CLI_SHOW_H
 
@@ -9,5 +9,7 @@ bool show_number(const json_t *object, const char *key, double *ret_number);
 int64_t show_int(const json_t *object, const char *key); /* 0 when absent */
 /* The peak_bytes of the first rank in a training summary, or NULL. */
 const json_t *show_rank_peak(const json_t *summary);
+/* A list of names. */
+json_t *show_names(char *const *names, size_t count);
 
 #endif

@@ -1,0 +1,189 @@
+/* weft convert: a checkpoint in another type, in shards, or with other heads. */
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_files.h"
+#include "cli/command.h"
+#include "cli/show.h"
+
+typedef struct ConvertConfig {
+    const char *model, *out, *dtype;
+    int64_t shard_bytes, labels;
+    const char **heads;
+    int heads_count;
+    uint64_t seed;
+} ConvertConfig;
+
+static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", NULL};
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_TEXT("model", ConvertConfig, model, "DIR"), .required = true,
+     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+    {OPT_TEXT("out", ConvertConfig, out, "DIR"), .required = true,
+     .help = "Where the new checkpoint goes: a new or empty directory."},
+    {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
+     .help = "Type of the stored weights."},
+    {OPT_SIZE("max-shard-size", ConvertConfig, shard_bytes), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "one file", .help = "Split the weights into files of at most this size."},
+    {OPT_LIST("head", ConvertConfig, heads, "NAME"),
+     .help =
+         "BERT: the heads to have instead of the model's own: mlm, nsp, span, classify, or none. A head that "
+         "the model does not have starts with fresh values."},
+    {OPT_INT("labels", ConvertConfig, labels), .fallback = "0", .low = 1, .high = MAX_LABELS,
+     .shown = "the model's own", .help = "Labels of a classify head."},
+    {OPT_SEED("seed", ConvertConfig, seed), .fallback = "0", .help = "Seed of fresh values."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+
+/* Everything one conversion holds. */
+typedef struct Work {
+    char *dir; /* the checkpoint itself, when --model is a run */
+    ModelConfig config;
+    DType dtype;
+    Model *model;
+    Device *device;
+    Stream *stream;
+    Store *params;
+    LoadReport report;
+} Work;
+
+static void work_done(Work *work) {
+    load_report_done(&work->report);
+    store_free(work->params);
+    stream_free(work->stream);
+    device_free(work->device);
+    model_free(work->model);
+    free(work->dir);
+}
+
+static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
+    static const Head heads[] = {HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+    if (config->labels) model->labels = config->labels;
+    if (config->heads_count == 0) return OK;
+    if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's heads can be exchanged");
+    unsigned mask = 0;
+    for (int i = 0; i < config->heads_count; i++) {
+        const char *name = config->heads[i];
+        unsigned bit = 0;
+        for (size_t j = 0; j < COUNT_OF(heads); j++)
+            if (!strcmp(head_name(heads[j]), name)) bit = heads[j];
+        if (!bit && strcmp(name, "none"))
+            return USAGE("--head: '%s' is no head, expected mlm, nsp, span, classify or none", name);
+        mask |= bit;
+    }
+    model->heads_mask = mask;
+    /* Kept where the heads stand on it, or where it is the encoder's only output. */
+    model->pooler = (mask & (HEAD_NSP | HEAD_CLASSIFY)) || (mask == 0 && model->pooler);
+    return OK;
+}
+
+static Status choose_dtype(const ConvertConfig *config, const char *dir, DType *ret_dtype) {
+    if (strcmp(config->dtype, "same")) {
+        *ret_dtype = !strcmp(config->dtype, "bf16")   ? DT_BF16
+                     : !strcmp(config->dtype, "fp16") ? DT_F16
+                                                      : DT_F32;
+        return OK;
+    }
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, dir));
+    DType dtype = hf_files_dtype(files);
+    *ret_dtype = dtype == DT_F64 ? DT_F32 : dtype; /* the model computes in fp32 */
+    return OK;
+}
+
+static bool is_missing(const LoadReport *report, const char *name) {
+    for (size_t i = 0; i < report->missing_count; i++)
+        if (!strcmp(report->missing[i], name)) return true;
+    return false;
+}
+
+/* Makes the model and checks the files against it, before memory is taken for the weights. */
+static Status prepare(Work *work, const ConvertConfig *config) {
+    TRY(ckpt_model_dir(config->model, &work->dir));
+    TRY(hf_config_read(work->dir, &work->config));
+    TRY(choose_heads(config, &work->config));
+    TRY(choose_dtype(config, work->dir, &work->dtype));
+    TRY(model_new(&work->model, &work->config));
+    TRY(hf_weights_check(work->dir, work->model, &work->report));
+    if (work->config.heads_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
+        /* An encoder may have been saved without its pooler. */
+        work->config.pooler = false;
+        model_free(work->model);
+        work->model = NULL;
+        load_report_done(&work->report);
+        TRY(model_new(&work->model, &work->config));
+        TRY(hf_weights_check(work->dir, work->model, &work->report));
+    }
+    return load_report_check(&work->report, work->dir, &work->config, config->heads_count > 0);
+}
+
+static Status load(Work *work, uint64_t seed) {
+    TRY(device_new_cpu(&work->device, 0));
+    TRY(stream_new(&work->stream, work->device));
+    TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
+    if (work->report.missing_count) TRY(store_init_params(work->params, work->stream, seed));
+    return hf_weights_load(work->dir, work->params, work->stream, NULL);
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    (void)call;
+    const ConvertConfig *config = arguments;
+    CLEANUP(work_done) Work work = {0};
+    TRY(prepare(&work, config));
+    TRY(load(&work, config->seed));
+    SaveOptions options = {.dtype = work.dtype, .shard_bytes = config->shard_bytes, .assets_dir = work.dir};
+    TRY(hf_save(config->out, work.params, work.stream, &options));
+    int64_t count = model_params(work.model);
+    json_t *result = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "model", work.dir, "out", config->out,
+                               "dtype", dtype_name(work.dtype), "params_total", (json_int_t)count, "fresh",
+                               show_names(work.report.missing, work.report.missing_count), "left_out",
+                               show_names(work.report.unknown, work.report.unknown_count));
+    if (!result) return FAILED("out of memory while writing the result");
+    *ret_result = result;
+    return OK;
+}
+
+static void show_list(FILE *out, const json_t *list, const char *what) {
+    size_t count = json_array_size(list), index;
+    json_t *name;
+    if (count) fprintf(out, "%s:\n", what);
+    json_array_foreach((json_t *)(uintptr_t)list, index, name)
+        fprintf(out, "  %s\n", json_string_value(name));
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    char text[FORMAT_SIZE];
+    fprintf(out, "%s: %s parameters in %s\n", json_string_value(json_object_get(result, "out")),
+            format_count(text, (double)json_integer_value(json_object_get(result, "params_total"))),
+            json_string_value(json_object_get(result, "dtype")));
+    show_list(out, json_object_get(result, "fresh"), "parameters with fresh values, to be trained");
+    show_list(out, json_object_get(result, "left_out"), "tensors left out, which the model has no place for");
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Half the size, for inference elsewhere", "weft convert --model runs/first --out small --dtype bf16"},
+    {"A question-answering head on a pre-trained BERT", "weft convert --model bert --out qa --head span"},
+};
+
+const Command command_convert = {
+    .name = "convert",
+    .summary = "write a checkpoint in another type, in shards, or with other heads",
+    .description =
+        "Reads a checkpoint as Hugging Face's transformers or weft save it, and writes one that both "
+        "load. Files of the tokenizer come along. Nothing is overwritten.",
+    .config_size = sizeof(ConvertConfig),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,249 @@
+/* weft info: what a path holds (a run, a checkpoint, a safetensors file), or what this machine and this
+ * binary offer. */
+#include <string.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_files.h"
+#include "cli/command.h"
+#include "cli/machine.h"
+#include "cli/show.h"
+
+/* json_object_set_new with a failure that is carried on: a NULL value is one too. */
+static Status put(json_t *object, const char *key, json_t *value) {
+    if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+/* ---- a safetensors file ---- */
+
+static json_t *describe_tensor(const SafeTensor *tensor) {
+    json_t *shape = json_array();
+    for (int i = 0; i < tensor->ndim; i++) json_array_append_new(shape, json_integer(tensor->dim[i]));
+    return json_pack("{s:s, s:s, s:o}", "name", tensor->name, "dtype", tensor->type, "shape", shape);
+}
+
+static Status add_tensor(json_t *tensors, json_t *types, int64_t *count, int64_t *bytes,
+                         const SafeTensor *tensor) {
+    int64_t elements = 1;
+    for (int i = 0; i < tensor->ndim; i++) elements *= tensor->dim[i];
+    *count += elements;
+    *bytes += (int64_t)tensor->bytes;
+    int64_t before = json_integer_value(json_object_get(types, tensor->type));
+    TRY(put(types, tensor->type, json_integer(before + elements)));
+    if (tensors && json_array_append_new(tensors, describe_tensor(tensor)))
+        return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static Status describe_file(json_t *result, const char *path) {
+    CLEANUP(safe_freep) SafeFile *file = NULL;
+    TRY(safe_open(&file, path));
+    json_t *tensors = json_array(), *types = json_object();
+    TRY(put(result, "kind", json_string("safetensors")));
+    TRY(put(result, "elements_by_dtype", types));
+    TRY(put(result, "tensors", tensors));
+    int64_t count = 0, bytes = 0;
+    for (size_t i = 0; i < safe_count(file); i++)
+        TRY(add_tensor(tensors, types, &count, &bytes, safe_at(file, i)));
+    TRY(put(result, "elements", json_integer(count)));
+    TRY(put(result, "bytes", json_integer(bytes)));
+    if (safe_metadata(file)) TRY(put(result, "metadata", json_deep_copy(safe_metadata(file))));
+    return OK;
+}
+
+/* ---- a checkpoint ---- */
+
+static json_t *describe_config(const ModelConfig *config) {
+    static const Head heads[] = {HEAD_LM, HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+    json_t *list = json_array();
+    for (size_t i = 0; i < COUNT_OF(heads); i++)
+        if (config_has(config, heads[i])) json_array_append_new(list, json_string(head_name(heads[i])));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
+                     config->family == FAMILY_GPT2 ? "gpt2" : "bert", "layers", (json_int_t)config->layers,
+                     "hidden", (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "inner",
+                     (json_int_t)config->inner, "vocab", (json_int_t)config->vocab, "positions",
+                     (json_int_t)config->positions, "output_heads", list, "pooler", config->pooler, "tied",
+                     config->tied);
+}
+
+static Status add_weights(json_t *result, const char *dir) {
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, dir));
+    json_t *types = json_object();
+    TRY(put(result, "elements_by_dtype", types));
+    int64_t count = 0, bytes = 0;
+    for (size_t i = 0; i < files->entries; i++)
+        TRY(add_tensor(NULL, types, &count, &bytes, files->entry[i].tensor));
+    TRY(put(result, "files", json_integer((json_int_t)files->count)));
+    return put(result, "bytes", json_integer(bytes));
+}
+
+static Status add_step(json_t *result, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    TRY(path_join(&path, dir, "weft.json"));
+    if (!path_exists(path)) return OK;
+    TRY(json_read_file(path, &progress));
+    int64_t step = -1;
+    TRY(json_get_int(progress, path, "step", 0, INT64_MAX, &step));
+    return step < 0 ? OK : put(result, "step", json_integer(step));
+}
+
+static Status describe_checkpoint(json_t *result, const char *dir) {
+    ModelConfig config;
+    TRY(hf_config_read(dir, &config));
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(model_new(&model, &config));
+    TRY(hf_weights_check(dir, model, &report));
+    TRY(put(result, "kind", json_string("checkpoint")));
+    TRY(put(result, "model", describe_config(&config)));
+    TRY(put(result, "params_total", json_integer(model_params(model))));
+    TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
+    TRY(put(result, "unknown", show_names(report.unknown, report.unknown_count)));
+    TRY(add_weights(result, dir));
+    return add_step(result, dir);
+}
+
+/* ---- a run ---- */
+
+static Status add_summary(json_t *result, const char *run) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, run, "summary.json"));
+    if (!path_exists(path)) return OK;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    TRY(json_read_file(path, &summary));
+    return put(result, "summary", json_incref(summary));
+}
+
+static Status describe_run(json_t *result, const char *run, const char *newest) {
+    TRY(put(result, "kind", json_string("run")));
+    TRY(add_summary(result, run));
+    json_t *checkpoint = json_pack("{s:s}", "path", newest);
+    TRY(put(result, "newest", checkpoint));
+    return describe_checkpoint(checkpoint, newest);
+}
+
+static Status describe_path(json_t *result, const char *path) {
+    TRY(put(result, "path", json_string(path)));
+    if (!path_exists(path)) return FAILED("%s: does not exist", path);
+    if (!path_is_dir(path)) return describe_file(result, path);
+    CLEANUP(mem_freep) char *newest = NULL;
+    TRY(ckpt_latest(path, &newest));
+    return newest ? describe_run(result, path, newest) : describe_checkpoint(result, path);
+}
+
+static Status run(Invocation *call, void *config, json_t **ret_result) {
+    (void)config;
+    CLEANUP(json_decrefp) json_t *result = json_object();
+    if (call->operand_count)
+        TRY(describe_path(result, call->operands[0]));
+    else
+        TRY(machine_describe(result));
+    *ret_result = result;
+    result = NULL;
+    return OK;
+}
+
+/* ---- for a person ---- */
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double number_of(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static void show_list(FILE *out, const json_t *list, const char *what) {
+    size_t index;
+    json_t *name;
+    json_array_foreach((json_t *)(uintptr_t)list, index, name)
+        fprintf(out, "%-12s %s\n", index ? "" : what, json_string_value(name));
+}
+
+static void show_types(FILE *out, const json_t *result) {
+    const char *type, *between = "";
+    json_t *count;
+    json_object_foreach(json_object_get(result, "elements_by_dtype"), type, count) {
+        char text[FORMAT_SIZE];
+        fprintf(out, "%s%s %s", between, format_count(text, json_number_value(count)), type);
+        between = ", ";
+    }
+    fputc('\n', out);
+}
+
+static void show_checkpoint(const json_t *result, FILE *out) {
+    char text[FORMAT_SIZE];
+    const json_t *model = json_object_get(result, "model"), *heads = json_object_get(model, "output_heads");
+    fprintf(out, "model        %s, %.0f layers, %.0f wide, %.0f heads, vocabulary %.0f, %.0f positions\n",
+            text_of(model, "family"), number_of(model, "layers"), number_of(model, "hidden"),
+            number_of(model, "heads"), number_of(model, "vocab"), number_of(model, "positions"));
+    show_list(out, heads, "outputs");
+    fprintf(out, "parameters   %s\n", format_count(text, number_of(result, "params_total")));
+    fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, number_of(result, "bytes")),
+            number_of(result, "files"), number_of(result, "files") > 1 ? "s" : "");
+    show_types(out, result);
+    if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", number_of(result, "step"));
+    show_list(out, json_object_get(result, "missing"), "missing");
+    show_list(out, json_object_get(result, "unknown"), "unknown");
+}
+
+static void show_file(const json_t *result, FILE *out) {
+    char text[FORMAT_SIZE];
+    size_t index;
+    json_t *tensor;
+    json_array_foreach(json_object_get(result, "tensors"), index, tensor) {
+        CLEANUP(mem_freep) char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_COMPACT);
+        char name[NAME_TEXT];
+        fprintf(out, "%-5s %-16s %s\n", text_of(tensor, "dtype"), shape ? shape : "",
+                safe_name_text(name, text_of(tensor, "name")));
+    }
+    fprintf(out, "%zu tensors, %s: ", index, format_bytes(text, number_of(result, "bytes")));
+    show_types(out, result);
+}
+
+static void show_run(const json_t *result, FILE *out) {
+    const json_t *summary = json_object_get(result, "summary"), *newest = json_object_get(result, "newest");
+    if (summary)
+        fprintf(out, "run          %.0f steps, loss %.4f to %.4f\n", number_of(summary, "steps"),
+                number_of(summary, "loss_first"), number_of(summary, "loss_last"));
+    fprintf(out, "newest       %s\n", text_of(newest, "path"));
+    show_checkpoint(newest, out);
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    const char *kind = text_of(result, "kind");
+    if (!strcmp(kind, "machine"))
+        machine_show(result, out);
+    else if (!strcmp(kind, "safetensors"))
+        show_file(result, out);
+    else if (!strcmp(kind, "run"))
+        show_run(result, out);
+    else
+        show_checkpoint(result, out);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"What this machine offers", "weft info"},
+    {"What a run has come to", "weft info runs/first"},
+};
+
+const Command command_info = {
+    .name = "info",
+    .summary = "describe a run, a checkpoint, a safetensors file, or this machine",
+    .description =
+        "Of a checkpoint it also says which of the model's parameters its files lack, and which of "
+        "their tensors the model has no place for. Without a path it describes the machine.",
+    .operands = "[PATH]",
+    .operands_max = 1,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,12 @@
+/* What this machine and this binary offer, for `weft info`. */
+#ifndef WEFT_CLI_MACHINE_H
+#define WEFT_CLI_MACHINE_H
+
+#include <stdio.h>
+
+#include "base/json.h"
+
+MUST_USE Status machine_describe(json_t *result);
+void machine_show(const json_t *result, FILE *out);
+
+#endif

@@ -1,0 +1,116 @@
+/* convert and info as a person runs them, on models that transformers made. */
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "program.h"
+
+#define CASES WEFT_TEST_DIR "/golden/cases/"
+
+/* A fresh directory in *state. */
+static int setup(void **state) {
+    char *dir = strdup("/tmp/weft-test-XXXXXX");
+    *state = dir;
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    assert_ok(dir_remove(*state));
+    free(*state);
+    return 0;
+}
+
+static const char *in(const char *dir, const char *name) {
+    static char path[4][256];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+#define run_json(...) parse_ok(program_run(__VA_ARGS__, "--json"))
+
+static json_t *parse_ok(Ran ran) {
+    if (ran.code) fail_msg("%s", ran.err);
+    json_t *json = NULL;
+    assert_ok(json_parse(ran.out, strlen(ran.out), "stdout", &json));
+    ran_done(&ran);
+    return json;
+}
+
+static void assert_same_file(const char *a, const char *b) {
+    CLEANUP(file_map_done) FileMap x = {0}, y = {0};
+    assert_ok(file_map_init(&x, a));
+    assert_ok(file_map_init(&y, b));
+    assert_int_equal(x.size, y.size);
+    assert_memory_equal(x.data, y.data, x.size);
+}
+
+static void there_and_back(void **state) {
+    CLEANUP(json_decrefp)
+    json_t *one = run_json("convert", "--model", CASES "bert-pretrain", "--out", in(*state, "shards"),
+                           "--max-shard-size", "20kB");
+    CLEANUP(json_decrefp)
+    json_t *two = run_json("convert", "--model", in(*state, "shards"), "--out", in(*state, "a"));
+    CLEANUP(json_decrefp)
+    json_t *three = run_json("convert", "--model", CASES "bert-pretrain", "--out", in(*state, "b"));
+    assert_true(path_exists(in(*state, "shards/model.safetensors.index.json")));
+    assert_same_file(in(*state, "a/model.safetensors"), in(*state, "b/model.safetensors"));
+    assert_same_file(in(*state, "a/config.json"), in(*state, "b/config.json"));
+    assert_string_equal(json_string_value(json_object_get(one, "dtype")), "fp32");
+    assert_int_equal(json_array_size(json_object_get(one, "left_out")), 0);
+}
+
+static void types_and_heads(void **state) {
+    CLEANUP(json_decrefp)
+    json_t *narrow = run_json("convert", "--model", CASES "bert-pretrain", "--out", in(*state, "qa"),
+                              "--head", "span", "--dtype", "bf16");
+    assert_int_equal(json_array_size(json_object_get(narrow, "fresh")), 2);
+    assert_int_equal(json_array_size(json_object_get(narrow, "left_out")), 9);
+    CLEANUP(json_decrefp) json_t *info = run_json("info", in(*state, "qa"));
+    assert_non_null(json_object_get(json_object_get(info, "elements_by_dtype"), "BF16"));
+    assert_null(json_object_get(json_object_get(info, "elements_by_dtype"), "F32"));
+    const json_t *heads = json_object_get(json_object_get(info, "model"), "output_heads");
+    assert_int_equal(json_array_size(heads), 1);
+    assert_string_equal(json_string_value(json_array_get(heads, 0)), "span");
+    assert_int_equal(json_array_size(json_object_get(info, "missing")), 0);
+    Ran ran = program_run("info", in(*state, "qa/model.safetensors"));
+    assert_contains(ran.out, "BF16  [2,");
+    assert_contains(ran.out, "qa_outputs.weight");
+    ran_done(&ran);
+}
+
+static void refusals(void **state) {
+    assert_refused(2, "--model", "convert", "--out", "x");
+    assert_refused(2, "only BERT's heads", "convert", "--model", CASES "gpt2", "--out", in(*state, "x"),
+                   "--head", "span");
+    assert_refused(2, "'sapn' is no head", "convert", "--model", CASES "bert-mlm", "--out", in(*state, "x"),
+                   "--head", "sapn");
+    assert_refused(1, "does not exist", "convert", "--model", in(*state, "none"), "--out", in(*state, "x"));
+    assert_refused(1, "is not empty", "convert", "--model", CASES "gpt2", "--out", CASES "gpt2");
+    assert_refused(1, "does not exist", "info", in(*state, "none"));
+    assert_ok(file_replace(in(*state, "short.safetensors"), "{}", 2));
+    assert_refused(1, "too short", "info", in(*state, "short.safetensors"));
+    assert_false(path_exists(in(*state, "x")));
+}
+
+static void this_machine(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp) json_t *info = run_json("info");
+    assert_string_equal(json_string_value(json_object_get(info, "version")), WEFT_VERSION);
+    assert_true(json_integer_value(json_object_get(info, "threads")) >= 1);
+    assert_true(json_integer_value(json_object_get(info, "memory_bytes")) > 0);
+    Ran ran = program_run("info");
+    assert_contains(ran.out, "processor");
+    ran_done(&ran);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(there_and_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(types_and_heads, setup, teardown),
+        cmocka_unit_test_setup_teardown(refusals, setup, teardown),
+        cmocka_unit_test(this_machine),
+    };
+    return cmocka_run_group_tests_name("cli.convert", tests, program_setup, NULL);
+}
