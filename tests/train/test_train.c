@@ -1,0 +1,256 @@
+/* Training as a user runs it: it learns, it resumes to the same bits after being killed, accumulation and
+ * recompute change nothing, and what cannot work is said in a sentence. */
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "scripts/shell.h"
+
+/* A model and a job small enough to run hundreds of steps in a second or two. */
+#define TINY                                                                                                 \
+    WEFT_BINARY " train --model gpt2-tiny --layers 2 --hidden 32 --heads 2 --seq 32 --data text.txt "        \
+                "--batch 4 --threads 1 --log-every 1 --quiet "
+#define TINY_BERT                                                                                            \
+    WEFT_BINARY " train --model bert-tiny --layers 2 --hidden 32 --heads 2 --seq 32 --data text.txt "        \
+                "--batch 4 --threads 1 --log-every 1 --quiet "
+
+/* Text with something to learn: words drawn from a small list. */
+static void write_text(const Shell *shell) {
+    static const char *const words[] = {"weft ", "warp ", "loom ", "shuttle ", "thread ", "cloth\n"};
+    char text[24000];
+    size_t used = 0;
+    for (unsigned i = 0; used + 16 < sizeof text; i = i * 1103515245u + 12345u)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s", words[(i >> 16) % 6]);
+    shell_write(shell, "text.txt", text, 0644);
+}
+
+static json_t *read_json(const Shell *shell, const char *name) {
+    CLEANUP(mem_freep) char *path = NULL;
+    assert_ok(path_join(&path, shell->root, name));
+    json_t *json = NULL;
+    assert_ok(json_read_file(path, &json));
+    return json;
+}
+
+static double summary_number(const Shell *shell, const char *run, const char *key) {
+    char name[128];
+    snprintf(name, sizeof name, "%s/summary.json", run);
+    json_t *summary = read_json(shell, name);
+    const json_t *value = json_object_get(summary, key);
+    assert_true(json_is_number(value));
+    double number = json_number_value(value);
+    json_decref(summary);
+    return number;
+}
+
+/* The losses of metrics.jsonl by step, from 1; returns the last step. */
+static int read_losses(const Shell *shell, const char *run, double *losses, int limit) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    char name[128];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    assert_ok(path_join(&path, shell->root, name));
+    assert_ok(file_read(path, 1 << 24, &text, NULL));
+    int steps = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *entry = NULL;
+        assert_ok(json_parse(line, strlen(line), "metrics.jsonl", &entry));
+        const json_t *loss = json_object_get(entry, "loss");
+        if (loss) {
+            assert_true(steps < limit);
+            assert_int_equal(json_integer_value(json_object_get(entry, "step")), steps + 1);
+            losses[steps++] = json_number_value(loss);
+        }
+        json_decref(entry);
+    }
+    return steps;
+}
+
+static void assert_same_file(const Shell *shell, const char *a, const char *b) {
+    char command[512];
+    snprintf(command, sizeof command, "cmp %s/%s %s/%s", shell->root, a, shell->root, b);
+    if (system(command) != 0) fail_msg("%s and %s differ", a, b);
+}
+
+static void test_learns(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, TINY "--steps 120 --lr 3e-3 --out run --eval-every 40");
+    assert_said(shell, 0, "");
+    assert_true(summary_number(shell, "run", "loss_first") > 5.3); /* about log 257 */
+    assert_true(summary_number(shell, "run", "loss_last") < 2.0);
+    assert_true(summary_number(shell, "run", "val_loss") < 2.0);
+    assert_true(summary_number(shell, "run", "params_total") == 257 * 32 + 32 * 32 + 2 * 12704 + 64);
+}
+
+static void test_bert_learns(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, TINY_BERT "--steps 150 --lr 3e-3 --out run");
+    assert_said(shell, 0, "");
+    assert_true(summary_number(shell, "run", "loss_last") <
+                0.75 * summary_number(shell, "run", "loss_first"));
+}
+
+/* Accumulation divides once by the step's count, so the micro-batch does not matter. */
+static void test_accumulation(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    static const char *const models[] = {TINY, TINY_BERT};
+    for (int m = 0; m < 2; m++) {
+        double whole[20], parts[20];
+        char command[1024];
+        snprintf(command, sizeof command, "%s --steps 20 --lr 1e-3 --out whole%d", models[m], m);
+        shell_run(shell, command);
+        assert_said(shell, 0, "");
+        snprintf(command, sizeof command, "%s --steps 20 --lr 1e-3 --micro-batch 1 --out parts%d", models[m],
+                 m);
+        shell_run(shell, command);
+        assert_said(shell, 0, "");
+        assert_int_equal(read_losses(shell, m ? "whole1" : "whole0", whole, 20), 20);
+        assert_int_equal(read_losses(shell, m ? "parts1" : "parts0", parts, 20), 20);
+        for (int i = 0; i < 20; i++)
+            assert_true(whole[i] - parts[i] < 1e-5 * whole[i] && parts[i] - whole[i] < 1e-5 * whole[i]);
+    }
+}
+
+static void test_recompute_is_exact(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    static const char *const models[] = {TINY, TINY_BERT};
+    static const char *const modes[] = {"none", "selective", "block"};
+    for (int m = 0; m < 2; m++) {
+        for (int r = 0; r < 3; r++) {
+            char command[1024];
+            snprintf(command, sizeof command, "%s --steps 10 --recompute %s --out %d%s", models[m], modes[r],
+                     m, modes[r]);
+            shell_run(shell, command);
+            assert_said(shell, 0, "");
+        }
+        for (int r = 1; r < 3; r++) {
+            char a[128], b[128];
+            snprintf(a, sizeof a, "%dnone/latest/model.safetensors", m);
+            snprintf(b, sizeof b, "%d%s/latest/model.safetensors", m, modes[r]);
+            assert_same_file(shell, a, b);
+        }
+    }
+}
+
+/* Killed at arbitrary instants and resumed until done, against a run that never stopped. */
+static void test_killed_runs_resume(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    static const char *const models[] = {TINY, TINY_BERT};
+    for (int m = 0; m < 2; m++) {
+        char command[1024], a[64], b[64];
+        snprintf(command, sizeof command, "%s --steps 300 --save-every 7 --keep 2 --out whole%d", models[m],
+                 m);
+        shell_run(shell, command);
+        assert_said(shell, 0, "");
+        int kills = 0;
+        for (int try = 0; try < 60; try++) {
+            snprintf(command, sizeof command,
+                     "timeout -s KILL 0.%02d %s --steps 300 --save-every 7 --keep 2 --resume --out cut%d",
+                     15 + try * 37 % 60, models[m], m);
+            shell_run(shell, command);
+            if (shell->code == 0) break;
+            kills++;
+        }
+        assert_true(kills > 0);
+        snprintf(command, sizeof command, "%s --steps 300 --save-every 7 --keep 2 --resume --out cut%d",
+                 models[m], m);
+        shell_run(shell, command);
+        assert_said(shell, 0, "");
+        static const char *const files[] = {"model.safetensors", "optimizer.safetensors"};
+        for (int f = 0; f < 2; f++) {
+            snprintf(a, sizeof a, "whole%d/latest/%s", m, files[f]);
+            snprintf(b, sizeof b, "cut%d/latest/%s", m, files[f]);
+            assert_same_file(shell, a, b);
+        }
+        double whole[300], cut[300];
+        snprintf(a, sizeof a, "whole%d", m);
+        snprintf(b, sizeof b, "cut%d", m);
+        assert_int_equal(read_losses(shell, a, whole, 300), 300);
+        assert_int_equal(read_losses(shell, b, cut, 300), 300);
+        assert_memory_equal(whole, cut, sizeof whole);
+        shell_run(shell, m ? "ls cut1/checkpoints | wc -l" : "ls cut0/checkpoints | wc -l");
+        assert_said(shell, 0, "2");
+    }
+}
+
+/* A signal lets the step end, saves and says how to go on. */
+static void test_interrupt_saves(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, "timeout -s INT 1 " TINY "--steps 1000000 --save-every 0 --out run");
+    assert_true(path_exists(shell->root));
+    shell_run(shell, "test -e run/latest/model.safetensors && grep -c interrupted run/summary.json");
+    assert_said(shell, 0, "1");
+}
+
+static void test_refusals(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    static const struct {
+        const char *options, *sentence;
+        int code;
+    } cases[] = {
+        {"--steps 3 --out run", "", 0},
+        {"--steps 3 --out run", "holds a run already", 2},
+        {"--steps 3 --out run --resume --seed 9", "its seed is", 2},
+        {"--steps 3 --out run --resume --batch 2", "its batch is", 2},
+        {"--steps 3 --batch 4 --micro-batch 3", "does not divide", 2},
+        {"--steps 3 --heads 5", "heads", 2},
+        {"--steps 3 --seq 100000", "token", 1},
+        {"--steps 3 --task span", "not for GPT-2", 2},
+        {"--steps 3 --warmup 9", "longer than the run", 2},
+        {"--steps 3 --model gpt2-tinny", "gpt2-tiny", 2},
+        {"--steps 3 --model ./nowhere", "no such directory", 2},
+        {"--steps 3 --data missing.txt", "missing.txt", 1},
+        {"--steps 3 --lr 1e30 --clip 0 --warmup 0", "learning rate", 1},
+        {"--steps 3 --out text.txt/run", "text.txt", 1},
+        {"--steps 3 --vocab 100", "bytes", 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char command[1024];
+        snprintf(command, sizeof command, "%s %s", TINY, cases[i].options);
+        shell_run(shell, command);
+        assert_said(shell, cases[i].code, cases[i].sentence);
+    }
+}
+
+/* A disk that fills up while a checkpoint is written: one sentence, and the older checkpoint stands. */
+static void test_full_disk(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, TINY "--steps 5 --save-every 5 --out run");
+    assert_said(shell, 0, "");
+    shell_run(shell, "sh -c 'ulimit -f 60; exec " TINY "--steps 10 --save-every 5 --resume --out run'");
+    assert_said(shell, 1, "cannot be written");
+    shell_run(shell, "ls run/checkpoints; readlink run/latest; find run -name '*tmp*'");
+    assert_string_equal(shell->said, "step-5\ncheckpoints/step-5\n");
+    shell_run(shell, TINY "--steps 10 --save-every 5 --resume --out run");
+    assert_said(shell, 0, "");
+}
+
+/* weft's own source needs no file at all. */
+static void test_self(void **state) {
+    Shell *shell = *state;
+    shell_run(shell, WEFT_BINARY
+              " train --model gpt2-tiny --seq 64 --hidden 32 --heads 2 --data self --steps 2 --quiet --json");
+    assert_said(shell, 0, "\"loss_last\"");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_SHELL(test_learns),
+        IN_SHELL(test_bert_learns),
+        IN_SHELL(test_accumulation),
+        IN_SHELL(test_recompute_is_exact),
+        IN_SHELL(test_killed_runs_resume),
+        IN_SHELL(test_interrupt_saves),
+        IN_SHELL(test_refusals),
+        IN_SHELL(test_full_disk),
+        IN_SHELL(test_self),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
