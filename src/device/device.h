@@ -64,7 +64,7 @@ struct Stream {
 
 extern const DeviceOps device_ops_cpu;
 
-/* threads 0: as many as the process may run on. */
+/* threads 0: OMP_NUM_THREADS, or as many as the process may run on. */
 MUST_USE Status device_new_cpu(Device **ret_device, int threads);
 void device_free(Device *device);
 DEFINE_FREEP(Device, device)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <omp.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -66,7 +67,11 @@ const DeviceOps device_ops_cpu = {
     .stream_sync = stream_nothing_cpu,
 };
 
-static int usable_cores(void) {
+/* OMP_NUM_THREADS, where someone set it, as every OpenMP program has it; else the cores there are. */
+static int default_threads(void) {
+    const char *asked = getenv("OMP_NUM_THREADS");
+    long count = asked ? strtol(asked, NULL, 10) : 0;
+    if (count > 0 && count <= CPU_SETSIZE) return (int)count;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int cores = CPU_COUNT(&set);
@@ -77,7 +82,7 @@ Status device_new_cpu(Device **ret_device, int threads) {
     Device *device = NULL;
     TRY(mem_new(1, sizeof *device, &device));
     device->ops = &device_ops_cpu;
-    device->threads = threads > 0 ? threads : usable_cores();
+    device->threads = threads > 0 ? threads : default_threads();
     omp_set_num_threads(device->threads);
     *ret_device = device;
     return OK;
