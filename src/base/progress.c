@@ -10,8 +10,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/terminal.h"
@@ -31,12 +31,6 @@ struct Progress {
     char note[NOTE_SIZE];
 };
 
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total, double interval_s,
                     bool quiet) {
     CLEANUP(progress_freep) Progress *progress = NULL;
@@ -49,7 +43,7 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->live = terminal_live(out);
     progress->color = terminal_color(out);
     progress->utf8 = terminal_utf8();
-    progress->start = now_s();
+    progress->start = clock_wall();
     *ret_progress = progress;
     progress = NULL;
     return OK;
@@ -75,10 +69,10 @@ static double fraction(const Progress *progress) {
     return part < 0 ? 0 : part > 1 ? 1 : part;
 }
 
-/* "12s" parts: time used, and time left while there is some. */
+/* Time used, and time left while there is some. */
 static void times(const Progress *progress, char *text, size_t size) {
     char used[FORMAT_SIZE], left[FORMAT_SIZE];
-    double now = now_s();
+    double now = clock_wall();
     int64_t since = progress->done - progress->first_done, rest = progress->total - progress->done;
     format_duration(used, now - progress->start);
     if (since <= 0 || rest <= 0 || progress->ended)
@@ -148,7 +142,7 @@ void progress_total(Progress *progress, int64_t total) {
 
 void progress_update(Progress *progress, int64_t done, const char *note) {
     if (progress->quiet || progress->ended) return;
-    double now = now_s();
+    double now = clock_wall();
     progress->done = done;
     int columns;
     size_t kept = utf8_prefix(note ? note : "", NOTE_SIZE / 4 - 1, &columns);

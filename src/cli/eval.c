@@ -25,7 +25,7 @@ static const Option table[] = {
     {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .fallback = "cpu",
      .help = "Kernels to compute with: fast ones, or the plain reference."},
     {OPT_INT("threads", EvalConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
-     .help = "Threads to compute with."},
+     .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
     {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Show no progress."},
 };
 /* clang-format on */

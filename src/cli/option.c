@@ -208,11 +208,11 @@ Status option_set_json(const Option *option, void *field, const char *label, con
         option_set_flag(option, field, json_is_true(value));
         return OK;
     case OPTION_SIZE:
+    case OPTION_SEED: /* as a text too: JSON's integers end before a seed's */
         if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
         fits = json_whole(value, text, sizeof text);
         break;
-    case OPTION_INT:
-    case OPTION_SEED: fits = json_whole(value, text, sizeof text); break;
+    case OPTION_INT: fits = json_whole(value, text, sizeof text); break;
     case OPTION_FLOAT:
         fits = json_is_number(value);
         if (fits) snprintf(text, sizeof text, "%.17g", json_number_value(value));
@@ -226,13 +226,20 @@ Status option_set_json(const Option *option, void *field, const char *label, con
     return USAGE("%s: expected %s, found %.60s", label, option_expects(option, expects), found ? found : "?");
 }
 
+static json_t *seed_json(uint64_t seed) {
+    if (seed <= INT64_MAX) return json_integer((json_int_t)seed);
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)seed);
+    return json_string(text);
+}
+
 json_t *option_json(const Option *option, const void *field, const int *count) {
     switch (option->type) {
     case OPTION_FLAG: return json_boolean(*(const bool *)field != option->inverted);
     case OPTION_INT:
     case OPTION_SIZE: return json_integer(*(const int64_t *)field);
     case OPTION_FLOAT: return json_real(*(const double *)field);
-    case OPTION_SEED: return json_integer((json_int_t) * (const uint64_t *)field);
+    case OPTION_SEED: return seed_json(*(const uint64_t *)field);
     case OPTION_LIST: {
         json_t *list = json_array();
         for (int i = 0; i < *count; i++)

@@ -43,6 +43,7 @@ static Status settle_length(const Invocation *call, TrainConfig *config, json_t 
     bool by_epochs = epochs->source > steps->source;
     if (!by_epochs) config->epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
+    json_object_del(settings, "resume"); /* of this start, not of the run */
     return OK;
 }
 

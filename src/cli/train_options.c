@@ -142,7 +142,7 @@ static const Option layout_table[] = {
     {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .fallback = "cpu",
      .help = "Kernels to compute with: fast ones, or the plain reference."},
     {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", .low = 1, .high = 4096,
-     .shown = "all cores", .help = "Threads to compute with."},
+     .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
 };
 
 static const Option bench_table[] = {

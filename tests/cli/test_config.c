@@ -114,7 +114,8 @@ static void file_and_line(void **state) {
 /* What a run writes down is a configuration that gives the same run again. */
 static void round_trip(void **state) {
     (void)state;
-    Invocation *call = read_ok(NULL, LINE("--lr", "0.1", "--layers", "3", "--no-shuffle", "--val", "x", "y"));
+    Invocation *call = read_ok(NULL, LINE("--lr", "0.1", "--layers", "3", "--no-shuffle", "--val", "x", "y",
+                                          "--seed", "18446744073709551615"));
     json_t *json = NULL;
     assert_ok(invocation_json(call, &json));
     char *text = json_dumps(json, 0);
@@ -124,6 +125,7 @@ static void round_trip(void **state) {
     assert_true(json_equal(json, repeated));
     assert_true(config_of(again)->lr == 0.1 && config_of(again)->layers == 3 && config_of(again)->no_shuffle);
     assert_int_equal(config_of(again)->val_count, 2);
+    assert_true(config_of(again)->seed == UINT64_MAX);
     free(text);
     json_decref(json);
     json_decref(repeated);

@@ -1,7 +1,7 @@
 /* What is generated from the tables: help, the man page, completion. */
 #include "program.h"
 
-#include <ctype.h>
+#include "base/fs.h"
 
 static json_t *described(void) {
     Ran ran = program_run("help", "--json");
@@ -137,11 +137,38 @@ static void completion_for_other_shells(void **state) {
     assert_refused(2, "did you mean 'fish'?", "help", "--completion", "fihs");
 }
 
+/* `cmake --install` puts the program, its page and its completions where shells and man look. */
+static void installs(void **state) {
+    (void)state;
+    static const char *const files[] = {
+        "bin/weft", "share/man/man1/weft.1", "share/bash-completion/completions/weft",
+        "share/zsh/site-functions/_weft", "share/fish/vendor_completions.d/weft.fish"};
+    char build[1024], command[3072], prefix[] = "/tmp/weft-install-XXXXXX";
+    snprintf(build, sizeof build, "%s", WEFT_BINARY);
+    *strrchr(build, '/') = 0;
+    snprintf(command, sizeof command, "%s/share/weft.fish", build);
+    if (access(command, R_OK) != 0) skip();
+    assert_non_null(mkdtemp(prefix));
+    snprintf(command, sizeof command, "cmake --install '%s' --prefix '%s' >/dev/null", build, prefix);
+    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(command, sizeof command, "%s/%s", prefix, files[i]);
+        if (access(command, R_OK) != 0) fail_msg("%s was not installed", files[i]);
+    }
+    snprintf(command, sizeof command, "'%s/bin/weft' --version >/dev/null", prefix);
+    assert_int_equal(system(command), 0);
+    assert_ok(dir_remove(prefix));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_lists_every_option), cmocka_unit_test(help_fits_the_width),
-        cmocka_unit_test(man_page_is_sound),       cmocka_unit_test(man_page_formats),
-        cmocka_unit_test(bash_completes),          cmocka_unit_test(completion_for_other_shells),
+        cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(help_fits_the_width),
+        cmocka_unit_test(man_page_is_sound),
+        cmocka_unit_test(man_page_formats),
+        cmocka_unit_test(bash_completes),
+        cmocka_unit_test(completion_for_other_shells),
+        cmocka_unit_test(installs),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

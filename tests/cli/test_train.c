@@ -1,0 +1,144 @@
+/* A training run from the command line: one JSON object, a directory that says how to run it again, a
+ * signal that ends it in order. */
+#include "program.h"
+
+#include <signal.h>
+
+#include "base/fs.h"
+
+static char run_dir[64];
+static char corpus[64];
+
+static int make_corpus(void **state) {
+    program_setup(state);
+    snprintf(run_dir, sizeof run_dir, "/tmp/weft-train-%d", (int)getpid());
+    snprintf(corpus, sizeof corpus, "/tmp/weft-train-%d.txt", (int)getpid());
+    char text[4096];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = "the quick brown fox "[i % 20];
+    FILE *file = fopen(corpus, "w");
+    return !file || fwrite(text, 1, sizeof text, file) != sizeof text || fclose(file) != 0;
+}
+
+static int remove_files(void **state) {
+    (void)state;
+    unlink(corpus);
+    Status status = dir_remove(run_dir);
+    status_free(status);
+    return status != OK;
+}
+
+#define SMALL                                                                                                \
+    "train", "--data", corpus, "--model", "gpt2-tiny", "--layers", "1", "--hidden", "16", "--heads", "2",    \
+        "--seq", "16", "--batch", "2", "--threads", "1"
+
+static json_t *object_of(const Ran *ran) {
+    json_t *json = NULL;
+    assert_ok(json_parse(ran->out, strlen(ran->out), "standard output", &json));
+    assert_true(json_is_object(json));
+    return json;
+}
+
+static int64_t steps_of(const Ran *ran) {
+    json_t *json = object_of(ran);
+    int64_t steps = json_integer_value(json_object_get(json, "steps"));
+    json_decref(json);
+    return steps;
+}
+
+static void json_summary(void **state) {
+    (void)state;
+    Ran ran = program_run(SMALL, "--steps", "4", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = object_of(&ran);
+    static const char *const keys[] = {"steps",        "loss_first", "loss_last",     "val_loss", "runtime_s",
+                                       "tokens_per_s", "mfu",        "samples_per_s", "layout",   "ranks"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) assert_non_null(json_object_get(json, keys[i]));
+    json_decref(json);
+    assert_contains(ran.err, "no --out directory");
+    ran_done(&ran);
+}
+
+static void people_see_a_summary(void **state) {
+    (void)state;
+    Ran ran = program_run(SMALL, "--steps", "2", "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "2 steps in ");
+    assert_contains(ran.out, "validation loss ");
+    assert_string_equal(ran.err, "");
+    ran_done(&ran);
+}
+
+/* Ctrl-C: the step is finished, a checkpoint saved, the result printed, and --resume goes on from it. */
+static void stopped_and_resumed(void **state) {
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        FILE *null = fopen("/dev/null", "w");
+        dup2(fileno(null), 1);
+        dup2(fileno(null), 2);
+        const char *argv[] = {WEFT_BINARY,      SMALL, "--steps",  "100000000", "--out", run_dir, "--quiet",
+                              "--val-fraction", "0",   "--warmup", "0",         NULL};
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    char metrics[128];
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run_dir);
+    for (int i = 0; i < 2000 && access(metrics, F_OK) != 0; i++) usleep(10000);
+    usleep(100000);
+    kill(child, SIGINT);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 1);
+
+    char config[128], latest[128], steps[32];
+    snprintf(config, sizeof config, "%s/config.json", run_dir);
+    snprintf(latest, sizeof latest, "%s/latest", run_dir);
+    assert_true(path_exists(latest));
+    char target[256] = "";
+    assert_true(readlink(latest, target, sizeof target - 1) > 0);
+    long stopped_at = strtol(strstr(target, "step-") + 5, NULL, 10);
+    assert_true(stopped_at > 0);
+
+    /* The run's own config.json is a configuration, and the line wins over it. */
+    snprintf(steps, sizeof steps, "%ld", stopped_at + 3);
+    Ran again = program_run("train", "--config", config, "--resume", "--steps", steps, "--json");
+    assert_int_equal(again.code, 0);
+    assert_int_equal(steps_of(&again), stopped_at + 3);
+    ran_done(&again);
+    assert_refused(2, "holds a run already", "train", "--config", config, "--quiet");
+}
+
+static void evaluated(void **state) {
+    (void)state;
+    Ran ran = program_run("eval", "--model", run_dir, "--data", corpus, "--json", "--threads", "1");
+    assert_int_equal(ran.code, 0);
+    json_t *json = object_of(&ran);
+    assert_true(json_is_number(json_object_get(json, "loss")));
+    assert_true(json_number_value(json_object_get(json, "perplexity")) > 1);
+    json_decref(json);
+    ran_done(&ran);
+    assert_refused(1, "/nonexistent", "eval", "--model", run_dir, "--data", "/nonexistent", "--quiet");
+}
+
+static void bench_table(void **state) {
+    (void)state;
+    Ran people =
+        program_run("bench", "--model", "bert-tiny", "--layers", "1", "--hidden", "16", "--heads", "2",
+                    "--seq", "16", "--vocab", "200", "--batch", "2", "--steps", "1", "--threads", "1");
+    assert_int_equal(people.code, 0);
+    assert_contains(people.out, "linear_forward");
+    assert_contains(people.out, "GFLOP/s");
+    assert_contains(people.out, "of the measured peak of");
+    ran_done(&people);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_summary),        cmocka_unit_test(people_see_a_summary),
+        cmocka_unit_test(stopped_and_resumed), cmocka_unit_test(evaluated),
+        cmocka_unit_test(bench_table),
+    };
+    return cmocka_run_group_tests(tests, make_corpus, remove_files);
+}
