@@ -113,7 +113,8 @@ MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor 
                                    Tensor tokens, Tensor types, VocabPart part);
 
 /* stats (M,3): of each row of logits (M,V) its maximum, the sum of exp(logit - maximum) and the
- * label's logit (0 if the label is another rank's). labels (M) int32; a negative one is not counted. */
+ * label's logit (0 if the label is another rank's). labels (M) int32; one that is negative or at or past
+ * part.valid is not counted. */
 MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
 /* From stats complete over the vocabulary: losses (M) = log sum - label's logit, 0 where not counted;
  * with `gradient`, logits become (softmax - onehot) * scale, 0 where not counted. */

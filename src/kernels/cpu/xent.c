@@ -69,8 +69,9 @@ static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tens
             const float *stat = tensor_f32(stats) + row * 3;
             int32_t label = tensor_i32(labels)[row];
             float *x = tensor_f32(logits) + row * V;
-            tensor_f32(losses)[row] = label < 0 ? 0 : stat[0] + logf(stat[1]) - stat[2];
-            if (gradient && label < 0)
+            bool counted = label >= 0 && label < part.valid;
+            tensor_f32(losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
+            if (gradient && !counted)
                 memset(x, 0, (size_t)V * sizeof *x);
             else if (gradient)
                 row_gradient(x, stat[0], stat[1], vocab_row(part, V, label), real, V, scale);

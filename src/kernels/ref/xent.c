@@ -31,7 +31,7 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
     for (int64_t m = 0; m < tensor_rows(logits); m++) {
         float *row = tensor_f32(logits) + m * V;
         const float *stat = tensor_f32(stats) + m * 3;
-        bool counted = tensor_i32(labels)[m] >= 0;
+        bool counted = tensor_i32(labels)[m] >= 0 && tensor_i32(labels)[m] < part.valid;
         int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
         tensor_f32(losses)[m] = counted ? (float)(log(stat[1]) + stat[0] - stat[2]) : 0;
         for (int64_t v = 0; gradient && v < V; v++) {
