@@ -1,6 +1,9 @@
 /* The embedding block: token, position and (BERT) type embeddings summed, BERT's layer norm, dropout.
  *
  * B sequences, T positions, C width. Saved for backward: with a norm, its input and statistics.
+ *
+ * BERT's padding token is not learnt: its row gets no gradient from being looked up. That matters where
+ * padding takes part in a loss, as in the span head, whose positions include it.
  */
 #include "model/common.h"
 #include "parallel/tp.h"
@@ -17,6 +20,10 @@ typedef struct EmbedSaved {
 
 static bool has_norm(const Block *block) {
     return block->config->family == FAMILY_BERT;
+}
+
+static bool skips_padding(const Block *block) {
+    return has_norm(block) && block->config->pad_token >= 0;
 }
 
 static Status describe_embed(const Block *block, ParamList *ret_params) {
@@ -50,7 +57,7 @@ static void measure_embed(const Block *block, Shape shape, size_t *ret_saved, si
     Bump bump = {0};
     embed_saved(block, shape, &bump);
     *ret_saved = bump.used;
-    *ret_scratch = 0;
+    *ret_scratch = skips_padding(block) ? (size_t)block->config->hidden * sizeof(float) : 0;
 }
 
 static VocabPart vocab_part(const Pass *pass, const EmbedParams *p, int64_t vocab) {
@@ -81,10 +88,28 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
 }
 
+/* Adds to the embeddings' gradients but keeps the padding token's row as it was. */
+static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
+    const Micro *micro = pass->micro;
+    EmbedParams g = embed_params(block, pass->grad);
+    VocabPart part = vocab_part(pass, &g, block->config->vocab);
+    int64_t pad = block->config->pad_token - part.start;
+    bool keep = skips_padding(block) && pad >= 0 && pad < g.token.dim[0];
+    Stream *stream = pass->exec->stream;
+    Bump bump = bump_over(pass->scratch);
+    Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE, kept = row;
+    if (keep) {
+        kept = tensor_take(&bump, row);
+        TRY(bump_check(&bump, "the embedding's scratch"));
+        TRY(stream_copy(stream, kept.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
+    }
+    TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types, part));
+    return keep ? stream_copy(stream, row.data, kept.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
+}
+
 static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
     (void)x;
     const ModelConfig *c = block->config;
-    const Micro *micro = pass->micro;
     Dropout dropout = dropout_at(pass, c->dropout_embed, c->hidden, "embed");
     EmbedParams g = embed_params(block, pass->grad);
     TRY(dropout_backward(pass->exec, dx, dy, dropout));
@@ -95,8 +120,7 @@ static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor d
         TRY(layernorm_backward(pass->exec, dx, g.norm_w, g.norm_b, dx, s.sum, s.mean, s.rstd, p.norm_w,
                                TENSOR_NONE));
     }
-    return embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types,
-                              vocab_part(pass, &g, c->vocab));
+    return backward_lookup(block, pass, dx);
 }
 
 static Status decode_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
