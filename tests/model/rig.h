@@ -208,17 +208,21 @@ static inline double rig_objective(Rig *rig) {
     return value;
 }
 
-/* Forward and backward: gradients of the objective in rig->grads and rig->dx. In place as the runner
- * does it: dx is dy. */
-static inline void rig_gradients(Rig *rig) {
-    Pass pass = rig_pass(rig);
+/* Forward and backward, in place as the runner does it: dx is dy. */
+static inline Status rig_both(Rig *rig, Pass *pass) {
     const Block *block = &rig->model->block[rig->at];
-    assert_ok(store_zero(rig->grads, rig->stream));
-    assert_ok(rig_forward(rig, &pass));
+    TRY(store_zero(rig->grads, rig->stream));
+    TRY(rig_forward(rig, pass));
     memset(rig->scratch.data, 0x7f, rig->scratch.bytes); /* what lies there must not matter */
     memcpy(rig->dx.data, rig->r.data, rig->r.bytes);
     Tensor dx = rig_wide(rig, rig->dx);
-    assert_ok(block->ops->backward(block, &pass, dx, dx, rig_wide(rig, rig->x)));
+    return block->ops->backward(block, pass, dx, dx, rig_wide(rig, rig->x));
+}
+
+/* Gradients of the objective, in rig->grads and rig->dx. */
+static inline void rig_gradients(Rig *rig) {
+    Pass pass = rig_pass(rig);
+    assert_ok(rig_both(rig, &pass));
     rig_check_guard(rig->saved);
     rig_check_guard(rig->scratch);
 }

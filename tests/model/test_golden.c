@@ -1,0 +1,309 @@
+/* Against PyTorch and transformers in fp32: logits, losses, every gradient, ten optimizer steps, for each
+ * golden case and kernel backend. Prints the largest differences that it finds. */
+#include "model/golden.h"
+
+#include "base/fs.h"
+#include "optim/lr.h"
+
+/* What must hold. */
+#define LOGIT_LIMIT    1e-4 /* absolute */
+#define GRADIENT_LIMIT 1e-3 /* relative, norm-wise, each parameter */
+#define LOSS_LIMIT     1e-4 /* relative, ten steps */
+
+typedef struct Spec {
+    const char *name, *kernels;
+    Recompute recompute;
+} Spec;
+
+static double worst(double so_far, double found) {
+    return found > so_far || isnan(found) ? found : so_far;
+}
+
+static double max_difference(const float *a, const float *b, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) most = worst(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+static double norm(const float *a, int64_t count) {
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) total += (double)a[i] * a[i];
+    return sqrt(total);
+}
+
+static double distance(const float *a, const float *b, int64_t count) {
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) total += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(total);
+}
+
+static double check_logits(Golden *golden, const HostBatch *batch) {
+    double most = 0;
+    for (unsigned head = HEAD_LM; head <= HEAD_CLASSIFY; head *= 2) {
+        char name[32];
+        int64_t count = 0;
+        snprintf(name, sizeof name, "logits.%s", head_name((Head)head));
+        const float *expected = golden_array(golden, "", name, &count);
+        assert_int_equal(expected != NULL, config_has(&golden->model->config, (Head)head));
+        if (!expected) continue;
+        CLEANUP(mem_freep) float *found = NULL;
+        assert_ok(mem_new((size_t)count, sizeof *found, &found));
+        assert_ok(runner_logits(golden->runner, batch, (Head)head, found));
+        most = worst(most, max_difference(found, expected, count));
+    }
+    assert_true(most <= LOGIT_LIMIT);
+    return most;
+}
+
+static double check_eval_loss(Golden *golden, const HostBatch *batch) {
+    double sums[LOSS_COUNT] = {0};
+    int64_t counts[LOSS_COUNT] = {0};
+    assert_ok(runner_eval(golden->runner, batch, sums, counts));
+    double expected = golden_number(golden->facts, "loss");
+    double relative = fabs(loss_objective(sums, counts) - expected) / expected;
+    assert_true(relative <= LOSS_LIMIT);
+    return relative;
+}
+
+/* Compares a parameter of two stores; q, k and v, which PyTorch may hold apart, each for itself. What is
+ * zero but for rounding (a key's bias changes no attention) is held against the whole gradient's norm. */
+static double compare_slot(const ParamSlot *slot, const float *found, const float *expected, double whole) {
+    int parts = strstr(slot->desc.name, "qkv") ? 3 : 1;
+    int64_t count = slot->count / parts;
+    double most = 0;
+    for (int i = 0; i < parts; i++) {
+        double size = norm(expected + i * count, count),
+               apart = distance(found + i * count, expected + i * count, count);
+        most = worst(most, apart / (size > 1e-5 * whole ? size : whole));
+    }
+    return most;
+}
+
+/* The largest relative difference between the parameters of two stores. */
+static double compare_stores(const Store *found, const Store *expected, double whole, char *ret_name) {
+    double most = -1;
+    for (int i = 0; i < found->model->count; i++)
+        for (size_t j = 0; j < found->unit[i].count; j++) {
+            const ParamSlot *slot = &found->unit[i].slot[j];
+            double apart = compare_slot(slot, (float *)found->flat[i].data + slot->offset,
+                                        (float *)expected->flat[i].data + slot->offset, whole);
+            if (apart > most || isnan(apart)) snprintf(ret_name, PARAM_NAME, "%s", slot->desc.name);
+            most = worst(most, apart);
+        }
+    return most;
+}
+
+static Store *load_store(Golden *golden, const char *folder) {
+    char path[GOLDEN_PATH];
+    golden_path(path, golden->dir, folder);
+    if (!path_is_dir(path)) return NULL;
+    Store *store = NULL;
+    assert_ok(store_new(&store, golden->model, golden->device, MEM_SCRATCH));
+    assert_ok(store_zero(store, golden->runner->stream));
+    golden_load_store(path, store, golden->runner->stream);
+    return store;
+}
+
+static double check_gradients(Golden *golden, HostBatch *batch, char *ret_name) {
+    CLEANUP(store_freep) Store *expected = load_store(golden, "grads");
+    StepResult result;
+    assert_non_null(expected);
+    assert_ok(runner_gradients(golden->runner, &batch, 1, 1, &result));
+    assert_true(fabs(result.loss - golden_number(golden->facts, "loss")) <= LOSS_LIMIT * result.loss);
+    double most = compare_stores(golden->runner->grads, expected, result.grad_norm, ret_name);
+    if (!(most <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative difference %g", ret_name, most);
+    return most;
+}
+
+/* Two micro-batches a step, with counts of their own. */
+static double check_steps(Golden *golden) {
+    const json_t *train = json_object_get(golden->facts, "train");
+    const json_t *losses = json_object_get(train, "losses"), *norms = json_object_get(train, "grad_norms");
+    const json_t *rates = json_object_get(train, "lr");
+    int64_t steps = (int64_t)golden_number(train, "steps");
+    LrSchedule schedule = {.kind = LR_LINEAR,
+                           .peak = golden_number(train, "peak_lr"),
+                           .warmup = (int64_t)golden_number(train, "warmup"),
+                           .steps = steps};
+    double most = 0;
+    for (int64_t step = 1; step <= steps; step++) {
+        HostBatch *micros[2];
+        for (int k = 0; k < 2; k++) {
+            char prefix[32];
+            snprintf(prefix, sizeof prefix, "step.%d.%d.", (int)step, k);
+            micros[k] = golden_batch(golden, prefix);
+        }
+        size_t at = (size_t)step - 1;
+        double lr = lr_at(&schedule, step), expected = json_number_value(json_array_get(losses, at));
+        assert_true(fabs(lr - json_number_value(json_array_get(rates, at))) < 1e-12);
+        StepResult result;
+        assert_ok(runner_step(golden->runner, micros, 2, step, lr, &result));
+        double relative = fabs(result.loss - expected) / expected;
+        double grad_norm = json_number_value(json_array_get(norms, at));
+        if (!(relative <= LOSS_LIMIT))
+            fail_msg("step %d: loss %.9g, expected %.9g", (int)step, result.loss, expected);
+        if (!(fabs(result.grad_norm - grad_norm) <= 1e-3 * grad_norm))
+            fail_msg("step %d: gradient norm %.9g, expected %.9g", (int)step, result.grad_norm, grad_norm);
+        most = worst(most, relative);
+        for (int k = 0; k < 2; k++) host_batch_free(micros[k]);
+    }
+    return most;
+}
+
+/* The weights that ten steps led to, where the case has them; decay is strong there, so that a
+ * parameter that should not decay shows. Biases of qkv are left out: Adam makes steps of full length
+ * from a key's bias gradients, which are nothing but rounding. */
+static double check_final(Golden *golden, char *ret_name) {
+    CLEANUP(store_freep) Store *expected = load_store(golden, "final");
+    ret_name[0] = 0;
+    if (!expected) return 0;
+    const Store *params = golden->runner->params;
+    for (int i = 0; i < params->model->count; i++)
+        for (size_t j = 0; j < params->unit[i].count; j++) {
+            const ParamSlot *slot = &params->unit[i].slot[j];
+            if (strstr(slot->desc.name, "qkv.bias"))
+                memcpy((float *)expected->flat[i].data + slot->offset,
+                       (float *)params->flat[i].data + slot->offset, (size_t)slot->count * sizeof(float));
+        }
+    double most = compare_stores(params, expected, 1, ret_name);
+    if (!(most <= 1e-4)) fail_msg("%s after ten steps: relative difference %g", ret_name, most);
+    return most;
+}
+
+static void test_case(void **state) {
+    const Spec *spec = *state;
+    Golden golden;
+    golden_init(&golden, spec->name, spec->kernels, spec->recompute);
+    HostBatch *batch = golden_batch(&golden, "");
+    char gradient_name[PARAM_NAME], final_name[PARAM_NAME];
+    double logits = check_logits(&golden, batch), loss = check_eval_loss(&golden, batch);
+    double gradient = check_gradients(&golden, batch, gradient_name);
+    double steps = check_steps(&golden), final = check_final(&golden, final_name);
+    print_message("%-20s %s: logits %.1e  loss %.1e  gradients %.1e (%s)  ten steps %.1e", spec->name,
+                  spec->kernels, logits, loss, gradient, gradient_name, steps);
+    if (final_name[0]) print_message("  final weights %.1e (%s)", final, final_name);
+    print_message("\n");
+    host_batch_free(batch);
+    golden_done(&golden);
+}
+
+/* The bare encoder: what it hands on for every position, and the pooled first one. */
+static void test_bare(void **state) {
+    const Spec *spec = *state;
+    Golden golden;
+    golden_init(&golden, spec->name, spec->kernels, spec->recompute);
+    assert_true(golden.model->config.pooler);
+    HostBatch *batch = golden_batch(&golden, "");
+    int64_t C = golden.model->config.hidden, count = 0, pooled_count = 0;
+    Tensor hidden, weight, bias;
+    const ParamDesc *desc;
+    assert_ok(runner_hidden(golden.runner, batch, &hidden));
+    const float *expected = golden_array(&golden, "", "hidden", &count);
+    assert_int_equal(tensor_count(hidden), count);
+    double apart = max_difference(tensor_f32(hidden), expected, count), pooled_apart = 0;
+    assert_true(store_find(golden.runner->params, "head.pooler.weight", &desc, &weight));
+    assert_true(store_find(golden.runner->params, "head.pooler.bias", &desc, &bias));
+    const float *pooled = golden_array(&golden, "", "pooled", &pooled_count);
+    CLEANUP(mem_freep) float *row = NULL;
+    assert_ok(mem_new((size_t)C, sizeof *row, &row));
+    for (int64_t b = 0; b < golden.B; b++) {
+        Tensor first = tensor_2d(tensor_f32(hidden) + b * golden.T * C, DT_F32, 1, C);
+        assert_ok(linear_forward(&golden.runner->exec, tensor_2d(row, DT_F32, 1, C), TENSOR_NONE, first,
+                                 weight, bias, ACT_TANH));
+        pooled_apart = worst(pooled_apart, max_difference(row, pooled + b * C, C));
+    }
+    print_message("%-20s %s: hidden %.1e  pooled %.1e\n", spec->name, spec->kernels, apart, pooled_apart);
+    assert_true(apart <= LOGIT_LIMIT && pooled_apart <= LOGIT_LIMIT);
+    host_batch_free(batch);
+    golden_done(&golden);
+}
+
+static ModelConfig tiny_config(const json_t *from) {
+    ModelConfig config;
+    assert_ok(config_preset("gpt2", &config));
+    config.layers = (int64_t)golden_number(from, "n_layer");
+    config.heads = (int64_t)golden_number(from, "n_head");
+    config.hidden = (int64_t)golden_number(from, "n_embd");
+    config.inner = (int64_t)golden_number(from, "n_inner");
+    config.positions = (int64_t)golden_number(from, "n_ctx");
+    config.vocab = (int64_t)golden_number(from, "vocab_size");
+    config.norm_eps = (float)golden_number(from, "layer_norm_epsilon");
+    config.bos_token = config.eos_token = -1;
+    return config;
+}
+
+static double tiny_case(const Model *model, Device *device, const char *kernels, const char *dir,
+                        const json_t *one) {
+    const json_t *ids = json_object_get(one, "input_ids"), *logits = json_object_get(one, "logits");
+    int64_t T = (int64_t)json_array_size(ids), count = (int64_t)json_array_size(logits);
+    RunnerSpec spec = {.micro_batch = 1, .seq = T};
+    assert_ok(kernels_find(kernels, &spec.table));
+    CLEANUP(runner_freep) Runner *runner = NULL;
+    assert_ok(runner_new(&runner, model, device, &spec));
+    golden_load_store(dir, runner->params, runner->stream);
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(host_batch_new(&batch, 1, T));
+    batch->lens[0] = (int32_t)T;
+    for (int64_t t = 0; t < T; t++) {
+        batch->tokens[t] = (int32_t)json_integer_value(json_array_get(ids, (size_t)t));
+        batch->labels[t] = -100;
+    }
+    assert_int_equal(count, T * model->config.vocab);
+    CLEANUP(mem_freep) float *found = NULL;
+    assert_ok(mem_new((size_t)count, sizeof *found, &found));
+    assert_ok(runner_logits(runner, batch, HEAD_LM, found));
+    double most = 0;
+    for (int64_t i = 0; i < count; i++)
+        most = worst(most, fabs(json_number_value(json_array_get(logits, (size_t)i)) - (double)found[i]));
+    return most;
+}
+
+/* A tiny GPT-2 with the logits that ONNX Runtime computes; not part of the tree. */
+static void test_tiny_gpt2(void **state) {
+    const Spec *spec = *state;
+    const char *dir = WEFT_SOURCE_DIR "/../shared/data/reference/tiny-gpt2";
+    char path[GOLDEN_PATH];
+    golden_path(path, dir, "expected_logits.json");
+    if (!path_exists(path)) skip();
+    CLEANUP(json_decrefp) json_t *facts = NULL;
+    assert_ok(json_read_file(path, &facts));
+    ModelConfig config = tiny_config(json_object_get(facts, "config"));
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(device_freep) Device *device = NULL;
+    assert_ok(model_new(&model, &config));
+    assert_ok(device_new_cpu(&device, 2));
+    const json_t *cases = json_object_get(facts, "cases");
+    double most = 0;
+    for (size_t i = 0; i < json_array_size(cases); i++)
+        most = worst(most, tiny_case(model, device, spec->kernels, dir, json_array_get(cases, i)));
+    print_message("%-20s %s: logits %.1e\n", "tiny-gpt2", spec->kernels, most);
+    assert_true(json_array_size(cases) > 0);
+    assert_true(most <= LOGIT_LIMIT);
+}
+
+int main(void) {
+    static const char *const names[] = {
+        "gpt2",          "gpt2-untied-padded",   "gpt2-layer-scale", "gpt2-unscaled-relu",
+        "bert-pretrain", "bert-pretrain-padded", "bert-mlm",         "bert-nsp",
+        "bert-span",     "bert-classify",
+    };
+    enum { NAMES = sizeof names / sizeof *names, BACKENDS = 2, EXTRA = 2 };
+    static const char *const backends[BACKENDS] = {"ref", "cpu"};
+    Spec spec[BACKENDS * (NAMES + EXTRA)];
+    struct CMUnitTest tests[BACKENDS * (NAMES + EXTRA)];
+    size_t count = 0;
+    for (int k = 0; k < BACKENDS; k++)
+        for (int i = 0; i < NAMES + EXTRA; i++) {
+            const char *name = i < NAMES ? names[i] : i == NAMES ? "bert-bare" : "tiny-gpt2";
+            spec[count] = (Spec){.name = name, .kernels = backends[k]};
+            tests[count] = (struct CMUnitTest){
+                .name = name,
+                .test_func = i < NAMES    ? test_case
+                             : i == NAMES ? test_bare
+                                          : test_tiny_gpt2,
+                .initial_state = &spec[count],
+            };
+            count++;
+        }
+    return _cmocka_run_group_tests("golden", tests, count, NULL, NULL);
+}
