@@ -1,7 +1,7 @@
 # Files under src/kernels/cpu/ that are compiled once per instruction set. The library holds them compiled
 # for the oldest machine of the kind; on x86-64 they are compiled again for newer ones, with WEFT_ISA as the
 # suffix of their symbols, and src/kernels/cpu/backend.c chooses at run time.
-set(variant_sources act dropout elementwise embedding layernorm linear optim rows table xent)
+set(variant_sources act dropout elementwise embedding gemm layernorm linear micro optim rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
@@ -15,6 +15,10 @@ endfunction()
 
 # A product that is added to is one fused operation wherever the machine has it, on every compiler.
 set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro.c PROPERTIES
+    COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_variant(avx2 -mavx2 -mfma)
   weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma

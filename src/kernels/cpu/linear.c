@@ -1,70 +1,93 @@
-/* Linear layers: a matrix product, then one pass over its output for bias and activation. Column sums
- * for the bias gradient: each thread owns columns and runs down the rows, so the order is fixed.
+/* Linear layers: matrix products whose blocks get their bias and activation, or are multiplied by the
+ * activation's slope, while they are still in the cache. Column sums for the bias gradient: each thread
+ * owns columns and runs down the rows, so the order is fixed.
  *
  * Legend: M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
-#include "kernels/cpu/blas.h"
-#include "kernels/cpu/variant.h"
+#include "kernels/cpu/gemm.h"
 
-static void finish_row(float *y, float *pre, const float *bias, int64_t n, Act act) {
-    if (bias) {
+/* What a block of the output takes part in; NULL where there is none. */
+typedef struct Forward {
+    float *y, *pre;
+    const float *bias;
+    int64_t stride;
+    Act act;
+} Forward;
+
+static void forward_finish(const void *context, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+    const Forward *f = context;
+    for (int64_t r = row; r < row + rows; r++) {
+        float *y = f->y + r * f->stride + col;
+        if (f->bias) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) y[i] += bias[i];
+            for (int64_t c = 0; c < cols; c++) y[c] += f->bias[col + c];
+        }
+        if (f->pre) memcpy(f->pre + r * f->stride + col, y, (size_t)cols * sizeof *y);
+        act_run(y, y, cols, f->act);
     }
-    if (pre) memcpy(pre, y, (size_t)n * sizeof *y);
-    act_run(y, y, n, act);
 }
 
 static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                  Act act) {
     FP32_ONLY("linear_forward", y, pre, x, w, b);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    blas_gemm(stream->device->threads, M, N, K, (GemmOperand){tensor_f32(x), K, false},
-              (GemmOperand){tensor_f32(w), K, true}, 0.0f, tensor_f32(y), N);
-    if (!b.data && !pre.data && act == ACT_NONE) return OK;
-#pragma omp parallel num_threads(threads_for(stream, M *N))
-    {
-        Range mine = range_mine(M, 1);
-        for (int64_t row = mine.from; row < mine.to; row++)
-            finish_row(tensor_f32(y) + row * N, pre.data ? tensor_f32(pre) + row * N : NULL, tensor_f32(b), N,
-                       act);
-    }
+    Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
+    bool plain = !b.data && !pre.data && act == ACT_NONE;
+    Gemm gemm = {.m = M,
+                 .n = N,
+                 .k = K,
+                 .a = {tensor_f32(x), K, false},
+                 .b = {tensor_f32(w), K, true},
+                 .c = tensor_f32(y),
+                 .finish = plain ? NULL : forward_finish,
+                 .context = &forward};
+    void *space;
+    TRY(stream_workspace(stream, gemm_space(&gemm), &space));
+    gemm_run(stream, &gemm, space);
     return OK;
+}
+
+/* dx (M,K) is what the product gives, or is added to from it. */
+typedef struct Backward {
+    float *dx, *product;
+    const float *pre;
+    int64_t stride;
+    Act act;
+} Backward;
+
+static void backward_finish(const void *context, int64_t row, int64_t col, int64_t rows, int64_t cols) {
+    const Backward *f = context;
+    for (int64_t r = row; r < row + rows; r++) {
+        int64_t at = r * f->stride + col;
+        float *from = f->product + at, *dx = f->dx + at;
+        act_slope_run(from, from, f->pre + at, cols, f->act);
+        if (from == dx) continue;
+#pragma omp simd
+        for (int64_t c = 0; c < cols; c++) dx[c] += from[c];
+    }
 }
 
 /* With an activation the product cannot go straight onto what dx holds; it goes through the workspace. */
-static Status backward_input_add(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre) {
-    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
-    void *space;
-    TRY(stream_workspace(stream, (size_t)(M * K) * sizeof(float), &space));
-    float *product = space;
-    blas_gemm(stream->device->threads, M, K, N, (GemmOperand){tensor_f32(dy), N, false},
-              (GemmOperand){tensor_f32(w), K, false}, 0.0f, product, K);
-#pragma omp parallel num_threads(threads_for(stream, M *K))
-    {
-        Range mine = range_mine(M * K, 16);
-        act_slope_run(product + mine.from, product + mine.from, tensor_f32(pre) + mine.from,
-                      mine.to - mine.from, act);
-#pragma omp simd
-        for (int64_t i = mine.from; i < mine.to; i++) tensor_f32(dx)[i] += product[i];
-    }
-    return OK;
-}
-
 static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                         bool accumulate) {
     FP32_ONLY("linear_backward_input", dx, dy, w, pre);
-    if (accumulate && act != ACT_NONE) return backward_input_add(stream, dx, dy, w, act, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
-    blas_gemm(stream->device->threads, M, K, N, (GemmOperand){tensor_f32(dy), N, false},
-              (GemmOperand){tensor_f32(w), K, false}, accumulate ? 1.0f : 0.0f, tensor_f32(dx), K);
-    if (act == ACT_NONE) return OK;
-#pragma omp parallel num_threads(threads_for(stream, M *K))
-    {
-        Range mine = range_mine(M * K, 16);
-        float *to = tensor_f32(dx) + mine.from;
-        act_slope_run(to, to, tensor_f32(pre) + mine.from, mine.to - mine.from, act);
-    }
+    Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
+    Gemm gemm = {.m = M,
+                 .n = K,
+                 .k = N,
+                 .a = {tensor_f32(dy), N, false},
+                 .b = {tensor_f32(w), K, false},
+                 .c = tensor_f32(dx),
+                 .add = accumulate && act == ACT_NONE,
+                 .finish = act == ACT_NONE ? NULL : backward_finish,
+                 .context = &backward};
+    bool aside = accumulate && act != ACT_NONE;
+    size_t held = aside ? (size_t)(M * K) * sizeof(float) : 0;
+    void *space;
+    TRY(stream_workspace(stream, held + gemm_space(&gemm), &space));
+    if (aside) gemm.c = backward.product = space;
+    gemm_run(stream, &gemm, (char *)space + held);
     return OK;
 }
 
@@ -83,8 +106,16 @@ static void column_sums(Stream *stream, float *sums, const float *x, int64_t row
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     FP32_ONLY("linear_backward_weight", dw, db, dy, x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
-    blas_gemm(stream->device->threads, N, K, M, (GemmOperand){tensor_f32(dy), N, true},
-              (GemmOperand){tensor_f32(x), K, false}, 1.0f, tensor_f32(dw), K);
+    Gemm gemm = {.m = N,
+                 .n = K,
+                 .k = M,
+                 .a = {tensor_f32(dy), N, true},
+                 .b = {tensor_f32(x), K, false},
+                 .c = tensor_f32(dw),
+                 .add = true};
+    void *space;
+    TRY(stream_workspace(stream, gemm_space(&gemm), &space));
+    gemm_run(stream, &gemm, space);
     if (db.data) column_sums(stream, tensor_f32(db), tensor_f32(dy), M, N);
     return OK;
 }

@@ -65,6 +65,12 @@ static inline float vec_max_of(VecF v) {
     return most;
 }
 
+static inline float vec_sum_of(VecF v) {
+    float sum = v[0];
+    for (int lane = 1; lane < VEC; lane++) sum += v[lane];
+    return sum;
+}
+
 /* The low halves of the products, and the high ones through ret_high. */
 static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 #if defined(__aarch64__)
@@ -106,6 +112,33 @@ static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, V
     memcpy(lanes[3], &d, sizeof d);
     for (int lane = 0; lane < VEC; lane++)
         for (int i = 0; i < 4; i++) to[4 * lane + i] = lanes[i][lane];
+#endif
+}
+
+/* to (4,4) = from (4,4) transposed; rows so far apart. */
+static inline void vec4_transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride) {
+#if defined(__aarch64__)
+    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + from_stride);
+    float32x4_t r2 = vld1q_f32(from + 2 * from_stride), r3 = vld1q_f32(from + 3 * from_stride);
+    float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32(r0, r1)),
+                odd01 = vreinterpretq_f64_f32(vtrn2q_f32(r0, r1));
+    float64x2_t even23 = vreinterpretq_f64_f32(vtrn1q_f32(r2, r3)),
+                odd23 = vreinterpretq_f64_f32(vtrn2q_f32(r2, r3));
+    vst1q_f32(to, vreinterpretq_f32_f64(vtrn1q_f64(even01, even23)));
+    vst1q_f32(to + to_stride, vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23)));
+    vst1q_f32(to + 2 * to_stride, vreinterpretq_f32_f64(vtrn2q_f64(even01, even23)));
+    vst1q_f32(to + 3 * to_stride, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
+#elif defined(__x86_64__)
+    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + from_stride);
+    __m128 r2 = _mm_loadu_ps(from + 2 * from_stride), r3 = _mm_loadu_ps(from + 3 * from_stride);
+    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+    _mm_storeu_ps(to, r0);
+    _mm_storeu_ps(to + to_stride, r1);
+    _mm_storeu_ps(to + 2 * to_stride, r2);
+    _mm_storeu_ps(to + 3 * to_stride, r3);
+#else
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) to[i * to_stride + j] = from[j * from_stride + i];
 #endif
 }
 
