@@ -11,7 +11,7 @@ double act_value(Act act, double x) {
     switch (act) {
     case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
     case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * sqrt_half));
-    case ACT_RELU: return x > 0 ? x : 0;
+    case ACT_RELU: return x < 0 ? 0 : x; /* a NaN stays one */
     case ACT_TANH: return tanh(x);
     default: return x;
     }

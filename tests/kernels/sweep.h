@@ -1,0 +1,62 @@
+/* The sweep's cases and what drives them; see test_sweep.c. */
+#ifndef WEFT_TESTS_KERNELS_SWEEP_H
+#define WEFT_TESTS_KERNELS_SWEEP_H
+
+#include "kit.h"
+
+typedef struct Args {
+    int64_t n[5];
+    unsigned flags;   /* which masks, aliases and missing tensors */
+    double tolerance; /* relative to the output's norm; 0: equal */
+} Args;
+
+/* Makes its inputs, calls one kernel and marks the outputs. */
+typedef void (*Body)(Kit *kit, const Args *args);
+
+typedef struct Sweep Sweep;
+
+/* Runs the case with the reference and the backend, and fails the test where they differ. */
+void compare(Sweep *sweep, Body body, Args args);
+
+/* Cases (B, T, C) over widths C around vector widths and tiles; `flags` of them in turn. */
+void over_rows(Sweep *sweep, Body body, unsigned flags, double tolerance);
+/* Cases (count), each with all flags. */
+void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance);
+/* Cases (M, N, K). */
+void over_products(Sweep *sweep, Body body, unsigned flags);
+
+/* A part of a larger tensor, so far into it that indices need more than 32 bits. */
+Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second);
+
+static const double norm_wise = 1e-5;
+static const float rates[] = {0, 0.1f, 0.5f, 0.99f};
+
+void linear_forward_sweep(Sweep *sweep);
+void linear_backward_input_sweep(Sweep *sweep);
+void linear_backward_weight_sweep(Sweep *sweep);
+void act_forward_sweep(Sweep *sweep);
+void act_backward_sweep(Sweep *sweep);
+void layernorm_forward_sweep(Sweep *sweep);
+void layernorm_backward_sweep(Sweep *sweep);
+void dropout_add_forward_sweep(Sweep *sweep);
+void dropout_backward_sweep(Sweep *sweep);
+void dropout_add_norm_forward_sweep(Sweep *sweep);
+void attention_forward_sweep(Sweep *sweep);
+void attention_backward_sweep(Sweep *sweep);
+void attention_decode_sweep(Sweep *sweep);
+void embedding_forward_sweep(Sweep *sweep);
+void embedding_backward_sweep(Sweep *sweep);
+void xent_partial_sweep(Sweep *sweep);
+void xent_finish_sweep(Sweep *sweep);
+void gather_rows_sweep(Sweep *sweep);
+void scatter_add_rows_sweep(Sweep *sweep);
+void transpose_sweep(Sweep *sweep);
+void fill_sweep(Sweep *sweep);
+void convert_sweep(Sweep *sweep);
+void add_sweep(Sweep *sweep);
+void scale_sweep(Sweep *sweep);
+void sum_sweep(Sweep *sweep);
+void sum_squares_sweep(Sweep *sweep);
+void adamw_step_sweep(Sweep *sweep);
+
+#endif

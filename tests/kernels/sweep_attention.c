@@ -1,0 +1,100 @@
+/* Cases of the attention kernels. */
+#include <math.h>
+
+#include "sweep.h"
+
+enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8 };
+
+/* B, T, H, D */
+static void over_heads(Sweep *sweep, Body body) {
+    static const int64_t lengths[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 97, 128, 130};
+    static const int64_t depths[] = {1, 2, 3, 4, 7, 8, 16, 20, 32, 48, 64, 80, 96, 128};
+    unsigned turn = 0;
+    for (int t = 0; t < 18; t++)
+        for (int d = 0; d < 14; d++, turn++)
+            compare(sweep, body,
+                    (Args){{1 + turn % 2, lengths[t], 1 + turn % 3, depths[d]},
+                           turn * 5 % ATTENTION_FLAGS,
+                           norm_wise});
+    for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
+        compare(sweep, body, (Args){{2, 257, 2, 64}, f, norm_wise});
+}
+
+static Attention attention_of(Kit *kit, const Args *args) {
+    int64_t T = args->n[1], H = args->n[2], D = args->n[3];
+    Attention spec = {.causal = args->flags & CAUSAL, .scale = 1 / sqrtf((float)D)};
+    if (args->flags & DROPPED) spec.dropout = dropout_of(kit, 0.25f, H, T);
+    return spec;
+}
+
+/* Lengths from 0 (all padding) to T. */
+static Tensor lens_of(Kit *kit, const Args *args) {
+    if (!(args->flags & PADDED)) return TENSOR_NONE;
+    return kit_index(kit, shape1(args->n[0]), 0, args->n[1] + 1);
+}
+
+/* Scores that spread over some tens, so that the largest of a row must be taken off first. */
+static Tensor some_qkv(Kit *kit, const Args *args) {
+    return kit_uniform(kit, shape_qkv(args->n[0], args->n[1], args->n[2], args->n[3]), -3, 3);
+}
+
+static void attention_forward_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
+    Tensor out = kit_take(kit, shape4(B, T, H, D)), lse = kit_take(kit, shape3(B, H, T));
+    Tensor qkv = some_qkv(kit, args), lens = lens_of(kit, args);
+    assert_ok(attention_forward(&kit->exec, out, lse, qkv, lens, attention_of(kit, args)));
+    kit_output(kit, "out", out);
+    kit_output(kit, "lse", lse);
+}
+
+void attention_forward_sweep(Sweep *sweep) {
+    over_heads(sweep, attention_forward_case);
+}
+
+/* out and lse come from the reference, so that only backward is compared. */
+static void attention_backward_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
+    Tensor out = kit_take(kit, shape4(B, T, H, D)), lse = kit_take(kit, shape3(B, H, T));
+    Tensor qkv = some_qkv(kit, args), lens = lens_of(kit, args);
+    Tensor dqkv = kit_take(kit, qkv), dout = kit_random(kit, out);
+    Attention spec = attention_of(kit, args);
+    const KernelTable *ref = NULL;
+    assert_ok(kernels_find("ref", &ref));
+    assert_ok(ref->attention_forward(kit->stream, out, lse, qkv, lens, spec));
+    assert_ok(attention_backward(&kit->exec, dqkv, dout, out, lse, qkv, lens, spec));
+    kit_output(kit, "dqkv", dqkv);
+}
+
+void attention_backward_sweep(Sweep *sweep) {
+    over_heads(sweep, attention_backward_case);
+}
+
+/* B, T, H, D, S. With flags each sequence has a past and a number of new positions of its own; rows of
+ * out that are undefined are left out. */
+static void attention_decode_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3], S = args->n[4];
+    Tensor out = kit_take(kit, shape4(B, T, H, D)), qkv = some_qkv(kit, args);
+    Tensor kcache = kit_random(kit, shape4(B, H, S, D)), vcache = kit_random(kit, shape4(B, H, S, D));
+    Tensor past = kit_index(kit, shape1(B), 0, S - T + 1), fresh = kit_index(kit, shape1(B), 0, T + 1);
+    for (int64_t b = 0; !args->flags && b < B; b++) {
+        tensor_i32(past)[b] = (int32_t)(S - T);
+        tensor_i32(fresh)[b] = (int32_t)T;
+    }
+    assert_ok(attention_decode(&kit->exec, out, kcache, vcache, qkv, past, fresh, 1 / sqrtf((float)D)));
+    for (int64_t i = 0; i < B * T; i++)
+        if (i % T >= tensor_i32(fresh)[i / T])
+            memset(tensor_f32(out) + i * H * D, 0, (size_t)(H * D) * sizeof(float));
+    kit_output(kit, "out", out);
+    kit_output(kit, "kcache", kcache);
+    kit_output(kit, "vcache", vcache);
+}
+
+void attention_decode_sweep(Sweep *sweep) {
+    static const int64_t fresh[] = {1, 1, 2, 5, 17, 64}, room[] = {64, 130, 7, 33, 40, 65};
+    static const int64_t depths[] = {1, 4, 7, 16, 32, 64, 80, 128};
+    for (int t = 0; t < 6; t++)
+        for (int d = 0; d < 8; d++)
+            for (unsigned f = 0; f < 2; f++)
+                compare(sweep, attention_decode_case,
+                        (Args){{1 + d % 3, fresh[t], 1 + d % 4, depths[d], room[t]}, f, norm_wise});
+}

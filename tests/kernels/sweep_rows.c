@@ -1,0 +1,229 @@
+/* Cases of the kernels that choose rows, the loss, array arithmetic and the optimizer. */
+#include <math.h>
+
+#include "sweep.h"
+
+enum { WITH_POSITIONS = 1, WITH_TYPE_TABLE = 2, WITH_TYPES = 4, WITH_PAST = 8, NO_TOKEN_TABLE = 8 };
+
+/* Tokens of a vocabulary of 100, of which this part holds 40 rows from 30 on, the last 5 padding. */
+static const VocabPart part_of_100 = {.start = 30, .valid = 65};
+
+static void embedding_forward_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], C = args->n[2], P = T + 4;
+    unsigned f = args->flags;
+    Tensor x = kit_take(kit, shape3(B, T, C)), tokens = kit_index(kit, shape2(B, T), 0, 100);
+    Tensor wte = kit_random(kit, shape2(40, C)), wpe = kit_random(kit, shape2(P, C));
+    Tensor wtype = kit_random(kit, shape2(2, C)), types = kit_index(kit, shape2(B, T), 0, 2);
+    Tensor past = kit_index(kit, shape1(B), 0, 8); /* some reach past the positions */
+    assert_ok(embedding_forward(
+        &kit->exec, x, tokens, f & WITH_TYPES ? types : TENSOR_NONE, f & WITH_PAST ? past : TENSOR_NONE, wte,
+        f & WITH_POSITIONS ? wpe : TENSOR_NONE, f & WITH_TYPE_TABLE ? wtype : TENSOR_NONE, part_of_100));
+    kit_output(kit, "x", x);
+}
+
+void embedding_forward_sweep(Sweep *sweep) {
+    over_rows(sweep, embedding_forward_case, 16, norm_wise);
+}
+
+static void embedding_backward_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], C = args->n[2];
+    unsigned f = args->flags;
+    Tensor dx = kit_random(kit, shape3(B, T, C)), tokens = kit_index(kit, shape2(B, T), 0, 100);
+    Tensor types = f & WITH_TYPES ? kit_index(kit, shape2(B, T), 0, 2) : TENSOR_NONE;
+    Tensor dwte = TENSOR_NONE, dwpe = TENSOR_NONE, dwtype = TENSOR_NONE;
+    if (!(f & NO_TOKEN_TABLE)) kit_output(kit, "dwte", dwte = kit_random(kit, shape2(40, C)));
+    if (f & WITH_POSITIONS) kit_output(kit, "dwpe", dwpe = kit_random(kit, shape2(T + 4, C)));
+    if (f & WITH_TYPE_TABLE) kit_output(kit, "dwtype", dwtype = kit_random(kit, shape2(2, C)));
+    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, dx, tokens, types, part_of_100));
+}
+
+void embedding_backward_sweep(Sweep *sweep) {
+    over_rows(sweep, embedding_backward_case, 16, norm_wise);
+}
+
+/* Which part of the vocabulary the V columns are: 0 all of it, 1 with padding at the end, 2 a part from
+ * the middle, 3 nothing but padding. Labels fall inside, outside, and on tokens not counted. */
+static VocabPart vocab_of(const Args *args) {
+    int64_t V = args->n[2];
+    switch (args->flags % 4) {
+    case 0: return (VocabPart){0, V};
+    case 1: return (VocabPart){0, V - V / 3};
+    case 2: return (VocabPart){V, 3 * V};
+    default: return (VocabPart){3 * V, 2 * V};
+    }
+}
+
+static Tensor some_logits(Kit *kit, const Args *args) {
+    return kit_uniform(kit, shape2(args->n[0] * args->n[1], args->n[2]), -12, 12);
+}
+
+static Tensor some_labels(Kit *kit, const Args *args) {
+    VocabPart part = vocab_of(args);
+    return kit_index(kit, shape1(args->n[0] * args->n[1]), -part.valid / 4 - 1, part.valid);
+}
+
+static void xent_partial_case(Kit *kit, const Args *args) {
+    Tensor logits = some_logits(kit, args), labels = some_labels(kit, args);
+    Tensor stats = kit_take(kit, shape2(logits.dim[0], 3)), before = kit_copy(kit, logits);
+    assert_ok(xent_partial(&kit->exec, stats, logits, labels, vocab_of(args)));
+    assert_memory_equal(before.data, logits.data, tensor_bytes(logits));
+    kit_output(kit, "stats", stats);
+}
+
+void xent_partial_sweep(Sweep *sweep) {
+    over_rows(sweep, xent_partial_case, 4, norm_wise);
+    compare(sweep, xent_partial_case, (Args){{2, 3, 50304}, 1, norm_wise});
+}
+
+/* The statistics are as over the whole vocabulary: a largest of 13 and a sum of some size. */
+static void xent_finish_case(Kit *kit, const Args *args) {
+    Tensor logits = some_logits(kit, args), labels = some_labels(kit, args);
+    Tensor losses = kit_take(kit, shape1(logits.dim[0]));
+    Tensor stats = kit_uniform(kit, shape2(logits.dim[0], 3), 1, 3);
+    for (int64_t m = 0; m < stats.dim[0]; m++) tensor_f32(stats)[m * 3] = 13;
+    bool gradient = args->flags / 4;
+    assert_ok(xent_finish(&kit->exec, losses, logits, stats, labels, vocab_of(args), 0.125f, gradient));
+    kit_output(kit, "losses", losses);
+    kit_output(kit, "logits", logits);
+}
+
+void xent_finish_sweep(Sweep *sweep) {
+    over_rows(sweep, xent_finish_case, 8, norm_wise);
+    compare(sweep, xent_finish_case, (Args){{2, 3, 50304}, 5, norm_wise});
+}
+
+static void gather_rows_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1], C = args->n[2];
+    Tensor out = kit_take(kit, shape2(M, C)), x = kit_random(kit, shape3(3, 5, C));
+    assert_ok(gather_rows(&kit->exec, out, x, kit_index(kit, shape1(M), 0, 15)));
+    kit_output(kit, "out", out);
+}
+
+void gather_rows_sweep(Sweep *sweep) {
+    over_rows(sweep, gather_rows_case, 1, 0);
+}
+
+/* Rows come up several times, and the order of their sums is laid down: equal, not near. */
+static void scatter_add_rows_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1], C = args->n[2];
+    Tensor x = kit_random(kit, shape3(3, 5, C)), y = kit_random(kit, shape2(M, C));
+    assert_ok(scatter_add_rows(&kit->exec, x, y, kit_index(kit, shape1(M), 0, 15)));
+    kit_output(kit, "x", x);
+}
+
+void scatter_add_rows_sweep(Sweep *sweep) {
+    over_rows(sweep, scatter_add_rows_case, 1, 0);
+}
+
+static void transpose_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], N = args->n[2];
+    Tensor x = kit_random(kit, shape2(M, N)), y = kit_take(kit, shape2(N, M)),
+           back = kit_take(kit, shape2(N, M));
+    assert_ok(transpose(&kit->exec, y, x));
+    for (int64_t i = 0; i < M * N; i++) tensor_f32(back)[i] = tensor_f32(x)[i % M * N + i / M];
+    assert_memory_equal(y.data, back.data, tensor_bytes(y));
+    kit_output(kit, "y", y);
+}
+
+void transpose_sweep(Sweep *sweep) {
+    over_rows(sweep, transpose_case, 1, 0);
+    compare(sweep, transpose_case, (Args){{257, 1, 333}, 0, 0});
+    compare(sweep, transpose_case, (Args){{1031, 1, 2}, 0, 0});
+}
+
+static void fill_case(Kit *kit, const Args *args) {
+    Tensor x = kit_take(kit, shape1(args->n[0]));
+    assert_ok(fill(&kit->exec, x, 2.5f));
+    kit_output(kit, "x", x);
+}
+
+void fill_sweep(Sweep *sweep) {
+    over_counts(sweep, fill_case, 1, 0);
+}
+
+/* Between all pairs of types; values below, within and beyond fp16's range, NaN and infinity. */
+static void convert_case(Kit *kit, const Args *args) {
+    Tensor from = kit_uniform(kit, shape1(args->n[0]), -30, 18);
+    for (int64_t i = 0; i < args->n[0]; i++)
+        tensor_f32(from)[i] = exp2f(tensor_f32(from)[i]) * (i % 2 ? 1 : -1);
+    if (args->n[0] > 2) tensor_f32(from)[1] = NAN, tensor_f32(from)[2] = INFINITY;
+    Tensor x = from, y = from;
+    x.dtype = args->flags / 4, y.dtype = args->flags % 4;
+    x = kit_take(kit, x), y = kit_take(kit, y);
+    assert_ok(dtype_convert(x.data, x.dtype, from.data, DT_F32, (size_t)args->n[0]));
+    assert_ok(convert(&kit->exec, y, x));
+    kit_output(kit, "y", y);
+}
+
+void convert_sweep(Sweep *sweep) {
+    over_counts(sweep, convert_case, 16, 0);
+}
+
+static void add_case(Kit *kit, const Args *args) {
+    Tensor y = kit_random(kit, shape1(args->n[0]));
+    assert_ok(add(&kit->exec, y, args->flags ? y : kit_random(kit, y)));
+    kit_output(kit, "y", y);
+}
+
+void add_sweep(Sweep *sweep) {
+    over_counts(sweep, add_case, 2, 0);
+}
+
+static void scale_case(Kit *kit, const Args *args) {
+    Tensor y = kit_random(kit, shape1(args->n[0]));
+    assert_ok(scale(&kit->exec, y, 0.3f));
+    kit_output(kit, "y", y);
+}
+
+void scale_sweep(Sweep *sweep) {
+    over_counts(sweep, scale_case, 1, 0);
+}
+
+static Tensor some_total(Kit *kit) {
+    Tensor total = kit_take(kit, tensor_1d(NULL, DT_F64, 1));
+    *(double *)total.data = 0.5;
+    kit_output(kit, "total", total);
+    return total;
+}
+
+static void sum_case(Kit *kit, const Args *args) {
+    assert_ok(sum(&kit->exec, some_total(kit), kit_uniform(kit, shape1(args->n[0]), 0, 1)));
+}
+
+/* Summed in fp64. */
+void sum_sweep(Sweep *sweep) {
+    over_counts(sweep, sum_case, 1, 1e-13);
+}
+
+static void sum_squares_case(Kit *kit, const Args *args) {
+    assert_ok(sum_squares(&kit->exec, some_total(kit), kit_random(kit, shape1(args->n[0]))));
+}
+
+void sum_squares_sweep(Sweep *sweep) {
+    over_counts(sweep, sum_squares_case, 1, 1e-13);
+}
+
+/* Flags: with decay, and with gradients and moments of 0. */
+static void adamw_step_case(Kit *kit, const Args *args) {
+    Tensor param = kit_random(kit, shape1(args->n[0])), grad = kit_random(kit, param);
+    Tensor m = kit_random(kit, param), v = kit_uniform(kit, param, 0, 2);
+    if (args->flags & 2)
+        for (int64_t i = 0; i < args->n[0]; i += 3)
+            tensor_f32(grad)[i] = tensor_f32(m)[i] = tensor_f32(v)[i] = 0;
+    AdamW spec = {.lr = 1e-2f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.999f,
+                  .eps = 1e-8f,
+                  .decay = args->flags & 1 ? 0.1f : 0,
+                  .correction1 = 0.19f,
+                  .correction2 = 0.002f,
+                  .grad_scale = 0.7f};
+    assert_ok(adamw_step(&kit->exec, param, m, v, grad, spec));
+    kit_output(kit, "param", param);
+    kit_output(kit, "m", m);
+    kit_output(kit, "v", v);
+}
+
+void adamw_step_sweep(Sweep *sweep) {
+    over_counts(sweep, adamw_step_case, 4, 1e-6);
+}

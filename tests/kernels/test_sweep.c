@@ -1,0 +1,177 @@
+/* The sweep: every slot of a backend against the reference, over many shapes.
+ *
+ * A case is a function that makes its inputs (the same ones for each kit), calls one kernel and marks
+ * the outputs; `compare` runs it with the reference and with the backend on one, two and three threads,
+ * twice on two: outputs must agree with the reference norm-wise, and the two equal runs in every bit.
+ * Which masks, aliases and missing tensors a case has is in its flags, and the lists of sizes go
+ * through all of them. A slot without a sweep fails the test. */
+#include <math.h>
+
+#include "sweep.h"
+
+enum { KIT_REF, KIT_TWO, KIT_AGAIN, KIT_ONE, KIT_THREE, KITS };
+
+struct Sweep {
+    Kit kit[KITS];
+    KernelId id;
+    int64_t cases;
+};
+
+static void fail_case(const Sweep *sweep, const Args *args, const Output *output, const char *what) {
+    fail_msg("%s with sizes %lld %lld %lld %lld %lld, flags %#x: %s: %s", kernel_name(sweep->id),
+             (long long)args->n[0], (long long)args->n[1], (long long)args->n[2], (long long)args->n[3],
+             (long long)args->n[4], args->flags, output->name, what);
+}
+
+static double element(Tensor tensor, int64_t i) {
+    switch (tensor.dtype) {
+    case DT_F32: return tensor_f32(tensor)[i];
+    case DT_F64: return ((double *)tensor.data)[i];
+    case DT_BF16: return bf16_to_f32(((uint16_t *)tensor.data)[i]);
+    default: return f16_to_f32(((uint16_t *)tensor.data)[i]);
+    }
+}
+
+static bool same(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* NaN and infinity must lie in the same places. */
+static void check_output(const Sweep *sweep, const Args *args, const Output *got, const Output *want) {
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < tensor_count(want->tensor); i++) {
+        double a = element(got->tensor, i), b = element(want->tensor, i);
+        if (same(a, b) && !isfinite(b)) continue;
+        if (!isfinite(a) || !isfinite(b) || (args->tolerance == 0 && a != b)) {
+            char what[100];
+            snprintf(what, sizeof what, "%g where the reference has %g, at %lld", a, b, (long long)i);
+            fail_case(sweep, args, got, what);
+        }
+        difference += (a - b) * (a - b);
+        norm += b * b;
+    }
+    char what[100];
+    snprintf(what, sizeof what, "off by %g of %g", sqrt(difference), sqrt(norm));
+    if (sqrt(difference) > args->tolerance * sqrt(norm)) fail_case(sweep, args, got, what);
+}
+
+void compare(Sweep *sweep, Body body, Args args) {
+    for (int i = 0; i < KITS; i++) {
+        kit_clear(&sweep->kit[i]);
+        body(&sweep->kit[i], &args);
+    }
+    const Kit *ref = &sweep->kit[KIT_REF], *two = &sweep->kit[KIT_TWO], *again = &sweep->kit[KIT_AGAIN];
+    for (int o = 0; o < ref->outputs; o++) {
+        for (int i = KIT_TWO; i < KITS; i++)
+            check_output(sweep, &args, &sweep->kit[i].output[o], &ref->output[o]);
+        if (memcmp(two->output[o].tensor.data, again->output[o].tensor.data,
+                   tensor_bytes(two->output[o].tensor)))
+            fail_case(sweep, &args, &two->output[o], "the same call gave other bits");
+    }
+    sweep->cases++;
+}
+
+/* Around vector widths and tiles, primes, and a few that are large for their kind. */
+static const int64_t widths[] = {1,   2,   3,   4,   5,   7,   8,    9,    15,   16,  17,  23,
+                                 31,  32,  33,  61,  63,  64,  65,   97,   127,  128, 129, 191,
+                                 255, 256, 257, 384, 509, 768, 1000, 1023, 1025, 3072};
+enum { WIDTHS = sizeof widths / sizeof *widths };
+static const int64_t counts[] = {1,  2,   3,   7,    8,    15,   16,   17,    31,    33,    63,    64,
+                                 65, 127, 129, 1000, 1023, 4096, 4097, 16383, 16385, 65537, 262147};
+enum { COUNTS = sizeof counts / sizeof *counts };
+static const int64_t sides[] = {1, 2, 3, 5, 7, 8, 11, 12, 13, 16, 17, 24, 25, 31, 33, 64, 67};
+enum { SIDES = sizeof sides / sizeof *sides };
+
+/* Over a few row counts for each width; the flags run through all their values. */
+void over_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
+    static const int64_t rows[] = {1, 2, 3, 5, 8, 13};
+    unsigned turn = 0;
+    for (int w = 0; w < WIDTHS; w++)
+        for (int r = 0; r < 6; r++)
+            compare(sweep, body, (Args){{rows[r], 1 + turn % 3, widths[w]}, turn % flags, tolerance}), turn++;
+    for (unsigned f = 0; f < flags; f++) compare(sweep, body, (Args){{37, 11, 771}, f, tolerance});
+}
+
+void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance) {
+    for (int c = 0; c < COUNTS; c++)
+        for (unsigned f = 0; f < flags; f++) compare(sweep, body, (Args){{counts[c]}, f, tolerance});
+}
+
+/* All M x N of the sides with two K each, and some shapes of real layers. */
+void over_products(Sweep *sweep, Body body, unsigned flags) {
+    unsigned turn = 0;
+    for (int m = 0; m < SIDES; m++)
+        for (int n = 0; n < SIDES; n++)
+            for (int k = 0; k < 2; k++, turn++) {
+                int64_t K = sides[(m + 2 * n + 5 * k) % SIDES];
+                compare(sweep, body, (Args){{sides[m], sides[n], K}, turn % flags, norm_wise});
+            }
+    static const int64_t larger[][3] = {{1, 768, 768}, {130, 257, 129}, {300, 500, 530}, {97, 4, 1031},
+                                        {4, 1031, 48}, {2100, 20, 30},  {3, 8300, 17}};
+    enum { LARGER = sizeof larger / sizeof *larger };
+    for (unsigned f = 0; f < flags || f < LARGER; f++)
+        compare(sweep, body,
+                (Args){{larger[f % LARGER][0], larger[f % LARGER][1], larger[f % LARGER][2]},
+                       f % flags,
+                       norm_wise});
+}
+
+Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second) {
+    return (Dropout){
+        .p = p, .key = kit_key(kit), .origin = {1 << 20, 1, 3}, .extent = {first + 2, second + 5}};
+}
+
+static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
+    [KERNEL_LINEAR_FORWARD] = linear_forward_sweep,
+    [KERNEL_LINEAR_BACKWARD_INPUT] = linear_backward_input_sweep,
+    [KERNEL_LINEAR_BACKWARD_WEIGHT] = linear_backward_weight_sweep,
+    [KERNEL_ACT_FORWARD] = act_forward_sweep,
+    [KERNEL_ACT_BACKWARD] = act_backward_sweep,
+    [KERNEL_LAYERNORM_FORWARD] = layernorm_forward_sweep,
+    [KERNEL_LAYERNORM_BACKWARD] = layernorm_backward_sweep,
+    [KERNEL_DROPOUT_ADD_FORWARD] = dropout_add_forward_sweep,
+    [KERNEL_DROPOUT_BACKWARD] = dropout_backward_sweep,
+    [KERNEL_DROPOUT_ADD_NORM_FORWARD] = dropout_add_norm_forward_sweep,
+    [KERNEL_ATTENTION_FORWARD] = attention_forward_sweep,
+    [KERNEL_ATTENTION_BACKWARD] = attention_backward_sweep,
+    [KERNEL_ATTENTION_DECODE] = attention_decode_sweep,
+    [KERNEL_EMBEDDING_FORWARD] = embedding_forward_sweep,
+    [KERNEL_EMBEDDING_BACKWARD] = embedding_backward_sweep,
+    [KERNEL_XENT_PARTIAL] = xent_partial_sweep,
+    [KERNEL_XENT_FINISH] = xent_finish_sweep,
+    [KERNEL_GATHER_ROWS] = gather_rows_sweep,
+    [KERNEL_SCATTER_ADD_ROWS] = scatter_add_rows_sweep,
+    [KERNEL_TRANSPOSE] = transpose_sweep,
+    [KERNEL_FILL] = fill_sweep,
+    [KERNEL_CONVERT] = convert_sweep,
+    [KERNEL_ADD] = add_sweep,
+    [KERNEL_SCALE] = scale_sweep,
+    [KERNEL_SUM] = sum_sweep,
+    [KERNEL_SUM_SQUARES] = sum_squares_sweep,
+    [KERNEL_ADAMW_STEP] = adamw_step_sweep,
+};
+
+static void test_slot(void **state) {
+    KernelId id = (KernelId)(uintptr_t)*state;
+    assert_non_null(sweeps[id]);
+    Sweep sweep = {.id = id};
+    static const int threads[KITS] = {
+        [KIT_REF] = 1, [KIT_TWO] = 2, [KIT_AGAIN] = 2, [KIT_ONE] = 1, [KIT_THREE] = 3};
+    for (int i = 0; i < KITS; i++) kit_init(&sweep.kit[i], i == KIT_REF ? "ref" : "cpu", threads[i]);
+    sweeps[id](&sweep);
+    assert_true(sweep.cases > 0);
+    for (int i = 0; i < KITS; i++) {
+        assert_int_equal(sweep.kit[i].profile.kernel[id].calls, sweep.cases);
+        kit_done(&sweep.kit[i]);
+    }
+}
+
+/* An argument such as 'layernorm*' chooses slots. */
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    struct CMUnitTest tests[KERNEL_COUNT];
+    for (uintptr_t id = 0; id < KERNEL_COUNT; id++)
+        tests[id] = (struct CMUnitTest){
+            .name = kernel_name((KernelId)id), .test_func = test_slot, .initial_state = (void *)id};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
