@@ -54,7 +54,8 @@ static inline RunnerSpec golden_spec(const Golden *golden, const char *kernels, 
     return spec;
 }
 
-static inline void golden_init(Golden *golden, const char *name, const char *kernels, Recompute recompute) {
+static inline void golden_init(Golden *golden, const char *name, const char *kernels, Recompute recompute,
+                               int threads) {
     char path[GOLDEN_PATH];
     *golden = (Golden){0};
     assert_true(snprintf(golden->dir, GOLDEN_PATH, WEFT_TEST_DIR "/golden/cases/%s", name) < GOLDEN_PATH);
@@ -67,7 +68,7 @@ static inline void golden_init(Golden *golden, const char *name, const char *ker
     ModelConfig config;
     assert_ok(hf_config_read(golden->dir, &config));
     assert_ok(model_new(&golden->model, &config));
-    assert_ok(device_new_cpu(&golden->device, 2));
+    assert_ok(device_new_cpu(&golden->device, threads));
     RunnerSpec spec = golden_spec(golden, kernels, recompute);
     assert_ok(runner_new(&golden->runner, golden->model, golden->device, &spec));
     golden_load_store(golden->dir, golden->runner->params, golden->runner->stream);

@@ -130,7 +130,7 @@ static inline void rig_init(Rig *rig, const ModelConfig *config, int at, const c
                             Recompute recompute) {
     *rig = (Rig){.at = at, .shape = {.B = RIG_B, .T = RIG_T, .tp = 1, .train = true, .recompute = recompute}};
     assert_ok(model_new(&rig->model, config));
-    assert_ok(device_new_cpu(&rig->device, 2));
+    assert_ok(device_new_cpu(&rig->device, 1));
     assert_ok(stream_new(&rig->stream, rig->device));
     assert_ok(group_new_self(&rig->tp));
     rig->exec.stream = rig->stream;

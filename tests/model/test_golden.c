@@ -13,6 +13,7 @@
 typedef struct Spec {
     const char *name, *kernels;
     Recompute recompute;
+    int threads;
 } Spec;
 
 static double worst(double so_far, double found) {
@@ -173,7 +174,7 @@ static double check_final(Golden *golden, char *ret_name) {
 static void test_case(void **state) {
     const Spec *spec = *state;
     Golden golden;
-    golden_init(&golden, spec->name, spec->kernels, spec->recompute);
+    golden_init(&golden, spec->name, spec->kernels, spec->recompute, spec->threads);
     HostBatch *batch = golden_batch(&golden, "");
     char gradient_name[PARAM_NAME], final_name[PARAM_NAME];
     double logits = check_logits(&golden, batch), loss = check_eval_loss(&golden, batch);
@@ -191,7 +192,7 @@ static void test_case(void **state) {
 static void test_bare(void **state) {
     const Spec *spec = *state;
     Golden golden;
-    golden_init(&golden, spec->name, spec->kernels, spec->recompute);
+    golden_init(&golden, spec->name, spec->kernels, spec->recompute, spec->threads);
     assert_true(golden.model->config.pooler);
     HostBatch *batch = golden_batch(&golden, "");
     int64_t C = golden.model->config.hidden, count = 0, pooled_count = 0;
@@ -271,7 +272,7 @@ static void test_tiny_gpt2(void **state) {
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
     assert_ok(model_new(&model, &config));
-    assert_ok(device_new_cpu(&device, 2));
+    assert_ok(device_new_cpu(&device, spec->threads));
     const json_t *cases = json_object_get(facts, "cases");
     double most = 0;
     for (size_t i = 0; i < json_array_size(cases); i++)
@@ -285,25 +286,23 @@ int main(void) {
     static const char *const names[] = {
         "gpt2",          "gpt2-untied-padded",   "gpt2-layer-scale", "gpt2-unscaled-relu",
         "bert-pretrain", "bert-pretrain-padded", "bert-mlm",         "bert-nsp",
-        "bert-span",     "bert-classify",
+        "bert-span",     "bert-classify",        "bert-bare",        "tiny-gpt2",
     };
-    enum { NAMES = sizeof names / sizeof *names, BACKENDS = 2, EXTRA = 2 };
-    static const char *const backends[BACKENDS] = {"ref", "cpu"};
-    Spec spec[BACKENDS * (NAMES + EXTRA)];
-    struct CMUnitTest tests[BACKENDS * (NAMES + EXTRA)];
-    size_t count = 0;
-    for (int k = 0; k < BACKENDS; k++)
-        for (int i = 0; i < NAMES + EXTRA; i++) {
-            const char *name = i < NAMES ? names[i] : i == NAMES ? "bert-bare" : "tiny-gpt2";
-            spec[count] = (Spec){.name = name, .kernels = backends[k]};
-            tests[count] = (struct CMUnitTest){
-                .name = name,
-                .test_func = i < NAMES    ? test_case
-                             : i == NAMES ? test_bare
-                                          : test_tiny_gpt2,
-                .initial_state = &spec[count],
-            };
-            count++;
-        }
-    return _cmocka_run_group_tests("golden", tests, count, NULL, NULL);
+    static const char *const backends[] = {"ref", "cpu"};
+    enum { NAMES = sizeof names / sizeof *names, EXTRA = 2, COUNT = 2 * NAMES + EXTRA };
+    Spec spec[COUNT];
+    struct CMUnitTest tests[COUNT];
+    for (int i = 0; i < 2 * NAMES; i++)
+        spec[i] = (Spec){.name = names[i % NAMES], .kernels = backends[i / NAMES], .threads = 1};
+    /* The numbers hold with threads and with recompute too. */
+    spec[2 * NAMES] = (Spec){"gpt2", "cpu", RECOMPUTE_BLOCK, 2};
+    spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", "cpu", RECOMPUTE_SELECTIVE, 1};
+    for (int i = 0; i < COUNT; i++) {
+        CMUnitTestFunction function = test_case;
+        if (!strcmp(spec[i].name, "bert-bare")) function = test_bare;
+        if (!strcmp(spec[i].name, "tiny-gpt2")) function = test_tiny_gpt2;
+        tests[i] =
+            (struct CMUnitTest){.name = spec[i].name, .test_func = function, .initial_state = &spec[i]};
+    }
+    return _cmocka_run_group_tests("golden", tests, COUNT, NULL, NULL);
 }

@@ -1,0 +1,136 @@
+/* A whole model in its runner, dropout on: what must not change with the way a step is carried out
+ * (recompute, the cut into micro-batches), and what it takes of memory. */
+#include "model/rig.h"
+#include "train/runner.h"
+
+enum { BATCH = 4, SEQ = 6 };
+
+/* The same sequences whatever part of the batch of four is asked for. */
+static HostBatch *batch_of(const ModelConfig *config, int64_t first, int64_t count) {
+    HostBatch *batch = NULL;
+    assert_ok(host_batch_new(&batch, count, SEQ));
+    bool bert = config->family == FAMILY_BERT;
+    batch->task = bert ? TASK_MLM : TASK_LM;
+    batch->has_types = batch->padded = bert;
+    for (int64_t b = 0; b < count; b++) {
+        int64_t global = first + b;
+        batch->lens[b] = (int32_t)(bert ? SEQ - global : SEQ); /* so that micro-batches count differently */
+        batch->nsp[b] = (int32_t)(global % 2);
+        for (int64_t t = 0; t < SEQ; t++) {
+            int32_t token = (int32_t)rng_below(rng_key(2, "token", 0), (uint64_t)(global * SEQ + t), 17);
+            batch->tokens[b * SEQ + t] = token;
+            batch->types[b * SEQ + t] = t > 1;
+            batch->labels[b * SEQ + t] = (token + 5) % 17;
+            if (!bert || t % 2 || t >= batch->lens[b]) continue;
+            batch->picks[batch->pick_count] = (int32_t)(b * SEQ + t);
+            batch->pick_labels[batch->pick_count++] = (token + 3) % 17;
+        }
+    }
+    batch->loss_count[LOSS_TOKEN] = bert ? batch->pick_count : count * SEQ;
+    batch->loss_count[LOSS_NSP] = bert ? count : 0;
+    return batch;
+}
+
+typedef struct Outcome {
+    double loss, grad_norm;
+    float *weights;
+    int64_t count;
+    size_t activations, total, after_first;
+} Outcome;
+
+/* Three steps from the same start; the weights they lead to and the memory they took. */
+static Outcome outcome_of(Family family, const char *kernels, Recompute recompute, int64_t micro_batch) {
+    ModelConfig config = rig_config(family, family == FAMILY_BERT ? HEAD_MLM | HEAD_NSP : HEAD_LM);
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(runner_freep) Runner *runner = NULL;
+    assert_ok(model_new(&model, &config));
+    assert_ok(device_new_cpu(&device, 1));
+    RunnerSpec spec = {.micro_batch = micro_batch,
+                       .seq = SEQ,
+                       .train = true,
+                       .recompute = recompute,
+                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+                       .seed = 9};
+    assert_ok(kernels_find(kernels, &spec.table));
+    assert_ok(runner_new(&runner, model, device, &spec));
+    rig_randomize(runner->params);
+    HostBatch *micro[BATCH];
+    int count = (int)(BATCH / micro_batch);
+    for (int i = 0; i < count; i++) micro[i] = batch_of(&config, i * micro_batch, micro_batch);
+    Outcome outcome = {0};
+    for (int step = 1; step <= 3; step++) {
+        StepResult result;
+        assert_ok(runner_step(runner, micro, count, step, 1e-3, &result));
+        outcome.loss = result.loss, outcome.grad_norm = result.grad_norm;
+        if (step == 1) outcome.after_first = device->total.current;
+    }
+    for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    outcome.activations = device->mem[MEM_ACTIVATIONS].peak;
+    outcome.total = device->total.current;
+    for (int i = 0; i < model->count; i++) outcome.count += runner->params->unit[i].numel;
+    assert_ok(mem_new((size_t)outcome.count, sizeof(float), &outcome.weights));
+    float *to = outcome.weights;
+    for (int i = 0; i < model->count; i++) {
+        memcpy(to, runner->params->flat[i].data, runner->params->flat[i].bytes);
+        to += runner->params->unit[i].numel;
+    }
+    return outcome;
+}
+
+static const char *const backends[] = {"ref", "cpu"};
+
+/* Recompute changes memory and nothing else: not a bit of the weights. */
+static void test_recompute(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
+        for (int k = 0; k < 2; k++) {
+            Outcome by_mode[3];
+            for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_BLOCK; mode++)
+                by_mode[mode] = outcome_of((Family)family, backends[k], (Recompute)mode, BATCH);
+            for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_BLOCK; mode++) {
+                assert_true(by_mode[mode].loss == by_mode[0].loss);
+                assert_memory_equal(by_mode[mode].weights, by_mode[0].weights,
+                                    (size_t)by_mode[0].count * sizeof(float));
+                assert_true(by_mode[mode].activations < by_mode[mode - 1].activations);
+            }
+            for (int mode = 0; mode < 3; mode++) free(by_mode[mode].weights);
+        }
+}
+
+/* However the batch is cut, the loss is the sum over all of it divided once, with the same masks. */
+static void test_micro_batches(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
+        for (int k = 0; k < 2; k++) {
+            Outcome whole = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, BATCH);
+            for (int64_t size = 1; size < BATCH; size *= 2) {
+                Outcome cut = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, size);
+                assert_true(fabs(cut.loss - whole.loss) <= 1e-5 * whole.loss);
+                assert_true(fabs(cut.grad_norm - whole.grad_norm) <= 1e-5 * whole.grad_norm);
+                assert_true(cut.activations < whole.activations);
+                free(cut.weights);
+            }
+            free(whole.weights);
+        }
+}
+
+/* After the first step nothing more is taken. */
+static void test_steps_take_no_memory(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
+        for (int k = 0; k < 2; k++) {
+            Outcome outcome = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, 2);
+            assert_int_equal(outcome.total, outcome.after_first);
+            free(outcome.weights);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_steps_take_no_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
