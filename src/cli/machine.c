@@ -1,15 +1,14 @@
 /* The processor's name is read where Linux tells it: x86 by name, Arm by the numbers of its maker and part.
- * GPUs are counted without any of their libraries, so that one is also named when this build cannot use it.
- */
+ * GPUs are told as CUDA sees them, also those that no command computes on yet. */
 #include "cli/machine.h"
 
-#include <dirent.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/format.h"
 #include "device/device.h"
+#include "device/registry.h"
 #include "kernels/kernels.h"
 
 enum { CPU_NAME = 128 };
@@ -51,12 +50,20 @@ static void cpu_name(char name[CPU_NAME]) {
     if (file) fclose(file);
 }
 
-static int count_gpus(void) {
-    DIR *dir = opendir("/proc/driver/nvidia/gpus");
-    int count = 0;
-    for (struct dirent *entry; dir && (entry = readdir(dir));) count += entry->d_name[0] != '.';
-    if (dir) closedir(dir);
-    return count;
+/* 13000 as "13.0". */
+static json_t *cuda_version(int version) {
+    return version ? json_sprintf("%d.%d", version / 1000, version % 1000 / 10) : json_null();
+}
+
+static json_t *cuda_json(void) {
+    CudaInfo info;
+    device_cuda_info(&info);
+    json_t *devices = json_array();
+    for (int i = 0; i < info.devices && i < CUDA_DEVICES_SHOWN; i++)
+        json_array_append_new(devices, json_pack("{s:s, s:I}", "name", info.device[i].name, "memory_bytes",
+                                                 (json_int_t)info.device[i].memory));
+    return json_pack("{s:b, s:o, s:o, s:s, s:o}", "built", info.built, "runtime", cuda_version(info.runtime),
+                     "driver", cuda_version(info.driver), "problem", info.problem, "devices", devices);
 }
 
 Status machine_describe(json_t *result) {
@@ -68,13 +75,26 @@ Status machine_describe(json_t *result) {
     uname(&system);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     json_t *facts =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:I, s:[s], s:i}", "kind", "machine", "version",
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:I, s:[s], s:o}", "kind", "machine", "version",
                   WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads", device->threads,
                   "instruction_set", kernels_cpu_isa(), "matrix_library", kernels_cpu_blas(), "memory_bytes",
-                  (json_int_t)memory, "devices", "cpu", "gpus_present", count_gpus());
+                  (json_int_t)memory, "devices", "cpu", "cuda", cuda_json());
     int failed = !facts || json_object_update(result, facts);
     json_decref(facts);
     return failed ? FAILED("out of memory while writing the result") : OK;
+}
+
+static void show_cuda(const json_t *cuda, FILE *out) {
+    char text[FORMAT_SIZE];
+    const char *runtime = json_string_value(json_object_get(cuda, "runtime"));
+    const char *problem = json_string_value(json_object_get(cuda, "problem"));
+    fprintf(out, "CUDA         %s%s%s%s\n", runtime ? runtime : "", runtime && *problem ? ": " : "", problem,
+            runtime ? "; commands compute on the CPU" : "");
+    size_t i;
+    json_t *device;
+    json_array_foreach(json_object_get(cuda, "devices"), i, device)
+        fprintf(out, "GPU %-8zu %s, %s\n", i, json_string_value(json_object_get(device, "name")),
+                format_bytes(text, (double)json_integer_value(json_object_get(device, "memory_bytes"))));
 }
 
 void machine_show(const json_t *result, FILE *out) {
@@ -87,9 +107,5 @@ void machine_show(const json_t *result, FILE *out) {
     fprintf(out, "matrices     %s\n", json_string_value(json_object_get(result, "matrix_library")));
     fprintf(out, "memory       %s\n",
             format_bytes(text, (double)json_integer_value(json_object_get(result, "memory_bytes"))));
-    long long gpus = (long long)json_integer_value(json_object_get(result, "gpus_present"));
-    if (gpus)
-        fprintf(out, "GPUs         %lld present; this build computes on the CPU\n", gpus);
-    else
-        fprintf(out, "GPUs         none\n");
+    show_cuda(json_object_get(result, "cuda"), out);
 }

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/help.h"
@@ -15,6 +16,15 @@
 static void ignore_signals(void) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+}
+
+/* Threads that wait by spinning starve the thread they wait for when other programs want the cores too, and
+ * OpenMP's default is to spin for milliseconds. Its runtime reads the environment before main, so a shorter
+ * wait takes a fresh start of the program; who has set any of these is left alone. */
+static void wait_politely(char **argv) {
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || getenv("KMP_BLOCKTIME")) return;
+    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0 && setenv("KMP_BLOCKTIME", "0", 1) == 0)
+        execv("/proc/self/exe", argv);
 }
 
 static bool wants_json(int argc, char **argv) {
@@ -73,6 +83,7 @@ static void report(Status status, bool json) {
 }
 
 int main(int argc, char **argv) {
+    wait_politely(argv);
     ignore_signals();
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);

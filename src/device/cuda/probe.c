@@ -13,7 +13,8 @@ void cuda_info_probe(CudaInfo *ret_info) {
     cudaError_t error = cudaGetDeviceCount(&info.devices);
     if (error != cudaSuccess) {
         info.devices = 0;
-        snprintf(info.problem, sizeof info.problem, "%s", cudaGetErrorString(error));
+        snprintf(info.problem, sizeof info.problem, "%s",
+                 info.driver ? cudaGetErrorString(error) : "there is no NVIDIA driver");
     }
     for (int i = 0; i < info.devices && i < CUDA_DEVICES_SHOWN; i++) {
         struct cudaDeviceProp properties;
