@@ -24,18 +24,6 @@ static int index_of(const char *name, const char *const *names, int count) {
     return i;
 }
 
-/* A checkpoint directory, or a run directory's newest checkpoint. */
-static Status find_model_dir(const char *model, char **ret_dir) {
-    *ret_dir = NULL;
-    if (!path_is_dir(model)) return OK;
-    CLEANUP(mem_freep) char *latest = NULL;
-    TRY(ckpt_latest(model, &latest));
-    if (!latest) return str_dup(model, ret_dir);
-    *ret_dir = latest;
-    latest = NULL;
-    return OK;
-}
-
 static bool is_bytes(const JobSpec *spec, DataFormat format) {
     if (format == FORMAT_BYTES) return true;
     return format == FORMAT_AUTO && spec->data_count > 0 && data_format_of(spec->data[0]) == FORMAT_BYTES;
@@ -158,6 +146,11 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     return OK;
 }
 
+static Status check_weights(const Job *job) {
+    CLEANUP(load_report_done) LoadReport report = {0};
+    return hf_weights_check(job->model_dir, job->model, &report);
+}
+
 Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
@@ -167,7 +160,7 @@ Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
     job->format = (DataFormat)format;
     if (strcmp(spec->device, "cpu"))
         return USAGE("device '%s' is not in this build, expected cpu", spec->device);
-    TRY(find_model_dir(spec->model, &job->model_dir));
+    if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
     ModelConfig config;
     TRY(settle_model(job, spec, &config));
     RunnerSpec runner = {.micro_batch = spec->micro_batch,
@@ -178,6 +171,7 @@ Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
     TRY(kernels_find(spec->kernels, &runner.table));
     TRY(recompute_parse(spec->recompute, &runner.recompute));
     TRY(model_new(&job->model, &config));
+    if (job->model_dir) TRY(check_weights(job)); /* before a lying config takes memory */
     TRY(device_new_cpu(&job->device, (int)spec->threads));
     TRY(runner_new(&job->runner, job->model, job->device, &runner));
     *ret_report = (LoadReport){0};
