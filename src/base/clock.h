@@ -10,7 +10,11 @@ static inline double clock_read(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static inline double clock_wall(void) { return clock_read(CLOCK_MONOTONIC); }
-static inline double clock_cpu(void) { return clock_read(CLOCK_PROCESS_CPUTIME_ID); } /* all threads */
+static inline double clock_wall(void) {
+    return clock_read(CLOCK_MONOTONIC);
+}
+static inline double clock_cpu(void) {
+    return clock_read(CLOCK_PROCESS_CPUTIME_ID);
+} /* all threads */
 
 #endif

@@ -47,8 +47,8 @@ void status_freep(Status *status);
         if (try_status_) return status_trace(try_status_, __FILE__, __LINE__);                               \
     } while (0)
 
-/* CLEANUP(foo_freep) Foo *foo = NULL;  runs foo_freep(&foo) when the scope is left. */
-#define CLEANUP(func) __attribute__((cleanup(func)))
+/* CLEANUP(foo_freep) Foo *foo = NULL;  runs foo_freep(&foo) when the scope is left, which is use enough. */
+#define CLEANUP(func) __attribute__((cleanup(func), unused))
 
 /* Declares name_freep(Type **) for CLEANUP, from name_free(Type *). */
 #define DEFINE_FREEP(type, name)                                                                             \

@@ -45,6 +45,8 @@ typedef struct SaveOptions {
  * all of it or, after a failure, nothing. Fields of the config.json in assets_dir that we have no use
  * for (names of labels, say) are kept. */
 MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
+/* Whether `dir` is absent or empty, for asking before the work begins. */
+MUST_USE Status hf_save_check(const char *dir);
 
 /* A run's checkpoint, as RUN/checkpoints/step-N, then RUN/latest is moved to it, then all but the
  * last `keep` (0: none) are removed. `progress` is stored as it is. */

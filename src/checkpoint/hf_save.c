@@ -267,8 +267,8 @@ static void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 
-/* Nothing is at the place, or an empty directory, which the rename will replace. */
-static Status check_free(const char *path) {
+/* An empty directory is fine: the rename will replace it. */
+Status hf_save_check(const char *path) {
     if (!path_exists(path)) return OK;
     CLEANUP(dir_closep) DIR *dir = opendir(path);
     if (!dir) return FAILED("%s: %s, expected a new or empty directory", path, strerror(errno));
@@ -289,7 +289,7 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
     TRY(split_path(dir, &plain, &parent));
     TRY(dir_make(parent));
-    TRY(check_free(plain));
+    TRY(hf_save_check(plain));
     CLEANUP(drop_dirp) char *temporary = NULL;
     TRY(str_format(&temporary, "%s.tmp.%ld", plain, (long)getpid()));
     TRY(dir_remove(temporary));

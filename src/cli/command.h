@@ -64,8 +64,8 @@ struct Command {
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
 
-extern const Command command_train, command_eval, command_convert, command_info, command_bench, command_help,
-    command_version;
+extern const Command command_train, command_eval, command_generate, command_convert, command_info,
+    command_bench, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

@@ -5,8 +5,9 @@
 #include "cli/command.h"
 
 static const Command *const commands[] = {
-    &command_train, &command_eval, &command_convert, &command_info,
-    &command_bench, &command_help, &command_version, NULL,
+    &command_train,   &command_eval,    &command_generate,
+    &command_convert, &command_info,    &command_bench,
+    &command_help,    &command_version, NULL,
 };
 
 const Command *const *commands_all(void) {

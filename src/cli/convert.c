@@ -135,6 +135,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
     const ConvertConfig *config = arguments;
     CLEANUP(work_done) Work work = {0};
+    TRY(hf_save_check(config->out));
     TRY(prepare(&work, config));
     TRY(load(&work, config->seed));
     SaveOptions options = {.dtype = work.dtype, .shard_bytes = config->shard_bytes, .assets_dir = work.dir};

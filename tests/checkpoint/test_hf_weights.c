@@ -3,6 +3,10 @@
 #include "fixture.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 static const struct {
     Family family;
@@ -333,6 +337,26 @@ static void nothing_is_overwritten(void **state) {
     assert_int_equal(entries_in(fixture->dir), 2);
 }
 
+static void a_full_disk(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(pair_done) Pair pair = pair_of(fixture, 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){2100, 2100});
+        SaveOptions options = {.dtype = DT_F32, .shard_bytes = 2000};
+        Status status = hf_save(path_of(fixture, "m"), pair.saved, fixture->stream, &options);
+        if (!status) _exit(0);
+        _exit(strstr(status_message(status), strerror(EFBIG)) ? 10 : 20);
+    }
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 10);
+    assert_int_equal(entries_in(fixture->dir), 0);
+}
+
 static void assets_come_along(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 7);
@@ -404,6 +428,7 @@ int main(void) {
         TEST(wrong_types_and_no_weights),
         TEST(an_index_that_lies),
         TEST(nothing_is_overwritten),
+        TEST(a_full_disk),
         TEST(assets_come_along),
         TEST(golden_models_load),
         TEST(the_reference_model_loads),

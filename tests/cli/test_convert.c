@@ -59,6 +59,7 @@ static void there_and_back(void **state) {
     assert_same_file(in(*state, "a/config.json"), in(*state, "b/config.json"));
     assert_string_equal(json_string_value(json_object_get(one, "dtype")), "fp32");
     assert_int_equal(json_array_size(json_object_get(one, "left_out")), 0);
+    assert_true(json_equal(json_object_get(two, "params_total"), json_object_get(three, "params_total")));
 }
 
 static void types_and_heads(void **state) {

@@ -52,8 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 size_t fuzz_seed(size_t index, uint8_t *out) {
     static const char *const seeds[] = {
-        "{\"metadata\":{\"total_size\":6},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
-        "\"b\":\"model-00002-of-00002.safetensors\"}}",
+        ("{\"metadata\":{\"total_size\":6},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+         "\"b\":\"model-00002-of-00002.safetensors\"}}"),
         "{\"weight_map\":{\"b\":\"model-00002-of-00002.safetensors\"}}",
         "{\"weight_map\":{\"a\":\"../model-00001-of-00002.safetensors\"}}",
     };

@@ -1,0 +1,69 @@
+/* Loading a checkpoint for generation. */
+#include "infer/engine.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+
+static Status find_checkpoint(const char *dir, char **ret_dir) {
+    if (!path_is_dir(dir))
+        return FAILED("%s: %s; a checkpoint directory was expected", dir,
+                      path_exists(dir) ? "not a directory" : "no such directory");
+    CLEANUP(mem_freep) char *found = NULL, *checkpoints = NULL;
+    TRY(ckpt_model_dir(dir, &found));
+    TRY(path_join(&checkpoints, dir, "checkpoints"));
+    if (strcmp(found, dir) == 0 && path_is_dir(checkpoints))
+        return FAILED("%s: the run has no checkpoint yet", dir);
+    *ret_dir = found;
+    found = NULL;
+    return OK;
+}
+
+static Status check_generates(const char *dir, const ModelConfig *config) {
+    if (config->family != FAMILY_GPT2)
+        return FAILED("%s: a BERT model does not generate text; a GPT-2 checkpoint was expected", dir);
+    if (!config_has(config, HEAD_LM))
+        return FAILED("%s: the model has no language-modelling head to generate with", dir);
+    return OK;
+}
+
+static Status load_params(Engine *engine, const char *dir) {
+    TRY(hf_weights_check(dir, engine->model, &engine->report));
+    TRY(load_report_check(&engine->report, dir, &engine->model->config, false));
+    load_report_done(&engine->report);
+    TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
+    return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
+}
+
+Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
+    const char *device = options->device ? options->device : "cpu";
+    if (strcmp(device, "cpu")) return USAGE("device %s: this build generates on the cpu alone", device);
+    CLEANUP(mem_freep) char *from = NULL;
+    TRY(find_checkpoint(dir, &from));
+    ModelConfig config;
+    TRY(hf_config_read(from, &config));
+    TRY(check_generates(from, &config));
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    TRY(mem_new(1, sizeof *engine, &engine));
+    TRY(kernels_find(options->kernels ? options->kernels : "cpu", &engine->exec.table));
+    TRY(device_new_cpu(&engine->device, options->threads));
+    TRY(stream_new(&engine->stream, engine->device));
+    engine->exec.stream = engine->stream;
+    TRY(group_new_self(&engine->tp));
+    TRY(model_new(&engine->model, &config));
+    TRY(load_params(engine, from));
+    *ret_engine = engine;
+    engine = NULL;
+    return OK;
+}
+
+void engine_free(Engine *engine) {
+    if (!engine) return;
+    load_report_done(&engine->report);
+    store_free(engine->params);
+    model_free(engine->model);
+    group_free(engine->tp);
+    stream_free(engine->stream);
+    device_free(engine->device);
+    free(engine);
+}

@@ -1,0 +1,31 @@
+/* A model ready to generate: a checkpoint's weights on a device, with everything a pass needs. */
+#ifndef WEFT_INFER_ENGINE_H
+#define WEFT_INFER_ENGINE_H
+
+#include "checkpoint/checkpoint.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+typedef struct EngineOptions {
+    const char *device;  /* NULL: "cpu" */
+    const char *kernels; /* NULL: "cpu" */
+    int threads;         /* 0: all that the process may use */
+} EngineOptions;
+
+typedef struct Engine {
+    Device *device;
+    Stream *stream;
+    Group *tp;
+    Model *model;
+    Store *params;
+    Exec exec;
+    LoadReport report; /* tensors of the files that were not used; nothing is missing */
+} Engine;
+
+/* `dir` is a checkpoint, or a run, whose newest checkpoint is taken. A model that cannot generate is
+ * refused. */
+MUST_USE Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options);
+void engine_free(Engine *engine);
+DEFINE_FREEP(Engine, engine)
+
+#endif

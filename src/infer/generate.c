@@ -1,0 +1,206 @@
+/* The loop of generation: prompts are sorted by length and taken in groups that fit a session. Equal
+ * prompts go through the model once and their caches are copied. Then every turn chooses a token for each
+ * sequence and feeds it; a sequence that is done gives its place to the last one, so that work shrinks
+ * with what is left to do.
+ */
+#include "infer/generate.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "infer/session.h"
+
+enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, AUTO_CACHE = 1 << 30 };
+
+typedef struct Run {
+    Engine *engine;
+    const GenerateSpec *spec;
+    Session *session;
+    Sampler *sampler;
+    Generated *out;
+    int64_t *order; /* (count) prompts, the longest first */
+    int64_t *place; /* (batch) which prompt is in which of the session's sequences */
+    Feed *feed;     /* (batch) */
+    int64_t batch;
+} Run;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
+    const Prompt *prompt = &spec->prompts[at];
+    if (prompt->count < 1) return USAGE("prompt %lld is empty", (long long)at + 1);
+    if (prompt->count > config->positions - spec->max_tokens)
+        return USAGE("prompt %lld: %lld tokens and %lld new ones are more than the model's %lld positions",
+                     (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
+                     (long long)config->positions);
+    for (int64_t i = 0; i < prompt->count; i++)
+        if (prompt->ids[i] < 0 || prompt->ids[i] >= config->vocab)
+            return USAGE("prompt %lld: token %d at place %lld is outside the vocabulary of %lld",
+                         (long long)at + 1, (int)prompt->ids[i], (long long)i + 1, (long long)config->vocab);
+    return OK;
+}
+
+static Status check_spec(const GenerateSpec *spec, const ModelConfig *config) {
+    if (spec->count < 1) return USAGE("there is no prompt");
+    if (spec->max_tokens < 1) return USAGE("no new tokens are asked for");
+    for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
+    return OK;
+}
+
+static bool same_prompt(const Prompt *a, const Prompt *b) {
+    return a->count == b->count &&
+           (a->ids == b->ids || !memcmp(a->ids, b->ids, (size_t)a->count * sizeof *a->ids));
+}
+
+/* The longest first, so that a chunk's sequences are the session's first ones; otherwise as given. */
+static int by_length(const void *left, const void *right, void *context) {
+    const Prompt *prompts = context;
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    if (prompts[a].count != prompts[b].count) return prompts[a].count > prompts[b].count ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+static Status run_init(Run *run) {
+    const GenerateSpec *spec = run->spec;
+    const ModelConfig *config = &run->engine->model->config;
+    TRY(mem_new((size_t)spec->count, sizeof *run->order, &run->order));
+    for (int64_t i = 0; i < spec->count; i++) run->order[i] = i;
+    qsort_r(run->order, (size_t)spec->count, sizeof *run->order, by_length, (void *)spec->prompts);
+    /* The last token is chosen and never fed. */
+    int64_t context = spec->prompts[run->order[0]].count + spec->max_tokens - 1;
+    int64_t batch = spec->batch, chunk = spec->chunk;
+    if (batch == 0) {
+        batch = (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context));
+        batch = batch < 1 ? 1 : batch > AUTO_BATCH ? AUTO_BATCH : batch;
+    }
+    run->batch = batch < spec->count ? batch : spec->count;
+    if (chunk == 0) {
+        chunk = AUTO_ROWS / run->batch;
+        chunk = chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
+    }
+    TRY(mem_new((size_t)run->batch, sizeof *run->place, &run->place));
+    TRY(mem_new((size_t)run->batch, sizeof *run->feed, &run->feed));
+    TRY(sampler_new(&run->sampler, &spec->sampling, config->vocab));
+    return session_new(&run->session, run->engine, run->batch, context, chunk);
+}
+
+static void run_done(Run *run) {
+    session_free(run->session);
+    sampler_free(run->sampler);
+    generated_free(run->out);
+    free(run->order);
+    free(run->place);
+    free(run->feed);
+}
+
+static Status samples_init(Run *run) {
+    const GenerateSpec *spec = run->spec;
+    TRY(mem_new(1, sizeof *run->out, &run->out));
+    TRY(mem_new((size_t)spec->count, sizeof *run->out->samples, &run->out->samples));
+    run->out->count = spec->count;
+    for (int64_t i = 0; i < spec->count; i++) {
+        const Prompt *prompt = &spec->prompts[i];
+        Sample *sample = &run->out->samples[i];
+        TRY(mem_new((size_t)(prompt->count + spec->max_tokens), sizeof *sample->ids, &sample->ids));
+        memcpy(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *sample->ids);
+        sample->count = sample->prompt_count = prompt->count;
+        run->out->prompt_tokens += prompt->count;
+    }
+    return OK;
+}
+
+/* Feeds the prompts of `count` places, equal neighbours once, and spreads the result. */
+static Status prefill(Run *run, int64_t count) {
+    const Prompt *prompts = run->spec->prompts;
+    int64_t unique = 0;
+    for (int64_t b = 0; b < count; b++) {
+        const Prompt *prompt = &prompts[run->place[b]];
+        if (b == 0 || !same_prompt(prompt, &prompts[run->place[b - 1]]))
+            run->feed[unique++] = (Feed){.ids = prompt->ids, .count = prompt->count};
+    }
+    session_reset(run->session);
+    TRY(session_feed(run->session, run->feed, unique));
+    /* From the end: the source never lies behind its copy, so none is overwritten too early. */
+    for (int64_t b = count, from = unique - 1; b-- > 0;) {
+        TRY(session_copy(run->session, b, from));
+        if (b > 0 && !same_prompt(&prompts[run->place[b]], &prompts[run->place[b - 1]])) from--;
+    }
+    return OK;
+}
+
+/* Chooses the next token of the sequence at place b. */
+static Status choose(Run *run, int64_t b, bool *ret_finished) {
+    const GenerateSpec *spec = run->spec;
+    int64_t at = run->place[b];
+    Sample *sample = &run->out->samples[at];
+    int32_t token = 0;
+    Status status = sampler_pick(run->sampler, session_scores(run->session, b), spec->prompts[at].sequence,
+                                 (uint64_t)sample->count, &token);
+    if (status)
+        return status_wrap(status, "prompt %lld, position %lld", (long long)at + 1, (long long)sample->count);
+    sample->ids[sample->count++] = token;
+    run->out->new_tokens++;
+    sample->ended = token == spec->end_token;
+    *ret_finished = sample->ended || sample->count == sample->prompt_count + spec->max_tokens;
+    return spec->sink ? spec->sink(spec->context, at, token) : OK;
+}
+
+/* Chooses a token for each of `*count` places and closes the gaps that finished sequences leave. */
+static Status turn(Run *run, int64_t *count) {
+    for (int64_t b = 0; b < *count; b++) {
+        bool finished = false;
+        TRY(choose(run, b, &finished));
+        if (finished) run->place[b] = -1;
+    }
+    for (int64_t b = 0; b < *count;) {
+        if (run->place[b] >= 0) {
+            b++;
+            continue;
+        }
+        run->place[b] = run->place[--*count];
+        if (b < *count && run->place[b] >= 0) TRY(session_copy(run->session, b, *count));
+    }
+    return OK;
+}
+
+static Status run_group(Run *run, int64_t first) {
+    int64_t left = run->spec->count - first, count = left < run->batch ? left : run->batch;
+    for (int64_t b = 0; b < count; b++) run->place[b] = run->order[first + b];
+    double start = now();
+    TRY(prefill(run, count));
+    TRY(turn(run, &count));
+    double prefilled = now();
+    while (count > 0) {
+        for (int64_t b = 0; b < count; b++) {
+            const Sample *sample = &run->out->samples[run->place[b]];
+            run->feed[b] = (Feed){.ids = sample->ids + sample->count - 1, .count = 1};
+        }
+        TRY(session_feed(run->session, run->feed, count));
+        TRY(turn(run, &count));
+    }
+    run->out->prefill_s += prefilled - start;
+    run->out->decode_s += now() - prefilled;
+    return OK;
+}
+
+Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated) {
+    TRY(check_spec(spec, &engine->model->config));
+    CLEANUP(run_done) Run run = {.engine = engine, .spec = spec};
+    TRY(run_init(&run));
+    TRY(samples_init(&run));
+    for (int64_t first = 0; first < spec->count; first += run.batch) TRY(run_group(&run, first));
+    *ret_generated = run.out;
+    run.out = NULL;
+    return OK;
+}
+
+void generated_free(Generated *generated) {
+    if (!generated) return;
+    for (int64_t i = 0; generated->samples && i < generated->count; i++) free(generated->samples[i].ids);
+    free(generated->samples);
+    free(generated);
+}

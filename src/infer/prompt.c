@@ -1,0 +1,111 @@
+/* Prompts from texts, files and token numbers. */
+#include "infer/prompt.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+enum { PROMPT_LIMIT = 64 << 20 }; /* bytes */
+
+void prompt_list_done(PromptList *list) {
+    for (size_t i = 0; i < list->used; i++) free(list->ids[i]);
+    free(list->ids);
+    free(list->count);
+    free(list->prompts);
+}
+
+/* Takes ids over. */
+static Status append(PromptList *list, int32_t **ids, int64_t count) {
+    TRY(mem_grow(&list->ids, &list->ids_capacity, list->used + 1, sizeof *list->ids));
+    TRY(mem_grow(&list->count, &list->count_capacity, list->used + 1, sizeof *list->count));
+    list->count[list->used] = count;
+    list->ids[list->used++] = *ids;
+    *ids = NULL;
+    return OK;
+}
+
+Status prompt_list_add_bytes(PromptList *list, const char *text, size_t size) {
+    CLEANUP(mem_freep) int32_t *ids = NULL;
+    TRY(mem_new(size, sizeof *ids, &ids));
+    for (size_t i = 0; i < size; i++) ids[i] = (unsigned char)text[i];
+    return append(list, &ids, (int64_t)size);
+}
+
+static Status read_stdin(char **ret_text, size_t *ret_size) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t capacity = 0, size = 0, got = 1;
+    while (got > 0) {
+        TRY(mem_grow(&text, &capacity, size + 4096, 1));
+        got = fread(text + size, 1, capacity - size, stdin);
+        size += got;
+        if (size > PROMPT_LIMIT) return FAILED("standard input: more than %d bytes", (int)PROMPT_LIMIT);
+    }
+    if (ferror(stdin)) return FAILED("standard input: cannot be read: %s", strerror(errno));
+    *ret_text = text;
+    *ret_size = size;
+    text = NULL;
+    return OK;
+}
+
+Status prompt_list_add_file(PromptList *list, const char *path) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    if (strcmp(path, "-") == 0)
+        TRY(read_stdin(&text, &size));
+    else
+        TRY(file_read(path, PROMPT_LIMIT, &text, &size));
+    return prompt_list_add_bytes(list, text, size);
+}
+
+Status prompt_list_add_ids(PromptList *list, const char *text) {
+    CLEANUP(mem_freep) int32_t *ids = NULL;
+    size_t capacity = 0, count = 0;
+    const char *at = text + strspn(text, " ");
+    while (*at) {
+        char *end;
+        errno = 0;
+        long long id = strtoll(at, &end, 10);
+        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", ", *end)))
+            return USAGE("--prompt-ids: expected token numbers parted by commas, found '%.40s'", at);
+        TRY(mem_grow(&ids, &capacity, count + 1, sizeof *ids));
+        ids[count++] = (int32_t)id;
+        at = end + strspn(end, ", ");
+    }
+    return append(list, &ids, (int64_t)count);
+}
+
+/* An empty prompt starts as training does: after the end of another text. */
+static Status fill_empty(PromptList *list, const ModelConfig *model) {
+    if (list->used == 0) TRY(prompt_list_add_bytes(list, "", 0));
+    int64_t start = model->bos_token >= 0 ? model->bos_token : model->eos_token;
+    for (size_t i = 0; i < list->used; i++) {
+        if (list->count[i] > 0) continue;
+        if (start < 0) return USAGE("the model has no end token to start from: give a prompt");
+        TRY(mem_grow(&list->ids[i], &(size_t){0}, 1, sizeof **list->ids));
+        list->ids[i][0] = (int32_t)start;
+        list->count[i] = 1;
+    }
+    return OK;
+}
+
+/* A sequence's number is made of its prompt's and its own, so that --samples changes none. */
+static Status number_sequences(PromptList *list, int64_t samples) {
+    TRY(mem_new(list->used * (size_t)samples, sizeof *list->prompts, &list->prompts));
+    for (size_t i = 0; i < list->used * (size_t)samples; i++) {
+        size_t prompt = i / (size_t)samples, sample = i % (size_t)samples;
+        list->prompts[i] = (Prompt){
+            .ids = list->ids[prompt],
+            .count = list->count[prompt],
+            .sequence = (uint64_t)prompt << 32 | sample,
+        };
+    }
+    return OK;
+}
+
+Status prompt_list_finish(PromptList *list, const ModelConfig *model, int64_t samples) {
+    TRY(fill_empty(list, model));
+    return number_sequences(list, samples);
+}

@@ -1,0 +1,264 @@
+/* B sequences, K positions fed at once, S positions of room, C width, H heads of D, V vocabulary.
+ *
+ * session_feed cuts what is new into chunks. A chunk is a (b,T) rectangle: sequence b has fresh[b] <= T
+ * new tokens in it and the rest of its row is filler, which attention_decode ignores. The hidden state of
+ * a sequence's last token is put aside when its chunk comes, and the head sees these (B,C) rows only.
+ * Everything but the weights lies in two buffers that are laid out once.
+ */
+#include "infer/session.h"
+
+#include <string.h>
+
+struct Session {
+    Engine *engine;
+    int64_t B, S, K;
+    Buffer memory, scratch;
+    KvCache *cache;        /* per layer */
+    KvCache *active;       /* its first sequences, those of the chunk at hand */
+    Tensor tokens;         /* (B,K) int32 */
+    Tensor past, fresh;    /* (B) int32 */
+    Tensor x, y;           /* (B,K,C) */
+    Tensor last;           /* (B,C) */
+    Tensor logits;         /* (B,V) */
+    Buffer saved;          /* a part of `memory` that layers use in turn */
+    int64_t *length, *fed; /* (B) on the host, like all that follows */
+    int32_t *stage;        /* tokens, past and fresh of the chunk that comes */
+    float *scores;         /* (B,V) */
+};
+
+static int64_t min_of(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+size_t session_cache_bytes(const ModelConfig *config, int64_t context) {
+    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->hidden * sizeof(float);
+}
+
+static void layout(Session *s, size_t saved, Bump *bump) {
+    const ModelConfig *c = &s->engine->model->config;
+    Tensor cache = tensor_4d(NULL, DT_F32, s->B, c->heads, s->S, c->hidden / c->heads);
+    Tensor wide = tensor_3d(NULL, DT_F32, s->B, s->K, c->hidden);
+    for (int64_t i = 0; i < c->layers; i++) {
+        s->cache[i].k = tensor_take(bump, cache);
+        s->cache[i].v = tensor_take(bump, cache);
+    }
+    s->tokens = tensor_take(bump, tensor_2d(NULL, DT_I32, s->B, s->K));
+    s->past = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
+    s->fresh = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
+    s->x = tensor_take(bump, wide);
+    s->y = tensor_take(bump, wide);
+    s->last = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->hidden));
+    s->logits = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->vocab));
+    s->saved = (Buffer){.data = bump_take(bump, saved), .bytes = saved, .tag = MEM_ACTIVATIONS};
+}
+
+static Shape shape_of(int64_t B, int64_t T) {
+    return (Shape){.B = B, .T = T, .tp = 1};
+}
+
+static Status allocate(Session *s) {
+    const Model *model = s->engine->model;
+    size_t saved = 0, scratch = head_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
+    for (int i = 0; i < model->count - 1; i++) {
+        size_t block_saved, block_scratch;
+        const Block *block = &model->block[i];
+        block->ops->measure(block, shape_of(s->B, s->K), &block_saved, &block_scratch);
+        if (block_saved > saved) saved = block_saved;
+        if (block_scratch > scratch) scratch = block_scratch;
+    }
+    Bump bump = {0};
+    layout(s, saved, &bump);
+    TRY(dev_alloc(s->engine->device, MEM_ACTIVATIONS, bump.used, &s->memory));
+    TRY(dev_alloc(s->engine->device, MEM_SCRATCH, scratch, &s->scratch));
+    bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
+    layout(s, saved, &bump);
+    TRY(bump_check(&bump, "a session"));
+    /* Rows of `last` that were never set still go through the head. */
+    return stream_zero(s->engine->stream, s->last.data, tensor_bytes(s->last));
+}
+
+static Status check_sizes(const ModelConfig *c, int64_t batch, int64_t context, int64_t chunk) {
+    if (batch < 1 || context < 1 || chunk < 1) return FAILED("internal: an empty session");
+    if (context > c->positions)
+        return USAGE("%lld positions are needed, but the model has %lld", (long long)context,
+                     (long long)c->positions);
+    size_t bytes, widest = (size_t)(c->inner > c->hidden ? c->inner : c->hidden);
+    if (!mul_size((size_t)batch, session_cache_bytes(c, context), &bytes) ||
+        !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
+        !mul_size((size_t)batch, (size_t)c->vocab * sizeof(float), &bytes))
+        return FAILED("%lld sequences of %lld positions do not fit into memory", (long long)batch,
+                      (long long)context);
+    return OK;
+}
+
+Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t context, int64_t chunk) {
+    const ModelConfig *c = &engine->model->config;
+    TRY(check_sizes(c, batch, context, chunk));
+    CLEANUP(session_freep) Session *s = NULL;
+    TRY(mem_new(1, sizeof *s, &s));
+    s->engine = engine;
+    s->B = batch, s->S = context, s->K = min_of(chunk, context);
+    TRY(mem_new((size_t)c->layers, sizeof *s->cache, &s->cache));
+    TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
+    TRY(mem_new((size_t)s->B, sizeof *s->length, &s->length));
+    TRY(mem_new((size_t)s->B, sizeof *s->fed, &s->fed));
+    TRY(mem_new((size_t)(s->B * (s->K + 2)), sizeof *s->stage, &s->stage));
+    TRY(mem_new((size_t)(s->B * c->vocab), sizeof *s->scores, &s->scores));
+    TRY(allocate(s));
+    *ret_session = s;
+    s = NULL;
+    return OK;
+}
+
+void session_free(Session *s) {
+    if (!s) return;
+    dev_free(&s->memory);
+    dev_free(&s->scratch);
+    free(s->cache);
+    free(s->active);
+    free(s->length);
+    free(s->fed);
+    free(s->stage);
+    free(s->scores);
+    free(s);
+}
+
+/* The rectangle of the next chunk; 0 x 0 when all is fed. No filler may lie past the last position. */
+static Shape next_chunk(const Session *s, const Feed *feed, int64_t count) {
+    int64_t rows = 0, longest = 0, room = s->K;
+    for (int64_t b = 0; b < count; b++) {
+        int64_t left = feed[b].count - s->fed[b];
+        if (left == 0) continue;
+        rows = b + 1;
+        room = min_of(room, s->S - s->length[b]);
+        if (left > longest) longest = left;
+    }
+    return shape_of(rows, min_of(longest, room));
+}
+
+/* Puts the chunk's tokens, and how many are new where, on the device. */
+static Status stage_chunk(Session *s, const Feed *feed, Shape shape) {
+    Stream *stream = s->engine->stream;
+    TRY(stream_sync(stream)); /* the last chunk's copies have left the stage */
+    int32_t *tokens = s->stage, *past = tokens + shape.B * shape.T, *fresh = past + shape.B;
+    memset(tokens, 0, (size_t)(shape.B * shape.T) * sizeof *tokens);
+    for (int64_t b = 0; b < shape.B; b++) {
+        int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
+        fresh[b] = (int32_t)added;
+        past[b] = added ? (int32_t)s->length[b] : 0;
+        if (added) memcpy(tokens + b * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
+    }
+    size_t rows = (size_t)shape.B * sizeof(int32_t);
+    TRY(stream_copy(stream, s->tokens.data, tokens, rows * (size_t)shape.T, COPY_TO_DEVICE));
+    TRY(stream_copy(stream, s->past.data, past, rows, COPY_TO_DEVICE));
+    return stream_copy(stream, s->fresh.data, fresh, rows, COPY_TO_DEVICE);
+}
+
+static Pass pass_of(Session *s, Shape shape) {
+    return (Pass){
+        .exec = &s->engine->exec,
+        .tp = s->engine->tp,
+        .shape = shape,
+        .saved = s->saved,
+        .scratch = s->scratch,
+    };
+}
+
+/* Runs the staged chunk through all blocks but the head; its output is in *ret_x. */
+static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
+    const Model *model = s->engine->model;
+    int64_t B = shape.B, T = shape.T, C = model->config.hidden;
+    Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->tokens.data, DT_I32, B, T)};
+    Decode decode = {
+        .past = tensor_slice(s->past, 0, B),
+        .fresh = tensor_slice(s->fresh, 0, B),
+        .cache = s->active,
+    };
+    for (int64_t i = 0; i < model->config.layers; i++) {
+        s->active[i].k = tensor_slice(s->cache[i].k, 0, B);
+        s->active[i].v = tensor_slice(s->cache[i].v, 0, B);
+    }
+    Pass pass = pass_of(s, shape);
+    pass.micro = &micro;
+    pass.decode = &decode;
+    Tensor x = tensor_3d(s->x.data, DT_F32, B, T, C), y = tensor_3d(s->y.data, DT_F32, B, T, C);
+    for (int i = 0; i < model->count - 1; i++) {
+        const Block *block = &model->block[i];
+        pass.param = s->engine->params->view[i];
+        TRY(block->ops->decode(block, &pass, y, i > 0 ? x : TENSOR_NONE));
+        Tensor swap = x;
+        x = y, y = swap;
+    }
+    *ret_x = x;
+    return OK;
+}
+
+/* Counts the chunk's tokens as fed and puts the rows aside whose sequence is at its end. */
+static Status finish_chunk(Session *s, const Feed *feed, Shape shape, Tensor x) {
+    size_t row = (size_t)s->last.dim[1] * sizeof(float);
+    for (int64_t b = 0; b < shape.B; b++) {
+        int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
+        s->fed[b] += added;
+        s->length[b] += added;
+        if (!added || s->fed[b] < feed[b].count) continue;
+        TRY(stream_copy(s->engine->stream, (char *)s->last.data + (size_t)b * row,
+                        (char *)x.data + (size_t)(b * shape.T + added - 1) * row, row, COPY_ON_DEVICE));
+    }
+    return OK;
+}
+
+static Status score(Session *s, int64_t count) {
+    const Model *model = s->engine->model;
+    int at = model->count - 1;
+    Pass pass = pass_of(s, shape_of(count, 1));
+    pass.param = s->engine->params->view[at];
+    Tensor logits = tensor_slice(s->logits, 0, count);
+    TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, tensor_slice(s->last, 0, count)));
+    TRY(stream_copy(s->engine->stream, s->scores, logits.data, tensor_bytes(logits), COPY_TO_HOST));
+    return stream_sync(s->engine->stream);
+}
+
+Status session_feed(Session *s, const Feed *feed, int64_t count) {
+    if (count < 1 || count > s->B)
+        return FAILED("internal: %lld sequences in a session of %lld", (long long)count, (long long)s->B);
+    for (int64_t b = 0; b < count; b++)
+        if (feed[b].count > s->S - s->length[b])
+            return FAILED("sequence %lld: %lld tokens after %lld are more than the %lld positions there are",
+                          (long long)b, (long long)feed[b].count, (long long)s->length[b], (long long)s->S);
+    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
+    for (Shape shape; (shape = next_chunk(s, feed, count)).B > 0;) {
+        Tensor x;
+        TRY(stage_chunk(s, feed, shape));
+        TRY(run_chunk(s, shape, &x));
+        TRY(finish_chunk(s, feed, shape, x));
+    }
+    return score(s, count);
+}
+
+const float *session_scores(const Session *s, int64_t sequence) {
+    return s->scores + sequence * s->logits.dim[1];
+}
+
+int64_t session_length(const Session *s, int64_t sequence) {
+    return s->length[sequence];
+}
+
+Status session_copy(Session *s, int64_t to, int64_t from) {
+    if (to == from) return OK;
+    const ModelConfig *c = &s->engine->model->config;
+    for (int64_t i = 0; i < c->layers; i++) {
+        const Tensor both[] = {s->cache[i].k, s->cache[i].v};
+        for (int j = 0; j < 2; j++) {
+            Tensor target = tensor_slice(both[j], to, 1), source = tensor_slice(both[j], from, 1);
+            TRY(stream_copy(s->engine->stream, target.data, source.data, tensor_bytes(source),
+                            COPY_ON_DEVICE));
+        }
+    }
+    s->length[to] = s->length[from];
+    memcpy(s->scores + to * c->vocab, s->scores + from * c->vocab, (size_t)c->vocab * sizeof *s->scores);
+    return OK;
+}
+
+void session_reset(Session *s) {
+    memset(s->length, 0, (size_t)s->B * sizeof *s->length);
+}

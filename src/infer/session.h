@@ -1,0 +1,38 @@
+/* Sequences that grow: keys and values of all positions so far are cached, so that a new token costs one
+ * position of work. Sequences of a session advance together and need not be equally long. */
+#ifndef WEFT_INFER_SESSION_H
+#define WEFT_INFER_SESSION_H
+
+#include "infer/engine.h"
+
+typedef struct Session Session;
+
+/* Room for `batch` sequences of up to `context` positions. New tokens go through the model in chunks of
+ * `chunk` positions, which bounds the memory a long prompt takes. The engine must outlive it. */
+MUST_USE Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t context,
+                            int64_t chunk);
+void session_free(Session *session);
+DEFINE_FREEP(Session, session)
+
+/* Bytes that the caches of one sequence take. */
+size_t session_cache_bytes(const ModelConfig *config, int64_t context);
+
+/* New tokens of one sequence. */
+typedef struct Feed {
+    const int32_t *ids;
+    int64_t count;
+} Feed;
+
+/* Appends feed[b] to sequence b, for b below `count`; afterwards session_scores(b) are for the token that
+ * follows. Those of a sequence that was fed nothing are undefined. */
+MUST_USE Status session_feed(Session *session, const Feed *feed, int64_t count);
+/* (V) scores, until the next session_feed. */
+const float *session_scores(const Session *session, int64_t sequence);
+int64_t session_length(const Session *session, int64_t sequence);
+
+/* Makes sequence `to` a copy of sequence `from`, scores included. */
+MUST_USE Status session_copy(Session *session, int64_t to, int64_t from);
+/* All sequences are empty again. */
+void session_reset(Session *session);
+
+#endif

@@ -1,0 +1,288 @@
+/* Generation: token for token what transformers gives, however it is batched and chunked. */
+#include "golden.h"
+
+#include "infer/session.h"
+
+static const char *const backends[] = {"ref", "cpu"};
+
+/* Each sample is its prompt and, as new tokens, the first ones of the golden continuation. */
+static void assert_golden(const Golden *golden, const Generated *generated, int first) {
+    for (int64_t i = 0; i < generated->count; i++) {
+        const Sample *sample = &generated->samples[i];
+        const Prompt *prompt = &golden->prompt[first + i];
+        assert_int_equal(sample->prompt_count, prompt->count);
+        assert_memory_equal(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *prompt->ids);
+        assert_int_equal(sample->count, prompt->count + golden->continued_count);
+        for (int64_t t = 0; t < golden->continued_count; t++)
+            assert_int_equal(sample->ids[prompt->count + t], golden->continued[first + i][t]);
+        assert_false(sample->ended);
+    }
+}
+
+static void greedy_alone(void **state) {
+    (void)state;
+    for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
+        Golden golden;
+        golden_read(golden_cases[c / 2], &golden);
+        Engine *engine = golden_engine(golden_cases[c / 2], backends[c % 2]);
+        for (int i = 0; i < golden.count; i++) {
+            GenerateSpec spec = golden_spec(&golden);
+            spec.prompts += i, spec.count = 1;
+            Generated *generated = NULL;
+            assert_ok(generate(engine, &spec, &generated));
+            assert_golden(&golden, generated, i);
+            generated_free(generated);
+        }
+        engine_free(engine);
+    }
+}
+
+static void greedy_batched(void **state) {
+    (void)state;
+    static const int64_t batches[] = {0, 2, 3}, chunks[] = {0, 1, 3, 5};
+    for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
+        Golden golden;
+        golden_read(golden_cases[c / 2], &golden);
+        Engine *engine = golden_engine(golden_cases[c / 2], backends[c % 2]);
+        for (int i = 0; i < 12; i++) {
+            GenerateSpec spec = golden_spec(&golden);
+            spec.batch = batches[i % 3], spec.chunk = chunks[i / 3];
+            Generated *generated = NULL;
+            assert_ok(generate(engine, &spec, &generated));
+            assert_golden(&golden, generated, 0);
+            assert_int_equal(generated->new_tokens, golden.count * golden.continued_count);
+            generated_free(generated);
+        }
+        engine_free(engine);
+    }
+}
+
+/* Prompts that occur twice go through the model once; that must not mix up who is who. */
+static void equal_prompts(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    static const int which[] = {2, 0, 2, 1, 1, 3, 0, 0};
+    Prompt prompts[8];
+    int32_t copies[8][GOLDEN_TOKENS];
+    for (int i = 0; i < 8; i++) {
+        prompts[i] = golden.prompt[which[i]];
+        memcpy(copies[i], golden.ids[which[i]], sizeof copies[i]);
+        prompts[i].ids = copies[i];
+    }
+    GenerateSpec spec = golden_spec(&golden);
+    spec.prompts = prompts, spec.count = 8;
+    for (spec.batch = 1; spec.batch <= 8; spec.batch++) {
+        Generated *generated = NULL;
+        assert_ok(generate(engine, &spec, &generated));
+        for (int i = 0; i < 8; i++)
+            assert_memory_equal(generated->samples[i].ids + prompts[i].count, golden.continued[which[i]],
+                                (size_t)golden.continued_count * sizeof(int32_t));
+        generated_free(generated);
+    }
+    engine_free(engine);
+}
+
+static int64_t first_place(const int32_t *tokens, int64_t count, int32_t token) {
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] == token) return i;
+    return -1;
+}
+
+/* Whatever token ends the sequences, each ends after its first one and the others go on undisturbed. */
+static void stops_at_the_end_token(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    for (int i = 0; i < golden.count * 6; i++) {
+        GenerateSpec spec = golden_spec(&golden);
+        spec.end_token = golden.continued[i / 6][i % 6 * 4];
+        Generated *generated = NULL;
+        assert_ok(generate(engine, &spec, &generated));
+        for (int p = 0; p < golden.count; p++) {
+            const Sample *sample = &generated->samples[p];
+            int64_t place = first_place(golden.continued[p], golden.continued_count, (int32_t)spec.end_token);
+            int64_t expected = place < 0 ? golden.continued_count : place + 1;
+            assert_int_equal(sample->count - sample->prompt_count, expected);
+            assert_int_equal(sample->ended, place >= 0);
+            assert_memory_equal(sample->ids + sample->prompt_count, golden.continued[p],
+                                (size_t)expected * sizeof(int32_t));
+        }
+        generated_free(generated);
+    }
+    engine_free(engine);
+}
+
+typedef struct Seen {
+    int32_t ids[GOLDEN_PROMPTS][GOLDEN_TOKENS];
+    int64_t count[GOLDEN_PROMPTS];
+    int64_t limit; /* fails after so many; 0: never */
+} Seen;
+
+static Status see(void *context, int64_t prompt, int32_t token) {
+    Seen *seen = context;
+    seen->ids[prompt][seen->count[prompt]++] = token;
+    if (seen->limit && seen->count[prompt] == seen->limit) return FAILED("the sink is full");
+    return OK;
+}
+
+static void streams_tokens(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    Seen seen = {0};
+    GenerateSpec spec = golden_spec(&golden);
+    spec.sink = see, spec.context = &seen;
+    Generated *generated = NULL;
+    assert_ok(generate(engine, &spec, &generated));
+    for (int p = 0; p < golden.count; p++) {
+        assert_int_equal(seen.count[p], golden.continued_count);
+        assert_memory_equal(seen.ids[p], golden.continued[p],
+                            (size_t)golden.continued_count * sizeof(int32_t));
+    }
+    generated_free(generated);
+    generated = NULL;
+    seen = (Seen){.limit = 3};
+    assert_fails(generate(engine, &spec, &generated), 1, "the sink is full");
+    assert_null(generated);
+    engine_free(engine);
+}
+
+static Generated *sampled(Engine *engine, const Golden *golden, Sampling sampling, int64_t batch) {
+    GenerateSpec spec = golden_spec(golden);
+    spec.sampling = sampling;
+    spec.batch = batch;
+    Generated *generated = NULL;
+    assert_ok(generate(engine, &spec, &generated));
+    return generated;
+}
+
+static bool same_samples(const Generated *a, const Generated *b) {
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->samples[i].count != b->samples[i].count ||
+            memcmp(a->samples[i].ids, b->samples[i].ids, (size_t)a->samples[i].count * sizeof(int32_t)))
+            return false;
+    return true;
+}
+
+static void samples_by_seed_alone(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    Sampling sampling = {.temperature = 1.5, .top_k = 100, .top_p = 0.95, .seed = 7};
+    Generated *all = sampled(engine, &golden, sampling, 0);
+    for (int64_t batch = 1; batch <= golden.count; batch++) {
+        Generated *again = sampled(engine, &golden, sampling, batch);
+        assert_true(same_samples(all, again));
+        generated_free(again);
+    }
+    sampling.seed = 8;
+    Generated *other = sampled(engine, &golden, sampling, 0);
+    assert_false(same_samples(all, other));
+    generated_free(other);
+    generated_free(all);
+    engine_free(engine);
+}
+
+static void refuses_bad_requests(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    Generated *generated = NULL;
+    GenerateSpec spec = golden_spec(&golden);
+    spec.max_tokens = 64 - golden.prompt[golden.count - 1].count + 1;
+    assert_fails(generate(engine, &spec, &generated), 2, "more than the model's 64 positions");
+    spec.max_tokens--;
+    assert_ok(generate(engine, &spec, &generated));
+    generated_free(generated);
+    generated = NULL;
+    spec.max_tokens = 0;
+    assert_fails(generate(engine, &spec, &generated), 2, "no new tokens");
+    spec = golden_spec(&golden);
+    golden.ids[1][2] = 257;
+    assert_fails(generate(engine, &spec, &generated), 2,
+                 "prompt 2: token 257 at place 3 is outside the vocabulary of 257");
+    golden.ids[1][2] = -1;
+    assert_fails(generate(engine, &spec, &generated), 2, "token -1");
+    golden.prompt[1].count = 0;
+    assert_fails(generate(engine, &spec, &generated), 2, "prompt 2 is empty");
+    spec.count = 0;
+    assert_fails(generate(engine, &spec, &generated), 2, "no prompt");
+    spec = golden_spec(&golden);
+    spec.count = 1, spec.sampling.top_p = 0;
+    assert_fails(generate(engine, &spec, &generated), 2, "top-p");
+    assert_null(generated);
+    engine_free(engine);
+}
+
+static void refuses_bad_models(void **state) {
+    (void)state;
+    char path[512];
+    Engine *engine = NULL;
+    EngineOptions options = {0};
+    assert_fails(engine_new(&engine, golden_dir("bert-mlm", path), &options), 1, "does not generate");
+    assert_fails(engine_new(&engine, golden_dir("absent", path), &options), 1, "no such directory");
+    assert_fails(engine_new(&engine, golden_dir("sampling.json", path), &options), 1, "not a directory");
+    options.device = "cuda";
+    assert_fails(engine_new(&engine, golden_dir("gpt2", path), &options), 2, "cuda");
+    options = (EngineOptions){.kernels = "none"};
+    assert_fails(engine_new(&engine, golden_dir("gpt2", path), &options), 2, "none");
+    assert_null(engine);
+}
+
+static void weights_that_are_no_numbers(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2", &golden);
+    Engine *engine = golden_engine("gpt2", "cpu");
+    const ParamDesc *desc;
+    Tensor weight;
+    assert_true(store_find(engine->params, "head.norm.weight", &desc, &weight));
+    tensor_f32(weight)[0] = 0.0f / 0.0f;
+    GenerateSpec spec = golden_spec(&golden);
+    Generated *generated = NULL;
+    assert_fails(generate(engine, &spec, &generated), 1, "not numbers");
+    engine_free(engine);
+}
+
+/* A chunked prompt needs less memory than one that goes through the model as a whole, and all of it is
+ * given back. */
+static void chunks_bound_memory(void **state) {
+    (void)state;
+    size_t peak[2];
+    for (int i = 0; i < 2; i++) {
+        Engine *engine = golden_engine("gpt2-generate", "cpu");
+        size_t params = engine->device->total.current;
+        Session *session = NULL;
+        assert_ok(session_new(&session, engine, 2, 60, i ? 4 : 60));
+        int32_t ids[60] = {0};
+        assert_ok(session_feed(session, (Feed[]){{ids, 60}, {ids, 60}}, 2));
+        peak[i] = engine->device->total.peak - params;
+        session_free(session);
+        dev_free(&engine->stream->workspace);
+        assert_int_equal(engine->device->total.current, params);
+        engine_free(engine);
+    }
+    assert_true(peak[1] * 2 < peak[0]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_alone),
+        cmocka_unit_test(greedy_batched),
+        cmocka_unit_test(equal_prompts),
+        cmocka_unit_test(stops_at_the_end_token),
+        cmocka_unit_test(streams_tokens),
+        cmocka_unit_test(samples_by_seed_alone),
+        cmocka_unit_test(refuses_bad_requests),
+        cmocka_unit_test(refuses_bad_models),
+        cmocka_unit_test(weights_that_are_no_numbers),
+        cmocka_unit_test(chunks_bound_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* Scores with a cache against scores without one: the blocks' plain forward over the whole sequence. */
+#include <math.h>
+
+#include "golden.h"
+
+#include "infer/session.h"
+
+enum { TOKENS = 30, ROOM = 32 };
+
+/* scores (T,V) of every position of one sequence. */
+static void forward(Engine *engine, int32_t *ids, int64_t T, float *scores) {
+    const Model *model = engine->model;
+    Shape shape = {.B = 1, .T = T, .tp = 1};
+    size_t saved = 0, scratch = head_logits_scratch(&model->block[model->count - 1], HEAD_LM, T);
+    for (int i = 0; i < model->count - 1; i++) {
+        size_t s, w;
+        model->block[i].ops->measure(&model->block[i], shape, &s, &w);
+        saved = s > saved ? s : saved, scratch = w > scratch ? w : scratch;
+    }
+    Micro micro = {.B = 1, .T = T, .tokens = tensor_2d(ids, DT_I32, 1, T)};
+    Pass pass = {.exec = &engine->exec, .tp = engine->tp, .shape = shape, .micro = &micro};
+    Buffer x, y;
+    size_t wide = (size_t)(T * model->config.hidden) * sizeof(float);
+    assert_ok(dev_alloc(engine->device, MEM_ACTIVATIONS, saved, &pass.saved));
+    assert_ok(dev_alloc(engine->device, MEM_SCRATCH, scratch, &pass.scratch));
+    assert_ok(dev_alloc(engine->device, MEM_ACTIVATIONS, wide, &x));
+    assert_ok(dev_alloc(engine->device, MEM_ACTIVATIONS, wide, &y));
+    for (int i = 0; i < model->count - 1; i++) {
+        const Block *block = &model->block[i];
+        pass.param = engine->params->view[i];
+        assert_ok(block->ops->forward(block, &pass, tensor_3d(y.data, DT_F32, 1, T, model->config.hidden),
+                                      tensor_3d(x.data, DT_F32, 1, T, model->config.hidden)));
+        Buffer swap = x;
+        x = y, y = swap;
+    }
+    pass.param = engine->params->view[model->count - 1];
+    assert_ok(head_logits(&model->block[model->count - 1], &pass, HEAD_LM,
+                          tensor_2d(scores, DT_F32, T, model->config.vocab),
+                          tensor_2d(x.data, DT_F32, T, model->config.hidden)));
+    dev_free(&pass.saved);
+    dev_free(&pass.scratch);
+    dev_free(&x);
+    dev_free(&y);
+}
+
+/* Three sequences of one session, with their plain scores. */
+typedef struct Trial {
+    Engine *engine;
+    int64_t V;
+    int32_t ids[3][TOKENS];
+    float *plain[3]; /* (TOKENS,V) */
+    int64_t fed[3];
+} Trial;
+
+static void trial_init(Trial *trial, const char *name, const char *kernels) {
+    trial->engine = golden_engine(name, kernels);
+    trial->V = trial->engine->model->config.vocab;
+    RngKey key = rng_key(5, name, 0);
+    for (int b = 0; b < 3; b++) {
+        for (int t = 0; t < TOKENS; t++)
+            trial->ids[b][t] = (int32_t)rng_below(key, (uint64_t)(b * TOKENS + t), (uint64_t)trial->V);
+        trial->plain[b] = malloc((size_t)(TOKENS * trial->V) * sizeof(float));
+        assert_non_null(trial->plain[b]);
+        forward(trial->engine, trial->ids[b], TOKENS, trial->plain[b]);
+    }
+}
+
+static void trial_done(Trial *trial) {
+    for (int b = 0; b < 3; b++) free(trial->plain[b]);
+    engine_free(trial->engine);
+}
+
+static void feed_and_compare(Trial *trial, Session *session, const int64_t counts[3]) {
+    Feed feed[3];
+    for (int b = 0; b < 3; b++) feed[b] = (Feed){trial->ids[b] + trial->fed[b], counts[b]};
+    assert_ok(session_feed(session, feed, 3));
+    for (int b = 0; b < 3; b++) {
+        trial->fed[b] += counts[b];
+        assert_int_equal(session_length(session, b), trial->fed[b]);
+        if (counts[b] == 0) continue;
+        const float *plain = trial->plain[b] + (trial->fed[b] - 1) * trial->V;
+        for (int64_t i = 0; i < trial->V; i++)
+            assert_true(fabsf(session_scores(session, b)[i] - plain[i]) < 1e-4f);
+    }
+}
+
+static void cache_equals_forward(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    static const int64_t chunks[] = {1, 3, 4, ROOM};
+    for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
+        Trial trial;
+        trial_init(&trial, golden_cases[c / 2], backends[c % 2]);
+        for (int i = 0; i < 4; i++) {
+            Session *session = NULL;
+            assert_ok(session_new(&session, trial.engine, 3, ROOM, chunks[i]));
+            memset(trial.fed, 0, sizeof trial.fed);
+            feed_and_compare(&trial, session, (int64_t[]){7, 1, 12});
+            feed_and_compare(&trial, session, (int64_t[]){1, 1, 1});
+            feed_and_compare(&trial, session, (int64_t[]){1, 0, 5});
+            feed_and_compare(&trial, session, (int64_t[]){1, 20, 1});
+            /* The last leaves the first no room for as many as the second has left. */
+            feed_and_compare(&trial, session, (int64_t[]){20, 8, 0});
+            session_free(session);
+        }
+        trial_done(&trial);
+    }
+}
+
+static void copies_and_resets(void **state) {
+    (void)state;
+    Trial trial;
+    trial_init(&trial, "gpt2", "cpu");
+    Session *session = NULL;
+    assert_ok(session_new(&session, trial.engine, 3, ROOM, 8));
+    memset(trial.fed, 0, sizeof trial.fed);
+    feed_and_compare(&trial, session, (int64_t[]){9, 3, 5});
+    assert_ok(session_copy(session, 2, 0));
+    assert_int_equal(session_length(session, 2), 9);
+    assert_memory_equal(session_scores(session, 2), session_scores(session, 0),
+                        (size_t)trial.V * sizeof(float));
+    memcpy(trial.ids[2], trial.ids[0], sizeof trial.ids[0]);
+    memcpy(trial.plain[2], trial.plain[0], (size_t)(TOKENS * trial.V) * sizeof(float));
+    trial.fed[2] = 9;
+    feed_and_compare(&trial, session, (int64_t[]){2, 2, 4});
+    session_reset(session);
+    memset(trial.fed, 0, sizeof trial.fed);
+    feed_and_compare(&trial, session, (int64_t[]){4, 6, 2});
+    session_free(session);
+    trial_done(&trial);
+}
+
+static void refuses_what_has_no_room(void **state) {
+    (void)state;
+    Engine *engine = golden_engine("gpt2", "cpu");
+    Session *session = NULL;
+    int32_t ids[41] = {0};
+    assert_fails(session_new(&session, engine, 1, 41, 8), 2, "the model has 40");
+    assert_fails(session_new(&session, engine, INT64_MAX / 2, 40, 8), 1, "do not fit");
+    assert_null(session);
+    assert_ok(session_new(&session, engine, 1, 40, 8));
+    assert_fails(session_feed(session, &(Feed){ids, 41}, 1), 1, "40 positions");
+    assert_ok(session_feed(session, &(Feed){ids, 40}, 1));
+    assert_fails(session_feed(session, &(Feed){ids, 1}, 1), 1, "1 tokens after 40");
+    session_free(session);
+    engine_free(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_equals_forward),
+        cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(refuses_what_has_no_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
