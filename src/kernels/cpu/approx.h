@@ -1,13 +1,15 @@
 /* exp and the normal distribution to a few units in the last place, as straight-line code that the
- * compiler vectorises inside `omp simd` loops. The polynomials are least-maximum fits made for these
- * files: exp's remainder on |r| <= ln2 / 2 to 3e-9, the scaled complement of erf to 1.5e-7, both
- * relative.
+ * compiler vectorises inside `omp simd` loops, and exp on vectors. The polynomials are least-maximum fits
+ * made for these files: exp's remainder on |r| <= ln2 / 2 to 3e-9, the scaled complement of erf to 1.5e-7,
+ * both relative.
  */
 #ifndef WEFT_KERNELS_CPU_APPROX_H
 #define WEFT_KERNELS_CPU_APPROX_H
 
 #include <stdint.h>
 #include <string.h>
+
+#include "kernels/cpu/vec.h"
 
 static inline float bits_to_float(int32_t bits) {
     float value;
@@ -20,23 +22,40 @@ static inline int32_t float_to_bits(float value) {
     return bits;
 }
 
+/* For floats and vectors of them: e^r on |r| <= ln2 / 2, and r from x with n = x / ln2 rounded. Adding
+ * 1.5 * 2^23 leaves the nearest integer in the low bits of a float. */
+#define EXP_POLY(r)                                                                                          \
+    (((((0.00138145984f * (r) + 0.0083687169f) * (r) + 0.0416683881f) * (r) + 0.166665206f) * (r) +          \
+      0.499999934f) *                                                                                        \
+         ((r) * (r)) +                                                                                       \
+     (r) + 1.0f)
+#define EXP_REST(x, n) ((x) - (n)*0.693145752f - (n)*1.42860677e-6f)
+#define EXP_SHIFT      12582912.0f
+#define EXP_LEAST      -87.336f
+#define EXP_MOST       88.3f
+#define LOG2_E         1.44269504f
+
 /* e^x: 0 below -87.3, at most e^88.3, NaN for NaN. */
 static inline float approx_exp(float x) {
-    float in = x < -87.336f ? -87.336f : x;
-    in = in > 88.3f ? 88.3f : in;
-    /* Adding 1.5 * 2^23 leaves the nearest integer in the low bits. */
-    float shifted = in * 1.44269504f + 12582912.0f;
-    float n = shifted - 12582912.0f;
-    float r = in - n * 0.693145752f;
-    r = r - n * 1.42860677e-6f;
-    float p = 0.00138145984f;
-    p = p * r + 0.0083687169f;
-    p = p * r + 0.0416683881f;
-    p = p * r + 0.166665206f;
-    p = p * r + 0.499999934f;
-    float e = p * (r * r) + r + 1.0f;
+    float in = x < EXP_LEAST ? EXP_LEAST : x;
+    in = in > EXP_MOST ? EXP_MOST : in;
+    float shifted = in * LOG2_E + EXP_SHIFT;
+    float n = shifted - EXP_SHIFT;
+    float r = EXP_REST(in, n);
+    float e = EXP_POLY(r);
     float value = bits_to_float(float_to_bits(e) + (int32_t)((uint32_t)float_to_bits(shifted) << 23));
-    return x < -87.336f ? 0.0f : value;
+    return x < EXP_LEAST ? 0.0f : value;
+}
+
+/* The same on a vector. */
+static inline VecF vec_exp(VecF x) {
+    VecF in = vec_min(vec_set(EXP_MOST), vec_max(vec_set(EXP_LEAST), x));
+    VecF shifted = in * LOG2_E + EXP_SHIFT;
+    VecF n = shifted - EXP_SHIFT;
+    VecF r = EXP_REST(in, n);
+    VecF e = EXP_POLY(r);
+    VecU value = (VecU)e + ((VecU)shifted << 23);
+    return (VecF)(value & ~(VecU)(x < EXP_LEAST));
 }
 
 /* 1 / (1 + e^-x) */

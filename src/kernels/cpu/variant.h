@@ -29,6 +29,8 @@
 /* Each replaces the slots that its file implements; table_override calls them all. */
 void VARIANT(table_override)(KernelTable *table);
 void VARIANT(act_override)(KernelTable *table);
+void VARIANT(attention_backward_override)(KernelTable *table);
+void VARIANT(attention_forward_override)(KernelTable *table);
 void VARIANT(dropout_override)(KernelTable *table);
 void VARIANT(elementwise_override)(KernelTable *table);
 void VARIANT(embedding_override)(KernelTable *table);

@@ -46,7 +46,18 @@ static inline VecU vec_set_u32(uint32_t value) {
     return value + (VecU){0};
 }
 
-/* The larger of each pair; of a pair with a NaN either one. */
+/* a where the mask is set, else b. */
+static inline VecF vec_select(VecI mask, VecF a, VecF b) {
+    return (VecF)((mask & (VecI)a) | (~mask & (VecI)b));
+}
+/* first, first + 1, ... */
+static inline VecI vec_count(int32_t first) {
+    VecI v;
+    for (int lane = 0; lane < VEC; lane++) v[lane] = first + lane;
+    return v;
+}
+
+/* The larger, respectively smaller, of each pair; NaN where b is NaN. */
 static inline VecF vec_max(VecF a, VecF b) {
 #if defined(__aarch64__)
     return (VecF)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
@@ -54,9 +65,23 @@ static inline VecF vec_max(VecF a, VecF b) {
     return (VecF)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX2__)
     return (VecF)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (VecF)_mm_max_ps((__m128)a, (__m128)b);
 #else
-    VecI more = a > b;
-    return (VecF)((more & (VecI)a) | (~more & (VecI)b));
+    return vec_select(a > b, a, b);
+#endif
+}
+static inline VecF vec_min(VecF a, VecF b) {
+#if defined(__aarch64__)
+    return (VecF)vminq_f32((float32x4_t)a, (float32x4_t)b);
+#elif defined(__AVX512F__)
+    return (VecF)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (VecF)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__x86_64__)
+    return (VecF)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return vec_select(a < b, a, b);
 #endif
 }
 static inline float vec_max_of(VecF v) {

@@ -1,0 +1,311 @@
+/* Attention backward. A thread takes a head, or a stretch of its keys where there are few heads, and goes
+ * through blocks of keys and queries. The weights are computed again from lse, so nothing of size T x T
+ * exists. With P the weights, Z dropout's factors, g the gradient of the output o:
+ *
+ *   dV = (P Z)^T g;  dP = g v^T;  dS = P (dP Z - g . o) scale;  dQ = dS k;  dK = dS^T q
+ *
+ * Scores of a block lie in panels of MICRO_COLS keys, a row per query, which is how dV and dK take them;
+ * for dQ, which sums over keys, dS is turned. All sums are held transposed, as panels (D, MICRO_COLS). dQ
+ * is summed over the blocks of keys in order; stretches of one head sum their own and are added in order
+ * afterwards.
+ */
+#include <math.h>
+
+#include "kernels/cpu/approx.h"
+#include "kernels/cpu/attention.h"
+
+/* Both a multiple of MICRO_ROWS and MICRO_COLS. */
+enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
+
+/* One thread's memory. Panels of lines: of MICRO_ROWS queries (D, MICRO_ROWS), of MICRO_ROWS dims
+ * (T, MICRO_ROWS), of MICRO_COLS keys (D, MICRO_COLS). */
+typedef struct Space {
+    float *query_lines, *grad_lines;          /* q and g by query, for the scores */
+    float *query_dims, *grad_dims, *key_dims; /* q, g and k by dim, for dK, dV and dQ */
+    float *keys, *values;                     /* k and v of one block of keys */
+    float *weights, *slopes;                  /* (PANELS, BLOCK, MICRO_COLS): P Z and dS */
+    float *turned;                            /* (BLOCK, MICRO_COLS): dS by key, for MICRO_COLS queries */
+    float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS) */
+    float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS) */
+    float *through, *factors;                 /* (T): g . o;  (BLOCK): Z of one query */
+} Space;
+
+static float *floats(Bump *bump, int64_t count) {
+    return bump_take(bump, (size_t)count * sizeof(float));
+}
+
+static Space space_take(Bump *bump, HeadShape s) {
+    int64_t lines = round_to(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows, block = s.rows * BLOCK;
+    return (Space){
+        .query_lines = floats(bump, lines),
+        .grad_lines = floats(bump, lines),
+        .query_dims = floats(bump, dims),
+        .grad_dims = floats(bump, dims),
+        .key_dims = floats(bump, dims),
+        .keys = floats(bump, s.D * BLOCK),
+        .values = floats(bump, s.D * BLOCK),
+        .weights = floats(bump, BLOCK * BLOCK),
+        .slopes = floats(bump, BLOCK * BLOCK),
+        .turned = floats(bump, BLOCK * MICRO_COLS),
+        .dkeys = floats(bump, block),
+        .dvalues = floats(bump, block),
+        .dquery = floats(bump, round_to(s.T, MICRO_COLS) * s.rows),
+        .through = floats(bump, s.T),
+        .factors = floats(bump, BLOCK + MICRO_COLS),
+    };
+}
+
+typedef struct Head {
+    HeadShape shape;
+    const Attention *spec;
+    int64_t b, h, keys;      /* keys: how many may be seen at all */
+    const float *q, *k, *v;  /* position 0; `stride` apart */
+    const float *grad, *out; /* position 0; H * D apart */
+    const float *lse;        /* (T) */
+    int64_t stride;
+} Head;
+
+/* The part of the scores at hand: queries [q, q + queries), keys [k, k + keys). */
+typedef struct Block {
+    int64_t q, queries, k, keys;
+} Block;
+
+/* What all blocks of keys use. */
+static void head_pack(const Space *space, const Head *head) {
+    HeadShape s = head->shape;
+    int64_t row = s.H * s.D, tall = s.T * MICRO_ROWS;
+    pack_across(space->query_lines, MICRO_ROWS, head->q, head->stride, s.T, s.D, s.D * MICRO_ROWS);
+    pack_across(space->grad_lines, MICRO_ROWS, head->grad, row, s.T, s.D, s.D * MICRO_ROWS);
+    pack_along(space->query_dims, MICRO_ROWS, head->q, head->stride, s.D, s.T, tall);
+    pack_along(space->grad_dims, MICRO_ROWS, head->grad, row, s.D, s.T, tall);
+    pack_along(space->key_dims, MICRO_ROWS, head->k, head->stride, s.D, head->keys, tall);
+    for (int64_t t = 0; t < s.T; t++) {
+        const float *grad = head->grad + t * row, *out = head->out + t * row;
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t d = 0; d < s.D; d++) dot += grad[d] * out[d];
+        space->through[t] = dot;
+    }
+}
+
+/* The first query of a block that sees key k, as a row of the block. */
+static int64_t first_row(const Head *head, const Block *at, int64_t k) {
+    return head->spec->causal && k > at->q ? least_of(k - at->q, at->queries) : 0;
+}
+
+/* weights = q k^T and slopes = g v^T, for tiles that some query of theirs sees. */
+static void scores(const Space *space, const Head *head, const Block *at) {
+    int64_t D = head->shape.D;
+    for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
+        int64_t panel = k * BLOCK;
+        for (int64_t q = first_row(head, at, at->k + k) / MICRO_ROWS * MICRO_ROWS; q < at->queries;
+             q += MICRO_ROWS) {
+            micro_tile(D, space->query_lines + (at->q + q) * D, space->keys + k * D,
+                       space->weights + panel + q * MICRO_COLS, MICRO_COLS, false);
+            micro_tile(D, space->grad_lines + (at->q + q) * D, space->values + k * D,
+                       space->slopes + panel + q * MICRO_COLS, MICRO_COLS, false);
+        }
+    }
+}
+
+/* Turns one query's scores against a panel into P Z and dS; of the keys only the first `seen` count. */
+static void panel_softmax(float *weights, float *slopes, const float *factors, float scale, float lse,
+                          float through, int64_t seen) {
+    for (int i = 0; i < 3; i++) {
+        VecF weight = vec_exp(vec_load(weights + i * VEC) * scale - lse);
+        if (seen < (i + 1) * VEC)
+            weight = vec_select(vec_count(i * VEC) < (int32_t)seen, weight, vec_set(0.0f));
+        VecF slope = vec_load(slopes + i * VEC), kept = weight;
+        if (factors) {
+            VecF factor = vec_load(factors + i * VEC);
+            slope *= factor;
+            kept *= factor;
+        }
+        vec_store(weights + i * VEC, kept);
+        vec_store(slopes + i * VEC, weight * ((slope - through) * scale));
+    }
+}
+
+static void softmax(const Space *space, const Head *head, const Block *at) {
+    const Attention *spec = head->spec;
+    bool drop = spec->dropout.p > 0;
+    for (int64_t q = 0; q < at->queries; q++) {
+        int64_t seen = keys_seen(head->keys, spec->causal, at->q + q) - at->k;
+        seen = seen < 0 ? 0 : least_of(seen, at->keys);
+        if (drop && seen > 0)
+            dropout_factors(space->factors, &spec->dropout,
+                            dropout_scores(&spec->dropout, head->b, head->h, at->q + q) + (uint64_t)at->k,
+                            seen);
+        /* Hidden keys of a panel that is cut: their weight is 0, and must not meet a NaN. */
+        memset(space->factors + seen, 0, MICRO_COLS * sizeof(float));
+        for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
+            float *weights = space->weights + k * BLOCK + q * MICRO_COLS;
+            float *slopes = space->slopes + k * BLOCK + q * MICRO_COLS;
+            if (k < seen) {
+                panel_softmax(weights, slopes, drop ? space->factors + k : NULL, spec->scale,
+                              head->lse[at->q + q], space->through[at->q + q], seen - k);
+            } else {
+                memset(weights, 0, MICRO_COLS * sizeof *weights);
+                memset(slopes, 0, MICRO_COLS * sizeof *slopes);
+            }
+        }
+    }
+}
+
+/* dK and dV of the block's keys gain the queries' part. */
+static void add_keys(const Space *space, const Head *head, const Block *at, bool add) {
+    HeadShape s = head->shape;
+    for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
+        int64_t q = first_row(head, at, at->k + k), from = k * BLOCK + q * MICRO_COLS;
+        for (int64_t d = 0; d < s.rows; d += MICRO_ROWS) {
+            int64_t left = d * s.T + (at->q + q) * MICRO_ROWS, to = (k * s.rows) + d * MICRO_COLS;
+            micro_tile(at->queries - q, space->grad_dims + left, space->weights + from, space->dvalues + to,
+                       MICRO_COLS, add);
+            micro_tile(at->queries - q, space->query_dims + left, space->slopes + from, space->dkeys + to,
+                       MICRO_COLS, add);
+        }
+    }
+}
+
+/* dQ of the block's queries gains the keys' part. */
+static void add_queries(const Space *space, const Head *head, const Block *at) {
+    HeadShape s = head->shape;
+    for (int64_t q = 0; q < at->queries; q += MICRO_COLS) {
+        int64_t queries = least_of(MICRO_COLS, at->queries - q);
+        int64_t keys = keys_seen(head->keys, head->spec->causal, at->q + q + queries - 1) - at->k;
+        keys = keys < 0 ? 0 : least_of(keys, at->keys);
+        for (int64_t k = 0; k < keys; k += MICRO_COLS)
+            pack_across(space->turned + k * MICRO_COLS, MICRO_COLS,
+                        space->slopes + k * BLOCK + q * MICRO_COLS, MICRO_COLS, queries, MICRO_COLS, 0);
+        float *to = space->dquery + (at->q + q) * s.rows;
+        for (int64_t d = 0; d < s.rows; d += MICRO_ROWS)
+            micro_tile(keys, space->key_dims + d * s.T + at->k * MICRO_ROWS, space->turned,
+                       to + d * MICRO_COLS, MICRO_COLS, true);
+    }
+}
+
+static void panels_unpack(float *to, int64_t stride, const float *panels, HeadShape s, int64_t lines) {
+    for (int64_t line = 0; line < lines; line += MICRO_COLS)
+        panel_unpack(to + line * stride, stride, panels + line * s.rows, least_of(MICRO_COLS, lines - line),
+                     s.D);
+}
+
+/* dK and dV of keys [range.from, range.to); dQ's part from them stays in space->dquery. */
+static void keys_run(const Space *space, const Head *head, float *dk, float *dv, Range range) {
+    HeadShape s = head->shape;
+    memset(space->dquery, 0, (size_t)(round_to(s.T, MICRO_COLS) * s.rows) * sizeof(float));
+    for (int64_t k = range.from; k < range.to; k += BLOCK) {
+        int64_t keys = least_of(BLOCK, range.to - k);
+        pack_across(space->keys, MICRO_COLS, head->k + k * head->stride, head->stride, keys, s.D,
+                    s.D * MICRO_COLS);
+        pack_across(space->values, MICRO_COLS, head->v + k * head->stride, head->stride, keys, s.D,
+                    s.D * MICRO_COLS);
+        int64_t first = head->spec->causal ? k / BLOCK * BLOCK : 0;
+        for (int64_t q = first; q < s.T; q += BLOCK) {
+            Block at = {q, least_of(BLOCK, s.T - q), k, keys};
+            scores(space, head, &at);
+            softmax(space, head, &at);
+            add_keys(space, head, &at, q > first);
+            add_queries(space, head, &at);
+        }
+        panels_unpack(dk + k * head->stride, head->stride, space->dkeys, s, keys);
+        panels_unpack(dv + k * head->stride, head->stride, space->dvalues, s, keys);
+    }
+}
+
+/* How the work is cut. */
+typedef struct Plan {
+    int threads;
+    int64_t heads, cuts; /* each head into so many stretches of keys */
+    size_t each;         /* bytes of a thread's Space */
+    size_t partial;      /* floats of a stretch's dQ */
+} Plan;
+
+static Plan plan_of(const Stream *stream, HeadShape s) {
+    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.H, .cuts = 1};
+    if (plan.heads < 2 * plan.threads)
+        plan.cuts = least_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + BLOCK - 1) / BLOCK);
+    Bump count = {0};
+    space_take(&count, s);
+    plan.each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
+    plan.partial = (size_t)(round_to(s.T, MICRO_COLS) * s.rows);
+    return plan;
+}
+
+static Head head_of(Tensor qkv, Tensor dout, Tensor out, Tensor lse, Tensor lens, const Attention *spec,
+                    HeadShape s, int64_t at) {
+    int64_t b = at / s.H, h = at % s.H, row = (b * s.T * s.H + h) * s.D;
+    return (Head){
+        .shape = s,
+        .spec = spec,
+        .b = b,
+        .h = h,
+        .keys = keys_of(s, lens, b),
+        .q = head_part(qkv, s, PART_Q, b, h),
+        .k = head_part(qkv, s, PART_K, b, h),
+        .v = head_part(qkv, s, PART_V, b, h),
+        .grad = tensor_f32(dout) + row,
+        .out = tensor_f32(out) + row,
+        .lse = tensor_f32(lse) + at * s.T,
+        .stride = 3 * s.H * s.D,
+    };
+}
+
+/* Keys that no query sees have no gradient. */
+static void clear_hidden(const Head *head, float *dk, float *dv) {
+    HeadShape s = head->shape;
+    for (int64_t t = head->keys; t < s.T; t++) {
+        memset(dk + t * head->stride, 0, (size_t)s.D * sizeof *dk);
+        memset(dv + t * head->stride, 0, (size_t)s.D * sizeof *dv);
+    }
+}
+
+/* dQ of one head, from the parts of its stretches. */
+static void dquery_sum(float *parts, const Plan *plan, HeadShape s, float *dq) {
+    for (int64_t cut = 1; cut < plan->cuts; cut++) {
+        const float *from = parts + (size_t)cut * plan->partial;
+#pragma omp simd
+        for (size_t i = 0; i < plan->partial; i++) parts[i] += from[i];
+    }
+    panels_unpack(dq, 3 * s.H * s.D, parts, s, s.T);
+}
+
+static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
+                                     Tensor qkv, Tensor lens, Attention spec) {
+    FP32_ONLY("attention_backward", dqkv, dout, out, lse, qkv);
+    HeadShape s = head_shape(qkv);
+    Plan plan = plan_of(stream, s);
+    size_t held = (size_t)plan.threads * plan.each;
+    size_t parts = plan.cuts > 1 ? (size_t)(plan.heads * plan.cuts) * plan.partial : 0;
+    void *memory;
+    TRY(stream_workspace(stream, held + parts * sizeof(float), &memory));
+    float *partial = (float *)((unsigned char *)memory + held);
+#pragma omp parallel num_threads(plan.threads)
+    {
+        Bump bump = {.base = (unsigned char *)memory + (size_t)omp_get_thread_num() * plan.each,
+                     .size = plan.each};
+        Space space = space_take(&bump, s);
+#pragma omp for schedule(dynamic)
+        for (int64_t job = 0; job < plan.heads * plan.cuts; job++) {
+            Head head = head_of(qkv, dout, out, lse, lens, &spec, s, job / plan.cuts);
+            float *dq = head_part(dqkv, s, PART_Q, head.b, head.h);
+            float *dk = head_part(dqkv, s, PART_K, head.b, head.h);
+            float *dv = head_part(dqkv, s, PART_V, head.b, head.h);
+            if (plan.cuts > 1) space.dquery = partial + (size_t)job * plan.partial;
+            head_pack(&space, &head);
+            keys_run(&space, &head, dk, dv,
+                     range_part(head.keys, BLOCK, (int)(job % plan.cuts), (int)plan.cuts));
+            if (job % plan.cuts == 0) clear_hidden(&head, dk, dv);
+            if (plan.cuts == 1) panels_unpack(dq, head.stride, space.dquery, s, s.T);
+        }
+#pragma omp for schedule(static)
+        for (int64_t head = 0; head < (plan.cuts > 1 ? plan.heads : 0); head++)
+            dquery_sum(partial + (size_t)(head * plan.cuts) * plan.partial, &plan, s,
+                       head_part(dqkv, s, PART_Q, head / s.H, head % s.H));
+    }
+    return OK;
+}
+
+void VARIANT(attention_backward_override)(KernelTable *table) {
+    table->attention_backward = attention_backward_cpu;
+}
