@@ -89,6 +89,7 @@ Status path_join(char **ret_path, const char *dir, const char *name) {
 }
 
 Status dir_make(const char *path) {
+    if (!*path) return FAILED("the directory cannot be made: its name is empty");
     CLEANUP(mem_freep) char *partial = NULL;
     TRY(str_dup(path, &partial));
     for (char *at = partial + 1;; at++) {

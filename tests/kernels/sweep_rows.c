@@ -59,7 +59,7 @@ static Tensor some_logits(Kit *kit, const Args *args) {
 
 static Tensor some_labels(Kit *kit, const Args *args) {
     VocabPart part = vocab_of(args);
-    return kit_index(kit, shape1(args->n[0] * args->n[1]), -part.valid / 4 - 1, part.valid);
+    return kit_index(kit, shape1(args->n[0] * args->n[1]), -part.valid / 4 - 1, part.valid + 2);
 }
 
 static void xent_partial_case(Kit *kit, const Args *args) {

@@ -1,0 +1,187 @@
+/* Files: reads that refuse what is not a file, and writes that are whole or leave nothing. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "folder.h"
+
+static void test_write_and_read(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a.txt");
+    assert_ok(file_replace(path, "one", 3));
+    assert_content(path, "one");
+    assert_ok(file_replace(path, "", 0));
+    assert_content(path, "");
+    FileWriter *writer = NULL;
+    assert_ok(file_writer_new(&writer, path));
+    for (int i = 0; i < 30000; i++) assert_ok(file_print(writer, "%05d\n", i));
+    assert_content(path, ""); /* not before it is committed */
+    assert_ok(file_commit(writer));
+    file_writer_free(writer);
+    char *text = NULL;
+    size_t size = 0;
+    assert_ok(file_read(path, 1 << 20, &text, &size));
+    assert_int_equal(size, 180000);
+    assert_memory_equal(text + 6 * 29999, "29999\n", 7);
+    free(text);
+    assert_entries(folder->dir, 1);
+}
+
+static void test_uncommitted_is_gone(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a.txt");
+    assert_ok(file_replace(path, "old", 3));
+    FileWriter *writer = NULL;
+    assert_ok(file_writer_new(&writer, path));
+    assert_ok(file_write(writer, "new", 3));
+    file_writer_free(writer);
+    file_writer_free(NULL);
+    assert_content(path, "old");
+    assert_entries(folder->dir, 1);
+}
+
+/* A write that the system cuts short, as on a full disk, in the middle and at the commit. */
+static void check_full_disk(Folder *folder, size_t bytes) {
+    const char *path = folder_path(folder, "big.bin");
+    assert_ok(file_replace(path, "old", 3));
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 10000;
+    signal(SIGXFSZ, SIG_IGN);
+    char *data = calloc(1, bytes);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    Status status = file_replace(path, data, bytes);
+    setrlimit(RLIMIT_FSIZE, &before);
+    free(data);
+    assert_fails(status, STATUS_FAILED, "big.bin: cannot be written: File too large");
+    assert_content(path, "old");
+    assert_entries(folder->dir, 1);
+}
+
+static void test_full_disk(void **state) {
+    check_full_disk(*state, 20000);   /* buffered until the commit */
+    check_full_disk(*state, 1 << 20); /* written at once */
+}
+
+static void test_places_that_cannot_be(void **state) {
+    Folder *folder = *state;
+    const char *file = folder_path(folder, "file"), *dir = folder_path(folder, "dir");
+    assert_ok(file_replace(file, "x", 1));
+    assert_ok(dir_make(dir));
+    assert_ok(file_replace(folder_path(folder, "dir/inside"), "x", 1));
+    assert_fails(file_replace(folder_path(folder, "absent/a"), "x", 1), STATUS_FAILED,
+                 "absent/a: cannot be written");
+    assert_fails(file_replace(folder_path(folder, "file/a"), "x", 1), STATUS_FAILED, "Not a directory");
+    assert_fails(file_replace(dir, "x", 1), STATUS_FAILED, "dir: cannot be put in place");
+    assert_fails(dir_make(file), STATUS_FAILED, "file: expected a directory, found a file");
+    assert_fails(dir_make(folder_path(folder, "file/a/b")), STATUS_FAILED, "cannot be made");
+    assert_fails(dir_make(""), STATUS_FAILED, "empty");
+    assert_fails(link_replace(folder_path(folder, "absent/link"), "x"), STATUS_FAILED, "cannot be made");
+    assert_fails(link_replace(dir, "x"), STATUS_FAILED, "cannot be put in place");
+    assert_entries(folder->dir, 2);
+    assert_entries(dir, 1);
+}
+
+static void test_unwritable_folder(void **state) {
+    Folder *folder = *state;
+    if (geteuid() == 0) skip(); /* whom nothing stops */
+    const char *dir = folder_path(folder, "locked");
+    assert_ok(dir_make(dir));
+    assert_int_equal(chmod(dir, 0555), 0);
+    assert_fails(file_replace(folder_path(folder, "locked/a"), "x", 1), STATUS_FAILED, "Permission denied");
+    assert_entries(dir, 0);
+    assert_int_equal(chmod(dir, 0755), 0);
+}
+
+static void test_reads_refuse(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a.txt"), *pipe = folder_path(folder, "pipe");
+    char *untouched = NULL;
+    FileMap map = {.size = 77};
+    assert_fails(file_read(path, 100, &untouched, NULL), STATUS_FAILED,
+                 "a.txt: cannot be opened: No such file");
+    assert_fails(file_read(folder->dir, 100, &untouched, NULL), STATUS_FAILED, "found a directory");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_fails(file_read(pipe, 100, &untouched, NULL), STATUS_FAILED,
+                 "expected a file"); /* and does not hang */
+    assert_fails(file_map_init(&map, pipe), STATUS_FAILED, "expected a file");
+    assert_int_equal(map.size, 77);
+    assert_ok(file_replace(path, "12345", 5));
+    assert_fails(file_read(path, 4, &untouched, NULL), STATUS_FAILED, "is 5 bytes, more than the 4 allowed");
+    assert_null(untouched);
+}
+
+static void test_map(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a.bin");
+    FileMap map;
+    assert_ok(file_replace(path, "mapped", 6));
+    assert_ok(file_map_init(&map, path));
+    assert_int_equal(map.size, 6);
+    assert_memory_equal(map.data, "mapped", 6);
+    file_map_done(&map);
+    file_map_done(&map);
+    assert_ok(file_replace(path, "", 0));
+    assert_ok(file_map_init(&map, path));
+    assert_int_equal(map.size, 0);
+    assert_null(map.data);
+    file_map_done(&map);
+}
+
+/* A link inside goes, what it points at stays. */
+static void test_folders(void **state) {
+    Folder *folder = *state;
+    const char *kept = folder_path(folder, "kept"), *gone = folder_path(folder, "gone");
+    assert_ok(dir_make(folder_path(folder, "gone/a/b/c")));
+    assert_ok(dir_make(folder_path(folder, "gone/a/b/c")));
+    assert_true(path_is_dir(folder_path(folder, "gone/a/b")));
+    assert_ok(dir_make(kept));
+    assert_ok(file_replace(folder_path(folder, "kept/file"), "x", 1));
+    assert_false(path_is_dir(folder_path(folder, "kept/file")));
+    assert_ok(link_replace(folder_path(folder, "gone/a/link"), "../../kept"));
+    assert_ok(dir_remove(gone));
+    assert_ok(dir_remove(gone));
+    assert_false(path_exists(gone));
+    assert_content(folder_path(folder, "kept/file"), "x");
+}
+
+static void test_links(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "latest");
+    char target[64] = {0};
+    assert_ok(link_replace(path, "step-1"));
+    assert_ok(link_replace(path, "step-2"));
+    assert_int_equal(readlink(path, target, sizeof target - 1), 6);
+    assert_string_equal(target, "step-2");
+    assert_entries(folder->dir, 1);
+}
+
+static void test_join(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}};
+    for (int i = 0; i < 3; i++) {
+        char *path = NULL;
+        assert_ok(path_join(&path, cases[i][0], cases[i][1]));
+        assert_string_equal(path, cases[i][2]);
+        free(path);
+    }
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_write_and_read),
+        IN_FOLDER(test_uncommitted_is_gone),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_places_that_cannot_be),
+        IN_FOLDER(test_unwritable_folder),
+        IN_FOLDER(test_reads_refuse),
+        IN_FOLDER(test_map),
+        IN_FOLDER(test_folders),
+        IN_FOLDER(test_links),
+        cmocka_unit_test(test_join),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,134 @@
+/* JSON: what is refused, and messages that name the file, the place and the field. */
+#include "base/json.h"
+
+#include "base/memory.h"
+#include "folder.h"
+
+static Status parse(const char *text, json_t **ret_json) {
+    return json_parse(text, strlen(text), "config.json", ret_json);
+}
+
+static void test_malformed(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "config.json: not valid JSON at line 1"},
+        {"{\"a\": 1", "config.json: not valid JSON at line 1"},
+        {"{\n\"a\": 1,\n}", "line 3, column 1"},
+        {"{\"a\": 1, \"a\": 2}", "duplicate object key"},
+        {"{} x", "end of file expected"},
+        {"{} {}", "end of file expected"},
+        {"{\"a\": 99999999999999999999}", "too big integer"},
+        {"{\"a\": 1e999}", "real number overflow"},
+        {"{\"a\": NaN}", "not valid JSON"},
+        {"{\"a\": \"\xff\xfe\"}", "unable to decode byte 0xff"},
+        {"{\"a\": \"\\u0000\"}", "not valid JSON"},
+        {"['a']", "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *untouched = NULL;
+        assert_fails(parse(cases[i].text, &untouched), STATUS_FAILED, cases[i].message);
+        assert_null(untouched);
+    }
+    json_t *untouched = NULL;
+    assert_fails(json_parse("{}\0{}", 5, "x", &untouched), STATUS_FAILED, "x: not valid JSON");
+}
+
+/* Far deeper than any stack would hold, of arrays and of objects, closed and not. */
+static void test_deep_nesting(void **state) {
+    (void)state;
+    enum { DEPTH = 1 << 20 };
+    static const char *const open[] = {"[", "{\"a\":", "[{\"a\":"};
+    for (int i = 0; i < 3; i++) {
+        size_t length = strlen(open[i]);
+        char *text = malloc(DEPTH * length);
+        for (size_t at = 0; at < DEPTH; at++) memcpy(text + at * length, open[i], length);
+        json_t *untouched = NULL;
+        assert_fails(json_parse(text, DEPTH * length, "deep.json", &untouched), STATUS_FAILED,
+                     "maximum parsing depth");
+        free(text);
+    }
+}
+
+static void test_members(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(parse("{\"n\": 12, \"x\": 0.5, \"on\": true, \"name\": \"gelu\", \"none\": null}", &json));
+    int64_t n = 0;
+    double x = 0, from_integer = 0;
+    bool on = false;
+    const char *name = NULL;
+    assert_ok(json_get_int(json, "f", "n", 1, 100, &n));
+    assert_ok(json_get_double(json, "f", "x", 0, 1, &x));
+    assert_ok(json_get_double(json, "f", "n", 0, 100, &from_integer));
+    assert_ok(json_get_bool(json, "f", "on", &on));
+    assert_ok(json_get_string(json, "f", "name", &name));
+    assert_int_equal(n, 12);
+    assert_true(x == 0.5 && from_integer == 12 && on);
+    assert_string_equal(name, "gelu");
+    /* Absent or null: the default stays. */
+    assert_ok(json_get_int(json, "f", "absent", 1, 100, &n));
+    assert_ok(json_get_string(json, "f", "none", &name));
+    assert_ok(json_get_double(json, "f", "none", 0, 1, &x));
+    assert_int_equal(n, 12);
+    assert_string_equal(name, "gelu");
+}
+
+static void test_wrong_members(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(parse("{\"n\": 12, \"x\": 0.5, \"s\": \"12\", \"a\": [], \"o\": {}, \"b\": false}", &json));
+    int64_t n = 7;
+    double x = 7;
+    bool on = true;
+    const char *text = "kept";
+    assert_fails(json_get_int(json, "c.json", "n", 1, 11, &n), STATUS_FAILED,
+                 "c.json: 'n' is 12, expected 1 to 11");
+    assert_fails(json_get_int(json, "c.json", "x", 0, 9, &n), STATUS_FAILED,
+                 "c.json: 'x' must be an integer, found a number with a fraction");
+    assert_fails(json_get_int(json, "c.json", "s", 0, 99, &n), STATUS_FAILED, "found a string");
+    assert_fails(json_get_double(json, "c.json", "x", 1, 2, &x), STATUS_FAILED,
+                 "'x' is 0.5, expected 1 to 2");
+    assert_fails(json_get_double(json, "c.json", "a", 1, 2, &x), STATUS_FAILED, "found an array");
+    assert_fails(json_get_bool(json, "c.json", "n", &on), STATUS_FAILED,
+                 "'n' must be true or false, found an integer");
+    assert_fails(json_get_string(json, "c.json", "o", &text), STATUS_FAILED,
+                 "'o' must be a string, found an object");
+    assert_fails(json_get_string(json, "c.json", "b", &text), STATUS_FAILED, "found a boolean");
+    assert_int_equal(n, 7);
+    assert_true(x == 7 && on);
+    assert_string_equal(text, "kept");
+}
+
+/* Numbers come back as they were. */
+static void test_files(void **state) {
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a.json");
+    static const double numbers[] = {0.1, 1.0 / 3, 3.0e-5, 1e300, -2};
+    json_t *array = json_array();
+    for (int i = 0; i < 5; i++) json_array_append_new(array, json_real(numbers[i]));
+    assert_ok(json_write_file(path, array));
+    json_decref(array);
+    CLEANUP(json_decrefp) json_t *back = NULL;
+    assert_ok(json_read_file(path, &back));
+    for (size_t i = 0; i < 5; i++) assert_true(json_real_value(json_array_get(back, i)) == numbers[i]);
+    json_t *untouched = NULL;
+    assert_fails(json_read_file(folder_path(folder, "b.json"), &untouched), STATUS_FAILED,
+                 "b.json: cannot be opened");
+    assert_ok(file_replace(path, "{\"a\" 1}", 7));
+    assert_fails(json_read_file(path, &untouched), STATUS_FAILED, "a.json: not valid JSON at line 1");
+    assert_fails(json_write_file(folder_path(folder, "absent/c.json"), back), STATUS_FAILED,
+                 "c.json: cannot be written");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_deep_nesting),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_wrong_members),
+        cmocka_unit_test_setup_teardown(test_files, folder_setup, folder_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

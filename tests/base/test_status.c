@@ -1,0 +1,87 @@
+/* Errors as values: messages, exit codes, traces. */
+#include "test.h"
+
+static Status inner(bool fails) {
+    return fails ? FAILED("%s: '%s' is %d, expected %d", "config.json", "n_head", 5, 4) : OK;
+}
+
+static Status outer(bool fails, int *ret_value) {
+    TRY(inner(fails));
+    *ret_value = 1;
+    return OK;
+}
+
+static void test_message_and_code(void **state) {
+    (void)state;
+    Status status = inner(true);
+    assert_string_equal(status_message(status), "config.json: 'n_head' is 5, expected 4");
+    assert_int_equal(status_exit_code(status), 1);
+    status_free(status);
+    status = USAGE("--seq takes a number");
+    assert_int_equal(status_exit_code(status), 2);
+    status_free(status);
+    assert_int_equal(status_exit_code(OK), 0);
+    assert_string_equal(status_message(OK), "ok");
+    status_free(OK);
+}
+
+static void test_try(void **state) {
+    (void)state;
+    int value = 0;
+    Status status = outer(true, &value);
+    assert_non_null(status);
+    assert_int_equal(value, 0); /* untouched on failure */
+    char trace[1024] = {0};
+    FILE *to = fmemopen(trace, sizeof trace - 1, "w");
+    status_print_trace(status, to);
+    fclose(to);
+    const char *first = strstr(trace, "test_status.c:");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "test_status.c:")); /* where it arose and where it passed */
+    status_free(status);
+    assert_ok(outer(false, &value));
+    assert_int_equal(value, 1);
+}
+
+static void test_wrap(void **state) {
+    (void)state;
+    Status status = status_wrap(inner(true), "model '%s'", "m");
+    assert_string_equal(status_message(status), "model 'm': config.json: 'n_head' is 5, expected 4");
+    assert_int_equal(status_exit_code(status), 1);
+    status_freep(&status);
+    assert_null(status);
+    assert_null(status_wrap(OK, "nothing"));
+}
+
+static Status deep(int depth) {
+    if (depth == 0) return FAILED("the bottom");
+    TRY(deep(depth - 1));
+    return OK;
+}
+
+/* A trace longer than there is room for loses frames, not the message. */
+static void test_deep_trace(void **state) {
+    (void)state;
+    assert_fails(deep(1000), STATUS_FAILED, "the bottom");
+}
+
+static void test_long_message(void **state) {
+    (void)state;
+    char text[5001];
+    memset(text, 'x', 5000);
+    text[5000] = 0;
+    Status status = FAILED("%s", text);
+    assert_string_equal(status_message(status), text);
+    status_free(status);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_message_and_code),
+        cmocka_unit_test(test_try),
+        cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_deep_trace),
+        cmocka_unit_test(test_long_message),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

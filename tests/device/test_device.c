@@ -1,0 +1,127 @@
+/* The counting allocator: every byte under its tag, peaks, the limit, and the streams' workspace. */
+#include "device/device.h"
+#include "test.h"
+
+static int setup(void **state) {
+    Device *device = NULL;
+    assert_ok(device_new_cpu(&device, 1));
+    *state = device;
+    return 0;
+}
+
+static int teardown(void **state) {
+    device_free(*state);
+    return 0;
+}
+
+static void test_counts_by_tag(void **state) {
+    Device *device = *state;
+    Buffer a, b, c;
+    assert_ok(dev_alloc(device, MEM_PARAMS, 1000, &a));
+    assert_ok(dev_alloc(device, MEM_GRADS, 3 << 20, &b));
+    assert_int_equal(device->mem[MEM_PARAMS].current, 1000);
+    assert_int_equal(device->mem[MEM_GRADS].current, 3 << 20);
+    assert_int_equal(device->total.current, 1000 + (3 << 20));
+    dev_free(&b);
+    assert_null(b.data);
+    assert_ok(dev_alloc(device, MEM_PARAMS, 500, &c));
+    assert_int_equal(device->mem[MEM_PARAMS].peak, 1500);
+    assert_int_equal(device->mem[MEM_GRADS].current, 0);
+    assert_int_equal(device->mem[MEM_GRADS].peak, 3 << 20);
+    assert_int_equal(device->total.peak, 1000 + (3 << 20));
+    dev_free(&a);
+    dev_free(&c);
+    dev_free(&c); /* freeing twice or nothing is fine */
+    assert_int_equal(device->total.current, 0);
+    for (int tag = 0; tag < MEM_TAGS; tag++) assert_int_equal(device->mem[tag].current, 0);
+}
+
+static void test_memory(void **state) {
+    Device *device = *state;
+    static const size_t sizes[] = {1, 63, 4096, (1 << 20) - 1, 1 << 20, (5 << 20) + 3};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Buffer buffer;
+        assert_ok(dev_alloc(device, MEM_ACTIVATIONS, sizes[i], &buffer));
+        assert_int_equal((uintptr_t)buffer.data % 64, 0);
+        memset(buffer.data, 1, sizes[i]);
+        dev_free(&buffer);
+    }
+    Buffer empty;
+    assert_ok(dev_alloc(device, MEM_COMM, 0, &empty));
+    assert_null(empty.data);
+    dev_free(&empty);
+}
+
+static void test_limit(void **state) {
+    Device *device = *state;
+    device->limit = 10000;
+    Buffer a, b = {.bytes = 77};
+    assert_ok(dev_alloc(device, MEM_PARAMS, 6000, &a));
+    assert_fails(dev_alloc(device, MEM_OPTIMIZER, 4001, &b), STATUS_FAILED,
+                 "4001 more for optimizer (6000 in use)");
+    assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED, "the memory limit of 10000");
+    assert_int_equal(b.bytes, 77); /* untouched */
+    assert_int_equal(device->mem[MEM_OPTIMIZER].peak, 0);
+    assert_ok(dev_alloc(device, MEM_OPTIMIZER, 4000, &b));
+    dev_free(&a);
+    dev_free(&b);
+}
+
+static void test_out_of_memory(void **state) {
+    Device *device = *state;
+    Buffer buffer;
+    assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED, "bytes for grads");
+    assert_int_equal(device->total.current, 0);
+}
+
+static void test_stream(void **state) {
+    Device *device = *state;
+    Stream *stream = NULL;
+    assert_ok(stream_new(&stream, device));
+    char text[16] = "weft", copy[16];
+    assert_ok(stream_copy(stream, copy, text, sizeof text, COPY_TO_DEVICE));
+    assert_string_equal(copy, "weft");
+    assert_ok(stream_zero(stream, copy, 2));
+    assert_memory_equal(copy, "\0\0ft", 4);
+    assert_ok(stream_copy(stream, NULL, NULL, 0, COPY_ON_DEVICE));
+    void *first = NULL, *smaller = NULL, *larger = NULL;
+    assert_ok(stream_workspace(stream, 100, &first));
+    assert_ok(stream_workspace(stream, 50, &smaller));
+    assert_ptr_equal(first, smaller);
+    assert_int_equal(device->mem[MEM_SCRATCH].current, 100);
+    assert_ok(stream_workspace(stream, 5000, &larger));
+    memset(larger, 1, 5000);
+    assert_int_equal(device->mem[MEM_SCRATCH].current, 5000);
+    assert_ok(stream_sync(stream));
+    stream_free(stream);
+    stream_free(NULL);
+    assert_int_equal(device->mem[MEM_SCRATCH].current, 0);
+    assert_int_equal(device->mem[MEM_SCRATCH].peak, 5000);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    Device *device = NULL;
+    setenv("OMP_NUM_THREADS", "3", 1);
+    assert_ok(device_new_cpu(&device, 0));
+    assert_int_equal(device->threads, 3);
+    device_free(device);
+    unsetenv("OMP_NUM_THREADS");
+    assert_ok(device_new_cpu(&device, 0));
+    assert_true(device->threads >= 1);
+    device_free(device);
+    device_free(NULL);
+    for (int tag = 0; tag < MEM_TAGS; tag++) assert_non_null(mem_tag_name(tag));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_counts_by_tag, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stream, setup, teardown),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,298 @@
+/* The functions of kernels.h around their slots: what they refuse, count and leave alone, and a few
+ * values known from elsewhere that hold the reference to the ground. */
+#include <math.h>
+
+#include "kit.h"
+
+_Static_assert(sizeof(KernelTable) == (KERNEL_COUNT + 1) * sizeof(void (*)(void)),
+               "every slot has a KernelId and the other way round");
+
+static const char *const backends[] = {"ref", "cpu"};
+
+static void test_tables(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const KernelTable *table = NULL;
+        assert_ok(kernels_find(backends[i], &table));
+        assert_string_equal(table->name, backends[i]);
+        void (*slots[KERNEL_COUNT + 1])(void);
+        memcpy(slots, table, sizeof slots);
+        for (int s = 0; s <= KERNEL_COUNT; s++) assert_true(slots[s] != NULL);
+    }
+    const KernelTable *untouched = NULL;
+    assert_fails(kernels_find("gpu", &untouched), STATUS_USAGE, "'gpu'");
+    assert_null(untouched);
+    for (int a = 0; a < KERNEL_COUNT; a++)
+        for (int b = 0; b < a; b++) assert_string_not_equal(kernel_name(a), kernel_name(b));
+}
+
+/* Values of torch.nn.functional.gelu and its like in double precision. */
+static void test_known_activations(void **state) {
+    Kit *kit = *state;
+    static const float in[] = {-3, -1, -0.5f, 0, 0.5f, 1, 3};
+    static const struct {
+        Act act;
+        float out[7];
+    } known[] = {
+        {ACT_GELU_TANH,
+         {-0.003637392f, -0.158808009f, -0.154285988f, 0, 0.345714012f, 0.841191991f, 2.996362608f}},
+        {ACT_GELU_ERF,
+         {-0.004049694f, -0.158655254f, -0.154268770f, 0, 0.345731230f, 0.841344746f, 2.995950306f}},
+        {ACT_RELU, {0, 0, 0, 0, 0.5f, 1, 3}},
+        {ACT_TANH,
+         {-0.995054754f, -0.761594156f, -0.462117157f, 0, 0.462117157f, 0.761594156f, 0.995054754f}},
+    };
+    for (int i = 0; i < 4; i++) {
+        Tensor x = kit_take(kit, shape1(7)), y = kit_take(kit, shape1(7));
+        memcpy(x.data, in, sizeof in);
+        assert_ok(act_forward(&kit->exec, y, x, known[i].act));
+        for (int j = 0; j < 7; j++) assert_float_equal(tensor_f32(y)[j], known[i].out[j], 1e-6);
+    }
+}
+
+/* Two queries of one head: the first sees one key, the second weighs two by e^0 : e^1. */
+static void test_known_attention(void **state) {
+    Kit *kit = *state;
+    Tensor out = kit_take(kit, shape4(1, 2, 1, 1)), lse = kit_take(kit, shape3(1, 1, 2));
+    Tensor qkv = kit_take(kit, shape_qkv(1, 2, 1, 1));
+    memcpy(qkv.data, (float[]){1, 0, 5, 1, 1, 7}, 6 * sizeof(float));
+    assert_ok(
+        attention_forward(&kit->exec, out, lse, qkv, TENSOR_NONE, (Attention){.causal = true, .scale = 1}));
+    assert_float_equal(tensor_f32(out)[0], 5, 1e-6);
+    assert_float_equal(tensor_f32(out)[1], (5 + 7 * exp(1)) / (1 + exp(1)), 1e-6);
+    assert_float_equal(tensor_f32(lse)[0], 0, 1e-6);
+    assert_float_equal(tensor_f32(lse)[1], log(1 + exp(1)), 1e-6);
+}
+
+/* Generation step by step gives what one causal pass gives. */
+static void test_decode_is_attention(void **state) {
+    Kit *kit = *state;
+    enum { T = 6, H = 2, D = 3, S = 8 };
+    Tensor qkv = kit_random(kit, shape_qkv(1, T, H, D)), whole = kit_take(kit, shape4(1, T, H, D));
+    Tensor kcache = kit_take(kit, shape4(1, H, S, D)), vcache = kit_take(kit, shape4(1, H, S, D));
+    assert_ok(attention_forward(&kit->exec, whole, kit_take(kit, shape3(1, H, T)), qkv, TENSOR_NONE,
+                                (Attention){.causal = true, .scale = 0.7f}));
+    for (int64_t at = 0, count; at < T; at += count) {
+        count = at ? 1 : 3; /* a prompt of three, then one by one */
+        int32_t past = (int32_t)at, fresh = (int32_t)count;
+        Tensor part = shape_qkv(1, count, H, D), out = kit_take(kit, shape4(1, count, H, D));
+        part.data = tensor_f32(qkv) + at * 3 * H * D;
+        assert_ok(attention_decode(&kit->exec, out, kcache, vcache, part, tensor_1d(&past, DT_I32, 1),
+                                   tensor_1d(&fresh, DT_I32, 1), 0.7f));
+        for (int64_t i = 0; i < count * H * D; i++)
+            assert_float_equal(tensor_f32(out)[i], tensor_f32(whole)[at * H * D + i], 1e-6);
+    }
+}
+
+/* A row of all padding in a vocabulary part has no maximum and adds nothing; parts put together give
+ * the loss of the whole. */
+static void test_vocabulary_in_parts(void **state) {
+    Kit *kit = *state;
+    enum { V = 4 };
+    Tensor logits = kit_take(kit, shape2(1, V)), stats = kit_take(kit, shape2(1, 3)),
+           loss = kit_take(kit, shape1(1));
+    memcpy(logits.data, (float[]){1, 2, 3, 50}, sizeof(float[V]));
+    int32_t label = 5;
+    Tensor labels = tensor_1d(&label, DT_I32, 1);
+    assert_ok(xent_partial(&kit->exec, stats, logits, labels, (VocabPart){.start = 4, .valid = 7}));
+    assert_float_equal(tensor_f32(stats)[0], 3, 0);
+    assert_float_equal(tensor_f32(stats)[1], 1 + exp(-1) + exp(-2), 1e-6);
+    assert_float_equal(tensor_f32(stats)[2], 2, 0);
+    assert_ok(
+        xent_finish(&kit->exec, loss, logits, stats, labels, (VocabPart){.start = 4, .valid = 7}, 1, true));
+    assert_float_equal(tensor_f32(loss)[0], log(exp(1) + exp(2) + exp(3)) - 2, 1e-6);
+    assert_true(tensor_f32(logits)[3] == 0);
+    assert_ok(xent_partial(&kit->exec, stats, logits, labels, (VocabPart){.start = 8, .valid = 7}));
+    assert_true(tensor_f32(stats)[0] == -INFINITY);
+    assert_true(tensor_f32(stats)[1] == 0 && tensor_f32(stats)[2] == 0);
+}
+
+#define REFUSED(call, text) assert_fails(call, STATUS_FAILED, "internal: " text)
+
+static void test_wrong_shapes_dense(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor a = kit_random(kit, shape2(4, 6)), b = kit_random(kit, shape2(4, 5)),
+           v = kit_random(kit, shape1(6));
+    Tensor four = kit_random(kit, shape1(4)), none = TENSOR_NONE;
+    Tensor half = kit_take(kit, tensor_2d(NULL, DT_BF16, 4, 6)), whole = kit_index(kit, shape2(4, 6), 0, 3);
+    REFUSED(linear_forward(e, b, none, a, b, none, ACT_NONE), "linear_forward: w is fp32 (4, 5)");
+    REFUSED(linear_forward(e, a, none, a, a, none, ACT_NONE),
+            "linear_forward: y is fp32 (4, 6), expected 4 ");
+    REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is none");
+    REFUSED(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
+    REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: no activation");
+    REFUSED(linear_backward_input(e, b, a, b, ACT_NONE, none, false), "linear_backward_input: w");
+    REFUSED(linear_backward_input(e, a, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
+            "linear_backward_input: pre is none");
+    REFUSED(linear_backward_weight(e, b, none, a, b), "linear_backward_weight: dw");
+    REFUSED(act_forward(e, b, a, ACT_TANH), "act_forward: y");
+    REFUSED(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
+    REFUSED(layernorm_forward(e, a, four, v, a, v, v, 0), "layernorm_forward: rstd is fp32 (6)");
+    REFUSED(layernorm_backward(e, a, v, v, a, a, four, four, v, b), "layernorm_backward: dres");
+    REFUSED(dropout_add_forward(e, a, b, a, (Dropout){0}), "dropout_add_forward: res");
+    REFUSED(dropout_backward(e, b, a, (Dropout){0}), "dropout_backward: dx");
+    REFUSED(dropout_backward(e, a, a, (Dropout){.p = 0.5f}), "dropout_backward: dropout on fp32 (4, 6)");
+    REFUSED(dropout_backward(e, a, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
+    REFUSED(dropout_add_norm_forward(e, a, b, four, four, a, a, v, v, 0, (Dropout){0}),
+            "dropout_add_norm_forward: out");
+    assert_fails(act_forward(e, half, half, ACT_TANH), STATUS_FAILED,
+                 "act_forward takes fp32 only, not bf16");
+}
+
+static void test_wrong_shapes_attention(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor qkv = kit_random(kit, shape_qkv(2, 3, 2, 4)), out = kit_random(kit, shape4(2, 3, 2, 4));
+    Tensor lse = kit_random(kit, shape3(2, 2, 3)), flat = kit_random(kit, shape2(6, 24));
+    Tensor cache = kit_random(kit, shape4(2, 2, 5, 4)), three = kit_index(kit, shape1(3), 0, 2);
+    Tensor past = kit_index(kit, shape1(2), 0, 1), fresh = kit_index(kit, shape1(2), 3, 4),
+           none = TENSOR_NONE;
+    Attention spec = {.scale = 1}, dropped = {.scale = 1, .dropout = {.p = 0.1f, .extent = {2, 2}}};
+    REFUSED(attention_forward(e, out, lse, flat, none, spec), "attention_forward: qkv has 2 dims");
+    REFUSED(attention_forward(e, qkv, lse, qkv, none, spec), "attention_forward: out");
+    REFUSED(attention_forward(e, out, out, qkv, none, spec), "attention_forward: lse");
+    REFUSED(attention_forward(e, out, lse, qkv, three, spec), "attention_forward: lens is int32 (3)");
+    REFUSED(attention_forward(e, out, lse, qkv, none, dropped),
+            "attention_forward: dropout over 2 positions");
+    REFUSED(attention_backward(e, out, out, out, lse, qkv, none, spec), "attention_backward: dqkv");
+    REFUSED(attention_decode(e, out, cache, out, qkv, past, fresh, 1), "attention_decode: vcache");
+    REFUSED(attention_decode(e, out, cache, cache, qkv, three, fresh, 1), "attention_decode: past");
+    for (int i = 0; i < 2; i++) tensor_i32(past)[i] = 3;
+    assert_fails(attention_decode(e, out, cache, cache, qkv, past, fresh, 1), STATUS_FAILED,
+                 "attention_decode");
+}
+
+static void test_wrong_shapes_rows(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor x = kit_random(kit, shape3(2, 3, 4)), tokens = kit_index(kit, shape2(2, 3), 0, 5),
+           none = TENSOR_NONE;
+    Tensor wte = kit_random(kit, shape2(5, 4)), thin = kit_random(kit, shape2(5, 3)),
+           two = kit_random(kit, shape2(2, 4));
+    Tensor logits = kit_random(kit, shape2(6, 5)), stats = kit_random(kit, shape2(6, 3)),
+           six = kit_random(kit, shape1(6));
+    VocabPart part = {0, 5};
+    REFUSED(embedding_forward(e, wte, tokens, none, none, wte, none, none, part),
+            "embedding_forward: x has 2");
+    REFUSED(embedding_forward(e, x, six, none, none, wte, none, none, part),
+            "embedding_forward: tokens is fp32");
+    REFUSED(embedding_forward(e, x, tokens, none, none, thin, none, none, part), "embedding_forward: wte");
+    REFUSED(embedding_forward(e, x, tokens, none, none, wte, two, none, part),
+            "embedding_forward: wpe has 2 rows");
+    REFUSED(embedding_backward(e, thin, none, none, x, tokens, none, part), "embedding_backward: dwte");
+    REFUSED(xent_partial(e, six, logits, tokens, part), "xent_partial: stats");
+    REFUSED(xent_finish(e, wte, logits, stats, tokens, part, 1, true), "xent_finish: losses");
+    REFUSED(gather_rows(e, two, wte, tokens), "gather_rows: index");
+    REFUSED(scatter_add_rows(e, thin, two, tokens), "scatter_add_rows: x");
+    REFUSED(transpose(e, wte, wte), "transpose: y is fp32 (5, 4), expected fp32 (4, 5)");
+    REFUSED(fill(e, tokens, 1), "fill: x is int32");
+    REFUSED(convert(e, six, wte), "convert: y");
+    REFUSED(add(e, six, wte), "add: y");
+    REFUSED(scale(e, none, 1), "scale: y is none");
+    REFUSED(sum(e, six, wte), "sum: total");
+    REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
+    REFUSED(adamw_step(e, six, six, six, wte, (AdamW){0}), "adamw_step: grad");
+}
+
+/* Indices are in memory, where only the backend sees them. */
+static void test_rows_out_of_range(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        Kit kit;
+        kit_init(&kit, backends[i], 2);
+        Tensor x = kit_random(&kit, shape2(4, 8)), y = kit_random(&kit, shape2(2, 8));
+        Tensor high = kit_index(&kit, shape1(2), 4, 5), low = kit_index(&kit, shape1(2), -1, 0);
+        assert_fails(gather_rows(&kit.exec, y, x, high), STATUS_FAILED, "gather_rows");
+        assert_fails(gather_rows(&kit.exec, y, x, low), STATUS_FAILED, "gather_rows");
+        assert_fails(scatter_add_rows(&kit.exec, x, y, high), STATUS_FAILED, "scatter_add_rows");
+        Tensor tokens = kit_index(&kit, shape2(1, 2), 0, 4), types = kit_index(&kit, shape2(1, 2), 2, 3);
+        assert_fails(embedding_forward(&kit.exec, kit_take(&kit, shape3(1, 2, 8)), tokens, types, TENSOR_NONE,
+                                       x, TENSOR_NONE, y, (VocabPart){0, 4}),
+                     STATUS_FAILED, "embedding_forward");
+        kit_done(&kit);
+    }
+}
+
+/* No rows is a batch without masked tokens, not an error. */
+static void test_nothing_to_do(void **state) {
+    Kit *kit = *state;
+    Tensor empty = {.dtype = DT_F32, .ndim = 2, .dim = {0, 6}},
+           index = {.dtype = DT_I32, .ndim = 1, .dim = {0}};
+    Tensor w = kit_random(kit, shape2(6, 6)), kept = kit_copy(kit, w);
+    assert_ok(linear_forward(&kit->exec, empty, TENSOR_NONE, empty, w, TENSOR_NONE, ACT_NONE));
+    assert_ok(linear_backward_weight(&kit->exec, w, TENSOR_NONE, empty, empty));
+    assert_ok(gather_rows(&kit->exec, empty, w, index));
+    assert_ok(scatter_add_rows(&kit->exec, w, empty, index));
+    assert_ok(act_forward(&kit->exec, empty, empty, ACT_TANH));
+    assert_memory_equal(w.data, kept.data, tensor_bytes(w));
+}
+
+static void test_profile(void **state) {
+    Kit *kit = *state;
+    kit->profile = (Profile){0};
+    const KernelStat *stat = &kit->profile.kernel[KERNEL_LINEAR_FORWARD];
+    Tensor x = kit_random(kit, shape3(2, 4, 5)), w = kit_random(kit, shape2(3, 5)),
+           y = kit_take(kit, shape2(8, 3));
+    for (int i = 0; i < 2; i++)
+        assert_ok(linear_forward(&kit->exec, y, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
+    assert_int_equal(stat->calls, 2);
+    assert_float_equal(stat->flops, 2 * 2.0 * 8 * 3 * 5, 0);
+    assert_float_equal(stat->bytes, 2 * 4.0 * (8 * 5 + 3 * 5 + 8 * 3), 0);
+    assert_true(stat->seconds > 0);
+    Tensor dw = kit_random(kit, w), dx = kit_take(kit, x);
+    assert_ok(linear_backward_weight(&kit->exec, dw, TENSOR_NONE, y, x));
+    assert_ok(linear_backward_input(&kit->exec, dx, y, w, ACT_NONE, TENSOR_NONE, false));
+    assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_WEIGHT].flops, 2.0 * 8 * 3 * 5, 0);
+    assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_INPUT].flops, 2.0 * 8 * 3 * 5, 0);
+    /* What fails is not counted, and without a profile nothing is. */
+    assert_fails(linear_forward(&kit->exec, x, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE), STATUS_FAILED,
+                 "y is");
+    kit->exec.profile = NULL;
+    assert_ok(linear_forward(&kit->exec, y, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
+    kit->exec.profile = &kit->profile;
+    assert_int_equal(stat->calls, 2);
+}
+
+static void test_profile_attention(void **state) {
+    Kit *kit = *state;
+    kit->profile = (Profile){0};
+    Tensor qkv = kit_random(kit, shape_qkv(2, 7, 3, 4)), out = kit_take(kit, shape4(2, 7, 3, 4));
+    Tensor lse = kit_take(kit, shape3(2, 3, 7));
+    Attention spec = {.scale = 1};
+    assert_ok(attention_forward(&kit->exec, out, lse, qkv, TENSOR_NONE, spec));
+    assert_float_equal(kit->profile.kernel[KERNEL_ATTENTION_FORWARD].flops, 4.0 * 2 * 3 * 7 * 7 * 4, 0);
+    spec.causal = true;
+    assert_ok(attention_backward(&kit->exec, kit_take(kit, qkv), out, out, lse, qkv, TENSOR_NONE, spec));
+    assert_float_equal(kit->profile.kernel[KERNEL_ATTENTION_BACKWARD].flops, 10.0 * 2 * 3 * 28 * 4, 0);
+}
+
+static int setup(void **state) {
+    static Kit kit;
+    kit_init(&kit, "ref", 1);
+    *state = &kit;
+    return 0;
+}
+
+static int teardown(void **state) {
+    kit_done(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_known_activations),
+        cmocka_unit_test(test_known_attention),
+        cmocka_unit_test(test_decode_is_attention),
+        cmocka_unit_test(test_vocabulary_in_parts),
+        cmocka_unit_test(test_wrong_shapes_dense),
+        cmocka_unit_test(test_wrong_shapes_attention),
+        cmocka_unit_test(test_wrong_shapes_rows),
+        cmocka_unit_test(test_rows_out_of_range),
+        cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_attention),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

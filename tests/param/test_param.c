@@ -1,0 +1,158 @@
+/* Descriptors become flat buffers, and initial values do not depend on how a parameter is cut. */
+#include "param/param.h"
+
+#include <math.h>
+
+#include "test.h"
+
+static ParamDesc desc_of(const char *name, int split, int64_t a, int64_t b, int64_t c) {
+    ParamDesc desc = {.ndim = c ? 3 : b ? 2 : 1, .dim = {a, b, c}, .split = split, .std = 0.5f};
+    snprintf(desc.name, sizeof desc.name, "%s", name);
+    return desc;
+}
+
+static Unit unit_of(ParamDesc desc, int tp_rank, int tp_size) {
+    ParamList list = {0};
+    Unit unit;
+    assert_ok(param_add(&list, desc));
+    assert_ok(unit_init(&unit, &list, tp_rank, tp_size));
+    param_list_done(&list);
+    return unit;
+}
+
+static void test_layout(void **state) {
+    (void)state;
+    ParamList list = {0};
+    ParamDesc tied = desc_of("embed.token", 0, 100, 8, 0);
+    tied.tied = true;
+    assert_ok(param_add(&list, desc_of("norm.weight", -1, 10, 0, 0)));
+    assert_ok(param_add(&list, tied));
+    assert_ok(param_add(&list, desc_of("qkv.weight", 1, 3, 8, 6)));
+    assert_ok(param_add(&list, desc_of("norm.bias", -1, 64, 0, 0)));
+    assert_int_equal(param_count(&list.desc[2]), 144);
+    Unit unit;
+    assert_ok(unit_init(&unit, &list, 1, 2));
+    assert_int_equal(unit.count, 3); /* the tied one lives elsewhere */
+    assert_string_equal(unit.slot[1].desc.name, "qkv.weight");
+    int64_t end = 0;
+    for (size_t i = 0; i < unit.count; i++) {
+        assert_int_equal(unit.slot[i].offset % UNIT_ALIGN, 0);
+        assert_true(unit.slot[i].offset >= end);
+        end = unit.slot[i].offset + unit.slot[i].count;
+    }
+    assert_true(unit.numel >= end && unit.numel % UNIT_ALIGN == 0);
+    const ParamSlot *qkv = &unit.slot[1];
+    assert_int_equal(qkv->count, 72);
+    assert_int_equal(qkv->start, 4);
+    assert_int_equal(qkv->dim[1], 4);
+    float *flat = calloc((size_t)unit.numel, sizeof *flat);
+    Tensor view = unit_view(qkv, flat, DT_F32);
+    assert_ptr_equal(view.data, flat + qkv->offset);
+    assert_int_equal(view.ndim, 3);
+    assert_int_equal(tensor_count(view), 72);
+    assert_null(unit_view(qkv, NULL, DT_BF16).data);
+    free(flat);
+    unit_done(&unit);
+    unit_done(&unit);
+    param_list_done(&list);
+}
+
+static void test_cut_that_does_not_divide(void **state) {
+    (void)state;
+    ParamList list = {0};
+    assert_ok(param_add(&list, desc_of("layer.0.mlp.up.weight", 0, 6, 4, 0)));
+    Unit unit = {.count = 99};
+    assert_fails(unit_init(&unit, &list, 0, 4), STATUS_USAGE, "layer.0.mlp.up.weight: its dim of 6");
+    assert_int_equal(unit.count, 99);
+    param_list_done(&list);
+}
+
+/* Puts the local values where they lie in the global tensor. */
+static void place(float *global, const ParamSlot *slot, const float *local) {
+    const ParamDesc *desc = &slot->desc;
+    int64_t at[PARAM_DIMS];
+    for (int64_t i = 0; i < slot->count; i++) {
+        int64_t rest = i, index = 0;
+        for (int d = desc->ndim - 1; d >= 0; rest /= slot->dim[d], d--)
+            at[d] = rest % slot->dim[d] + (d == desc->split ? slot->start : 0);
+        for (int d = 0; d < desc->ndim; d++) index = index * desc->dim[d] + at[d];
+        global[index] = local[i];
+    }
+}
+
+static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
+    float *local = malloc((size_t)param_count(&desc) * sizeof *local);
+    for (int rank = 0; rank < tp_size; rank++) {
+        Unit unit = unit_of(desc, rank, tp_size);
+        param_init(&unit.slot[0], 42, local);
+        place(global, &unit.slot[0], local);
+        unit_done(&unit);
+    }
+    free(local);
+}
+
+static void test_init_does_not_depend_on_the_cut(void **state) {
+    (void)state;
+    const ParamDesc cases[] = {
+        desc_of("a", 0, 8, 5, 0),     desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
+        desc_of("d", 1, 3, 8, 5),     desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 16, 0, 0),
+        desc_of("g", 0, 512, 300, 0), /* large enough for threads */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t bytes = (size_t)param_count(&cases[i]) * sizeof(float);
+        float *whole = calloc(1, bytes), *parts = calloc(1, bytes);
+        init_in_parts(cases[i], 1, whole);
+        for (int tp_size = 2; tp_size <= 4; tp_size *= 2) {
+            memset(parts, 0xff, bytes);
+            init_in_parts(cases[i], tp_size, parts);
+            assert_memory_equal(parts, whole, bytes);
+        }
+        free(whole);
+        free(parts);
+    }
+}
+
+static void moments(const float *x, int64_t count, double *ret_mean, double *ret_deviation) {
+    double total = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++) total += x[i], squares += (double)x[i] * x[i];
+    *ret_mean = total / (double)count;
+    *ret_deviation = sqrt(squares / (double)count - *ret_mean * *ret_mean);
+}
+
+static void test_initial_values(void **state) {
+    (void)state;
+    enum { COUNT = 40000 };
+    float *x = malloc(COUNT * sizeof *x), *other = malloc(COUNT * sizeof *other);
+    ParamDesc desc = desc_of("layer.0.weight", -1, 200, 200, 0);
+    double mean, deviation;
+    init_in_parts(desc, 1, x);
+    moments(x, COUNT, &mean, &deviation);
+    assert_true(fabs(mean) < 0.01 && fabs(deviation - 0.5) < 0.01);
+    strcpy(desc.name, "layer.1.weight");
+    init_in_parts(desc, 1, other);
+    int64_t equal = 0;
+    for (int i = 0; i < COUNT; i++) equal += x[i] == other[i];
+    assert_true(equal < 10); /* each name has numbers of its own */
+    desc.init = INIT_TRUNCATED;
+    init_in_parts(desc, 1, x);
+    for (int i = 0; i < COUNT; i++) assert_true(fabsf(x[i]) <= 2 * desc.std);
+    moments(x, COUNT, &mean, &deviation);
+    assert_true(fabs(mean) < 0.01 && fabs(deviation - 0.5 * 0.8796) < 0.01);
+    desc.init = INIT_ONES;
+    init_in_parts(desc, 1, x);
+    desc.init = INIT_ZEROS;
+    init_in_parts(desc, 1, other);
+    for (int i = 0; i < COUNT; i++) assert_true(x[i] == 1 && other[i] == 0);
+    free(x);
+    free(other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_cut_that_does_not_divide),
+        cmocka_unit_test(test_init_does_not_depend_on_the_cut),
+        cmocka_unit_test(test_initial_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* Element types: every pattern of the 16-bit floats there and back, and rounding to the nearest even. */
+#include <math.h>
+
+#include "tensor/tensor.h"
+#include "test.h"
+
+/* fp16 and bf16 by their definition: a sign, an exponent with this bias, a fraction of so many bits. */
+static double by_definition(uint16_t pattern, int fraction_bits, int bias) {
+    int exponent = (pattern & 0x7fff) >> fraction_bits, top = 0x7fff >> fraction_bits;
+    int fraction = pattern & ((1 << fraction_bits) - 1);
+    double sign = pattern & 0x8000 ? -1 : 1, unit = ldexp(1, -fraction_bits);
+    if (exponent == top) return fraction ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(fraction * unit, 1 - bias);
+    return sign * ldexp(1 + fraction * unit, exponent - bias);
+}
+
+static void check_pattern(uint16_t pattern, double value, uint16_t back, double want) {
+    if (isnan(want)) {
+        assert_true(isnan(value));
+        return;
+    }
+    if (value != want || signbit(value) != signbit(want) || back != pattern)
+        fail_msg("pattern %04x gives %g, expected %g, and comes back as %04x", pattern, value, want, back);
+}
+
+static void test_all_patterns(void **state) {
+    (void)state;
+    for (unsigned p = 0; p < 65536; p++) {
+        uint16_t pattern = (uint16_t)p;
+        float half = f16_to_f32(pattern), brain = bf16_to_f32(pattern);
+        check_pattern(pattern, half, f32_to_f16(half), by_definition(pattern, 10, 15));
+        check_pattern(pattern, brain, f32_to_bf16(brain), by_definition(pattern, 7, 127));
+        assert_true(isnan(f16_to_f32(f32_to_f16(half))) == isnan(half));
+        assert_true(isnan(bf16_to_f32(f32_to_bf16(brain))) == isnan(brain));
+    }
+}
+
+/* Between each two neighbours: the midpoint goes to the even one, and what lies beside it to the nearer. */
+static void check_rounding(uint16_t (*narrow)(float), double low, double high, uint16_t pattern) {
+    float middle = (float)((low + high) / 2);
+    assert_true(middle == (low + high) / 2); /* fp32 holds it */
+    uint16_t even = pattern % 2 ? pattern + 1 : pattern;
+    assert_int_equal(narrow(middle), even);
+    assert_int_equal(narrow(nextafterf(middle, 0)), pattern);
+    assert_int_equal(narrow(nextafterf(middle, INFINITY)), pattern + 1);
+    assert_int_equal(narrow(-middle), even | 0x8000);
+    assert_int_equal(narrow(-nextafterf(middle, INFINITY)), (pattern + 1) | 0x8000);
+}
+
+static uint16_t narrow_bf16(float value) {
+    return f32_to_bf16(value);
+}
+
+static void test_rounding(void **state) {
+    (void)state;
+    for (uint16_t p = 0; p < 0x7bff; p++)
+        check_rounding(f32_to_f16, by_definition(p, 10, 15), by_definition(p + 1, 10, 15), p);
+    for (uint16_t p = 0; p < 0x7f7f; p++)
+        check_rounding(narrow_bf16, by_definition(p, 7, 127), by_definition(p + 1, 7, 127), p);
+}
+
+static void test_overflow(void **state) {
+    (void)state;
+    assert_int_equal(f32_to_f16(65504), 0x7bff);
+    assert_int_equal(f32_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(f32_to_f16(65520), 0x7c00);
+    assert_int_equal(f32_to_f16(-1e30f), 0xfc00);
+    assert_int_equal(f32_to_f16(0x1p-25f), 0); /* half of the smallest: to even */
+    assert_int_equal(f32_to_f16(nextafterf(0x1p-25f, 1)), 1);
+    assert_int_equal(f32_to_bf16(3.4e38f), 0x7f80);
+    assert_int_equal(f32_to_bf16(-INFINITY), 0xff80);
+}
+
+static void test_convert(void **state) {
+    (void)state;
+    const float in[] = {1, -2.5f, 0.333333343f, 1e-3f};
+    uint16_t half[4];
+    double wide[4];
+    float out[4];
+    static const DType narrow[] = {DT_BF16, DT_F16};
+    static const double worst[] = {0x1p-8, 0x1p-11};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(dtype_convert(half, narrow[i], in, DT_F32, 4));
+        assert_ok(dtype_convert(wide, DT_F64, half, narrow[i], 4));
+        assert_ok(dtype_convert(out, DT_F32, wide, DT_F64, 4));
+        for (int j = 0; j < 4; j++)
+            assert_true(fabs((double)out[j] - in[j]) <= worst[i] * fabs((double)in[j]));
+    }
+    assert_ok(dtype_convert(out, DT_F32, in, DT_F32, 4));
+    assert_memory_equal(out, in, sizeof in);
+    assert_fails(dtype_convert(out, DT_F32, in, DT_I32, 4), STATUS_FAILED,
+                 "int32 cannot be converted to fp32");
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const size_t sizes[DT_COUNT] = {
+        [DT_F32] = 4, [DT_BF16] = 2, [DT_F16] = 2, [DT_F64] = 8, [DT_I32] = 4, [DT_I64] = 8, [DT_U8] = 1};
+    for (int i = 0; i < DT_COUNT; i++) {
+        assert_int_equal(dtype_size(i), sizes[i]);
+        assert_non_null(dtype_name(i));
+    }
+    assert_string_equal(dtype_name(DT_BF16), "bf16");
+}
+
+static void test_views(void **state) {
+    (void)state;
+    float data[24];
+    Tensor t = tensor_3d(data, DT_F32, 2, 3, 4);
+    assert_int_equal(tensor_count(t), 24);
+    assert_int_equal(tensor_bytes(t), 96);
+    assert_int_equal(tensor_rows(t), 6);
+    assert_int_equal(tensor_cols(t), 4);
+    Tensor second = tensor_slice(t, 1, 1);
+    assert_ptr_equal(second.data, data + 12);
+    assert_int_equal(tensor_count(second), 12);
+    assert_int_equal(tensor_matrix(t).dim[0], 6);
+    assert_null(tensor_slice(tensor_2d(NULL, DT_F32, 4, 4), 2, 1).data);
+    assert_int_equal(tensor_rows(tensor_2d(data, DT_F32, 3, 0)), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_rounding), cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_convert),      cmocka_unit_test(test_names),    cmocka_unit_test(test_views),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
