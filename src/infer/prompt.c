@@ -77,14 +77,21 @@ Status prompt_list_add_ids(PromptList *list, const char *text) {
     return append(list, &ids, (int64_t)count);
 }
 
+static bool in_vocab(const ModelConfig *model, int64_t token) {
+    return token >= 0 && token < model->vocab;
+}
+
 /* An empty prompt starts as training does: after the end of another text. */
 static Status fill_empty(PromptList *list, const ModelConfig *model) {
     if (list->used == 0) TRY(prompt_list_add_bytes(list, "", 0));
-    int64_t start = model->bos_token >= 0 ? model->bos_token : model->eos_token;
+    /* A config.json may carry the token numbers of a larger vocabulary. */
+    int64_t start = in_vocab(model, model->bos_token) ? model->bos_token : model->eos_token;
     for (size_t i = 0; i < list->used; i++) {
         if (list->count[i] > 0) continue;
-        if (start < 0) return USAGE("the model has no end token to start from: give a prompt");
-        TRY(mem_grow(&list->ids[i], &(size_t){0}, 1, sizeof **list->ids));
+        if (!in_vocab(model, start)) return USAGE("the model has no end token to start from: give a prompt");
+        free(list->ids[i]);
+        list->ids[i] = NULL;
+        TRY(mem_new(1, sizeof **list->ids, &list->ids[i]));
         list->ids[i][0] = (int32_t)start;
         list->count[i] = 1;
     }
