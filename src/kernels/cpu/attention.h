@@ -69,4 +69,26 @@ static inline void panel_unpack(float *to, int64_t stride, const float *panel, i
         for (int64_t k = 0; k < depth; k++) to[line * stride + k] = panel[k * MICRO_COLS + line];
 }
 
+/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the first
+ * min(keys, past + q + 1) keys when causal, all of them otherwise. */
+typedef struct HeadJob {
+    int64_t T, D, keys, past;
+    bool causal;
+    float scale;
+    const float *q, *k, *v; /* (T,D), (keys,D), (keys,D); rows these apart: */
+    int64_t q_stride, k_stride;
+    float *out; /* (T,D), rows out_stride apart */
+    int64_t out_stride;
+    float *lse;             /* (T), or NULL */
+    const Dropout *dropout; /* NULL: none */
+    int64_t b, h;           /* for dropout's draws */
+} HeadJob;
+
+/* Bytes of a thread's memory for jobs of at most so many keys, and the work on queries [from, to). */
+size_t VARIANT(attention_head_space)(int64_t keys, int64_t D);
+void VARIANT(attention_head)(const HeadJob *job, Range queries, void *memory);
+
+#define attention_head_space VARIANT(attention_head_space)
+#define attention_head       VARIANT(attention_head)
+
 #endif

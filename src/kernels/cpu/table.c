@@ -4,6 +4,7 @@
 void VARIANT(table_override)(KernelTable *table) {
     VARIANT(act_override)(table);
     VARIANT(attention_backward_override)(table);
+    VARIANT(attention_decode_override)(table);
     VARIANT(attention_forward_override)(table);
     VARIANT(dropout_override)(table);
     VARIANT(elementwise_override)(table);

@@ -30,6 +30,7 @@
 void VARIANT(table_override)(KernelTable *table);
 void VARIANT(act_override)(KernelTable *table);
 void VARIANT(attention_backward_override)(KernelTable *table);
+void VARIANT(attention_decode_override)(KernelTable *table);
 void VARIANT(attention_forward_override)(KernelTable *table);
 void VARIANT(dropout_override)(KernelTable *table);
 void VARIANT(elementwise_override)(KernelTable *table);
