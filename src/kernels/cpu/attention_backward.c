@@ -22,12 +22,12 @@ enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
 typedef struct Space {
     float *query_lines, *grad_lines;          /* q and g by query, for the scores */
     float *query_dims, *grad_dims, *key_dims; /* q, g and k by dim, for dK, dV and dQ */
-    float *keys, *values;                     /* k and v of one block of keys */
+    float *keys, *values;                     /* k * scale and v of one block of keys */
     float *weights, *slopes;                  /* (PANELS, BLOCK, MICRO_COLS): P Z and dS */
     float *turned;                            /* (BLOCK, MICRO_COLS): dS by key, for MICRO_COLS queries */
     float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS) */
     float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS) */
-    float *through, *factors;                 /* (T): g . o;  (BLOCK): Z of one query */
+    float *through, *factors;                 /* (T): g . o;  (BLOCK, BLOCK): Z */
 } Space;
 
 static float *floats(Bump *bump, int64_t count) {
@@ -51,7 +51,7 @@ static Space space_take(Bump *bump, HeadShape s) {
         .dvalues = floats(bump, block),
         .dquery = floats(bump, round_to(s.T, MICRO_COLS) * s.rows),
         .through = floats(bump, s.T),
-        .factors = floats(bump, BLOCK + MICRO_COLS),
+        .factors = floats(bump, BLOCK * BLOCK),
     };
 }
 
@@ -93,7 +93,7 @@ static int64_t first_row(const Head *head, const Block *at, int64_t k) {
     return head->spec->causal && k > at->q ? least_of(k - at->q, at->queries) : 0;
 }
 
-/* weights = q k^T and slopes = g v^T, for tiles that some query of theirs sees. */
+/* weights = q k^T * scale and slopes = g v^T, for tiles that some query of theirs sees. */
 static void scores(const Space *space, const Head *head, const Block *at) {
     int64_t D = head->shape.D;
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
@@ -108,47 +108,62 @@ static void scores(const Space *space, const Head *head, const Block *at) {
     }
 }
 
-/* Turns one query's scores against a panel into P Z and dS; of the keys only the first `seen` count. */
-static void panel_softmax(float *weights, float *slopes, const float *factors, float scale, float lse,
-                          float through, int64_t seen) {
-    for (int i = 0; i < 3; i++) {
-        VecF weight = vec_exp(vec_load(weights + i * VEC) * scale - lse);
-        if (seen < (i + 1) * VEC)
-            weight = vec_select(vec_count(i * VEC) < (int32_t)seen, weight, vec_set(0.0f));
-        VecF slope = vec_load(slopes + i * VEC), kept = weight;
-        if (factors) {
-            VecF factor = vec_load(factors + i * VEC);
-            slope *= factor;
-            kept *= factor;
+/* Scores of a panel's keys that a query does not see become -infinity, so that their weights are 0.
+ * `panel` holds rows from `first` on, of the keys from k on. */
+static void hide(float *panel, const Head *head, const Block *at, int64_t first, int64_t k) {
+    for (int64_t q = first; q < at->queries; q++) {
+        int64_t seen = keys_seen(head->keys, head->spec->causal, at->q + q) - k;
+        if (seen >= MICRO_COLS) return;
+        for (int64_t i = seen < 0 ? 0 : seen; i < MICRO_COLS; i++) panel[q * MICRO_COLS + i] = -INFINITY;
+    }
+}
+
+/* Turns `rows` queries' scores against a panel into P Z and dS. `factors`: Z, rows BLOCK apart. */
+static inline __attribute__((always_inline)) void panel_softmax(float *weights, float *slopes,
+                                                                const float *factors, bool drop,
+                                                                const float *lse, const float *through,
+                                                                float scale, int64_t rows) {
+    for (int64_t q = 0; q < rows; q++, weights += MICRO_COLS, slopes += MICRO_COLS, factors += BLOCK) {
+        VecF p0 = vec_load(weights), p1 = vec_load(weights + VEC), p2 = vec_load(weights + 2 * VEC);
+        VecF s0 = vec_load(slopes), s1 = vec_load(slopes + VEC), s2 = vec_load(slopes + 2 * VEC);
+        p0 = vec_exp(p0 - lse[q]), p1 = vec_exp(p1 - lse[q]), p2 = vec_exp(p2 - lse[q]);
+        VecF z0 = p0, z1 = p1, z2 = p2;
+        if (drop) {
+            VecF f0 = vec_load(factors), f1 = vec_load(factors + VEC), f2 = vec_load(factors + 2 * VEC);
+            s0 *= f0, s1 *= f1, s2 *= f2;
+            z0 *= f0, z1 *= f1, z2 *= f2;
         }
-        vec_store(weights + i * VEC, kept);
-        vec_store(slopes + i * VEC, weight * ((slope - through) * scale));
+        s0 = p0 * ((s0 - through[q]) * scale);
+        s1 = p1 * ((s1 - through[q]) * scale);
+        s2 = p2 * ((s2 - through[q]) * scale);
+        vec_store(weights, z0), vec_store(weights + VEC, z1), vec_store(weights + 2 * VEC, z2);
+        vec_store(slopes, s0), vec_store(slopes + VEC, s1), vec_store(slopes + 2 * VEC, s2);
     }
 }
 
 static void softmax(const Space *space, const Head *head, const Block *at) {
     const Attention *spec = head->spec;
     bool drop = spec->dropout.p > 0;
-    for (int64_t q = 0; q < at->queries; q++) {
+    for (int64_t q = 0; drop && q < at->queries; q++) {
         int64_t seen = keys_seen(head->keys, spec->causal, at->q + q) - at->k;
-        seen = seen < 0 ? 0 : least_of(seen, at->keys);
-        if (drop && seen > 0)
-            dropout_factors(space->factors, &spec->dropout,
-                            dropout_scores(&spec->dropout, head->b, head->h, at->q + q) + (uint64_t)at->k,
-                            seen);
-        /* Hidden keys of a panel that is cut: their weight is 0, and must not meet a NaN. */
-        memset(space->factors + seen, 0, MICRO_COLS * sizeof(float));
-        for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
-            float *weights = space->weights + k * BLOCK + q * MICRO_COLS;
-            float *slopes = space->slopes + k * BLOCK + q * MICRO_COLS;
-            if (k < seen) {
-                panel_softmax(weights, slopes, drop ? space->factors + k : NULL, spec->scale,
-                              head->lse[at->q + q], space->through[at->q + q], seen - k);
-            } else {
-                memset(weights, 0, MICRO_COLS * sizeof *weights);
-                memset(slopes, 0, MICRO_COLS * sizeof *slopes);
-            }
-        }
+        dropout_factors(space->factors + q * BLOCK, &spec->dropout,
+                        dropout_scores(&spec->dropout, head->b, head->h, at->q + q) + (uint64_t)at->k,
+                        least_of(round_to(seen, MICRO_COLS), BLOCK));
+    }
+    for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
+        int64_t first = first_row(head, at, at->k + k), from = first * MICRO_COLS;
+        float *weights = space->weights + k * BLOCK, *slopes = space->slopes + k * BLOCK;
+        memset(weights, 0, (size_t)from * sizeof *weights);
+        memset(slopes, 0, (size_t)from * sizeof *slopes);
+        hide(weights, head, at, first, at->k + k);
+        const float *factors = space->factors + first * BLOCK + k;
+        const float *lse = head->lse + at->q + first, *through = space->through + at->q + first;
+        if (drop)
+            panel_softmax(weights + from, slopes + from, factors, true, lse, through, spec->scale,
+                          at->queries - first);
+        else
+            panel_softmax(weights + from, slopes + from, factors, false, lse, through, spec->scale,
+                          at->queries - first);
     }
 }
 
@@ -198,6 +213,7 @@ static void keys_run(const Space *space, const Head *head, float *dk, float *dv,
         int64_t keys = least_of(BLOCK, range.to - k);
         pack_across(space->keys, MICRO_COLS, head->k + k * head->stride, head->stride, keys, s.D,
                     s.D * MICRO_COLS);
+        for (int64_t i = 0; i < round_to(keys, MICRO_COLS) * s.D; i++) space->keys[i] *= head->spec->scale;
         pack_across(space->values, MICRO_COLS, head->v + k * head->stride, head->stride, keys, s.D,
                     s.D * MICRO_COLS);
         int64_t first = head->spec->causal ? k / BLOCK * BLOCK : 0;

@@ -47,17 +47,15 @@ static void row_mix(float *out, const float *weights, const float *v, int64_t ke
         for (int64_t d = 0; d < D; d++) out[d] += weights[k] * v[k * D + d];
 }
 
+/* `scores` holds as many as keys, rounded up to whole vectors. */
 static void query_run(float *out, float *scores, const float *q, const float *k, const float *v, int64_t keys,
                       int64_t D, float scale) {
     row_scores(scores, q, k, keys, D, scale);
     float most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < keys; i++) most = scores[i] > most ? scores[i] : most;
+    for (int64_t i = 0; i < keys; i += VEC) vec_store(scores + i, vec_exp(vec_load(scores + i) - most));
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < keys; i++) {
-        float weight = approx_exp(scores[i] - most);
-        scores[i] = weight;
-        sum += weight;
-    }
+    for (int64_t i = 0; i < keys; i++) sum += scores[i];
     row_mix(out, scores, v, keys, D);
     float inverse = 1.0f / sum;
 #pragma omp simd

@@ -59,51 +59,48 @@ static void hide(float *scores, const HeadJob *job, int64_t q, int64_t k0, int64
         }
 }
 
-static VecF column_max(const float *scores, int64_t keys, VecF most) {
-    VecF other = most;
-    int64_t k = 0;
-    for (; k + 2 <= keys; k += 2) {
-        most = vec_max(most, vec_load(scores + k * MICRO_COLS));
-        other = vec_max(other, vec_load(scores + (k + 1) * MICRO_COLS));
+/* Rows of scores are taken whole: three vectors that do not wait for each other. */
+static void columns_max(const float *scores, int64_t keys, VecF most[3]) {
+    VecF m0 = most[0], m1 = most[1], m2 = most[2];
+    for (int64_t k = 0; k < keys; k++, scores += MICRO_COLS) {
+        m0 = vec_max(m0, vec_load(scores));
+        m1 = vec_max(m1, vec_load(scores + VEC));
+        m2 = vec_max(m2, vec_load(scores + 2 * VEC));
     }
-    if (k < keys) most = vec_max(most, vec_load(scores + k * MICRO_COLS));
-    return vec_max(most, other);
+    most[0] = m0, most[1] = m1, most[2] = m2;
 }
 
 /* Scores become exp(score - base); their sums. */
-static VecF column_exp(float *scores, int64_t keys, VecF base) {
-    VecF sum = {0}, other = {0};
-    int64_t k = 0;
-    for (; k + 2 <= keys; k += 2) {
-        VecF weight = vec_exp(vec_load(scores + k * MICRO_COLS) - base);
-        VecF next = vec_exp(vec_load(scores + (k + 1) * MICRO_COLS) - base);
-        vec_store(scores + k * MICRO_COLS, weight);
-        vec_store(scores + (k + 1) * MICRO_COLS, next);
-        sum += weight;
-        other += next;
+static void columns_exp(float *scores, int64_t keys, const VecF base[3], VecF sum[3]) {
+    VecF b0 = base[0], b1 = base[1], b2 = base[2];
+    VecF s0 = {0}, s1 = {0}, s2 = {0};
+    for (int64_t k = 0; k < keys; k++, scores += MICRO_COLS) {
+        VecF x0 = vec_load(scores), x1 = vec_load(scores + VEC), x2 = vec_load(scores + 2 * VEC);
+        x0 = vec_exp(x0 - b0), x1 = vec_exp(x1 - b1), x2 = vec_exp(x2 - b2);
+        vec_store(scores, x0), vec_store(scores + VEC, x1), vec_store(scores + 2 * VEC, x2);
+        s0 += x0, s1 += x1, s2 += x2;
     }
-    if (k < keys) {
-        VecF weight = vec_exp(vec_load(scores + k * MICRO_COLS) - base);
-        vec_store(scores + k * MICRO_COLS, weight);
-        sum += weight;
-    }
-    return sum + other;
+    sum[0] = s0, sum[1] = s1, sum[2] = s2;
 }
 
 /* Scores become weights relative to the maximum so far; `mixed` is scaled to it. */
 static void softmax_carry(Running *run, const Space *space, int64_t keys, bool first) {
+    VecF most[3] = {run->most[0], run->most[1], run->most[2]}, base[3], carry[3], sum[3];
+    columns_max(space->scores, keys, most);
     for (int i = 0; i < 3; i++) {
-        float *scores = space->scores + i * VEC;
-        VecF most = column_max(scores, keys, run->most[i]);
-        VecF base = vec_select(most == -INFINITY, vec_set(0.0f), most);
-        VecF carry = vec_exp(run->most[i] - base);
-        run->most[i] = most;
-        run->sum[i] = run->sum[i] * carry + column_exp(scores, keys, base);
-        for (int64_t d = 0; d < space->rows && !first; d++) {
-            float *at = space->mixed + d * MICRO_COLS + i * VEC;
-            vec_store(at, vec_load(at) * carry);
-        }
+        base[i] = vec_select(most[i] == -INFINITY, vec_set(0.0f), most[i]);
+        carry[i] = vec_exp(run->most[i] - base[i]);
     }
+    columns_exp(space->scores, keys, base, sum);
+    for (int i = 0; i < 3; i++) {
+        run->most[i] = most[i];
+        run->sum[i] = run->sum[i] * carry[i] + sum[i];
+    }
+    for (int64_t d = 0; d < space->rows && !first; d++)
+        for (int i = 0; i < 3; i++) {
+            float *at = space->mixed + d * MICRO_COLS + i * VEC;
+            vec_store(at, vec_load(at) * carry[i]);
+        }
 }
 
 /* Dropout on the weights. Draws run along a query's keys, so they are made in rows and turned. */

@@ -4,7 +4,6 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/variant.h"
-#include "kernels/cpu/vec.h"
 
 static float row_max(const float *x, int64_t n) {
     VecF most[4];
@@ -17,16 +16,17 @@ static float row_max(const float *x, int64_t n) {
     return all;
 }
 
-/* Stretches keep the fp32 partial sums short. A NaN, which the maximum skips, comes out here. */
+/* Stretches keep the fp32 partial sums short. A NaN, which the maximum may skip, comes out here. */
 static float row_exp_sum(const float *x, float most, int64_t n) {
-    enum { STRETCH = 2048 };
+    enum { STRETCH = 4096 };
     double total = 0;
     for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = from; i < to; i++) sum += approx_exp(x[i] - most);
-        total += (double)sum;
+        int64_t to = from + STRETCH < n ? from + STRETCH : n, i = from;
+        VecF sum[4] = {0};
+        for (; i + 4 * VEC <= to; i += 4 * VEC)
+            for (int part = 0; part < 4; part++) sum[part] += vec_exp(vec_load(x + i + part * VEC) - most);
+        total += (double)vec_sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        for (; i < to; i++) total += (double)expf(x[i] - most);
     }
     return (float)total;
 }
@@ -52,8 +52,13 @@ static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tens
 static void row_gradient(float *x, float most, float sum, int64_t label, int64_t real, int64_t V,
                          float scale) {
     float factor = scale / sum;
-#pragma omp simd
-    for (int64_t i = 0; i < real; i++) x[i] = approx_exp(x[i] - most) * factor;
+    int64_t i = 0;
+    for (; i + 4 * VEC <= real; i += 4 * VEC) {
+        VecF part[4];
+        for (int p = 0; p < 4; p++) part[p] = vec_exp(vec_load(x + i + p * VEC) - most) * factor;
+        for (int p = 0; p < 4; p++) vec_store(x + i + p * VEC, part[p]);
+    }
+    for (; i < real; i++) x[i] = expf(x[i] - most) * factor;
     memset(x + real, 0, (size_t)(V - real) * sizeof *x);
     if (label >= 0) x[label] -= scale;
 }
