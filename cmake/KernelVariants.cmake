@@ -1,7 +1,8 @@
 # Files under src/kernels/cpu/ that are compiled once per instruction set. The library holds them compiled
 # for the oldest machine of the kind; on x86-64 they are compiled again for newer ones, with WEFT_ISA as the
 # suffix of their symbols, and src/kernels/cpu/backend.c chooses at run time.
-set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm layernorm linear micro optim rows table xent)
+set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
+  layernorm linear micro optim rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 

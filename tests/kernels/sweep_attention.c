@@ -18,6 +18,9 @@ static void over_heads(Sweep *sweep, Body body) {
                            norm_wise});
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
         compare(sweep, body, (Args){{2, 257, 2, 64}, f, norm_wise});
+    /* Longer than what a backend may hold of the scores at a time. */
+    for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
+        compare(sweep, body, (Args){{1, 1100, 1, 8}, f, norm_wise});
 }
 
 static Attention attention_of(Kit *kit, const Args *args) {
@@ -90,9 +93,9 @@ static void attention_decode_case(Kit *kit, const Args *args) {
 }
 
 void attention_decode_sweep(Sweep *sweep) {
-    static const int64_t fresh[] = {1, 1, 2, 5, 17, 64}, room[] = {64, 130, 7, 33, 40, 65};
+    static const int64_t fresh[] = {1, 1, 2, 5, 17, 64, 200}, room[] = {64, 130, 7, 33, 40, 65, 900};
     static const int64_t depths[] = {1, 4, 7, 16, 32, 64, 80, 128};
-    for (int t = 0; t < 6; t++)
+    for (int t = 0; t < 7; t++)
         for (int d = 0; d < 8; d++)
             for (unsigned f = 0; f < 2; f++)
                 compare(sweep, attention_decode_case,

@@ -107,7 +107,7 @@ void over_products(Sweep *sweep, Body body, unsigned flags) {
                 compare(sweep, body, (Args){{sides[m], sides[n], K}, turn % flags, norm_wise});
             }
     static const int64_t larger[][3] = {{1, 768, 768}, {130, 257, 129}, {300, 500, 530}, {97, 4, 1031},
-                                        {4, 1031, 48}, {2100, 20, 30},  {3, 8300, 17}};
+                                        {4, 1031, 48}, {2100, 20, 30},  {3, 8300, 17},   {20, 8300, 30}};
     enum { LARGER = sizeof larger / sizeof *larger };
     for (unsigned f = 0; f < flags || f < LARGER; f++)
         compare(sweep, body,
