@@ -37,6 +37,7 @@ typedef struct Invocation {
     bool json, help;
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */
+    char *run_config;        /* the path, where it is a run's own */
     json_t *file;            /* texts in the configuration may point into it */
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
     double min_lr_ratio;     /* DeepSpeed's cos_min_ratio; 0: not given */
@@ -58,6 +59,7 @@ struct Command {
     const Example *examples;
     size_t example_count;
     bool deepspeed; /* its configuration file may use DeepSpeed's keys */
+    bool resumes;   /* with --resume and no --config, the file is config.json in --out */
     /* `config` is call->config. A NULL result means that the command has printed what there is. */
     Status (*run)(Invocation *call, void *config, json_t **ret_result);
     /* Optional: the result for a person. */

@@ -1,12 +1,13 @@
 /* Reading a command line.
  *
  * Every option of the command becomes a slot that knows its field in the configuration. The line is
- * walked twice: first for --config alone, because the file comes before the line in rank, then, after
+ * walked twice: first for what names the file, because the file comes before the line in rank, then, after
  * defaults and file, to set what the line says. A list on the line replaces the file's list.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/command.h"
@@ -218,6 +219,22 @@ static void look_ahead(Invocation *call, int argc, char **argv) {
     }
 }
 
+/* A line that goes on with a run and names no file takes the run's own. */
+static Status find_run_config(Invocation *call, int argc, char **argv) {
+    const char *out = NULL;
+    bool resume = false;
+    for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        if (strcmp(argv[at], "--resume") == 0) resume = true;
+        if (strcmp(argv[at], "--no-resume") == 0) resume = false;
+        if (strncmp(argv[at], "--out=", 6) == 0) out = argv[at] + 6;
+        if (strcmp(argv[at], "--out") == 0 && at + 1 < argc) out = argv[at + 1];
+    }
+    if (!resume || !out) return OK;
+    TRY(path_join(&call->run_config, out, "config.json"));
+    if (path_exists(call->run_config)) call->config_path = call->run_config;
+    return OK;
+}
+
 static Status check_complete(const Invocation *call) {
     const Command *command = call->command;
     for (size_t i = 0; i < call->slot_count; i++) {
@@ -244,6 +261,7 @@ Status invocation_new(Invocation **ret_call, const Command *command, int argc, c
     TRY(make_slots(call));
     look_ahead(call, argc, argv);
     if (!call->help) {
+        if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(check_complete(call));
@@ -263,6 +281,7 @@ void invocation_free(Invocation *call) {
     free(call->slots);
     free(call->operands);
     free(call->config);
+    free(call->run_config);
     json_decref(call->file);
     free(call);
 }

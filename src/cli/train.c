@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 
@@ -47,23 +50,46 @@ static Status settle_length(const Invocation *call, TrainConfig *config, json_t 
     return OK;
 }
 
+/* A run may outlive the directory that it started from: then its checkpoint, which holds all of the model,
+ * stands in for it. *ret_model stays NULL where the model is as it was. */
+static Status find_model(const Invocation *call, const TrainConfig *config, char **ret_model) {
+    ModelConfig preset;
+    if (!config->resume || invocation_slot(call, "model")->source != SOURCE_FILE) return OK;
+    if (path_is_dir(config->model) || !path_is_dir(config->out)) return OK;
+    CLEANUP(status_freep) Status unknown = config_preset(config->model, &preset);
+    if (!unknown) return OK;
+    CLEANUP(mem_freep) char *checkpoint = NULL, *latest = NULL;
+    TRY(ckpt_latest(config->out, &checkpoint));
+    if (!checkpoint) return OK;
+    /* By the link, where there is one: a checkpoint by its own name is removed in time, and the tokenizer's
+     * files would be gone with it. */
+    TRY(path_join(&latest, config->out, "latest"));
+    char **found = path_is_dir(latest) ? &latest : &checkpoint;
+    *ret_model = *found;
+    *found = NULL;
+    return OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainArgs *args = arguments;
-    TrainConfig *config = &args->config;
     TRY(check(call, args));
+    TrainConfig config = args->config; /* as this start runs it */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
-    TRY(settle_length(call, config, settings));
-    if (!config->out && !config->quiet)
+    TRY(settle_length(call, &config, settings));
+    CLEANUP(mem_freep) char *model = NULL;
+    TRY(find_model(call, &config, &model));
+    if (model) config.model = model;
+    if (!config.out && !config.quiet)
         fprintf(stderr, "weft: no --out directory: the trained weights will not be kept\n");
     catch_stop();
-    config->stop = &stop_asked;
-    config->log = stderr;
-    TRY(train_run(config, settings, ret_result));
+    config.stop = &stop_asked;
+    config.log = stderr;
+    TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
     if (call->incomplete)
         fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
-                config->out ? "; --resume goes on from there" : "");
+                config.out ? "; --resume goes on from there" : "");
     return OK;
 }
 
@@ -91,7 +117,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Watch a small GPT-2 learn weft's own source, as bytes",
      "weft train --data self --steps 200 --out runs/first"},
-    {"Go on with a run that was stopped", "weft train --data self --steps 200 --out runs/first --resume"},
+    {"Go on with a run that was stopped", "weft train --out runs/first --resume"},
     {"Train a Hugging Face checkpoint on with one's own tokens",
      "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "
      "runs/mine"},
@@ -113,6 +139,7 @@ const Command command_train = {
     .examples = examples,
     .example_count = COUNT_OF(examples),
     .deepspeed = true,
+    .resumes = true,
     .run = run,
     .show = show,
 };

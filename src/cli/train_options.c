@@ -104,7 +104,7 @@ static const Option run_table[] = {
      .help = "Directory of the run: settings, metrics, checkpoints, summary."},
     {OPT_FLAG("resume", TrainConfig, resume),
      .help = "Go on from the newest checkpoint in --out, as if the run had never stopped; without one, "
-             "start."},
+             "start. The run's settings are those in its directory, unless --config or the line say other."},
     {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", .low = 0, .high = INFINITY,
      .help = "Evaluate every N steps and at the end; 0 for the end alone."},
     {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,

@@ -110,6 +110,43 @@ static void stopped_and_resumed(void **state) {
     assert_refused(2, "holds a run already", "train", "--config", config, "--quiet");
 }
 
+/* The directory alone is enough to go on: settings, data and, when what --model named is gone, the model. */
+static void resumed_by_directory(void **state) {
+    (void)state;
+    char first[128], second[128], model[160];
+    snprintf(first, sizeof first, "%s/first", run_dir);
+    snprintf(second, sizeof second, "%s/second", run_dir);
+    snprintf(model, sizeof model, "%s/latest", first);
+    Ran made = program_run(SMALL, "--steps", "2", "--out", first, "--quiet");
+    assert_int_equal(made.code, 0);
+    ran_done(&made);
+    Ran started = program_run("train", "--data", corpus, "--model", model, "--batch", "3", "--threads", "1",
+                              "--lr", "1e-5", "--steps", "2", "--keep", "1", "--out", second, "--quiet");
+    assert_int_equal(started.code, 0);
+    ran_done(&started);
+    assert_ok(dir_remove(first));
+
+    Ran done = program_run("train", "--resume", "--out", second, "--json");
+    assert_int_equal(done.code, 0);
+    assert_int_equal(steps_of(&done), 2);
+    ran_done(&done);
+    /* Twice: what the first one writes down must serve the second. */
+    for (int steps = 3; steps <= 4; steps++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", steps);
+        Ran on = program_run("train", "--out", second, "--resume", "--steps", text, "--json");
+        assert_int_equal(on.code, 0);
+        assert_int_equal(steps_of(&on), steps);
+        json_t *json = object_of(&on);
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "layout"), "batch")), 3);
+        json_decref(json);
+        ran_done(&on);
+    }
+    assert_refused(2, "there is no such directory", "train", "--out", second, "--resume", "--model", model);
+    assert_refused(2, "--data FILE is needed", "train", "--out", first, "--resume");
+    assert_refused(2, "--data FILE is needed", "train", "--out", second, "--resume", "--no-resume");
+}
+
 static void evaluated(void **state) {
     (void)state;
     Ran ran = program_run("eval", "--model", run_dir, "--data", corpus, "--json", "--threads", "1");
@@ -136,9 +173,9 @@ static void bench_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),        cmocka_unit_test(people_see_a_summary),
-        cmocka_unit_test(stopped_and_resumed), cmocka_unit_test(evaluated),
-        cmocka_unit_test(bench_table),
+        cmocka_unit_test(json_summary),         cmocka_unit_test(people_see_a_summary),
+        cmocka_unit_test(stopped_and_resumed),  cmocka_unit_test(evaluated),
+        cmocka_unit_test(resumed_by_directory), cmocka_unit_test(bench_table),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }
