@@ -43,7 +43,7 @@ typedef struct SaveOptions {
 
 /* Writes config.json, the weights and the assets as the directory `dir`, which must be absent or empty:
  * all of it or, after a failure, nothing. Fields of the config.json in assets_dir that we have no use
- * for (names of labels, say) are kept. */
+ * for (names of labels, say) are kept. A finite value that the type cannot hold is an error. */
 MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
 /* Whether `dir` is absent or empty, for asking before the work begins. */
 MUST_USE Status hf_save_check(const char *dir);

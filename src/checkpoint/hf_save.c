@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -96,14 +97,62 @@ static Status make_plan(Plan *plan, const Store *params, const SaveOptions *opti
 
 /* ---- weights ---- */
 
+static Status copy_piece(float *host, Tensor values, int64_t at, int64_t count, Stream *stream) {
+    TRY(stream_copy(stream, host, tensor_f32(values) + at, (size_t)count * sizeof *host, COPY_TO_HOST));
+    return stream_sync(stream);
+}
+
+/* Finite values that a narrower type would turn into infinities. */
+typedef struct Overflow {
+    int64_t count;
+    float largest; /* in magnitude, with its sign */
+} Overflow;
+
+static void count_overflow(Overflow *overflow, DType dtype, const float *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float value = values[i];
+        if (!isfinite(value)) continue;
+        float kept = dtype == DT_F16 ? f16_to_f32(f32_to_f16(value)) : bf16_to_f32(f32_to_bf16(value));
+        if (isfinite(kept)) continue;
+        overflow->count++;
+        if (fabsf(value) > fabsf(overflow->largest)) overflow->largest = value;
+    }
+}
+
+static Status check_item(const Item *item, DType dtype, float *host, Stream *stream) {
+    int64_t count = tensor_count(item->values);
+    Overflow overflow = {0};
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int64_t n = count - at < PIECE ? count - at : PIECE;
+        TRY(copy_piece(host, item->values, at, n, stream));
+        count_overflow(&overflow, dtype, host, n);
+    }
+    if (!overflow.count) return OK;
+    return FAILED(
+        "tensor '%s': %lld of its values, the largest %g, lie outside the range of %s and would become "
+        "infinite; save as %s instead",
+        item->name, (long long)overflow.count, (double)overflow.largest, dtype_name(dtype),
+        dtype == DT_F16 ? "bf16 or fp32" : "fp32");
+}
+
+/* A pass of its own, so that a model that does not fit its type is refused before anything is written. */
+static Status check_values(const Store *params, Stream *stream, const SaveOptions *options) {
+    if (options->dtype != DT_F16 && options->dtype != DT_BF16) return OK;
+    CLEANUP(plan_done) Plan plan = {0};
+    TRY(make_plan(&plan, params, options));
+    CLEANUP(mem_freep) float *host = NULL;
+    TRY(mem_new(PIECE, sizeof *host, &host));
+    for (size_t i = 0; i < plan.count; i++) TRY(check_item(&plan.item[i], options->dtype, host, stream));
+    return OK;
+}
+
 Status hf_write_values(SafeWriter *writer, DType dtype, Tensor values, bool turned, Stream *stream) {
     int64_t count = tensor_count(values), piece = turned || count < PIECE ? count : PIECE;
     CLEANUP(mem_freep) float *host = NULL;
     TRY(mem_new((size_t)piece, sizeof *host, &host));
     for (int64_t at = 0; at < count; at += piece) {
         int64_t n = count - at < piece ? count - at : piece;
-        TRY(stream_copy(stream, host, tensor_f32(values) + at, (size_t)n * sizeof *host, COPY_TO_HOST));
-        TRY(stream_sync(stream));
+        TRY(copy_piece(host, values, at, n, stream));
         if (turned)
             TRY(values_write(writer, dtype, host, tensor_rows(values), tensor_cols(values), true));
         else
@@ -288,6 +337,7 @@ static void drop_dirp(char **dir) {
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
     TRY(split_path(dir, &plain, &parent));
+    TRY(check_values(params, stream, options));
     TRY(dir_make(parent));
     TRY(hf_save_check(plain));
     CLEANUP(drop_dirp) char *temporary = NULL;

@@ -95,6 +95,39 @@ static void refusals(void **state) {
     assert_false(path_exists(in(*state, "x")));
 }
 
+/* 70000 fits fp32 and bf16 but not fp16; 65504 and an infinity that was there before fit all three. */
+static void a_range_that_is_too_small(void **state) {
+    CLEANUP(json_decrefp)
+    json_t *made = run_json("convert", "--model", CASES "gpt2", "--out", in(*state, "big"));
+    CLEANUP(mem_freep) char *bytes = NULL;
+    size_t size;
+    assert_ok(file_read(in(*state, "big/model.safetensors"), 1 << 24, &bytes, &size));
+    uint64_t header;
+    memcpy(&header, bytes, sizeof header);
+    CLEANUP(json_decrefp) json_t *names = NULL;
+    assert_ok(json_parse(bytes + 8, header, "header", &names));
+    const json_t *entry = json_object_get(names, "transformer.ln_f.weight");
+    size_t at = (size_t)json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
+    char *values = bytes + 8 + header + at;
+    float odd[] = {65504, 70000, 1, -1e6f, 1.0f / 0.0f};
+    memcpy(values, odd, sizeof odd);
+    assert_ok(file_replace(in(*state, "big/model.safetensors"), bytes, size));
+    assert_refused(1,
+                   "tensor 'transformer.ln_f.weight': 2 of its values, the largest -1e+06, lie outside the "
+                   "range of fp16 and would become infinite; save as bf16 or fp32 instead",
+                   "convert", "--model", in(*state, "big"), "--out", in(*state, "new/half"), "--dtype",
+                   "fp16");
+    assert_false(path_exists(in(*state, "new")));
+    CLEANUP(json_decrefp)
+    json_t *brain = run_json("convert", "--model", in(*state, "big"), "--out", in(*state, "new/brain"),
+                             "--dtype", "bf16");
+    odd[0] = odd[1] = odd[3] = 3.4e38f;
+    memcpy(values, odd, sizeof odd);
+    assert_ok(file_replace(in(*state, "big/model.safetensors"), bytes, size));
+    assert_refused(1, "3 of its values, the largest 3.4e+38, lie outside the range of bf16", "convert",
+                   "--model", in(*state, "big"), "--out", in(*state, "x"), "--dtype", "bf16");
+}
+
 static void this_machine(void **state) {
     (void)state;
     CLEANUP(json_decrefp) json_t *info = run_json("info");
@@ -111,6 +144,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(there_and_back, setup, teardown),
         cmocka_unit_test_setup_teardown(types_and_heads, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_range_that_is_too_small, setup, teardown),
         cmocka_unit_test(this_machine),
     };
     return cmocka_run_group_tests_name("cli.convert", tests, program_setup, NULL);
