@@ -8,6 +8,7 @@
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 
 #include "base/json.h"
+#include "data/data.h"
 #include "model/model.h"
 
 /* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
@@ -16,6 +17,11 @@ MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
 MUST_USE Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config);
 /* What transformers expects to find, architectures and model_type included; caller owns it. */
 MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);
+
+/* The numbers of [PAD], [CLS], [SEP] and [MASK] by the directory's vocab.txt or, without one, its
+ * tokenizer.json; -1 for each that is not named there, all of them when neither file exists. They are not
+ * held against a model's vocabulary. */
+MUST_USE Status special_tokens_read(const char *dir, SpecialTokens *ret_tokens);
 
 /* Names that did not meet while loading. */
 typedef struct LoadReport {

@@ -103,16 +103,26 @@ static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
     return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
 }
 
+/* Drawing masks takes the mask token, and the two that must never be masked. */
+static Status check_can_mask(const Line *line) {
+    const SpecialTokens *special = &line->spec->special;
+    const char *lacking = special->mask < 0  ? "mask ([MASK])"
+                          : special->cls < 0 ? "start ([CLS])"
+                          : special->sep < 0 ? "separator ([SEP])"
+                                             : NULL;
+    if (!lacking) return OK;
+    return FAILED(
+        "%s: line %lld: 'labels' is missing, and to draw masks the vocabulary would need a %s token",
+        line->file, (long long)line->number, lacking);
+}
+
 static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
     const DataSpec *spec = line->spec;
     switch (spec->task) {
     case TASK_LM:
     case TASK_MLM:
         TRY(read_beside(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
-        if (spec->task == TASK_MLM && !example->has_labels && spec->special.mask < 0)
-            return FAILED("%s: line %lld: 'labels' is missing, and the vocabulary has no mask token to draw "
-                          "masks with",
-                          line->file, (long long)line->number);
+        if (spec->task == TASK_MLM && !example->has_labels) TRY(check_can_mask(line));
         if (spec->task == TASK_MLM && spec->next_sentence)
             return read_number(line, "next", 1, &example->next);
         return OK;

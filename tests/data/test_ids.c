@@ -214,16 +214,29 @@ static void test_hostile_lines(void **state) {
     assert_fails(dataset_open(&data, &spec), 1, "too little data: 0 examples, expected at least 1");
 }
 
-static void test_no_mask_token(void **state) {
+static void test_no_special_tokens(void **state) {
     Files *files = *state;
     files->count = 0;
     files_add_text(files, "x.jsonl", "{\"ids\": [1]}");
     DataSpec spec = files_spec(files, 4);
     spec.task = TASK_MLM;
-    spec.special.mask = -1;
+    const SpecialTokens good = spec.special;
     Dataset *data = NULL;
-    assert_fails(dataset_open(&data, &spec), 1,
-                 "line 1: 'labels' is missing, and the vocabulary has no mask");
+    spec.special.mask = -1;
+    assert_fails(
+        dataset_open(&data, &spec), 1,
+        "line 1: 'labels' is missing, and to draw masks the vocabulary would need a mask ([MASK]) token");
+    spec.special = good;
+    spec.special.cls = -1;
+    assert_fails(dataset_open(&data, &spec), 1, "would need a start ([CLS]) token");
+    spec.special = good;
+    spec.special.sep = -1;
+    assert_fails(dataset_open(&data, &spec), 1, "would need a separator ([SEP]) token");
+    spec.special = (SpecialTokens){-1, -1, -1, -1};
+    files->count = 0;
+    files_add_text(files, "given.jsonl", "{\"ids\": [1], \"labels\": [2]}");
+    assert_ok(dataset_open(&data, &spec));
+    dataset_free(data);
 }
 
 int main(void) {
@@ -237,7 +250,7 @@ int main(void) {
         cmocka_unit_test(test_files_gz_and_parts),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_hostile_lines),
-        cmocka_unit_test(test_no_mask_token),
+        cmocka_unit_test(test_no_special_tokens),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

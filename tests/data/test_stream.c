@@ -309,6 +309,8 @@ static void test_wrong_requests(void **state) {
     assert_wrong(spec.keep_first = spec.keep_last = 0.5, "at one end");
     good.task = TASK_MLM;
     assert_wrong(spec.special.mask = -1, "needs a mask ([MASK]) token");
+    assert_wrong(spec.special.cls = -1, "needs a start ([CLS]) token");
+    assert_wrong(spec.special.sep = -1, "needs a separator ([SEP]) token");
     assert_wrong(spec.special.sep = 300, "separator ([SEP]) token is 300, outside the vocabulary of 262");
     assert_wrong(spec.mask_rate = 1.5, "share of masked tokens is 1.5");
     assert_wrong(spec.seq = 2, "expected at least 3 to hold the special tokens");
