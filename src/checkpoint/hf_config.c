@@ -108,10 +108,7 @@ static Status refuse_true(const json_t *json, const char *from, const char *key)
     return OK;
 }
 
-/* A special token: an integer, or, as newer files have it, a list whose first entry counts. */
-static Status read_token(const json_t *json, const char *from, const char *key, int64_t *token) {
-    const json_t *value = json_object_get(json, key);
-    if (json_is_array(value)) value = json_array_get(value, 0);
+static Status read_one_token(const json_t *value, const char *from, const char *key, int64_t *token) {
     if (!value) return OK;
     if (json_is_null(value)) {
         *token = -1;
@@ -120,6 +117,28 @@ static Status read_token(const json_t *json, const char *from, const char *key, 
     if (!json_is_integer(value) || json_integer_value(value) < -1 || json_integer_value(value) > INT32_MAX)
         return FAILED("%s: '%s' must be a token number or null", from, key);
     *token = json_integer_value(value);
+    return OK;
+}
+
+/* A special token: an integer, or, as newer files have it, a list whose first entry counts. */
+static Status read_token(const json_t *json, const char *from, const char *key, int64_t *token) {
+    const json_t *value = json_object_get(json, key);
+    return read_one_token(json_is_array(value) ? json_array_get(value, 0) : value, from, key, token);
+}
+
+/* Of the tokens that end a text, all count. */
+static Status read_ends(const json_t *json, const char *from, ModelConfig *config) {
+    static const char key[] = "eos_token_id";
+    TRY(read_token(json, from, key, &config->eos_token));
+    const json_t *list = json_object_get(json, key);
+    size_t count = json_array_size(list); /* 0 for anything but a list */
+    if (count > 1 + MORE_ENDS)
+        return FAILED("%s: '%s' lists %zu tokens, expected %d at most", from, key, count, 1 + MORE_ENDS);
+    for (size_t i = 1; i < count; i++) {
+        int64_t end = -1;
+        TRY(read_one_token(json_array_get(list, i), from, key, &end));
+        if (end >= 0) config->eos_more[config->eos_more_count++] = end;
+    }
     return OK;
 }
 
@@ -309,7 +328,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(refuse_true(json, from, "add_cross_attention"));
     TRY(read_token(json, from, "pad_token_id", &config.pad_token));
     TRY(read_token(json, from, "bos_token_id", &config.bos_token));
-    TRY(read_token(json, from, "eos_token_id", &config.eos_token));
+    TRY(read_ends(json, from, &config));
     config.tied = true;
     TRY(json_get_bool(json, from, "tie_word_embeddings", &config.tied));
     config.heads_mask = found ? found->heads : family == FAMILY_GPT2 ? HEAD_LM : 0;
@@ -349,6 +368,17 @@ static json_t *real(float value) {
 
 static json_t *token(int64_t value) {
     return value < 0 ? json_null() : json_integer(value);
+}
+
+static json_t *end_tokens(const ModelConfig *config) {
+    if (!config->eos_more_count) return token(config->eos_token);
+    json_t *list = json_array();
+    int failed = json_array_append_new(list, token(config->eos_token));
+    for (int i = 0; i < config->eos_more_count; i++)
+        failed |= json_array_append_new(list, token(config->eos_more[i]));
+    if (!failed) return list;
+    json_decref(list);
+    return NULL;
 }
 
 static const char *act_text(Act act) {
@@ -432,7 +462,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
         json_pack("{s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "architectures", architecture->name,
                   "initializer_range", real(config->init_std), "tie_word_embeddings", config->tied,
                   "add_cross_attention", false, "pad_token_id", token(config->pad_token), "bos_token_id",
-                  token(config->bos_token), "eos_token_id", token(config->eos_token));
+                  token(config->bos_token), "eos_token_id", end_tokens(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
     if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);

@@ -52,7 +52,7 @@ static const Option sampling_options[] = {
     {OPT_FLAG("greedy", GenerateConfig, greedy),
      .help = "Always take the likeliest token; the same as --temperature 0."},
     {OPT_SEED("seed", GenerateConfig, seed), .fallback = "0", .help = "The same seed gives the same text."},
-    {OPT_FLAG("ignore-end", GenerateConfig, ignore_end), .help = "Go on after the end token."},
+    {OPT_FLAG("ignore-end", GenerateConfig, ignore_end), .help = "Go on after an end token."},
 };
 
 static const Option run_options[] = {
@@ -203,6 +203,8 @@ static Status make_spec(const Invocation *call, const GenerateConfig *config, co
         .count = (int64_t)list->used * config->samples,
         .max_tokens = config->max_tokens,
         .end_token = config->ignore_end ? -1 : model->eos_token,
+        .more_ends = model->eos_more,
+        .more_end_count = config->ignore_end ? 0 : model->eos_more_count,
         .batch = config->batch,
         .sampling = {.temperature = config->greedy ? 0 : config->temperature,
                      .top_k = config->top_k,

@@ -132,6 +132,12 @@ static Status prefill(Run *run, int64_t count) {
     return OK;
 }
 
+static bool is_end(const GenerateSpec *spec, int64_t token) {
+    bool end = token == spec->end_token;
+    for (int i = 0; i < spec->more_end_count; i++) end |= token == spec->more_ends[i];
+    return end;
+}
+
 /* Chooses the next token of the sequence at place b. */
 static Status choose(Run *run, int64_t b, bool *ret_finished) {
     const GenerateSpec *spec = run->spec;
@@ -144,7 +150,7 @@ static Status choose(Run *run, int64_t b, bool *ret_finished) {
         return status_wrap(status, "prompt %lld, position %lld", (long long)at + 1, (long long)sample->count);
     sample->ids[sample->count++] = token;
     run->out->new_tokens++;
-    sample->ended = token == spec->end_token;
+    sample->ended = is_end(spec, token);
     *ret_finished = sample->ended || sample->count == sample->prompt_count + spec->max_tokens;
     return spec->sink ? spec->sink(spec->context, at, token) : OK;
 }

@@ -18,19 +18,21 @@ typedef Status (*TokenSink)(void *context, int64_t prompt, int32_t token);
 typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
-    int64_t max_tokens; /* new ones, at least 1 */
-    int64_t end_token;  /* a sequence stops after it; -1: none */
+    int64_t max_tokens;       /* new ones, at least 1 */
+    int64_t end_token;        /* a sequence stops after it; -1: none */
+    const int64_t *more_ends; /* as it stops after any of these */
+    int more_end_count;
     Sampling sampling;
     int64_t batch, chunk; /* sequences at once, positions of a prompt at once; 0: as memory suggests */
     TokenSink sink;       /* NULL: none */
     void *context;
 } GenerateSpec;
 
-/* A prompt and its continuation, the end token included. */
+/* A prompt and its continuation, its end token included. */
 typedef struct Sample {
     int32_t *ids;
     int64_t count, prompt_count;
-    bool ended; /* by the end token */
+    bool ended; /* by an end token */
 } Sample;
 
 typedef struct Generated {

@@ -16,7 +16,7 @@ typedef enum {
     HEAD_CLASSIFY = 16 /* BERT: a label for the sequence */
 } Head;
 
-enum { MAX_LABELS = 1 << 20 };
+enum { MAX_LABELS = 1 << 20, MORE_ENDS = 7 };
 
 typedef struct ModelConfig {
     Family family;
@@ -31,6 +31,8 @@ typedef struct ModelConfig {
     bool scale_attn;                         /* scores are divided by sqrt(head width) */
     bool scale_attn_by_layer;                /* GPT-2: and by the layer's number, from 1 */
     int64_t pad_token, bos_token, eos_token; /* -1: none */
+    int64_t eos_more[MORE_ENDS];             /* tokens that end a text as eos_token does */
+    int eos_more_count;
 } ModelConfig;
 
 /* A preset by name, or a usage error that suggests the nearest. */

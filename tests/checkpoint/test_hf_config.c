@@ -32,6 +32,8 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->pad_token, b->pad_token);
     assert_int_equal(a->bos_token, b->bos_token);
     assert_int_equal(a->eos_token, b->eos_token);
+    assert_int_equal(a->eos_more_count, b->eos_more_count);
+    for (int i = 0; i < a->eos_more_count; i++) assert_int_equal(a->eos_more[i], b->eos_more[i]);
 }
 
 static void absent_fields_are_transformers_defaults(void **state) {
@@ -138,6 +140,22 @@ static void every_set_of_heads_survives(void **state) {
     }
 }
 
+static void every_end_token_survives(void **state) {
+    (void)state;
+    ModelConfig config;
+    assert_ok(parse("{\"model_type\":\"gpt2\",\"eos_token_id\":[7,8,6,5,4,3,2,1]}", &config));
+    assert_int_equal(config.eos_token, 7);
+    assert_int_equal(config.eos_more_count, 7);
+    assert_int_equal(config.eos_more[0], 8);
+    assert_int_equal(config.eos_more[6], 1);
+    same_after_writing(&config);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(hf_config_json(&config, &json));
+    assert_int_equal(json_array_size(json_object_get(json, "eos_token_id")), 8);
+    assert_ok(parse("{\"model_type\":\"gpt2\",\"eos_token_id\":[7]}", &config));
+    assert_int_equal(config.eos_more_count, 0);
+}
+
 static const struct {
     const char *text, *message;
 } refused[] = {
@@ -156,6 +174,9 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
     {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token number"},
+    {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,\"x\"]}", "'eos_token_id' must be a token number"},
+    {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}",
+     "'eos_token_id' lists 9 tokens, expected 8 at most"},
     {"{\"model_type\":\"gpt2\",\"quantization_config\":{}}", "'quantization_config' is set"},
     {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
     {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
@@ -196,6 +217,7 @@ int main(void) {
         cmocka_unit_test(absent_fields_are_transformers_defaults),
         cmocka_unit_test(reads_files_of_version_4),
         cmocka_unit_test(classes_are_heads),
+        cmocka_unit_test(every_end_token_survives),
         cmocka_unit_test(every_set_of_heads_survives),
         cmocka_unit_test(the_rest_is_refused),
         cmocka_unit_test_setup_teardown(a_directory_without_it, fixture_setup, fixture_teardown),

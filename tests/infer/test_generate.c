@@ -115,6 +115,36 @@ static void stops_at_the_end_token(void **state) {
     engine_free(engine);
 }
 
+/* With several, the first of any of them ends a sequence. */
+static void stops_at_any_end_token(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    GenerateSpec spec = golden_spec(&golden);
+    const int32_t ends[3] = {golden.continued[0][9], golden.continued[1][2], golden.continued[0][5]};
+    const int64_t more[2] = {ends[1], ends[2]};
+    spec.end_token = ends[0];
+    spec.more_ends = more;
+    spec.more_end_count = 2;
+    Generated *generated = NULL;
+    assert_ok(generate(engine, &spec, &generated));
+    for (int p = 0; p < golden.count; p++) {
+        const Sample *sample = &generated->samples[p];
+        int64_t expected = golden.continued_count;
+        bool ended = false;
+        for (int i = 0; i < 3; i++) {
+            int64_t place = first_place(golden.continued[p], expected, ends[i]);
+            if (place >= 0) expected = place + 1, ended = true;
+        }
+        assert_int_equal(sample->count - sample->prompt_count, expected);
+        assert_int_equal(sample->ended, ended);
+    }
+    assert_true(generated->samples[0].ended && generated->samples[1].ended);
+    generated_free(generated);
+    engine_free(engine);
+}
+
 typedef struct Seen {
     int32_t ids[GOLDEN_PROMPTS][GOLDEN_TOKENS];
     int64_t count[GOLDEN_PROMPTS];
@@ -273,15 +303,11 @@ static void chunks_bound_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_alone),
-        cmocka_unit_test(greedy_batched),
-        cmocka_unit_test(equal_prompts),
-        cmocka_unit_test(stops_at_the_end_token),
-        cmocka_unit_test(streams_tokens),
-        cmocka_unit_test(samples_by_seed_alone),
-        cmocka_unit_test(refuses_bad_requests),
-        cmocka_unit_test(refuses_bad_models),
-        cmocka_unit_test(weights_that_are_no_numbers),
+        cmocka_unit_test(greedy_alone),           cmocka_unit_test(greedy_batched),
+        cmocka_unit_test(equal_prompts),          cmocka_unit_test(stops_at_the_end_token),
+        cmocka_unit_test(stops_at_any_end_token), cmocka_unit_test(streams_tokens),
+        cmocka_unit_test(samples_by_seed_alone),  cmocka_unit_test(refuses_bad_requests),
+        cmocka_unit_test(refuses_bad_models),     cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(chunks_bound_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
