@@ -40,7 +40,8 @@ static const Option prompt_options[] = {
 
 static const Option sampling_options[] = {
     {OPT_INT("max-tokens", GenerateConfig, max_tokens), .low = 1, .high = INT32_MAX, .fallback = "0",
-     .shown = "128, or what the model's positions leave", .help = "Tokens to add at most."},
+     .shown = "128, or fewer where the longest prompt leaves no room for them",
+     .help = "Tokens to add at most. Refused when a prompt and so many are more than the model's positions."},
     {OPT_INT("samples", GenerateConfig, samples), .low = 1, .high = SAMPLES_LIMIT, .fallback = "1",
      .help = "Continuations of each prompt."},
     {OPT_FLOAT("temperature", GenerateConfig, temperature), .low = 0, .high = 1e6, .fallback = "1",
@@ -292,8 +293,7 @@ static const Example examples[] = {
 const Command command_generate = {
     .name = "generate",
     .summary = "continue prompts with a GPT-2",
-    .description = "Continues each prompt token by token, until the end token, --max-tokens or the model's "
-                   "last position. "
+    .description = "Continues each prompt token by token, until an end token or --max-tokens. "
                    "A single continuation is printed as it comes.\n"
                    "Text prompts are for models whose vocabulary is the bytes, which is what 'weft train' "
                    "makes from plain "

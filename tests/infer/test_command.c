@@ -149,6 +149,21 @@ static void prompts_from_everywhere(void **state) {
     json_decref(end);
 }
 
+/* Without --max-tokens, what the longest prompt leaves of the model's positions is taken; asked for, it is
+ * refused. */
+static void the_default_length_fits(void **state) {
+    (void)state;
+    json_t *json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --prompt x");
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(json_array_size(json_object_get(sample_of(json, i), "new_ids")), 60);
+    json_decref(json);
+    json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --max-tokens 60");
+    assert_int_equal(json_array_size(json_object_get(sample_of(json, 0), "ids")), 64);
+    json_decref(json);
+    assert_refused("--model gpt2-generate --prompt x --prompt abcd --max-tokens 61", 2,
+                   "prompt 2: 4 tokens and 61 new ones are more than the model's 64 positions");
+}
+
 static void other_vocabularies_speak_numbers(void **state) {
     (void)state;
     Golden golden;
@@ -200,6 +215,7 @@ int main(void) {
         cmocka_unit_test(streams_the_same_text),
         cmocka_unit_test(samples_have_headings_and_do_not_depend_on_their_number),
         cmocka_unit_test(prompts_from_everywhere),
+        cmocka_unit_test(the_default_length_fits),
         cmocka_unit_test(other_vocabularies_speak_numbers),
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(a_closed_pipe_ends_it),
