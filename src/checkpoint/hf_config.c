@@ -341,16 +341,29 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     return OK;
 }
 
+/* Whether a config.json is a run's, which holds the options of 'weft train', and not a model's. */
+static bool is_run_config(const json_t *json) {
+    return json_is_string(json_object_get(json, "model")) && json_is_array(json_object_get(json, "data")) &&
+           !json_object_get(json, "model_type") && !json_object_get(json, "architectures");
+}
+
+static Status no_checkpoint_yet(const char *dir) {
+    return FAILED("%s: holds no checkpoint yet, it is the directory of a run that has not saved one", dir);
+}
+
 Status hf_config_read(const char *dir, ModelConfig *ret_config) {
     if (!path_is_dir(dir))
         return FAILED("%s: %s, expected a checkpoint directory", dir,
                       path_exists(dir) ? "is not a directory" : "does not exist");
-    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(mem_freep) char *path = NULL, *checkpoints = NULL;
     TRY(path_join(&path, dir, "config.json"));
+    TRY(path_join(&checkpoints, dir, "checkpoints"));
+    if (!path_exists(path) && path_is_dir(checkpoints)) return no_checkpoint_yet(dir);
     if (!path_exists(path))
         return FAILED("%s: has no config.json, expected a checkpoint as transformers or weft save it", dir);
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
+    if (is_run_config(json)) return no_checkpoint_yet(dir);
     return hf_config_parse(json, path, ret_config);
 }
 

@@ -9,14 +9,7 @@ static Status find_checkpoint(const char *dir, char **ret_dir) {
     if (!path_is_dir(dir))
         return FAILED("%s: %s; a checkpoint directory was expected", dir,
                       path_exists(dir) ? "not a directory" : "no such directory");
-    CLEANUP(mem_freep) char *found = NULL, *checkpoints = NULL;
-    TRY(ckpt_model_dir(dir, &found));
-    TRY(path_join(&checkpoints, dir, "checkpoints"));
-    if (strcmp(found, dir) == 0 && path_is_dir(checkpoints))
-        return FAILED("%s: the run has no checkpoint yet", dir);
-    *ret_dir = found;
-    found = NULL;
-    return OK;
+    return ckpt_model_dir(dir, ret_dir);
 }
 
 static Status check_generates(const char *dir, const ModelConfig *config) {

@@ -212,6 +212,22 @@ static void a_directory_without_it(void **state) {
     assert_fails(hf_config_read(path_of(fixture, "config.json"), &config), 1, "is not a directory");
 }
 
+static void a_run_without_a_checkpoint(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = path_of(fixture, "run");
+    ModelConfig config;
+    assert_ok(dir_make(path_of(fixture, "run/checkpoints/step-5.tmp")));
+    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
+    put_file(path_of(fixture, "run/config.json"), "{\"model\":\"gpt2\",\"data\":[\"self\"],\"steps\":9}");
+    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
+    assert_ok(dir_remove(path_of(fixture, "run/checkpoints")));
+    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
+    /* A model's own file counts, whatever lies beside it. */
+    assert_ok(dir_make(path_of(fixture, "run/checkpoints")));
+    put_file(path_of(fixture, "run/config.json"), "{\"model_type\":\"gpt2\",\"model\":\"x\",\"data\":[]}");
+    assert_ok(hf_config_read(run, &config));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_fields_are_transformers_defaults),
@@ -221,6 +237,7 @@ int main(void) {
         cmocka_unit_test(every_set_of_heads_survives),
         cmocka_unit_test(the_rest_is_refused),
         cmocka_unit_test_setup_teardown(a_directory_without_it, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_run_without_a_checkpoint, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("checkpoint.hf_config", tests, NULL, NULL);
 }
