@@ -188,7 +188,8 @@ static void test_killed_runs_resume(void **state) {
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, "timeout -s INT 1 " TINY "--steps 1000000 --save-every 0 --out run");
+    /* In the foreground timeout sends the signal once; else twice, and the second one kills. */
+    shell_run(shell, "timeout --foreground -s INT 1 " TINY "--steps 1000000 --save-every 0 --out run");
     assert_true(path_exists(shell->root));
     shell_run(shell, "test -e run/latest/model.safetensors && grep -c interrupted run/summary.json");
     assert_said(shell, 0, "1");
