@@ -115,22 +115,24 @@ static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t r
 
 /* Left operands of a few rows, as generation has them: packing the right one would cost more than the
  * product, which only has to read it once. Takes a right operand whose columns lie in rows. */
-enum { FEW_ROWS = 16, DOT_ROWS = 4, DOT_COLS = 4 };
+enum { FEW_ROWS = 24, DOT_ROWS = 4, DOT_COLS = 4 };
 
 static bool is_few(const Gemm *gemm) {
     return gemm->m <= FEW_ROWS && !gemm->a.trans && gemm->b.trans;
 }
 
-static void dot_tile(const Gemm *gemm, int64_t row, int64_t col) {
+/* `rows` is a constant wherever this is called. */
+static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int64_t row, int64_t col,
+                                                           int rows) {
     VecF sum[DOT_ROWS][DOT_COLS] = {0};
     const float *a[DOT_ROWS], *b[DOT_COLS];
-    for (int i = 0; i < DOT_ROWS; i++) a[i] = gemm->a.data + least(row + i, gemm->m - 1) * gemm->a.stride;
+    for (int i = 0; i < rows; i++) a[i] = gemm->a.data + (row + i) * gemm->a.stride;
     for (int j = 0; j < DOT_COLS; j++) b[j] = gemm->b.data + least(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
     for (; k + VEC <= gemm->k; k += VEC)
-        for (int i = 0; i < DOT_ROWS; i++)
+        for (int i = 0; i < rows; i++)
             for (int j = 0; j < DOT_COLS; j++) sum[i][j] += vec_load(a[i] + k) * vec_load(b[j] + k);
-    for (int i = 0; i < DOT_ROWS && row + i < gemm->m; i++)
+    for (int i = 0; i < rows; i++)
         for (int j = 0; j < DOT_COLS && col + j < gemm->n; j++) {
             float total = vec_sum_of(sum[i][j]);
             for (int64_t rest = k; rest < gemm->k; rest++) total += a[i][rest] * b[j][rest];
@@ -139,12 +141,18 @@ static void dot_tile(const Gemm *gemm, int64_t row, int64_t col) {
         }
 }
 
+static void dot_columns(const Gemm *gemm, int64_t col) {
+    int64_t row = 0;
+    for (; row + DOT_ROWS <= gemm->m; row += DOT_ROWS) dot_tile(gemm, row, col, DOT_ROWS);
+    for (; row + 2 <= gemm->m; row += 2) dot_tile(gemm, row, col, 2);
+    if (row < gemm->m) dot_tile(gemm, row, col, 1);
+}
+
 static void few_run(int threads, const Gemm *gemm) {
 #pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(gemm->n, 16);
-        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS)
-            for (int64_t row = 0; row < gemm->m; row += DOT_ROWS) dot_tile(gemm, row, col);
+        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(gemm, col);
         if (gemm->finish && mine.to > mine.from)
             gemm->finish(gemm->context, 0, mine.from, gemm->m, mine.to - mine.from);
     }
