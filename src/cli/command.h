@@ -41,6 +41,7 @@ typedef struct Invocation {
     json_t *file;            /* texts in the configuration may point into it */
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
     double min_lr_ratio;     /* DeepSpeed's cos_min_ratio; 0: not given */
+    bool log_warmup;         /* DeepSpeed's scheduler warms up so unless it is told */
 } Invocation;
 
 typedef struct Example {

@@ -51,19 +51,18 @@ static Status take_zero(Invocation *call, const Key *key, json_t *value) {
     return zero ? OK : must_be(call, key, "0: the warm-up starts from zero here");
 }
 
-static Status take_linear(Invocation *call, const Key *key, json_t *value) {
-    const char *type = json_string_value(value);
-    if (type && strcmp(type, "linear") == 0) return OK;
-    return must_be(call, key, "\"linear\", the warm-up that there is here");
-}
-
 static Status take_scheduler(Invocation *call, const Key *key, json_t *value) {
-    static const char *const names[][2] = {
-        {"WarmupLR", "constant"}, {"WarmupDecayLR", "linear"}, {"WarmupCosineLR", "cosine"}};
+    static const struct {
+        const char *name, *schedule;
+        bool log_warmup; /* without a warmup_type */
+    } types[] = {{"WarmupLR", "constant", true},
+                 {"WarmupDecayLR", "linear", true},
+                 {"WarmupCosineLR", "cosine", false}};
     const char *type = json_string_value(value);
-    for (size_t i = 0; type && i < COUNT_OF(names); i++) {
-        if (strcasecmp(type, names[i][0]) != 0) continue;
-        CLEANUP(json_decrefp) json_t *schedule = json_string(names[i][1]);
+    for (size_t i = 0; type && i < COUNT_OF(types); i++) {
+        if (strcasecmp(type, types[i].name) != 0) continue;
+        call->log_warmup = types[i].log_warmup;
+        CLEANUP(json_decrefp) json_t *schedule = json_string(types[i].schedule);
         if (!schedule) return FAILED("out of memory while reading %s", call->config_path);
         return configfile_set(call, key->option, key->path, schedule);
     }
@@ -143,7 +142,7 @@ static const Key keys[] = {
     {"scheduler.params.warmup_min_ratio", NULL, take_zero},
     {"scheduler.params.warmup_max_lr", "lr", NULL},
     {"scheduler.params.warmup_num_steps", "warmup", NULL},
-    {"scheduler.params.warmup_type", NULL, take_linear},
+    {"scheduler.params.warmup_type", "warmup-type", NULL},
     {"scheduler.params.total_num_steps", "steps", NULL},
     {"scheduler.params.cos_min_ratio", NULL, take_min_ratio},
 };
@@ -235,6 +234,9 @@ Status deepspeed_settle(Invocation *call) {
     if (!call->command->deepspeed) return OK;
     Slot *batch = invocation_slot(call, "batch"), *micro = invocation_slot(call, "micro-batch");
     if (batch && micro) TRY(settle_batch(call, batch, micro));
+    Slot *type = invocation_slot(call, "warmup-type");
+    if (type && call->log_warmup && type->source == SOURCE_DEFAULT)
+        TRY(option_set_text(type->option, type->field, "warmup_type", "log"));
     Slot *lr = invocation_slot(call, "lr"), *min_lr = invocation_slot(call, "min-lr");
     if (lr && min_lr && call->min_lr_ratio > 0 && min_lr->source == SOURCE_DEFAULT)
         *(double *)min_lr->field = *(double *)lr->field * call->min_lr_ratio;

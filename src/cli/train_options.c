@@ -14,6 +14,7 @@ const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", NULL
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
+static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 static const char *const precision_choices[] = {"fp32", "bf16", "fp16", "fp8", NULL};
@@ -83,6 +84,9 @@ static const Option training_table[] = {
      .help = "Learning rate that the schedule ends with."},
     {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", .low = 0, .high = INFINITY,
      .shown = "a twentieth of the steps", .help = "Steps over which the learning rate rises to --lr."},
+    {OPT_CHOICE("warmup-type", TrainConfig, warmup_type, "NAME", warmup_choices), .fallback = "linear",
+     .help =
+         "How the learning rate rises: evenly, or with the logarithm of the step, early and then slower."},
     {OPT_CHOICE("schedule", TrainConfig, schedule, "NAME", schedule_choices), .fallback = "cosine",
      .help = "How the learning rate falls after the warm-up."},
     {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", .low = 0, .high = INFINITY,

@@ -13,8 +13,22 @@ Status lr_parse(const char *name, LrKind *ret_kind) {
     return USAGE("schedule '%s' is unknown, expected linear, cosine or constant", name);
 }
 
+Status lr_parse_warmup(const char *name, LrWarmup *ret_type) {
+    bool is_log = name && strcmp(name, "log") == 0;
+    if (name && !is_log && strcmp(name, "linear") != 0)
+        return USAGE("warm-up '%s' is unknown, expected linear or log", name);
+    *ret_type = is_log ? WARMUP_LOG : WARMUP_LINEAR;
+    return OK;
+}
+
+static double warmup_share(const LrSchedule *schedule, int64_t step) {
+    if (schedule->warmup < 2) return 1;
+    if (schedule->warmup_type == WARMUP_LOG) return log((double)step) / log((double)schedule->warmup);
+    return (double)step / (double)schedule->warmup;
+}
+
 double lr_at(const LrSchedule *schedule, int64_t step) {
-    if (step <= schedule->warmup) return schedule->peak * (double)step / (double)schedule->warmup;
+    if (step <= schedule->warmup) return schedule->peak * warmup_share(schedule, step);
     if (schedule->kind == LR_CONSTANT) return schedule->peak;
     int64_t past = step - schedule->warmup, length = schedule->steps + 1 - schedule->warmup;
     double done = past >= length ? 1.0 : (double)past / (double)length;

@@ -102,6 +102,7 @@ static Status plan_steps(Trainer *t) {
     const TrainConfig *c = t->config;
     t->lr = (LrSchedule){.peak = c->lr, .floor = c->min_lr, .warmup = c->warmup, .steps = c->steps};
     TRY(lr_parse(c->schedule, &t->lr.kind));
+    TRY(lr_parse_warmup(c->warmup_type, &t->lr.warmup_type));
     if (c->epochs > 0) {
         double steps = ceil(c->epochs * (double)dataset_count(t->data) / (double)c->batch);
         if (steps > 1e15) return USAGE("--epochs %g is more steps than can be counted", c->epochs);

@@ -189,6 +189,34 @@ static void deepspeed_keys(void **state) {
     invocation_free(call);
 }
 
+/* Without a warmup_type DeepSpeed's schedulers have a warm-up of their own. */
+static void deepspeed_warmup(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *line[3], *type;
+    } cases[] = {
+        {"{}", {NULL}, "linear"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\"}}", {NULL}, "log"},
+        {"{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}", {NULL}, "log"},
+        {"{\"scheduler\": {\"type\": \"WarmupCosineLR\"}}", {NULL}, "linear"},
+        {"{\"scheduler\": {\"params\": {\"warmup_type\": \"log\"}, \"type\": \"WarmupCosineLR\"}}",
+         {NULL},
+         "log"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_type\": \"linear\"}}}",
+         {NULL},
+         "linear"},
+        {"{\"scheduler\": {\"params\": {\"warmup_type\": \"linear\"}, \"type\": \"WarmupLR\"}}",
+         {NULL},
+         "linear"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\"}}", {"--warmup-type", "linear"}, "linear"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Invocation *call = read_ok(cases[i].file, cases[i].line);
+        assert_string_equal(config_of(call)->warmup_type, cases[i].type);
+        invocation_free(call);
+    }
+}
+
 static void batches(void **state) {
     (void)state;
     static const struct {
@@ -247,7 +275,8 @@ static void deepspeed_refusals(void **state) {
             "'optimizer.params.lr' and 'scheduler.params.warmup_max_lr' set the same option");
     refused("{\"scheduler\": {\"type\": \"OneCycle\"}}",
             "expected WarmupLR, WarmupDecayLR or WarmupCosineLR");
-    refused("{\"scheduler\": {\"params\": {\"warmup_type\": \"log\"}}}", "expected \"linear\"");
+    refused("{\"scheduler\": {\"params\": {\"warmup_type\": \"exp\"}}}",
+            "scheduler.params.warmup_type exp: expected");
     refused("{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}", "set the same option");
 }
 
@@ -275,6 +304,7 @@ int main(void) {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(deepspeed_keys),
+        cmocka_unit_test(deepspeed_warmup),
         cmocka_unit_test(batches),
         cmocka_unit_test(deepspeed_refusals),
         cmocka_unit_test(deepspeed_precision),

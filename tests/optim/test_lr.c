@@ -1,0 +1,84 @@
+/* The learning rate by step, against values worked out by hand. */
+#include "optim/lr.h"
+
+#include <math.h>
+
+#include "test.h"
+
+static void follows(const LrSchedule *schedule, const double *expected, int64_t count) {
+    for (int64_t i = 0; i < count; i++) assert_float_equal(lr_at(schedule, i + 1), expected[i], 1e-12);
+}
+#define assert_follows(schedule, ...)                                                                        \
+    follows(schedule, (const double[]){__VA_ARGS__},                                                         \
+            (int64_t)(sizeof(const double[]){__VA_ARGS__} / sizeof(double)))
+
+/* The floor is met one step past the last, and kept from there on. */
+static void linear(void **state) {
+    (void)state;
+    LrSchedule plain = {.kind = LR_LINEAR, .peak = 1, .floor = 0, .steps = 4};
+    assert_follows(&plain, 0.8, 0.6, 0.4, 0.2, 0, 0, 0);
+    LrSchedule floored = {.kind = LR_LINEAR, .peak = 1, .floor = 0.5, .warmup = 2, .steps = 5};
+    assert_follows(&floored, 0.5, 1, 0.875, 0.75, 0.625, 0.5, 0.5);
+}
+
+static void cosine(void **state) {
+    (void)state;
+    LrSchedule plain = {.kind = LR_COSINE, .peak = 1, .floor = 0, .steps = 5};
+    /* 0.5 (1 + cos(k pi / 6)) */
+    assert_follows(&plain, 0.9330127018922193, 0.75, 0.5, 0.25, 0.06698729810778066, 0, 0);
+    LrSchedule floored = {.kind = LR_COSINE, .peak = 3, .floor = 1, .warmup = 3, .steps = 5};
+    assert_follows(&floored, 1, 2, 3, 2.5, 1.5, 1, 1);
+}
+
+static void constant(void **state) {
+    (void)state;
+    LrSchedule schedule = {.kind = LR_CONSTANT, .peak = 2, .floor = 1, .warmup = 4, .steps = 6};
+    assert_follows(&schedule, 0.5, 1, 1.5, 2, 2, 2, 2);
+}
+
+static void log_warmup(void **state) {
+    (void)state;
+    LrSchedule schedule = {
+        .kind = LR_CONSTANT, .warmup_type = WARMUP_LOG, .peak = 3, .warmup = 8, .steps = 9};
+    /* log s / log 8 is the base-2 logarithm of s over 3. */
+    assert_follows(&schedule, 0, 1, log2(3), 2, log2(5), log2(6), log2(7), 3, 3);
+    schedule.kind = LR_LINEAR;
+    assert_float_equal(lr_at(&schedule, 9), 1.5, 1e-12);
+}
+
+/* No warm-up and one of a single step start at the peak, whichever kind. */
+static void short_warmups(void **state) {
+    (void)state;
+    for (int64_t warmup = 0; warmup < 2; warmup++)
+        for (int type = WARMUP_LINEAR; type <= WARMUP_LOG; type++) {
+            LrSchedule schedule = {
+                .kind = LR_CONSTANT, .warmup_type = (LrWarmup)type, .peak = 7, .warmup = warmup, .steps = 3};
+            assert_follows(&schedule, 7, 7, 7);
+        }
+    LrSchedule whole = {.kind = LR_COSINE, .peak = 1, .warmup = 2, .steps = 2};
+    assert_follows(&whole, 0.5, 1);
+}
+
+static void names(void **state) {
+    (void)state;
+    LrKind kind = LR_LINEAR;
+    assert_ok(lr_parse("cosine", &kind));
+    assert_int_equal(kind, LR_COSINE);
+    assert_fails(lr_parse("step", &kind), 2, "expected linear, cosine or constant");
+    assert_int_equal(kind, LR_COSINE);
+    LrWarmup type = WARMUP_LINEAR;
+    assert_ok(lr_parse_warmup("log", &type));
+    assert_int_equal(type, WARMUP_LOG);
+    assert_fails(lr_parse_warmup("exp", &type), 2, "expected linear or log");
+    assert_int_equal(type, WARMUP_LOG);
+    assert_ok(lr_parse_warmup(NULL, &type));
+    assert_int_equal(type, WARMUP_LINEAR);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear),     cmocka_unit_test(cosine),        cmocka_unit_test(constant),
+        cmocka_unit_test(log_warmup), cmocka_unit_test(short_warmups), cmocka_unit_test(names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
