@@ -132,7 +132,7 @@ static const Key keys[] = {
     {"bf16.enabled", "precision", take_precision},
     {"optimizer.type", NULL, take_optimizer},
     {"optimizer.params.lr", "lr", NULL},
-    {"optimizer.params.betas", NULL, take_betas},
+    {"optimizer.params.betas", "beta1", take_betas},
     {"optimizer.params.eps", "eps", NULL},
     {"optimizer.params.weight_decay", "weight-decay", NULL},
     {"optimizer.params.adam_w_mode", NULL, take_decoupled},
@@ -179,8 +179,9 @@ static Status take_path(Invocation *call, const char *path, json_t *value) {
     if (!key) return is_section(path) ? take_section(call, path, value) : configfile_unknown(call, path);
     const char *text = json_string_value(value);
     if (json_is_null(value) || (text && strcmp(text, "auto") == 0)) return OK;
+    if (key->option && !invocation_slot(call, key->option)) return OK; /* not of this command */
     if (key->take) return key->take(call, key, value);
-    if (!key->option || !invocation_slot(call, key->option)) return OK;
+    if (!key->option) return OK;
     return configfile_set(call, key->option, key->path, value);
 }
 

@@ -217,6 +217,20 @@ static void deepspeed_warmup(void **state) {
     }
 }
 
+/* bench takes the same file, and of it what it has. */
+static void deepspeed_bench(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+        "{\"lr\": 1e-4, \"betas\": [0.9, 0.95]}}, \"scheduler\": {\"type\": \"WarmupLR\"}}";
+    assert_ok(file_replace(config_path, text, strlen(text)));
+    const char *argv[] = {"--config", config_path};
+    Invocation *call = NULL;
+    assert_ok(invocation_new(&call, &command_bench, 2, (char **)(uintptr_t)argv));
+    assert_int_equal(config_of(call)->batch, 6);
+    invocation_free(call);
+}
+
 static void batches(void **state) {
     (void)state;
     static const struct {
@@ -305,6 +319,7 @@ int main(void) {
         cmocka_unit_test(bad_files),
         cmocka_unit_test(deepspeed_keys),
         cmocka_unit_test(deepspeed_warmup),
+        cmocka_unit_test(deepspeed_bench),
         cmocka_unit_test(batches),
         cmocka_unit_test(deepspeed_refusals),
         cmocka_unit_test(deepspeed_precision),
