@@ -325,7 +325,7 @@ static Status read_progress(const char *dir, json_t **ret_progress) {
         return FAILED("%s: 'format' is %lld, this version reads %d", path, (long long)format,
                       PROGRESS_FORMAT);
     json_t *progress = json_object_get(json, "progress");
-    if (!progress) return FAILED("%s: has no 'progress'", path);
+    if (!json_is_object(progress)) return FAILED("%s: has no 'progress'", path);
     *ret_progress = json_incref(progress);
     return OK;
 }
