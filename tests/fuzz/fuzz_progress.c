@@ -1,0 +1,78 @@
+/* weft.json of a checkpoint: it is refused, or what comes back is the object that it holds, and the weights
+ * beside it have been loaded. */
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "fuzz.h"
+
+/* A checkpoint of the smallest model, made with the first input; only its weft.json changes. */
+static struct {
+    char run[64], progress[128];
+    char *dir;
+    Device *device;
+    Stream *stream;
+    Model *model;
+    Store *store;
+} rig;
+
+static void clear_up(void) {
+    store_free(rig.store);
+    model_free(rig.model);
+    stream_free(rig.stream);
+    device_free(rig.device);
+    free(rig.dir);
+    status_free(dir_remove(rig.run));
+}
+
+static Status make_checkpoint(void) {
+    ModelConfig config;
+    TRY(config_preset("gpt2-tiny", &config));
+    config.layers = config.heads = 1;
+    config.hidden = config.inner = config.vocab = config.positions = 2;
+    TRY(device_new_cpu(&rig.device, 1));
+    TRY(stream_new(&rig.stream, rig.device));
+    TRY(model_new(&rig.model, &config));
+    TRY(store_new(&rig.store, rig.model, rig.device, MEM_PARAMS));
+    TRY(store_init_params(rig.store, rig.stream, 1));
+    CLEANUP(json_decrefp) json_t *progress = json_object();
+    CheckpointState state = {.params = rig.store, .m = rig.store, .v = rig.store, .progress = progress};
+    TRY(ckpt_save(rig.run, 1, &state, rig.stream, 1));
+    return ckpt_latest(rig.run, &rig.dir);
+}
+
+static void make_rig(void) {
+    /* In memory where that can be: the file is written anew for each input. */
+    strcpy(rig.run, "/dev/shm/weft-fuzz-XXXXXX");
+    if (!mkdtemp(rig.run)) {
+        strcpy(rig.run, "/tmp/weft-fuzz-XXXXXX");
+        fuzz_require(mkdtemp(rig.run));
+    }
+    atexit(clear_up);
+    fuzz_require(fuzz_succeeded(make_checkpoint()) && rig.dir);
+    snprintf(rig.progress, sizeof rig.progress, "%s/weft.json", rig.dir);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (!rig.run[0]) make_rig();
+    FILE *file = fopen(rig.progress, "wb");
+    fuzz_require(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    if (fuzz_succeeded(ckpt_load(rig.dir, rig.store, rig.store, rig.store, rig.stream, &progress)))
+        fuzz_require(json_is_object(progress));
+    else
+        fuzz_require(!progress);
+    return 0;
+}
+
+size_t fuzz_seed(size_t index, uint8_t *out) {
+    static const char *const seeds[] = {
+        "{\"format\":1,\"step\":4,\"progress\":{\"step\":4,\"tokens\":64,\"loss_first\":5.5,\"loss_last\":"
+        "null,"
+        "\"settings\":{\"seed\":1,\"batch\":2,\"task\":\"lm\",\"shuffle\":true}}}",
+        "{\"format\":1,\"progress\":{}}",
+        "{\"format\":9,\"step\":4,\"progress\":{}}",
+    };
+    return index < sizeof seeds / sizeof *seeds ? fuzz_seed_text(seeds[index], out) : 0;
+}
