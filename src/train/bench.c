@@ -52,28 +52,32 @@ static json_t *kernels_json(const Profile *profile, int64_t steps) {
 
 typedef struct Timing {
     double best, total;
+    json_t *each; /* milliseconds, or NULL: not wanted */
 } Timing;
 
 /* Steps on the same batches: plain ones for the time, then as many measured by kernel. */
 static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t steps, int64_t *number,
-                         Timing *ret) {
-    Timing timing = {.best = 1e300};
+                         Timing *timing) {
+    timing->best = 1e300;
+    timing->total = 0;
     for (int64_t i = 0; i < steps; i++) {
         StepResult result;
         double start = clock_wall();
         TRY(runner_step(job->runner, micro, count, ++*number, 1e-4, &result));
         double seconds = clock_wall() - start;
-        timing.total += seconds;
-        if (seconds < timing.best) timing.best = seconds;
+        timing->total += seconds;
+        if (seconds < timing->best) timing->best = seconds;
+        if (timing->each && json_array_append_new(timing->each, json_real(1e3 * seconds)))
+            return FAILED("out of memory");
     }
-    *ret = timing;
     return OK;
 }
 
 static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
                         json_t **ret_result) {
     int64_t number = 0, steps = c->steps < 1 ? 1 : c->steps;
-    Timing warm, plain, measured;
+    CLEANUP(json_decrefp) json_t *each = json_array();
+    Timing warm = {0}, plain = {.each = each}, measured = {0};
     Profile profile = {0};
     TRY(time_steps(job, micro, count, 1, &number, &warm));
     TRY(time_steps(job, micro, count, steps, &number, &plain));
@@ -85,14 +89,14 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     TRY(job_peak_flops(job, &peak));
     double tokens = (double)(c->batch * job->seq);
     json_t *result = json_pack(
-        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model",
+        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model",
         c->model, "params_total", (json_int_t)model_params(job->model), "batch", (json_int_t)c->batch, "seq",
         (json_int_t)job->seq, "threads", job->device->threads, "kernels_from", job->runner->exec.table->name,
         "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "step_ms", 1e3 * mean, "step_ms_best",
-        1e3 * plain.best, "step_ms_measured", 1e3 * measured.total / (double)steps, "tokens_per_s",
-        tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "peak_gflops", 1e-9 * peak,
-        "mfu", tokens * job_flops_per_token(job) / mean / peak, "peak_bytes", (json_int_t)memory, "kernels",
-        kernels_json(&profile, steps));
+        1e3 * plain.best, "steps_ms", each, "step_ms_measured", 1e3 * measured.total / (double)steps,
+        "tokens_per_s", tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean,
+        "peak_gflops", 1e-9 * peak, "mfu", tokens * job_flops_per_token(job) / mean / peak, "peak_bytes",
+        (json_int_t)memory, "kernels", kernels_json(&profile, steps));
     if (!result) return FAILED("out of memory");
     *ret_result = result;
     return OK;
