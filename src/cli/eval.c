@@ -26,14 +26,15 @@ static const Option table[] = {
      .help = "Kernels to compute with: fast ones, or the plain reference."},
     {OPT_INT("threads", EvalConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
      .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
-    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Show no progress."},
+    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not name tensors that the model has no place for."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    const EvalConfig *config = arguments;
+    EvalConfig *config = arguments;
+    config->log = stderr;
     TRY(device_check(call, config->device));
     return eval_run(config, ret_result);
 }

@@ -1,6 +1,7 @@
 /* The counting allocator and what is the same for every kind of device. */
 #include "device/device.h"
 
+#include "base/format.h"
 #include "base/memory.h"
 
 static const char *const tag_names[MEM_TAGS] = {"params",      "grads", "optimizer",
@@ -20,9 +21,14 @@ Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
         *ret_buffer = (Buffer){.tag = tag, .device = device};
         return OK;
     }
-    if (device->limit && (bytes > device->limit || device->total.current > device->limit - bytes))
-        return FAILED("the memory limit of %zu bytes does not hold %zu more for %s (%zu in use)",
-                      device->limit, bytes, tag_names[tag], device->total.current);
+    if (device->limit && (bytes > device->limit || device->total.current > device->limit - bytes)) {
+        char more[FORMAT_SIZE], used[FORMAT_SIZE], limit[FORMAT_SIZE];
+        return FAILED("out of memory: %s for %s on top of %s, where %s are available; smaller micro-batches, "
+                      "--recompute block or a smaller model need less",
+                      format_bytes(more, (double)bytes), tag_names[tag],
+                      format_bytes(used, (double)device->total.current),
+                      format_bytes(limit, (double)device->limit));
+    }
     void *data = NULL;
     Status status = device->ops->alloc(device, bytes, &data);
     if (status)

@@ -2,21 +2,17 @@
 
 #include <math.h>
 
-Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, double *ret_norm) {
+Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, Buffer total, double *ret_norm) {
     Stream *stream = exec->stream;
-    Buffer total; /* not the stream's workspace: kernels may take that for themselves */
-    TRY(dev_alloc(stream->device, MEM_SCRATCH, sizeof(double), &total));
     Tensor sums = tensor_1d(total.data, DT_F64, 1);
-    double value = 0;
-    Status status = stream_zero(stream, total.data, sizeof(double));
-    for (int i = 0; !status && i < grads->model->count; i++)
+    TRY(stream_zero(stream, total.data, sizeof(double)));
+    for (int i = 0; i < grads->model->count; i++)
         if (grads->unit[i].numel)
-            status = sum_squares(exec, sums, tensor_1d(grads->flat[i].data, DT_F32, grads->unit[i].numel));
-    if (!status) status = all_reduce(world, stream, sums, REDUCE_SUM);
-    if (!status) status = stream_copy(stream, &value, total.data, sizeof value, COPY_TO_HOST);
-    if (!status) status = stream_sync(stream);
-    dev_free(&total);
-    if (status) return status;
+            TRY(sum_squares(exec, sums, tensor_1d(grads->flat[i].data, DT_F32, grads->unit[i].numel)));
+    TRY(all_reduce(world, stream, sums, REDUCE_SUM));
+    double value;
+    TRY(stream_copy(stream, &value, total.data, sizeof value, COPY_TO_HOST));
+    TRY(stream_sync(stream));
     *ret_norm = sqrt(value);
     return OK;
 }

@@ -10,8 +10,8 @@ typedef struct OptimSpec {
     double clip;         /* largest norm; 0: not clipped */
 } OptimSpec;
 
-/* The norm over all gradients, each parameter once. */
-MUST_USE Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, double *ret_norm);
+/* The norm over all gradients, each parameter once. `total` is room for one double on the device. */
+MUST_USE Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, Buffer total, double *ret_norm);
 /* What gradients of this norm are multiplied by. */
 double optim_clip_scale(const OptimSpec *spec, double norm);
 /* One update, number `step` from 1. */

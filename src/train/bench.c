@@ -131,7 +131,8 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     };
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(job_new(&job, &spec, &report));
+    TRY(job_new(&job, &spec));
+    TRY(job_start(job, &report));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(host_batch_new(&batch, micro_batch, job->seq));
     fill_batch(job, batch);

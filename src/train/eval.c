@@ -21,12 +21,16 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         .data_count = config->data_count,
     };
     CLEANUP(load_report_done) LoadReport report = {0};
+    CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(job_new(&job, &spec, &report));
+    TRY(progress_new(&progress, config->log, "eval", 0, 5, config->quiet));
+    TRY(job_new(&job, &spec));
     if (!job->model_dir) return USAGE("--model %s: evaluation needs a checkpoint directory", config->model);
-    TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
     CLEANUP(dataset_freep) Dataset *data = NULL;
     TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
+    TRY(job_start(job, &report));
+    TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
+    job_report(job, &report, progress);
     EvalResult result;
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches, &result));

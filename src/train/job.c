@@ -1,5 +1,6 @@
 #include "train/job.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -105,13 +106,21 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     return OK;
 }
 
-/* Special tokens by vocabulary: the byte vocabulary's own, else those of BERT's published ones. */
-static SpecialTokens special_tokens(const ModelConfig *config) {
-    if (config->family == FAMILY_GPT2) return (SpecialTokens){-1, -1, -1, -1};
-    if (config->vocab == BYTE_VOCAB_BERT) return (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK};
-    int32_t pad = (int32_t)config->pad_token;
-    if (config->vocab > 103) return (SpecialTokens){pad, 101, 102, 103};
-    return (SpecialTokens){pad, -1, -1, -1};
+/* Special tokens: those that the checkpoint's vocabulary names; else the byte vocabulary's own, or those of
+ * BERT's published vocabularies, which differ in size and agree in these. */
+static Status special_tokens(const char *dir, const ModelConfig *config, SpecialTokens *ret_special) {
+    SpecialTokens none = {-1, -1, -1, -1}, special = none;
+    if (dir) TRY(special_tokens_read(dir, &special));
+    bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
+    if (config->family == FAMILY_GPT2)
+        special = none;
+    else if (!named && config->vocab == BYTE_VOCAB_BERT)
+        special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK};
+    else if (!named)
+        special = config->vocab >= 28996 ? (SpecialTokens){0, 101, 102, 103} : none;
+    if (special.pad < 0) special.pad = (int32_t)config->pad_token;
+    *ret_special = special;
+    return OK;
 }
 
 static Status check_bytes(const char *dir, const ModelConfig *config) {
@@ -140,18 +149,13 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
             (float)spec->dropout;
     if (bytes) TRY(check_bytes(job->model_dir, &config));
     job->seq = spec->seq ? spec->seq : config.positions;
-    job->special = special_tokens(&config);
+    TRY(special_tokens(job->model_dir, &config, &job->special));
     job->next_sentence = config_has(&config, HEAD_NSP);
     *ret_config = config;
     return OK;
 }
 
-static Status check_weights(const Job *job) {
-    CLEANUP(load_report_done) LoadReport report = {0};
-    return hf_weights_check(job->model_dir, job->model, &report);
-}
-
-Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
+Status job_new(Job **ret_job, const JobSpec *spec) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
     int format = index_of(spec->format, format_names, 5);
@@ -163,24 +167,31 @@ Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report) {
     if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
     ModelConfig config;
     TRY(settle_model(job, spec, &config));
-    RunnerSpec runner = {.micro_batch = spec->micro_batch,
-                         .seq = job->seq,
-                         .train = spec->train,
-                         .optim = spec->optim,
-                         .seed = spec->seed};
-    TRY(kernels_find(spec->kernels, &runner.table));
-    TRY(recompute_parse(spec->recompute, &runner.recompute));
+    job->plan = (RunnerSpec){.micro_batch = spec->micro_batch,
+                             .seq = job->seq,
+                             .train = spec->train,
+                             .optim = spec->optim,
+                             .seed = spec->seed};
+    TRY(kernels_find(spec->kernels, &job->plan.table));
+    TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(model_new(&job->model, &config));
-    if (job->model_dir) TRY(check_weights(job)); /* before a lying config takes memory */
     TRY(device_new_cpu(&job->device, (int)spec->threads));
-    TRY(runner_new(&job->runner, job->model, job->device, &runner));
-    *ret_report = (LoadReport){0};
-    TRY(store_init_params(job->runner->params, job->runner->stream, spec->seed));
-    if (job->model_dir)
-        TRY(hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report));
     *ret_job = job;
     job = NULL;
     return OK;
+}
+
+Status job_start(Job *job, LoadReport *ret_report) {
+    LoadReport report = {0};
+    if (job->model_dir) { /* before a config that lies takes memory */
+        TRY(hf_weights_check(job->model_dir, job->model, &report));
+        load_report_done(&report);
+    }
+    TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
+    TRY(store_init_params(job->runner->params, job->runner->stream, job->plan.seed));
+    *ret_report = (LoadReport){0};
+    if (!job->model_dir) return OK;
+    return hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report);
 }
 
 void job_free(Job *job) {
@@ -230,11 +241,37 @@ Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalRe
         TRY(dataset_fill(data, (uint64_t)at, false, batch));
         TRY(runner_eval(runner, batch, sums, result.counts));
     }
+    int64_t counted = 0;
+    for (int k = 0; k < LOSS_COUNT; k++) counted += result.counts[k];
+    if (!counted) return FAILED("nothing in the data counts towards the loss");
     result.loss = loss_objective(sums, result.counts);
+    if (!isfinite(result.loss))
+        return FAILED("the loss over the data is %g: the weights are not fit for use", result.loss);
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k]) result.part[k] = sums[k] / (double)result.counts[k];
     *ret_result = result;
     return OK;
+}
+
+Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print) {
+    enum { PLACES = 16 };
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    TRY(host_batch_new(&batch, 1, job->seq));
+    int64_t count = dataset_count(data);
+    uint64_t print = (uint64_t)count;
+    for (int64_t i = 0; i < PLACES && i < count; i++) {
+        TRY(dataset_fill(data, (uint64_t)(count < PLACES ? i : i * (count / PLACES)), false, batch));
+        for (int64_t t = 0; t < job->seq; t++) print = rng_mix(print, (uint64_t)batch->tokens[t]);
+    }
+    *ret_print = print;
+    return OK;
+}
+
+void job_report(const Job *job, const LoadReport *report, Progress *progress) {
+    for (size_t i = 0; i < report->missing_count; i++)
+        progress_line(progress, "%s: not in %s, starts fresh", report->missing[i], job->model_dir);
+    for (size_t i = 0; i < report->unknown_count; i++)
+        progress_line(progress, "%s: in %s, has no place in this model", report->unknown[i], job->model_dir);
 }
 
 double job_flops_per_token(const Job *job) {
@@ -247,6 +284,7 @@ double job_flops_per_token(const Job *job) {
 
 Status job_peak_flops(const Job *job, double *ret_peak) {
     enum { SIZE = 1024, REPEATS = 8 };
+    const double budget_s = 0.5;
     CLEANUP(dev_free) Buffer memory = {0};
     size_t bytes = (size_t)SIZE * SIZE * sizeof(float);
     TRY(dev_alloc(job->device, MEM_SCRATCH, 3 * bytes, &memory));
@@ -256,8 +294,8 @@ Status job_peak_flops(const Job *job, double *ret_peak) {
         matrix[i] = tensor_2d((char *)memory.data + (size_t)i * bytes, DT_F32, SIZE, SIZE);
         TRY(fill(&exec, matrix[i], 0.5f));
     }
-    double best = 0;
-    for (int i = 0; i < REPEATS; i++) {
+    double best = 0, begun = clock_wall();
+    for (int i = 0; i < REPEATS && (i == 0 || clock_wall() - begun < budget_s); i++) {
         double start = clock_wall();
         TRY(linear_forward(&exec, matrix[0], TENSOR_NONE, matrix[1], matrix[2], TENSOR_NONE, ACT_NONE));
         TRY(stream_sync(exec.stream));

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRAIN_JOB_H
 #define WEFT_TRAIN_JOB_H
 
+#include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "train/runner.h"
 #include "train/train.h"
@@ -15,7 +16,8 @@ typedef struct Job {
     bool next_sentence;
     Model *model;
     Device *device;
-    Runner *runner;
+    RunnerSpec plan;
+    Runner *runner; /* from job_start on */
 } Job;
 
 /* What job_new needs of a configuration. */
@@ -31,9 +33,11 @@ typedef struct JobSpec {
     uint64_t seed;
 } JobSpec;
 
-/* Model, device and runner, with the weights of the checkpoint or fresh ones. `ret_report` tells
- * names that did not meet; it is empty for a preset. */
-MUST_USE Status job_new(Job **ret_job, const JobSpec *spec, LoadReport *ret_report);
+/* Settles model, task and device; takes no memory to speak of, so that data can be looked at first. */
+MUST_USE Status job_new(Job **ret_job, const JobSpec *spec);
+/* Makes the runner, with the weights of the checkpoint or fresh ones. `ret_report` tells names that did
+ * not meet; it is empty for a preset. */
+MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
@@ -49,6 +53,11 @@ typedef struct EvalResult {
     int64_t examples;
 } EvalResult;
 MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result);
+
+/* A number that tells one data set from another: a hash of examples spread over it. */
+MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print);
+/* Says which names did not meet. */
+void job_report(const Job *job, const LoadReport *report, Progress *progress);
 
 const char *loss_name(LossId loss); /* "token", "next_sentence" ... */
 const char *task_name(Task task);

@@ -1,13 +1,19 @@
+/* The directory's lock is a flock on the directory itself: it needs no file and goes with the process. */
 #include "train/rundir.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
 
 struct RunDir {
     char *path;
+    int lock;
     FILE *metrics;
 };
 
@@ -31,29 +37,75 @@ static Status trim_metrics(const char *path, int64_t step) {
     return file_commit(writer);
 }
 
-Status rundir_open(RunDir **ret_dir, const char *path, const json_t *config, int64_t step) {
+/* Whether config.json in a directory is a run's, as opposed to a model's or somebody else's. */
+static bool is_run_config(const char *path) {
+    json_t *json = NULL;
+    Status status = json_read_file(path, &json);
+    bool is_run = !status && json_object_get(json, "steps") && json_object_get(json, "data");
+    status_free(status);
+    json_decref(json);
+    return is_run;
+}
+
+/* Refuses a directory that holds something else, and clears what a killed run left half-written. */
+static Status inspect(const char *path) {
+    CLEANUP(mem_freep) char *config = NULL;
+    TRY(path_join(&config, path, "config.json"));
+    if (path_exists(config) && !is_run_config(config))
+        return USAGE("%s: holds a config.json that is not a run's; choose another --out", path);
+    DIR *dir = opendir(path);
+    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    Status status = OK;
+    for (struct dirent *entry; !status && (entry = readdir(dir));) {
+        if (!strstr(entry->d_name, ".json.tmp.") && !strstr(entry->d_name, ".jsonl.tmp.")) continue;
+        CLEANUP(mem_freep) char *leftover = NULL;
+        status = path_join(&leftover, path, entry->d_name);
+        if (!status) status = dir_remove(leftover);
+    }
+    closedir(dir);
+    return status;
+}
+
+static Status lock_dir(RunDir *dir) {
+    dir->lock = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir->lock < 0) return FAILED("%s: the directory cannot be opened: %s", dir->path, strerror(errno));
+    if (flock(dir->lock, LOCK_EX | LOCK_NB) == 0) return OK;
+    if (errno == EWOULDBLOCK) return FAILED("%s: another process is running this run", dir->path);
+    return OK; /* a file system without locks */
+}
+
+Status rundir_open(RunDir **ret_dir, const char *path) {
     CLEANUP(rundir_freep) RunDir *dir = NULL;
     TRY(mem_new(1, sizeof *dir, &dir));
+    dir->lock = -1;
     if (path) {
         TRY(str_dup(path, &dir->path));
         TRY(dir_make(path));
-        CLEANUP(mem_freep) char *config_path = NULL;
-        CLEANUP(mem_freep) char *metrics_path = NULL;
-        TRY(path_join(&config_path, path, "config.json"));
-        TRY(path_join(&metrics_path, path, "metrics.jsonl"));
-        TRY(json_write_file(config_path, config));
-        TRY(trim_metrics(metrics_path, step));
-        dir->metrics = fopen(metrics_path, "ae");
-        if (!dir->metrics) return FAILED("%s: cannot be written: %s", metrics_path, strerror(errno));
+        TRY(lock_dir(dir));
+        TRY(inspect(path));
     }
     *ret_dir = dir;
     dir = NULL;
     return OK;
 }
 
+Status rundir_begin(RunDir *dir, const json_t *config, int64_t step) {
+    if (!dir->path) return OK;
+    CLEANUP(mem_freep) char *config_path = NULL;
+    CLEANUP(mem_freep) char *metrics_path = NULL;
+    TRY(path_join(&config_path, dir->path, "config.json"));
+    TRY(path_join(&metrics_path, dir->path, "metrics.jsonl"));
+    TRY(json_write_file(config_path, config));
+    if (step > 0) TRY(trim_metrics(metrics_path, step));
+    dir->metrics = fopen(metrics_path, step > 0 ? "ae" : "we");
+    if (!dir->metrics) return FAILED("%s: cannot be written: %s", metrics_path, strerror(errno));
+    return OK;
+}
+
 void rundir_free(RunDir *dir) {
     if (!dir) return;
     if (dir->metrics) fclose(dir->metrics);
+    if (dir->lock >= 0) close(dir->lock);
     free(dir->path);
     free(dir);
 }

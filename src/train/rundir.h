@@ -6,9 +6,12 @@
 
 typedef struct RunDir RunDir;
 
-/* `path` NULL: a run that writes nothing. Metrics of steps after `step` (a resumed run's last
- * checkpoint; 0 for a fresh one) are dropped: they will be written again. */
-MUST_USE Status rundir_open(RunDir **ret_dir, const char *path, const json_t *config, int64_t step);
+/* Makes the directory, or takes one that is empty or a run's already, and locks it against a second
+ * process. `path` NULL: a run that writes nothing. */
+MUST_USE Status rundir_open(RunDir **ret_dir, const char *path);
+/* Writes config.json and opens the metrics. Those of steps after `step` (a resumed run's last checkpoint;
+ * 0: a fresh run) are dropped: they will be written again. */
+MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
 

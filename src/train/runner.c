@@ -1,6 +1,6 @@
 /* A step, on one rank: count what the loss divides by, carry out the schedule (forward over the blocks,
  * backward over them in reverse), add up the gradients' norm, update. Memory is laid out once, from the
- * blocks' own measures; a step allocates nothing.
+ * blocks' own measures; only the kernels' workspace still grows, during the first step.
  */
 #include "train/runner.h"
 
@@ -15,6 +15,16 @@ double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_C
     for (int i = 0; i < LOSS_COUNT; i++)
         if (counts[i]) loss += loss_weight[i] * sums[i] / (double)counts[i];
     return loss;
+}
+
+/* Whether a model has the head that a loss is for. */
+static bool has_loss(const ModelConfig *config, int loss) {
+    static const unsigned heads[LOSS_COUNT] = {[LOSS_TOKEN] = HEAD_LM | HEAD_MLM,
+                                               [LOSS_NSP] = HEAD_NSP,
+                                               [LOSS_SPAN_START] = HEAD_SPAN,
+                                               [LOSS_SPAN_END] = HEAD_SPAN,
+                                               [LOSS_CLASSIFY] = HEAD_CLASSIFY};
+    return (config->heads_mask & heads[loss]) != 0;
 }
 
 static Shape shape_of(const Runner *runner, int64_t B, int64_t T, bool train) {
@@ -58,14 +68,19 @@ static Status alloc_activations(Runner *runner) {
 static Status alloc_stores(Runner *runner) {
     Device *device = runner->device;
     TRY(store_new(&runner->params, runner->model, device, MEM_PARAMS));
-    TRY(store_zero(runner->params, runner->stream));
     if (!runner->spec.train) return OK;
     TRY(store_new(&runner->grads, runner->model, device, MEM_GRADS));
-    TRY(store_zero(runner->grads, runner->stream));
     TRY(store_new(&runner->m, runner->model, device, MEM_OPTIMIZER));
-    TRY(store_zero(runner->m, runner->stream));
     TRY(store_new(&runner->v, runner->model, device, MEM_OPTIMIZER));
-    return store_zero(runner->v, runner->stream);
+    return dev_alloc(device, MEM_OPTIMIZER, sizeof(double), &runner->norm);
+}
+
+/* Only once all of it has been granted is memory touched. */
+static Status zero_stores(Runner *runner) {
+    Store *const stores[] = {runner->params, runner->grads, runner->m, runner->v};
+    for (int i = 0; i < 4; i++)
+        if (stores[i]) TRY(store_zero(stores[i], runner->stream));
+    return OK;
 }
 
 Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec) {
@@ -81,6 +96,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(mem_new((size_t)model->count, sizeof(Buffer), &runner->saved));
     TRY(alloc_stores(runner));
     TRY(alloc_activations(runner));
+    TRY(zero_stores(runner));
     *ret_runner = runner;
     runner = NULL;
     return OK;
@@ -94,8 +110,8 @@ void runner_free(Runner *runner) {
     }
     free(runner->between);
     free(runner->saved);
-    Buffer *const buffers[] = {&runner->inputs, &runner->shared, &runner->scratch, &runner->gradient,
-                               &runner->loss};
+    Buffer *const buffers[] = {&runner->inputs,   &runner->shared, &runner->scratch,
+                               &runner->gradient, &runner->norm,   &runner->loss};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
     store_free(runner->params);
     store_free(runner->grads);
@@ -209,7 +225,8 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     int64_t counts[LOSS_COUNT] = {0};
     StepResult result = {0};
     for (int i = 0; i < count; i++) {
-        for (int k = 0; k < LOSS_COUNT; k++) counts[k] += micros[i]->loss_count[k];
+        for (int k = 0; k < LOSS_COUNT; k++)
+            if (has_loss(&runner->model->config, k)) counts[k] += micros[i]->loss_count[k];
         for (int64_t b = 0; b < micros[i]->B; b++) result.tokens += micros[i]->lens[b];
     }
     TRY(all_reduce(runner->mesh->axis[AXIS_DP], runner->stream, tensor_1d(counts, DT_I64, LOSS_COUNT),
@@ -221,7 +238,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(read_losses(runner, sums));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
-    TRY(optim_grad_norm(runner->grads, &runner->exec, runner->mesh->world, &result.grad_norm));
+    TRY(optim_grad_norm(runner->grads, &runner->exec, runner->mesh->world, runner->norm, &result.grad_norm));
     *ret_result = result;
     return OK;
 }
@@ -257,6 +274,7 @@ Status runner_eval(Runner *runner, const HostBatch *batch, double sums[LOSS_COUN
     double fresh[LOSS_COUNT];
     TRY(read_losses(runner, fresh));
     for (int k = 0; k < LOSS_COUNT; k++) {
+        if (!has_loss(&runner->model->config, k)) continue;
         sums[k] += fresh[k];
         counts[k] += batch->loss_count[k];
     }

@@ -35,6 +35,7 @@ typedef struct Runner {
     Buffer scratch;
     Buffer gradient; /* (B,T,C), passed down from block to block */
     Buffer loss;     /* LOSS_COUNT fp64 sums */
+    Buffer norm;     /* the gradients' sum of squares, fp64 */
 } Runner;
 
 typedef struct StepResult {

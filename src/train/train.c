@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/progress.h"
 #include "optim/lr.h"
@@ -93,9 +94,12 @@ static Status open_data(Trainer *t) {
     TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
                  &t->data));
     if (c->val_count) return job_data(t->job, c->val, c->val_count, 0, 0, c->mask_rate, c->seed, &t->val);
-    if (split)
-        return job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
-    return OK;
+    if (!split) return OK;
+    Status status =
+        job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
+    return status ? status_wrap(status, "the last part of the data, for validation (--val-fraction %g)",
+                                c->val_fraction)
+                  : OK;
 }
 
 static Status plan_steps(Trainer *t) {
@@ -113,7 +117,7 @@ static Status plan_steps(Trainer *t) {
     if (t->lr.warmup > t->lr.steps)
         return USAGE("--warmup %lld is longer than the run of %lld steps", (long long)t->lr.warmup,
                      (long long)t->lr.steps);
-    int64_t micro = t->job->runner->spec.micro_batch;
+    int64_t micro = t->job->plan.micro_batch;
     t->micro_count = (int)(c->batch / micro);
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
     for (int i = 0; i < t->micro_count; i++) TRY(host_batch_new(&t->micro[i], micro, t->job->seq));
@@ -123,10 +127,15 @@ static Status plan_steps(Trainer *t) {
 /* What must be the same in a run and in what goes on with it. */
 static Status describe_settings(Trainer *t) {
     const TrainConfig *c = t->config;
-    t->settings = json_pack(
-        "{s:I, s:I, s:I, s:s, s:b, s:I, s:I}", "seed", (json_int_t)c->seed, "batch", (json_int_t)c->batch,
-        "seq", (json_int_t)t->job->seq, "task", task_name(t->job->task), "shuffle", !c->no_shuffle,
-        "examples", (json_int_t)dataset_count(t->data), "params", (json_int_t)model_params(t->job->model));
+    uint64_t print;
+    char data[24];
+    TRY(job_fingerprint(t->job, t->data, &print));
+    snprintf(data, sizeof data, "%016llx", (unsigned long long)print);
+    t->settings =
+        json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
+                  (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task_name(t->job->task),
+                  "shuffle", !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
+                  "dropout", (double)t->job->model->config.dropout_hidden);
     return t->settings ? OK : FAILED("out of memory");
 }
 
@@ -183,7 +192,8 @@ static Status resume(Trainer *t) {
     TRY(ckpt_load(dir, runner->params, runner->m, runner->v, runner->stream, &progress));
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     int64_t tokens = 0;
-    TRY(json_get_int(progress, dir, "step", 0, INT64_MAX, &t->step));
+    TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
+    if (t->step == 0) return FAILED("%s: its progress does not say which step it is from", dir);
     TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
     t->tokens = tokens;
     t->loss_first = number_member(progress, "loss_first");
@@ -204,11 +214,10 @@ static Status evaluate(Trainer *t) {
 }
 
 static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {
-    char note[160];
-    double rate = (double)result->tokens / step_s;
-    snprintf(note, sizeof note, "loss %.4f  lr %.2e  norm %.2f  %.*f%s tok/s  %.2f GB", result->loss, lr,
-             result->grad_norm, rate < 10000 ? 0 : 1, rate < 10000 ? rate : rate / 1000,
-             rate < 10000 ? "" : "k", (double)t->job->device->total.peak / 1e9);
+    char note[160], rate[FORMAT_SIZE], memory[FORMAT_SIZE];
+    snprintf(note, sizeof note, "loss %.4f  lr %.2e  norm %.2f  %s tok/s  %s", result->loss, lr,
+             result->grad_norm, format_count(rate, (double)result->tokens / step_s),
+             format_bytes(memory, (double)t->job->device->total.peak));
     progress_update(t->progress, t->step, note);
 }
 
@@ -315,11 +324,7 @@ static void announce(Trainer *t, const LoadReport *report) {
     progress_line(t->progress, "data: %lld tokens, %lld examples of %lld an epoch; %lld steps of %lld",
                   (long long)dataset_tokens(t->data), (long long)dataset_count(t->data),
                   (long long)t->job->seq, (long long)t->lr.steps, (long long)t->config->batch);
-    for (size_t i = 0; i < report->missing_count; i++)
-        progress_line(t->progress, "%s: not in %s, starts fresh", report->missing[i], t->job->model_dir);
-    for (size_t i = 0; i < report->unknown_count; i++)
-        progress_line(t->progress, "%s: in %s, has no place in this model", report->unknown[i],
-                      t->job->model_dir);
+    job_report(t->job, report, t->progress);
 }
 
 static Status prepare(Trainer *t, const json_t *config_json) {
@@ -328,15 +333,17 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(progress_new(&t->progress, c->log, "train", c->steps, 5, c->quiet));
     CLEANUP(load_report_done) LoadReport report = {0};
     JobSpec spec = job_spec(c);
-    TRY(job_new(&t->job, &spec, &report));
-    if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
+    TRY(job_new(&t->job, &spec));
     TRY(open_data(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
+    TRY(rundir_open(&t->dir, c->out));
+    TRY(job_start(t->job, &report));
+    if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(describe_settings(t));
     announce(t, &report);
     TRY(resume(t));
-    return rundir_open(&t->dir, c->out, config_json, t->step);
+    return rundir_begin(t->dir, config_json, t->step);
 }
 
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {

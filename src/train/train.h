@@ -66,6 +66,7 @@ typedef struct EvalConfig {
     const char *device, *kernels;
     int64_t threads;
     bool quiet;
+    FILE *log; /* where warnings show */
 } EvalConfig;
 MUST_USE Status eval_run(const EvalConfig *config, json_t **ret_result);
 

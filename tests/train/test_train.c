@@ -188,11 +188,32 @@ static void test_killed_runs_resume(void **state) {
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    /* In the foreground timeout sends the signal once; else twice, and the second one kills. */
-    shell_run(shell, "timeout --foreground -s INT 1 " TINY "--steps 1000000 --save-every 0 --out run");
-    assert_true(path_exists(shell->root));
-    shell_run(shell, "test -e run/latest/model.safetensors && grep -c interrupted run/summary.json");
+    shell_run(shell, "{ " TINY "--steps 100000000 --save-every 0 --out run & run=$!; "
+                     "until test -s run/metrics.jsonl; do sleep 0.05; done; kill -TERM $run; wait $run; }");
+    assert_int_equal(shell->code, 1);
+    shell_run(shell,
+              "test -e run/latest/model.safetensors && grep -c '\"interrupted\": true' run/summary.json");
     assert_said(shell, 0, "1");
+}
+
+/* One run, one process; and a directory that is not a run's is not written to. */
+static void test_directory_is_guarded(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(
+        shell,
+        "{ " TINY
+        "--steps 100000000 --out run & run=$!; until test -s run/metrics.jsonl; do sleep 0.05; done; " TINY
+        "--steps 5 --resume --out run; code=$?; kill -9 $run; exit $code; }");
+    assert_said(shell, 1, "another process");
+    shell_run(shell, "mkdir model && echo '{\"model_type\": \"gpt2\"}' >model/config.json; " TINY
+                     "--steps 5 --out model; code=$?; cat model/config.json; exit $code");
+    assert_said(shell, 2, "not a run's");
+    assert_said(shell, 2, "{\"model_type\": \"gpt2\"}");
+    shell_run(shell,
+              TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
+                   "--steps 9 --resume --out other");
+    assert_said(shell, 2, "its data is");
 }
 
 static void test_refusals(void **state) {
@@ -217,6 +238,8 @@ static void test_refusals(void **state) {
         {"--steps 3 --lr 1e30 --clip 0 --warmup 0", "learning rate", 1},
         {"--steps 3 --out text.txt/run", "text.txt", 1},
         {"--steps 3 --vocab 100", "bytes", 2},
+        {"--steps 3 --hidden 65536 --heads 64 --layers 9999", "out of memory", 1},
+        {"--steps 3 --val-fraction 0.0001", "--val-fraction", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[1024];
@@ -256,6 +279,7 @@ int main(void) {
         IN_SHELL(test_recompute_is_exact),
         IN_SHELL(test_killed_runs_resume),
         IN_SHELL(test_interrupt_saves),
+        IN_SHELL(test_directory_is_guarded),
         IN_SHELL(test_refusals),
         IN_SHELL(test_full_disk),
         IN_SHELL(test_self),

@@ -78,10 +78,28 @@ static int default_threads(void) {
     return cores > 0 ? cores : 1;
 }
 
+/* Memory that can be had without pushing other programs out; 0 when the system does not say. */
+static size_t memory_available(void) {
+    FILE *file = fopen("/proc/meminfo", "re");
+    unsigned long long kib = 0, swap = 0;
+    char line[128];
+    while (file && fgets(line, sizeof line, file)) {
+        sscanf(line, "MemAvailable: %llu", &kib);
+        sscanf(line, "SwapFree: %llu", &swap);
+    }
+    if (file) fclose(file);
+    unsigned long long bytes = (kib + swap) * 1024, group = 0;
+    file = fopen("/sys/fs/cgroup/memory.max", "re");
+    if (file && fscanf(file, "%llu", &group) == 1 && group < bytes) bytes = group;
+    if (file) fclose(file);
+    return kib ? (size_t)bytes : 0;
+}
+
 Status device_new_cpu(Device **ret_device, int threads) {
     Device *device = NULL;
     TRY(mem_new(1, sizeof *device, &device));
     device->ops = &device_ops_cpu;
+    device->limit = memory_available();
     device->threads = threads > 0 ? threads : default_threads();
     omp_set_num_threads(device->threads);
     *ret_device = device;
