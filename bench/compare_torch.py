@@ -117,7 +117,8 @@ def run_pinned(command, threads):
         out.seek(0)
         err.seek(0)
         if child.returncode != 0:
-            return {"error": (err.read().strip().splitlines() or ["no message"])[-1]}
+            said = (err.read().strip().splitlines() or ["no message"])[-1]
+            return {"error": f"exit code {child.returncode}: {said}"}
         result = json.loads(out.read())
     result.setdefault("peak_mb", usage.ru_maxrss / 1024)
     return result

@@ -120,11 +120,6 @@ static SpanScratch span_scratch(Shape shape, Bump *bump) {
     return w;
 }
 
-static Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
-    if (!shape.train) return TENSOR_NONE;
-    return tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, block->config->hidden));
-}
-
 /* The heads run one after another, so scratch is the largest of theirs. */
 static void measure_heads(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     const ModelConfig *c = block->config;
@@ -281,13 +276,6 @@ static Status forward_heads(const Block *block, Pass *pass, Tensor y, Tensor x) 
     return OK;
 }
 
-static Status backward_heads(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
-    (void)dy, (void)x;
-    Bump saved = bump_over(pass->saved);
-    Tensor kept = head_saved(block, pass->shape, &saved);
-    return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
-}
-
 static Status logits_heads(const Block *block, Pass *pass, Head which, Tensor out, Tensor x) {
     if (!config_has(block->config, which)) return FAILED("the model has no %s head", head_name(which));
     HeadParams p = head_params(block, pass->param);
@@ -326,7 +314,7 @@ const BlockOps block_ops_bert_head = {
     .describe = describe_heads,
     .measure = measure_heads,
     .forward = forward_heads,
-    .backward = backward_heads,
+    .backward = head_backward,
     .logits = logits_heads,
     .logits_scratch = logits_scratch_heads,
     .grads_in_forward = true,

@@ -48,6 +48,18 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
     };
 }
 
+Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
+    if (!shape.train) return TENSOR_NONE;
+    return tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, block->config->hidden));
+}
+
+Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
+    (void)dy, (void)x;
+    Bump saved = bump_over(pass->saved);
+    Tensor kept = head_saved(block, pass->shape, &saved);
+    return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
+}
+
 int64_t loss_chunk_rows(int64_t rows, int64_t vocab) {
     const int64_t limit = (128 << 20) / 4; /* logits held at once: 128 MiB */
     int64_t chunk = 32;

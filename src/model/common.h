@@ -27,6 +27,11 @@ static inline Bump bump_over(Buffer buffer) {
     return (Bump){.base = buffer.data, .size = buffer.bytes};
 }
 
+/* Heads compute their gradient during forward: the place where it waits, (B*T,C), and the backward that
+ * hands it on. */
+Tensor head_saved(const Block *block, Shape shape, Bump *bump);
+MUST_USE Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
+
 /* Rows of logits that are held at once. */
 int64_t loss_chunk_rows(int64_t rows, int64_t vocab);
 

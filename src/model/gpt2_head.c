@@ -52,11 +52,6 @@ static HeadScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
     return w;
 }
 
-static Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
-    if (!shape.train) return TENSOR_NONE;
-    return tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, block->config->hidden));
-}
-
 static void measure_head(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     Bump saved = {0}, scratch = {0};
     head_saved(block, shape, &saved);
@@ -119,13 +114,6 @@ static Status forward_head(const Block *block, Pass *pass, Tensor y, Tensor x) {
     return OK;
 }
 
-static Status backward_head(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
-    (void)dy, (void)x;
-    Bump saved = bump_over(pass->saved);
-    Tensor kept = head_saved(block, pass->shape, &saved);
-    return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
-}
-
 static Status logits_head(const Block *block, Pass *pass, Head which, Tensor out, Tensor x) {
     if (which != HEAD_LM || !config_has(block->config, HEAD_LM))
         return FAILED("the model has no %s head", head_name(which));
@@ -149,7 +137,7 @@ const BlockOps block_ops_gpt2_head = {
     .describe = describe_head,
     .measure = measure_head,
     .forward = forward_head,
-    .backward = backward_head,
+    .backward = head_backward,
     .logits = logits_head,
     .logits_scratch = logits_scratch_head,
     .grads_in_forward = true,

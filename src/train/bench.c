@@ -107,28 +107,9 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     if (c->batch < 1 || micro_batch > c->batch || c->batch % micro_batch)
         return USAGE("--batch %lld does not divide into micro-batches of %lld", (long long)c->batch,
                      (long long)micro_batch);
-    JobSpec spec = {
-        .model = c->model,
-        .task = c->task,
-        .format = "u32",
-        .device = c->device,
-        .kernels = c->kernels,
-        .recompute = c->recompute,
-        .layers = c->layers,
-        .hidden = c->hidden,
-        .heads = c->heads,
-        .inner = c->inner,
-        .seq = c->seq,
-        .vocab = c->vocab,
-        .labels = c->labels,
-        .threads = c->threads,
-        .micro_batch = micro_batch,
-        .dropout = c->dropout,
-        .no_next_sentence = c->no_next_sentence,
-        .train = true,
-        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
-        .seed = c->seed,
-    };
+    JobSpec spec = job_spec_of(c);
+    spec.format = "u32"; /* the preset's own vocabulary, not that of bytes */
+    spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(job_freep) Job *job = NULL;
     TRY(job_new(&job, &spec));

@@ -155,6 +155,37 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     return OK;
 }
 
+JobSpec job_spec_of(const TrainConfig *c) {
+    return (JobSpec){
+        .model = c->model,
+        .task = c->task,
+        .format = c->format,
+        .device = c->device,
+        .kernels = c->kernels,
+        .recompute = c->recompute,
+        .layers = c->layers,
+        .hidden = c->hidden,
+        .heads = c->heads,
+        .inner = c->inner,
+        .seq = c->seq,
+        .vocab = c->vocab,
+        .labels = c->labels,
+        .threads = c->threads,
+        .micro_batch = c->micro_batch ? c->micro_batch : c->batch,
+        .dropout = c->dropout,
+        .no_next_sentence = c->no_next_sentence,
+        .data = c->data,
+        .data_count = c->data_count,
+        .train = true,
+        .optim = {.beta1 = c->beta1,
+                  .beta2 = c->beta2,
+                  .eps = c->eps,
+                  .weight_decay = c->weight_decay,
+                  .clip = c->clip},
+        .seed = c->seed,
+    };
+}
+
 Status job_new(Job **ret_job, const JobSpec *spec) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));

@@ -33,6 +33,8 @@ typedef struct JobSpec {
     uint64_t seed;
 } JobSpec;
 
+/* What a training configuration asks for. */
+JobSpec job_spec_of(const TrainConfig *config);
 /* Settles model, task and device; takes no memory to speak of, so that data can be looked at first. */
 MUST_USE Status job_new(Job **ret_job, const JobSpec *spec);
 /* Makes the runner, with the weights of the checkpoint or fresh ones. `ret_report` tells names that did

@@ -45,37 +45,6 @@ static void trainer_done(Trainer *t) {
     job_free(t->job);
 }
 
-static JobSpec job_spec(const TrainConfig *c) {
-    return (JobSpec){
-        .model = c->model,
-        .task = c->task,
-        .format = c->format,
-        .device = c->device,
-        .kernels = c->kernels,
-        .recompute = c->recompute,
-        .layers = c->layers,
-        .hidden = c->hidden,
-        .heads = c->heads,
-        .inner = c->inner,
-        .seq = c->seq,
-        .vocab = c->vocab,
-        .labels = c->labels,
-        .threads = c->threads,
-        .micro_batch = c->micro_batch ? c->micro_batch : c->batch,
-        .dropout = c->dropout,
-        .no_next_sentence = c->no_next_sentence,
-        .data = c->data,
-        .data_count = c->data_count,
-        .train = true,
-        .optim = {.beta1 = c->beta1,
-                  .beta2 = c->beta2,
-                  .eps = c->eps,
-                  .weight_decay = c->weight_decay,
-                  .clip = c->clip},
-        .seed = c->seed,
-    };
-}
-
 static Status check_config(const TrainConfig *c) {
     if (c->data_count == 0)
         return USAGE("no data: name files with --data, or --data self for weft's own source");
@@ -332,7 +301,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(check_config(c));
     TRY(progress_new(&t->progress, c->log, "train", c->steps, 5, c->quiet));
     CLEANUP(load_report_done) LoadReport report = {0};
-    JobSpec spec = job_spec(c);
+    JobSpec spec = job_spec_of(c);
     TRY(job_new(&t->job, &spec));
     TRY(open_data(t));
     TRY(plan_steps(t));
