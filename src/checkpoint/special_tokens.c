@@ -99,7 +99,7 @@ static Status read_tokenizer(const char *path, SpecialTokens *tokens) {
 }
 
 Status special_tokens_read(const char *dir, SpecialTokens *ret_tokens) {
-    SpecialTokens tokens = {-1, -1, -1, -1};
+    SpecialTokens tokens = {-1, -1, -1, -1, -1, -1};
     CLEANUP(mem_freep) char *lines = NULL, *tokenizer = NULL;
     TRY(path_join(&lines, dir, "vocab.txt"));
     TRY(path_join(&tokenizer, dir, "tokenizer.json"));

@@ -26,28 +26,13 @@
 #include <stdint.h>
 
 #include "model/model.h"
+#include "tokenizer/tokenizer.h"
 
 typedef enum { FORMAT_AUTO, FORMAT_BYTES, FORMAT_U16, FORMAT_U32, FORMAT_IDS } DataFormat;
 /* What FORMAT_AUTO comes to, by the file's name. */
 DataFormat data_format_of(const char *path);
 
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
-
-/* Tokens of the byte vocabulary beyond the bytes themselves. */
-enum {
-    BYTE_END = 256,
-    BYTE_PAD = 257,
-    BYTE_CLS = 258,
-    BYTE_SEP = 259,
-    BYTE_MASK = 260,
-    BYTE_UNK = 261,
-    BYTE_VOCAB_GPT2 = 257,
-    BYTE_VOCAB_BERT = 262
-};
-
-typedef struct SpecialTokens {
-    int32_t pad, cls, sep, mask; /* -1: the vocabulary has none */
-} SpecialTokens;
 
 typedef struct DataSpec {
     const char *const *paths;

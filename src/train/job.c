@@ -109,15 +109,15 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
 /* Special tokens: those that the checkpoint's vocabulary names; else the byte vocabulary's own, or those of
  * BERT's published vocabularies, which differ in size and agree in these. */
 static Status special_tokens(const char *dir, const ModelConfig *config, SpecialTokens *ret_special) {
-    SpecialTokens none = {-1, -1, -1, -1}, special = none;
+    SpecialTokens none = {-1, -1, -1, -1, -1, -1}, special = none;
     if (dir) TRY(special_tokens_read(dir, &special));
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
     if (config->family == FAMILY_GPT2)
         special = none;
     else if (!named && config->vocab == BYTE_VOCAB_BERT)
-        special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK};
+        special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1};
     else if (!named)
-        special = config->vocab >= 28996 ? (SpecialTokens){0, 101, 102, 103} : none;
+        special = config->vocab >= 28996 ? (SpecialTokens){0, 101, 102, 103, 100, -1} : none;
     if (special.pad < 0) special.pad = (int32_t)config->pad_token;
     *ret_special = special;
     return OK;

@@ -92,7 +92,7 @@ static void test_pad_token_may_be_absent(void **state) {
     files->count = 0;
     files_add_text(files, "x.jsonl", "{\"ids\": [9]}");
     DataSpec spec = files_spec(files, 3);
-    spec.special = (SpecialTokens){-1, -1, -1, -1};
+    spec.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
     spec.types = 0;
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
@@ -232,7 +232,7 @@ static void test_no_special_tokens(void **state) {
     spec.special = good;
     spec.special.sep = -1;
     assert_fails(dataset_open(&data, &spec), 1, "would need a separator ([SEP]) token");
-    spec.special = (SpecialTokens){-1, -1, -1, -1};
+    spec.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
     files->count = 0;
     files_add_text(files, "given.jsonl", "{\"ids\": [1], \"labels\": [2]}");
     assert_ok(dataset_open(&data, &spec));

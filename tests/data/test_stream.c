@@ -318,7 +318,7 @@ static void test_wrong_requests(void **state) {
     assert_wrong(spec.seq = 4, "expected at least 5 to hold the special tokens");
     assert_wrong(spec.types = 1, "pairs of sentences need 2 token types");
     good = files_spec(files, 8);
-    good.special = (SpecialTokens){-1, -1, -1, -1};
+    good.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
     assert_wrong(spec.vocab = 256, "vocabulary of at least 257");
     files_add_text(files, "b.jsonl", "{\"ids\": [1]}");
     assert_wrong(spec.path_count = 2, "expected files of one format");
