@@ -54,7 +54,7 @@ static const struct {
 static void the_rest_is_refused(void **state) {
     const Fixture *fixture = *state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        SpecialTokens tokens = {1, 2, 3, 4};
+        SpecialTokens tokens = {1, 2, 3, 4, 5, 6};
         put_file(path_of(fixture, refused[i].file), refused[i].text);
         assert_fails(special_tokens_read(fixture->dir, &tokens), 1, refused[i].message);
         assert_int_equal(tokens.mask, 4);
