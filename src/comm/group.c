@@ -1,31 +1,133 @@
+/* What is the same for every kind of group: shapes are checked, bytes counted, and operations without a
+ * ticket waited for. */
 #include "comm/group.h"
+
+static const char *const kind_names[COMM_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                   "send"};
+
+const char *comm_kind_name(CommKind kind) {
+    return kind_names[kind];
+}
 
 void group_free(Group *group) {
     if (group) group->ops->free(group);
 }
 
-Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op) {
-    return group->ops->all_reduce(group, stream, data, op);
+/* `passes` of a collective over `bytes`: each moves all parts but one's own. */
+static void count_bytes(Group *group, CommKind kind, size_t bytes, int passes) {
+    uint64_t size = (uint64_t)group->size, n = (uint64_t)passes * bytes;
+    /* n (size - 1) / size without the product, which may not fit. */
+    group->bytes_sent[kind] += n - n / size - (n % size != 0);
 }
 
-Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op) {
-    if (tensor_count(src) != tensor_count(dst) * group->size)
-        return FAILED("internal: reduce_scatter of %lld elements into %lld over %d ranks",
-                      (long long)tensor_count(src), (long long)tensor_count(dst), group->size);
-    return group->ops->reduce_scatter(group, stream, dst, src, op);
+static Status started(Status status, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
+    TRY(status);
+    if (!ret_ticket) return ticket_wait(stream, ticket);
+    *ret_ticket = *ticket;
+    return OK;
 }
 
-Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src) {
-    if (tensor_count(dst) != tensor_count(src) * group->size)
-        return FAILED("internal: all_gather of %lld elements into %lld over %d ranks",
-                      (long long)tensor_count(src), (long long)tensor_count(dst), group->size);
-    return group->ops->all_gather(group, stream, dst, src);
+static Status check_reducible(const Group *group, DType dtype) {
+    if (group->size == 1 || dtype < DT_U8) return OK;
+    return FAILED("internal: a reduction over elements of type %s", dtype_name(dtype));
 }
 
-Status broadcast(Group *group, Stream *stream, Tensor data, int root) {
-    return group->ops->broadcast(group, stream, data, root);
+static Status check_rank(const Group *group, const char *what, int rank) {
+    if (rank >= 0 && rank < group->size) return OK;
+    return FAILED("internal: %s rank %d in a group of %d", what, rank, group->size);
+}
+
+Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_reducible(group, data.dtype));
+    count_bytes(group, COMM_ALL_REDUCE, tensor_bytes(data), 2);
+    return started(group->ops->all_reduce(group, stream, data, op, &ticket), stream, &ticket, ret_ticket);
+}
+
+static Status check_parts(const Group *group, const char *what, Tensor part, Tensor whole) {
+    if (tensor_count(whole) == tensor_count(part) * group->size && whole.dtype == part.dtype) return OK;
+    return FAILED("internal: %s with a part of %lld %s and %lld %s in all, over %d ranks", what,
+                  (long long)tensor_count(part), dtype_name(part.dtype), (long long)tensor_count(whole),
+                  dtype_name(whole.dtype), group->size);
+}
+
+Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_parts(group, "reduce_scatter", dst, src));
+    TRY(check_reducible(group, src.dtype));
+    count_bytes(group, COMM_REDUCE_SCATTER, tensor_bytes(src), 1);
+    return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), stream, &ticket,
+                   ret_ticket);
+}
+
+Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_parts(group, "all_gather", src, dst));
+    count_bytes(group, COMM_ALL_GATHER, tensor_bytes(dst), 1);
+    return started(group->ops->all_gather(group, stream, dst, src, &ticket), stream, &ticket, ret_ticket);
+}
+
+Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_rank(group, "a broadcast from", root));
+    if (group->size > 1 && group->rank == root) group->bytes_sent[COMM_BROADCAST] += tensor_bytes(data);
+    return started(group->ops->broadcast(group, stream, data, root, &ticket), stream, &ticket, ret_ticket);
+}
+
+static Status check_other(const Group *group, const char *what, int rank) {
+    TRY(check_rank(group, what, rank));
+    return rank != group->rank ? OK : FAILED("internal: %s the rank itself", what);
+}
+
+Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_other(group, "a send to", to));
+    group->bytes_sent[COMM_SEND] += tensor_bytes(data);
+    return started(group->ops->send(group, stream, data, to, &ticket), stream, &ticket, ret_ticket);
+}
+
+Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
+    Ticket ticket = {0};
+    TRY(check_other(group, "a receive from", from));
+    return started(group->ops->receive(group, stream, data, from, &ticket), stream, &ticket, ret_ticket);
+}
+
+Status ticket_wait(Stream *stream, Ticket *ticket) {
+    if (!ticket->group) return OK;
+    Ticket waited = *ticket;
+    *ticket = (Ticket){0};
+    return waited.group->ops->wait(waited.group, stream, waited);
+}
+
+Status comm_batch_begin(Group *group) {
+    return group->ops->batch(group, true);
+}
+
+Status comm_batch_end(Group *group) {
+    return group->ops->batch(group, false);
+}
+
+Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
+    if (dtype != DT_F64 && dtype != DT_I64)
+        return FAILED("internal: host_reduce over elements of type %s", dtype_name(dtype));
+    return group->ops->host_reduce(group, data, count, dtype, op);
+}
+
+Status host_gather(Group *group, void *dst, const void *src, size_t bytes) {
+    return group->ops->host_gather(group, dst, src, bytes);
+}
+
+Status host_broadcast(Group *group, void *data, size_t bytes, int root) {
+    TRY(check_rank(group, "a broadcast from", root));
+    return group->ops->host_broadcast(group, data, bytes, root);
 }
 
 Status barrier(Group *group) {
-    return group->ops->barrier(group);
+    int64_t nothing = 0;
+    return host_reduce(group, &nothing, 1, DT_I64, REDUCE_SUM);
+}
+
+Status group_split(Group *group, int color, int key, Group **ret_group) {
+    if (color < 0) return FAILED("internal: a group of color %d", color);
+    return group->ops->split(group, color, key, ret_group);
 }

@@ -1,6 +1,18 @@
-/* A group of ranks that compute together, behind one table of operations. `comm/self.c` is the group
- * of one that every axis uses until there are more ranks; with it each collective is a no-op or a
- * copy, so code above never asks how many ranks there are. Bytes that leave a rank are counted. */
+/* A group of ranks that compute together, behind one table of operations.
+ *
+ * `comm/self.c` is the group of one, in which every collective is a no-op or a copy, so code above never
+ * asks how many ranks there are. `comm/mpi.h` has the groups over MPI.
+ *
+ * Collectives are started on a stream and waited for on a stream: an operation begins once the work
+ * already on the stream is done, and what is put on a stream after ticket_wait sees its result. In
+ * between the caller computes, and must leave the operation's tensors alone. On the CPU streams are
+ * synchronous, so ticket_wait returns when the operation is complete. All ranks of a group start the same
+ * operations in the same order; sends and receives match in order between each pair of ranks.
+ *
+ * Sums run in the order of the ranks for every element, whatever the size of the tensor or of its parts,
+ * so reduce_scatter followed by all_gather gives the bits of all_reduce. 16-bit types are summed in fp32
+ * and rounded once. The maximum with a value that is not a number is not a number.
+ */
 #ifndef WEFT_COMM_GROUP_H
 #define WEFT_COMM_GROUP_H
 
@@ -9,34 +21,84 @@
 
 typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 
+/* What bytes are counted by: those a rank sends, as the theory of the bandwidth-optimal algorithm has
+ * them, rounded down: all-reduce of n bytes 2n(N-1)/N, reduce-scatter and all-gather of n in all
+ * n(N-1)/N, broadcast n at its root and 0 elsewhere, send n. Host data is not counted. */
+typedef enum {
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_BROADCAST,
+    COMM_SEND,
+    COMM_KINDS
+} CommKind;
+
 typedef struct Group Group;
 
+/* An operation that has been started. The zero ticket is complete. */
+typedef struct Ticket {
+    Group *group;
+    uint64_t number;
+} Ticket;
+
+/* Shapes are checked and bytes counted before a slot is called. Slots that start an operation are always
+ * given a ticket, which is zero, and leave it so where the operation is complete. */
 typedef struct GroupOps {
     const char *name;
-    Status (*all_reduce)(Group *group, Stream *stream, Tensor data, ReduceOp op); /* in place */
-    /* dst = this rank's part of the sum of src; src has size times as many elements as dst. */
-    Status (*reduce_scatter)(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op);
-    Status (*all_gather)(Group *group, Stream *stream, Tensor dst, Tensor src);
-    Status (*broadcast)(Group *group, Stream *stream, Tensor data, int root);
-    Status (*barrier)(Group *group);
+    Status (*all_reduce)(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
+    Status (*reduce_scatter)(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
+                             Ticket *ret_ticket);
+    Status (*all_gather)(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
+    Status (*broadcast)(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
+    Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
+    Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+    Status (*wait)(Group *group, Stream *stream, Ticket ticket);
+    Status (*batch)(Group *group, bool begin);
+    Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
+    Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
+    Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
+    Status (*split)(Group *group, int color, int key, Group **ret_group);
     void (*free)(Group *group);
 } GroupOps;
 
 struct Group {
     const GroupOps *ops;
     int rank, size;
-    uint64_t bytes_sent;
+    uint64_t bytes_sent[COMM_KINDS];
     void *impl;
 };
 
 MUST_USE Status group_new_self(Group **ret_group);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
+const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */
 
-MUST_USE Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op);
-MUST_USE Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op);
-MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src);
-MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root);
+/* ret_ticket may be NULL: then the operation is waited for. Tensors have one of the types fp32, bf16,
+ * fp16, fp64, int32, int64 where they are reduced, and any type where they are only moved. */
+MUST_USE Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
+/* dst = this rank's part of the sum of src; src has size times as many elements as dst. dst may be that
+ * part of src itself. */
+MUST_USE Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
+                               Ticket *ret_ticket);
+/* dst = all ranks' src, in order; src may be its own part of dst. */
+MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
+MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
+MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
+MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* the ticket is zero afterwards */
+
+/* Operations between begin and end are launched together, so that sends and receives of both directions
+ * cannot wait for each other. Each takes a ticket, which is waited for after the end. */
+MUST_USE Status comm_batch_begin(Group *group);
+MUST_USE Status comm_batch_end(Group *group);
+
+/* Small host data, whatever the device: done when the call returns. DT_F64 or DT_I64 for reduce. */
+MUST_USE Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
+MUST_USE Status host_gather(Group *group, void *dst, const void *src, size_t bytes); /* bytes of each rank */
+MUST_USE Status host_broadcast(Group *group, void *data, size_t bytes, int root);
 MUST_USE Status barrier(Group *group);
+/* Ranks that give the same color (0 or above) form a group, ordered by key. Every rank of the group
+ * takes part. The new group must go before this one does. */
+MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group);
 
 #endif

@@ -1,28 +1,80 @@
+/* Groups come from splitting the world: ranks that share all coordinates but those of the group get the same
+ * color, and keys keep the order of the world. */
 #include "comm/mesh.h"
 
 #include "base/memory.h"
 
-Status mesh_new_self(Mesh **ret_mesh) {
+int mesh_rank(const Mesh *mesh, int dp, int tp, int pp) {
+    return (pp * mesh->extent[AXIS_DP] + dp) * mesh->extent[AXIS_TP] + tp;
+}
+
+static void set_coordinates(Mesh *mesh, MeshSpec spec) {
+    mesh->extent[AXIS_DP] = spec.dp;
+    mesh->extent[AXIS_TP] = spec.tp;
+    mesh->extent[AXIS_PP] = spec.pp;
+    mesh->at[AXIS_TP] = mesh->rank % spec.tp;
+    mesh->at[AXIS_DP] = mesh->rank / spec.tp % spec.dp;
+    mesh->at[AXIS_PP] = mesh->rank / spec.tp / spec.dp;
+}
+
+/* The color of a group is the rank of the one member whose free coordinates are zero. */
+static Status split_groups(Mesh *mesh, int shard) {
+    Group *world = mesh->world;
+    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], rank = mesh->rank;
+    bool end = pp == 0 || pp == mesh->extent[AXIS_PP] - 1;
+    TRY(group_split(world, mesh_rank(mesh, 0, tp, pp), rank, &mesh->axis[AXIS_DP]));
+    TRY(group_split(world, mesh_rank(mesh, dp, 0, pp), rank, &mesh->axis[AXIS_TP]));
+    TRY(group_split(world, mesh_rank(mesh, dp, tp, 0), rank, &mesh->axis[AXIS_PP]));
+    TRY(group_split(world, mesh_rank(mesh, dp / shard * shard, tp, pp), rank, &mesh->shard));
+    TRY(group_split(world, mesh_rank(mesh, dp % shard, tp, pp), rank, &mesh->replica));
+    TRY(group_split(world, mesh_rank(mesh, dp, 0, 0), rank, &mesh->model));
+    return group_split(world, mesh_rank(mesh, dp, tp, end ? 0 : pp), rank, &mesh->ends);
+}
+
+static Status check_spec(const Group *world, MeshSpec spec) {
+    if (spec.dp < 1 || spec.tp < 1 || spec.pp < 1 || (int64_t)spec.dp * spec.tp > world->size / spec.pp ||
+        (int64_t)spec.dp * spec.tp * spec.pp != world->size)
+        return USAGE("a layout of %d x %d x %d (data x tensor x pipeline) over %d ranks: the product must be "
+                     "the number of ranks",
+                     spec.dp, spec.tp, spec.pp, world->size);
+    if (spec.shard < 0 || (spec.shard && spec.dp % spec.shard))
+        return USAGE("%d replicas cannot be cut into shard groups of %d: it must divide them", spec.dp,
+                     spec.shard);
+    return OK;
+}
+
+Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
+    TRY(check_spec(world, spec));
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TRY(mem_new(1, sizeof *mesh, &mesh));
-    mesh->size = 1;
-    TRY(group_new_self(&mesh->world));
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
-        mesh->extent[axis] = 1;
-        TRY(group_new_self(&mesh->axis[axis]));
-    }
+    mesh->world = world;
+    mesh->rank = world->rank;
+    mesh->size = world->size;
+    set_coordinates(mesh, spec);
+    TRY(split_groups(mesh, spec.shard ? spec.shard : spec.dp));
     *ret_mesh = mesh;
     mesh = NULL;
+    return OK;
+}
+
+Status mesh_new_self(Mesh **ret_mesh) {
+    CLEANUP(group_freep) Group *world = NULL;
+    TRY(group_new_self(&world));
+    Mesh *mesh = NULL;
+    TRY(mesh_new(&mesh, world, (MeshSpec){.dp = 1, .tp = 1, .pp = 1}));
+    mesh->owns_world = true;
+    world = NULL;
+    *ret_mesh = mesh;
     return OK;
 }
 
 void mesh_free(Mesh *mesh) {
     if (!mesh) return;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) group_free(mesh->axis[axis]);
-    group_free(mesh->world);
+    group_free(mesh->shard);
+    group_free(mesh->replica);
+    group_free(mesh->model);
+    group_free(mesh->ends);
+    if (mesh->owns_world) group_free(mesh->world);
     free(mesh);
-}
-
-int mesh_rank(const Mesh *mesh, int dp, int tp, int pp) {
-    return (pp * mesh->extent[AXIS_DP] + dp) * mesh->extent[AXIS_TP] + tp;
 }

@@ -1,4 +1,5 @@
-/* The grid of ranks: data x tensor x pipeline, tensor innermost. */
+/* The grid of ranks: data x tensor x pipeline. Tensor ranks are neighbours, since they talk most; then come
+ * the replicas, then the stages. */
 #ifndef WEFT_COMM_MESH_H
 #define WEFT_COMM_MESH_H
 
@@ -6,14 +7,29 @@
 
 typedef enum { AXIS_DP, AXIS_TP, AXIS_PP, AXIS_COUNT } Axis;
 
+typedef struct MeshSpec {
+    int dp, tp, pp;
+    int shard; /* replicas that share out what is sharded; must divide dp. 0: all of them */
+} MeshSpec;
+
 typedef struct Mesh {
     int rank, size;
     int extent[AXIS_COUNT];
     int at[AXIS_COUNT];
-    Group *world;
+    Group *world; /* all ranks; the caller's, except in a mesh of one rank that made its own */
     Group *axis[AXIS_COUNT];
+    /* The data axis cut in two: neighbours that share out what is sharded, and those that hold the same
+     * part. With spec.shard 0 they are the whole axis and a group of one. Replica r of the axis is rank
+     * r % shard->size of its shard group, and rank r / shard->size of its replica group. */
+    Group *shard, *replica;
+    Group *model; /* all ranks of one replica: tensor x pipeline, rank pp * tp extent + tp */
+    Group *ends;  /* the first and the last stage at the same dp and tp, in this order; of one rank for
+                     stages in between, or when there is one stage */
+    bool owns_world;
 } Mesh;
 
+/* dp * tp * pp must be the world's size. The world must live longer than the mesh. */
+MUST_USE Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec);
 /* All axes of size one, over groups of one. */
 MUST_USE Status mesh_new_self(Mesh **ret_mesh);
 void mesh_free(Mesh *mesh);

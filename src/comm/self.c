@@ -2,8 +2,8 @@
 #include "base/memory.h"
 #include "comm/group.h"
 
-static Status all_reduce_self(Group *group, Stream *stream, Tensor data, ReduceOp op) {
-    (void)group, (void)stream, (void)data, (void)op;
+static Status all_reduce_self(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
+    (void)group, (void)stream, (void)data, (void)op, (void)ret_ticket;
     return OK;
 }
 
@@ -12,24 +12,57 @@ static Status copy_self(Stream *stream, Tensor dst, Tensor src) {
     return stream_copy(stream, dst.data, src.data, tensor_bytes(src), COPY_ON_DEVICE);
 }
 
-static Status reduce_scatter_self(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op) {
-    (void)group, (void)op;
+static Status reduce_scatter_self(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
+                                  Ticket *ret_ticket) {
+    (void)group, (void)op, (void)ret_ticket;
     return copy_self(stream, dst, src);
 }
 
-static Status all_gather_self(Group *group, Stream *stream, Tensor dst, Tensor src) {
-    (void)group;
+static Status all_gather_self(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
+    (void)group, (void)ret_ticket;
     return copy_self(stream, dst, src);
 }
 
-static Status broadcast_self(Group *group, Stream *stream, Tensor data, int root) {
-    (void)group, (void)stream, (void)data, (void)root;
+static Status broadcast_self(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
+    (void)group, (void)stream, (void)data, (void)root, (void)ret_ticket;
     return OK;
 }
 
-static Status barrier_self(Group *group) {
-    (void)group;
+/* There is no other rank; group.c has refused it already. */
+static Status send_self(Group *group, Stream *stream, Tensor data, int other, Ticket *ret_ticket) {
+    (void)group, (void)stream, (void)data, (void)ret_ticket;
+    return FAILED("internal: rank %d is not in a group of one", other);
+}
+
+static Status wait_self(Group *group, Stream *stream, Ticket ticket) {
+    (void)group, (void)stream, (void)ticket;
     return OK;
+}
+
+static Status batch_self(Group *group, bool begin) {
+    (void)group, (void)begin;
+    return OK;
+}
+
+static Status host_reduce_self(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
+    (void)group, (void)data, (void)count, (void)dtype, (void)op;
+    return OK;
+}
+
+static Status host_gather_self(Group *group, void *dst, const void *src, size_t bytes) {
+    (void)group;
+    if (bytes) memmove(dst, src, bytes);
+    return OK;
+}
+
+static Status host_broadcast_self(Group *group, void *data, size_t bytes, int root) {
+    (void)group, (void)data, (void)bytes, (void)root;
+    return OK;
+}
+
+static Status split_self(Group *group, int color, int key, Group **ret_group) {
+    (void)group, (void)color, (void)key;
+    return group_new_self(ret_group);
 }
 
 static void free_self(Group *group) {
@@ -42,7 +75,14 @@ static const GroupOps group_ops_self = {
     .reduce_scatter = reduce_scatter_self,
     .all_gather = all_gather_self,
     .broadcast = broadcast_self,
-    .barrier = barrier_self,
+    .send = send_self,
+    .receive = send_self,
+    .wait = wait_self,
+    .batch = batch_self,
+    .host_reduce = host_reduce_self,
+    .host_gather = host_gather_self,
+    .host_broadcast = host_broadcast_self,
+    .split = split_self,
     .free = free_self,
 };
 

@@ -9,7 +9,7 @@ Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, Buffer tota
     for (int i = 0; i < grads->model->count; i++)
         if (grads->unit[i].numel)
             TRY(sum_squares(exec, sums, tensor_1d(grads->flat[i].data, DT_F32, grads->unit[i].numel)));
-    TRY(all_reduce(world, stream, sums, REDUCE_SUM));
+    TRY(all_reduce(world, stream, sums, REDUCE_SUM, NULL));
     double value;
     TRY(stream_copy(stream, &value, total.data, sizeof value, COPY_TO_HOST));
     TRY(stream_sync(stream));

@@ -1,11 +1,11 @@
 #include "parallel/tp.h"
 
 Status tp_exit_forward(Group *tp, Exec *exec, Tensor y) {
-    return all_reduce(tp, exec->stream, y, REDUCE_SUM);
+    return all_reduce(tp, exec->stream, y, REDUCE_SUM, NULL);
 }
 
 Status tp_enter_backward(Group *tp, Exec *exec, Tensor dx) {
-    return all_reduce(tp, exec->stream, dx, REDUCE_SUM);
+    return all_reduce(tp, exec->stream, dx, REDUCE_SUM, NULL);
 }
 
 /* With one rank its statistics are the whole vocabulary's already. */

@@ -176,7 +176,7 @@ static Status run_backward(Runner *runner, Pass *pass) {
 
 static Status read_losses(Runner *runner, double sums[LOSS_COUNT]) {
     TRY(all_reduce(runner->mesh->axis[AXIS_DP], runner->stream,
-                   tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT), REDUCE_SUM));
+                   tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT), REDUCE_SUM, NULL));
     TRY(stream_copy(runner->stream, sums, runner->loss.data, LOSS_COUNT * sizeof(double), COPY_TO_HOST));
     return stream_sync(runner->stream);
 }
@@ -229,8 +229,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
             if (has_loss(&runner->model->config, k)) counts[k] += micros[i]->loss_count[k];
         for (int64_t b = 0; b < micros[i]->B; b++) result.tokens += micros[i]->lens[b];
     }
-    TRY(all_reduce(runner->mesh->axis[AXIS_DP], runner->stream, tensor_1d(counts, DT_I64, LOSS_COUNT),
-                   REDUCE_SUM));
+    TRY(host_reduce(runner->mesh->axis[AXIS_DP], counts, LOSS_COUNT, DT_I64, REDUCE_SUM));
     TRY(store_zero(runner->grads, runner->stream));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     TRY(run_schedule(runner, micros, counts, step));
