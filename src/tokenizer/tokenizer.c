@@ -1,0 +1,260 @@
+/* The core: which files make a tokenizer, and the functions that are the same for every kind. */
+#include "tokenizer/tokenizer.h"
+
+#include "base/fs.h"
+#include "tokenizer/internal.h"
+
+/* ---- making one ---- */
+
+Status tokenizer_new(Tokenizer **ret_tokenizer, const TokenizerOps *ops) {
+    Tokenizer *tokenizer = NULL;
+    TRY(mem_new(1, sizeof *tokenizer, &tokenizer));
+    tokenizer->ops = ops;
+    *ret_tokenizer = tokenizer;
+    return OK;
+}
+
+void tokenizer_free(Tokenizer *tokenizer) {
+    if (!tokenizer) return;
+    if (tokenizer->ops->free) tokenizer->ops->free(tokenizer->model);
+    vocab_done(&tokenizer->vocab);
+    free(tokenizer->added);
+    free(tokenizer->literal.tokens);
+    free(tokenizer->normalized.tokens);
+    free(tokenizer->special);
+    free(tokenizer);
+}
+
+Status tokenizer_add(Tokenizer *tokenizer, AddedToken token, const char *from) {
+    size_t size;
+    const char *text = vocab_token(&tokenizer->vocab, token.id, &size);
+    if (size == 0) return FAILED("%s: the added token with id %d has no text", from, token.id);
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].id == token.id)
+            return FAILED("%s: token '%.*s' is added twice", from, size > 60 ? 60 : (int)size, text);
+    TRY(mem_grow(&tokenizer->added, &tokenizer->added_capacity, tokenizer->added_count + 1, sizeof token));
+    tokenizer->added[tokenizer->added_count++] = token;
+    return OK;
+}
+
+static void find_roles(Tokenizer *tokenizer) {
+    SpecialTokens *roles = &tokenizer->roles;
+    *roles = (SpecialTokens){-1, -1, -1, -1, -1, -1};
+    const struct {
+        const char *name;
+        int32_t *id;
+    } names[] = {{"[PAD]", &roles->pad},   {"[CLS]", &roles->cls}, {"[SEP]", &roles->sep},
+                 {"[MASK]", &roles->mask}, {"[UNK]", &roles->unk}, {"<|endoftext|>", &roles->end}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int32_t id = vocab_find(&tokenizer->vocab, names[i].name, strlen(names[i].name));
+        if (id >= 0 && tokenizer->special[id]) *names[i].id = id;
+    }
+}
+
+/* `special` is left out: it changes what decoding shows, not the ids of a text. */
+static uint64_t take_fingerprint(const Tokenizer *tokenizer) {
+    const Vocab *vocab = &tokenizer->vocab;
+    uint64_t hash = fingerprint_text(FINGERPRINT_START, tokenizer->ops->name, strlen(tokenizer->ops->name));
+    hash = fingerprint_number(hash, (uint64_t)vocab->count);
+    for (int32_t id = 0; id < vocab->count; id++) {
+        size_t size;
+        const char *token = vocab_token(vocab, id, &size);
+        hash = fingerprint_text(hash, token, size);
+    }
+    hash = fingerprint_number(hash, tokenizer->added_count);
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        const AddedToken *token = &tokenizer->added[i];
+        unsigned flags =
+            token->lstrip | token->rstrip << 1 | token->single_word << 2 | token->normalized << 3;
+        hash = fingerprint_number(hash, (uint64_t)token->id << 8 | flags);
+    }
+    return tokenizer->ops->fingerprint ? tokenizer->ops->fingerprint(tokenizer, hash) : hash;
+}
+
+Status tokenizer_finish(Tokenizer *tokenizer, const char *from) {
+    TRY(vocab_check(&tokenizer->vocab, from));
+    TRY(mem_new((size_t)tokenizer->vocab.count, 1, &tokenizer->special));
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        tokenizer->special[tokenizer->added[i].id] = tokenizer->added[i].special;
+    TRY(added_sort(tokenizer));
+    find_roles(tokenizer);
+    tokenizer->fingerprint = take_fingerprint(tokenizer);
+    return OK;
+}
+
+/* ---- loading ---- */
+
+static Status load_json(Tokenizer **ret_tokenizer, const json_t *json, const char *path) {
+    const json_t *model = json_object_get(json, "model"), *type = json_object_get(model, "type");
+    if (!json_is_object(model)) return FAILED("%s: 'model' must be an object", path);
+    if (type && !json_is_string(type)) return FAILED("%s: 'model.type' must be a string", path);
+    bool bpe = type ? !strcmp(json_string_value(type), "BPE") : json_object_get(model, "merges") != NULL;
+    if (bpe) return tokenizer_load_bpe_json(ret_tokenizer, json, path);
+    if (!type || !strcmp(json_string_value(type), "WordPiece"))
+        return tokenizer_load_wordpiece_json(ret_tokenizer, json, path);
+    return FAILED("%s: 'model.type' is '%s', expected BPE or WordPiece", path, json_string_value(type));
+}
+
+static Status sibling(const char *path, const char *name, char **ret_path) {
+    const char *slash = strrchr(path, '/');
+    return str_format(ret_path, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
+}
+
+static bool ends_in(const char *path, const char *end) {
+    size_t size = strlen(path), tail = strlen(end);
+    return size >= tail && !strcmp(path + size - tail, end);
+}
+
+/* Which kind of file it is, its name and content say. */
+static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
+    CLEANUP(mem_freep) char *other = NULL;
+    if (ends_in(path, "merges.txt")) {
+        TRY(sibling(path, "vocab.json", &other));
+        return tokenizer_load_bpe_files(ret_tokenizer, other, path);
+    }
+    if (ends_in(path, ".txt")) return tokenizer_load_wordpiece_file(ret_tokenizer, path);
+    if (!ends_in(path, ".json"))
+        return FAILED(
+            "%s: not a tokenizer's file, expected tokenizer.json, vocab.json, merges.txt or vocab.txt", path);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_read_file(path, &json));
+    if (!json_is_object(json)) return FAILED("%s: expected a JSON object", path);
+    if (json_is_object(json_object_get(json, "model")) || ends_in(path, "tokenizer.json"))
+        return load_json(ret_tokenizer, json, path);
+    TRY(sibling(path, "merges.txt", &other));
+    return tokenizer_load_bpe_files(ret_tokenizer, path, other);
+}
+
+/* The files that say what a directory holds, in this order. */
+static const char *const telling_files[] = {"tokenizer.json", "vocab.json", "vocab.txt", NULL};
+
+static Status find_file(const char *dir, char **ret_path) {
+    *ret_path = NULL;
+    for (int i = 0; telling_files[i]; i++) {
+        CLEANUP(mem_freep) char *path = NULL;
+        TRY(path_join(&path, dir, telling_files[i]));
+        if (!path_exists(path)) continue;
+        *ret_path = path;
+        path = NULL;
+        return OK;
+    }
+    return OK;
+}
+
+bool tokenizer_is_there(const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(status_freep) Status status = find_file(dir, &path);
+    return !status && path;
+}
+
+Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path) {
+    if (!path_exists(path))
+        return FAILED("%s: there is no such tokenizer, expected a directory or a file", path);
+    if (!path_is_dir(path)) return load_file(ret_tokenizer, path);
+    CLEANUP(mem_freep) char *file = NULL;
+    TRY(find_file(path, &file));
+    if (!file)
+        return FAILED(
+            "%s: holds no tokenizer, expected tokenizer.json, vocab.json with merges.txt, or vocab.txt",
+            path);
+    return load_file(ret_tokenizer, file);
+}
+
+Status tokenizer_save(const Tokenizer *tokenizer, const char *dir) {
+    if (!tokenizer->ops->save)
+        return USAGE("%s: a tokenizer of kind '%s' has no files to write", dir, tokenizer->ops->name);
+    TRY(dir_make(dir));
+    return tokenizer->ops->save(tokenizer, dir);
+}
+
+/* ---- questions ---- */
+
+TokenizerKind tokenizer_kind(const Tokenizer *tokenizer) {
+    return tokenizer->ops->kind;
+}
+
+const char *tokenizer_kind_name(const Tokenizer *tokenizer) {
+    return tokenizer->ops->name;
+}
+
+int64_t tokenizer_vocab(const Tokenizer *tokenizer) {
+    return tokenizer->vocab.count;
+}
+
+SpecialTokens tokenizer_special(const Tokenizer *tokenizer) {
+    return tokenizer->roles;
+}
+
+uint64_t tokenizer_fingerprint(const Tokenizer *tokenizer) {
+    return tokenizer->fingerprint;
+}
+
+int32_t tokenizer_find(const Tokenizer *tokenizer, const char *token, size_t size) {
+    return vocab_find(&tokenizer->vocab, token, size);
+}
+
+const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_size) {
+    if (id < 0 || id >= tokenizer->vocab.count) {
+        *ret_size = 0;
+        return NULL;
+    }
+    return vocab_token(&tokenizer->vocab, id, ret_size);
+}
+
+/* ---- encoding ---- */
+
+void token_list_done(TokenList *list) {
+    free(list->ids);
+    free(list->places);
+    *list = (TokenList){0};
+}
+
+Status token_list_reserve(TokenList *list, size_t more, bool places) {
+    if (more > SIZE_MAX - list->count) return FAILED("out of memory: %zu more tokens", more);
+    size_t need = list->count + more;
+    if (need > list->capacity) TRY(mem_grow(&list->ids, &list->capacity, need, sizeof *list->ids));
+    if (places && need > list->place_capacity)
+        TRY(mem_grow(&list->places, &list->place_capacity, need, sizeof *list->places));
+    return OK;
+}
+
+Status encoder_new(Encoder **ret_encoder, const Tokenizer *tokenizer, const EncodeOptions *options) {
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    TRY(mem_new(1, sizeof *encoder, &encoder));
+    encoder->tokenizer = tokenizer;
+    if (options) encoder->options = *options;
+    if (tokenizer->ops->encoder_init) TRY(tokenizer->ops->encoder_init(encoder));
+    *ret_encoder = encoder;
+    encoder = NULL;
+    return OK;
+}
+
+void encoder_free(Encoder *encoder) {
+    if (!encoder) return;
+    if (encoder->tokenizer->ops->encoder_done) encoder->tokenizer->ops->encoder_done(encoder);
+    free(encoder);
+}
+
+Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *list) {
+    if (size == 0) return OK;
+    size_t count = list->count;
+    const TokenizerOps *ops = encoder->tokenizer->ops;
+    Status status = encoder->options.plain || encoder->tokenizer->added_count == 0
+                        ? ops->encode(encoder, text, size, 0, list)
+                        : added_encode(encoder, text, size, list);
+    if (status) list->count = count;
+    TRY(status);
+    return OK;
+}
+
+size_t encoder_cut(const Encoder *encoder, const char *text, size_t size) {
+    const Tokenizer *tokenizer = encoder->tokenizer;
+    if (encoder->options.plain || tokenizer->added_count == 0)
+        return tokenizer->ops->cut(encoder, text, size);
+    size_t start, end;
+    added_last_span(tokenizer, text, size, &start, &end);
+    size_t cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
+    /* A token that the character before it refuses would be found at the start of a text. */
+    if (tokenizer->single_words && added_stands_at(tokenizer, text + cut, size - cut)) return 0;
+    return cut;
+}

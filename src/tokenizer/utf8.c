@@ -1,0 +1,125 @@
+/* UTF-8, checked byte by byte: overlong forms, surrogates and numbers past U+10FFFF are no characters. */
+#include "tokenizer/char_table.h"
+#include "tokenizer/internal.h"
+
+int utf8_length(unsigned char first) {
+    if (first < 0x80) return 1;
+    if (first >= 0xC2 && first <= 0xDF) return 2;
+    if (first >= 0xE0 && first <= 0xEF) return 3;
+    return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
+}
+
+/* Whether `byte` may stand at place `at` > 0 of a character that starts with `first`. What is no character
+ * shows in the second byte. */
+static bool continues(unsigned char first, int at, unsigned char byte) {
+    unsigned char low = 0x80, high = 0xBF;
+    if (at == 1) {
+        switch (first) {
+        case 0xE0: low = 0xA0; break;
+        case 0xED: high = 0x9F; break;
+        case 0xF0: low = 0x90; break;
+        case 0xF4: high = 0x8F; break;
+        default: break;
+        }
+    }
+    return byte >= low && byte <= high;
+}
+
+/* Bytes of the character at the start that are there, at most its length. */
+static int whole_part(const unsigned char *text, size_t size, int length) {
+    int have = 1;
+    while (have < length && (size_t)have < size && continues(text[0], have, text[have])) have++;
+    return have;
+}
+
+size_t utf8_next(const char *text, size_t size, uint32_t *ret_char) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    int length = utf8_length(bytes[0]);
+    *ret_char = UTF8_BROKEN;
+    if (length == 0 || whole_part(bytes, size, length) < length) return 1;
+    static const unsigned char lead[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
+    uint32_t c = bytes[0] & lead[length];
+    for (int i = 1; i < length; i++) c = c << 6 | (bytes[i] & 0x3F);
+    *ret_char = c;
+    return (size_t)length;
+}
+
+size_t utf8_previous(const char *text, size_t size, uint32_t *ret_char) {
+    for (size_t back = 1; back <= 4 && back <= size; back++) {
+        if (((unsigned char)text[size - back] & 0xC0) == 0x80) continue;
+        if (utf8_next(text + size - back, back, ret_char) == back) return back;
+        break;
+    }
+    *ret_char = UTF8_BROKEN;
+    return 1;
+}
+
+size_t utf8_unfinished(const char *text, size_t size) {
+    for (size_t back = 1; back <= 3 && back <= size; back++) {
+        const unsigned char *at = (const unsigned char *)text + size - back;
+        if ((*at & 0xC0) == 0x80) continue;
+        int length = utf8_length(*at);
+        bool open = (size_t)length > back && (size_t)whole_part(at, back, length) == back;
+        return open ? back : 0;
+    }
+    return 0;
+}
+
+static Status add_broken(Bytes *out) {
+    return bytes_add(out, "\xEF\xBF\xBD", 3);
+}
+
+Status utf8_repair_end(Utf8Repair *repair, Bytes *out) {
+    if (repair->count == 0) return OK;
+    repair->count = 0;
+    return add_broken(out);
+}
+
+static Status push(Utf8Repair *repair, unsigned char byte, Bytes *out) {
+    if (repair->count > 0 && !continues(repair->held[0], repair->count, byte))
+        TRY(utf8_repair_end(repair, out));
+    if (repair->count == 0) {
+        repair->need = utf8_length(byte);
+        if (repair->need == 0) return add_broken(out);
+    }
+    repair->held[repair->count++] = byte;
+    if (repair->count < repair->need) return OK;
+    size_t size = (size_t)repair->count;
+    repair->count = 0;
+    return bytes_add(out, (const char *)repair->held, size);
+}
+
+Status utf8_repair(Utf8Repair *repair, const char *bytes, size_t size, Bytes *out) {
+    for (size_t at = 0; at < size;) {
+        size_t run = 0;
+        if (repair->count == 0)
+            while (at + run < size && (unsigned char)bytes[at + run] < 0x80) run++;
+        if (run > 0) {
+            TRY(bytes_add(out, bytes + at, run));
+            at += run;
+        } else {
+            TRY(push(repair, (unsigned char)bytes[at++], out));
+        }
+    }
+    return OK;
+}
+
+Status text_to_utf8(const char *bytes, size_t size, char **ret_text, size_t *ret_size) {
+    CLEANUP(bytes_done) Bytes out = {0};
+    Utf8Repair repair = {0};
+    TRY(utf8_repair(&repair, bytes, size, &out));
+    TRY(utf8_repair_end(&repair, &out));
+    TRY(bytes_add(&out, "", 1));
+    *ret_text = out.data;
+    *ret_size = out.size - 1;
+    out = (Bytes){0};
+    return OK;
+}
+
+bool char_is_space(uint32_t c) {
+    return char_class(c) & CHAR_SPACE;
+}
+
+bool char_is_word(uint32_t c) {
+    return char_class(c) & CHAR_WORD;
+}
