@@ -2,9 +2,8 @@
  * letter (which elements dropout keeps, which row of the vocabulary a token is).
  *
  * A backend's slots may rely on what the functions of kernels.h have checked: shapes agree, required
- * tensors are there, index tensors are int32, statistics and totals have their types, and there is at
- * least one row of work. They check themselves which floating types they take (FP32_ONLY), and that
- * indices found in tensors are in range before they use them.
+ * tensors are there, all types are as kernels.h lays them down, and there is at least one row of work.
+ * They check themselves that indices found in tensors are in range before they use them.
  */
 #ifndef WEFT_KERNELS_BACKEND_H
 #define WEFT_KERNELS_BACKEND_H
@@ -16,10 +15,14 @@ void kernels_ref_fill(KernelTable *table);
 /* Replaces the slots of a filled table that the cpu backend does better. */
 void kernels_cpu_override(KernelTable *table);
 
-/* Fails when one of the tensors that are not none has another type than fp32. */
-MUST_USE Status kernels_fp32_only(const char *kernel, size_t count, const Tensor *tensors);
-#define FP32_ONLY(kernel, ...)                                                                               \
-    TRY(kernels_fp32_only(kernel, sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__}))
+/* Whether all of the tensors that are not none are fp32. */
+bool kernels_fp32(size_t count, const Tensor *tensors);
+/* Leaves a call whose tensors are not all fp32 to another function, usually the reference's. */
+#define FP32_ELSE(other, ...)                                                                                \
+    do {                                                                                                     \
+        if (!kernels_fp32(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__}))        \
+            return other;                                                                                    \
+    } while (0)
 
 /* Draws below this are dropped. */
 static inline uint32_t dropout_threshold(float p) {

@@ -40,18 +40,21 @@ Status check_float(const char *kernel, const char *name, Tensor tensor) {
     return FAILED("internal: %s: %s is %s, expected a floating tensor", kernel, name, describe(tensor, text));
 }
 
-Status check_matrix(const char *kernel, const char *name, Tensor tensor, int64_t rows, int64_t cols) {
+Status check_matrix(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t rows,
+                    int64_t cols) {
     char text[SHAPE_TEXT];
-    if (is_float(tensor) && tensor_cols(tensor) == cols && tensor_count(tensor) == rows * cols) return OK;
-    return FAILED("internal: %s: %s is %s, expected %lld floating rows of %lld", kernel, name,
-                  describe(tensor, text), (long long)rows, (long long)cols);
+    if (is_there(tensor) && tensor.dtype == dtype && tensor_cols(tensor) == cols &&
+        tensor_count(tensor) == rows * cols)
+        return OK;
+    return FAILED("internal: %s: %s is %s, expected %lld rows of %lld of %s", kernel, name,
+                  describe(tensor, text), (long long)rows, (long long)cols, dtype_name(dtype));
 }
 
-Status check_count(const char *kernel, const char *name, Tensor tensor, int64_t count) {
+Status check_count(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t count) {
     char text[SHAPE_TEXT];
-    if (is_float(tensor) && tensor_count(tensor) == count) return OK;
-    return FAILED("internal: %s: %s is %s, expected %lld floating elements", kernel, name,
-                  describe(tensor, text), (long long)count);
+    if (is_there(tensor) && tensor.dtype == dtype && tensor_count(tensor) == count) return OK;
+    return FAILED("internal: %s: %s is %s, expected %lld elements of %s", kernel, name,
+                  describe(tensor, text), (long long)count, dtype_name(dtype));
 }
 
 Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count) {
@@ -92,11 +95,10 @@ Status check_act(const char *kernel, Act act) {
     return FAILED("internal: %s: no activation has the number %d", kernel, (int)act);
 }
 
-Status kernels_fp32_only(const char *kernel, size_t count, const Tensor *tensors) {
+bool kernels_fp32(size_t count, const Tensor *tensors) {
     for (size_t i = 0; i < count; i++)
-        if (tensors[i].data && tensors[i].dtype != DT_F32)
-            return FAILED("%s takes fp32 only, not %s", kernel, dtype_name(tensors[i].dtype));
-    return OK;
+        if (tensors[i].data && tensors[i].dtype != DT_F32) return false;
+    return true;
 }
 
 double bytes_of(size_t count, const Tensor *tensors) {

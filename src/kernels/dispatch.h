@@ -9,10 +9,11 @@
 
 /* Of a floating type that kernels compute in: fp32, bf16 or fp16. */
 MUST_USE Status check_float(const char *kernel, const char *name, Tensor tensor);
-/* Floating, `rows` x `cols` with leading dims taken together. */
-MUST_USE Status check_matrix(const char *kernel, const char *name, Tensor tensor, int64_t rows, int64_t cols);
-/* Floating, `count` elements in any shape. */
-MUST_USE Status check_count(const char *kernel, const char *name, Tensor tensor, int64_t count);
+/* `rows` x `cols` of a type, with leading dims taken together. */
+MUST_USE Status check_matrix(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t rows,
+                             int64_t cols);
+/* `count` elements of a type in any shape. */
+MUST_USE Status check_count(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t count);
 /* int32, `count` elements in any shape. */
 MUST_USE Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count);
 /* Exactly the type and shape of `like`, whose data is not looked at. */
@@ -21,11 +22,12 @@ MUST_USE Status check_like(const char *kernel, const char *name, Tensor tensor, 
 MUST_USE Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor);
 MUST_USE Status check_act(const char *kernel, Act act);
 
-#define CHECK_FLOAT(tensor)              TRY(check_float(__func__, #tensor, tensor))
-#define CHECK_MATRIX(tensor, rows, cols) TRY(check_matrix(__func__, #tensor, tensor, rows, cols))
-#define CHECK_COUNT(tensor, count)       TRY(check_count(__func__, #tensor, tensor, count))
-#define CHECK_INDEX(tensor, count)       TRY(check_index(__func__, #tensor, tensor, count))
-#define CHECK_LIKE(tensor, like)         TRY(check_like(__func__, #tensor, tensor, like))
+#define CHECK_FLOAT(tensor) TRY(check_float(__func__, #tensor, tensor))
+#define CHECK_MATRIX(tensor, dtype, rows, cols)                                                              \
+    TRY(check_matrix(__func__, #tensor, tensor, dtype, rows, cols))
+#define CHECK_COUNT(tensor, dtype, count) TRY(check_count(__func__, #tensor, tensor, dtype, count))
+#define CHECK_INDEX(tensor, count)        TRY(check_index(__func__, #tensor, tensor, count))
+#define CHECK_LIKE(tensor, like)          TRY(check_like(__func__, #tensor, tensor, like))
 
 /* Bytes of the tensors that are not none. */
 double bytes_of(size_t count, const Tensor *tensors);

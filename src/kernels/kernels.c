@@ -19,11 +19,11 @@ Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tens
     CHECK_FLOAT(w);
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    CHECK_MATRIX(w, N, K);
-    CHECK_MATRIX(y, M, N);
-    if (b.data) CHECK_COUNT(b, N);
+    CHECK_MATRIX(w, x.dtype, N, K);
+    CHECK_MATRIX(y, act == ACT_NONE && y.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
+    if (b.data) CHECK_COUNT(b, x.dtype, N);
     if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
-    if (pre.data) CHECK_MATRIX(pre, M, N);
+    if (pre.data) CHECK_MATRIX(pre, x.dtype, M, N);
     if (M == 0 || N == 0) return OK;
     RUN(KERNEL_LINEAR_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, w, b),
         linear_forward, y, pre, x, w, b, act);
@@ -35,9 +35,10 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act
     CHECK_FLOAT(w);
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
-    CHECK_MATRIX(w, N, K);
-    CHECK_MATRIX(dx, M, K);
-    if (act != ACT_NONE) CHECK_MATRIX(pre, M, K);
+    CHECK_MATRIX(w, w.dtype, N, K);
+    CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : w.dtype, M, N);
+    CHECK_MATRIX(dx, w.dtype, M, K);
+    if (act != ACT_NONE) CHECK_MATRIX(pre, w.dtype, M, K);
     if (M == 0 || K == 0) return OK;
     RUN(KERNEL_LINEAR_BACKWARD_INPUT, 2.0 * (double)M * (double)N * (double)K, BYTES(dx, dy, w, pre),
         linear_backward_input, dx, dy, w, act, pre, accumulate);
@@ -47,9 +48,10 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
     CHECK_FLOAT(dy);
     CHECK_FLOAT(x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
-    CHECK_MATRIX(x, M, K);
-    CHECK_MATRIX(dw, N, K);
-    if (db.data) CHECK_COUNT(db, N);
+    CHECK_MATRIX(x, x.dtype, M, K);
+    CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
+    CHECK_MATRIX(dw, DT_F32, N, K);
+    if (db.data) CHECK_COUNT(db, DT_F32, N);
     if (M == 0 || N == 0) return OK;
     RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
         linear_backward_weight, dw, db, dy, x);
@@ -59,7 +61,7 @@ Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {
     CHECK_FLOAT(x);
     TRY(check_act(__func__, act));
     int64_t count = tensor_count(x);
-    CHECK_COUNT(y, count);
+    CHECK_COUNT(y, x.dtype, count);
     if (count == 0) return OK;
     RUN(KERNEL_ACT_FORWARD, act_forward_flops[act] * (double)count, BYTES(y, x), act_forward, y, x, act);
 }
@@ -68,8 +70,8 @@ Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act) {
     CHECK_FLOAT(x);
     TRY(check_act(__func__, act));
     int64_t count = tensor_count(x);
-    CHECK_COUNT(dx, count);
-    CHECK_COUNT(dy, count);
+    CHECK_COUNT(dx, x.dtype, count);
+    CHECK_COUNT(dy, x.dtype, count);
     if (count == 0) return OK;
     RUN(KERNEL_ACT_BACKWARD, act_backward_flops[act] * (double)count, BYTES(dx, dy, x), act_backward, dx, dy,
         x, act);
@@ -79,11 +81,11 @@ Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor 
                          float eps) {
     CHECK_FLOAT(x);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    CHECK_MATRIX(y, rows, C);
-    CHECK_COUNT(mean, rows);
-    CHECK_COUNT(rstd, rows);
-    CHECK_COUNT(gamma, C);
-    CHECK_COUNT(beta, C);
+    CHECK_MATRIX(y, x.dtype, rows, C);
+    CHECK_COUNT(mean, DT_F32, rows);
+    CHECK_COUNT(rstd, DT_F32, rows);
+    CHECK_COUNT(gamma, x.dtype, C);
+    CHECK_COUNT(beta, x.dtype, C);
     if (rows == 0) return OK;
     RUN(KERNEL_LAYERNORM_FORWARD, 7.0 * (double)tensor_count(x), BYTES(y, mean, rstd, x, gamma, beta),
         layernorm_forward, y, mean, rstd, x, gamma, beta, eps);
@@ -93,14 +95,14 @@ Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Te
                           Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     CHECK_FLOAT(x);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    CHECK_MATRIX(dx, rows, C);
-    CHECK_MATRIX(dy, rows, C);
-    CHECK_COUNT(dgamma, C);
-    CHECK_COUNT(dbeta, C);
-    CHECK_COUNT(mean, rows);
-    CHECK_COUNT(rstd, rows);
-    CHECK_COUNT(gamma, C);
-    if (dres.data) CHECK_MATRIX(dres, rows, C);
+    CHECK_MATRIX(dx, x.dtype, rows, C);
+    CHECK_MATRIX(dy, x.dtype, rows, C);
+    CHECK_COUNT(dgamma, DT_F32, C);
+    CHECK_COUNT(dbeta, DT_F32, C);
+    CHECK_COUNT(mean, DT_F32, rows);
+    CHECK_COUNT(rstd, DT_F32, rows);
+    CHECK_COUNT(gamma, x.dtype, C);
+    if (dres.data) CHECK_MATRIX(dres, x.dtype, rows, C);
     if (rows == 0) return OK;
     RUN(KERNEL_LAYERNORM_BACKWARD, 14.0 * (double)tensor_count(x),
         BYTES(dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), layernorm_backward, dx, dgamma, dbeta, dy,
@@ -110,8 +112,8 @@ Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Te
 Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout) {
     CHECK_FLOAT(y);
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    CHECK_MATRIX(out, rows, C);
-    if (res.data) CHECK_MATRIX(res, rows, C);
+    CHECK_MATRIX(out, y.dtype, rows, C);
+    if (res.data) CHECK_MATRIX(res, y.dtype, rows, C);
     TRY(check_dropout(__func__, &dropout, y));
     if (rows == 0) return OK;
     RUN(KERNEL_DROPOUT_ADD_FORWARD, 3.0 * (double)tensor_count(y), BYTES(out, res, y), dropout_add_forward,
@@ -121,7 +123,7 @@ Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout
 Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout) {
     CHECK_FLOAT(dy);
     int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
-    CHECK_MATRIX(dx, rows, C);
+    CHECK_MATRIX(dx, dy.dtype, rows, C);
     TRY(check_dropout(__func__, &dropout, dy));
     if (rows == 0) return OK;
     RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, dy,
@@ -132,13 +134,13 @@ Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean,
                                 Tensor y, Tensor gamma, Tensor beta, float eps, Dropout dropout) {
     CHECK_FLOAT(y);
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    CHECK_MATRIX(sum, rows, C);
-    CHECK_MATRIX(out, rows, C);
-    CHECK_MATRIX(res, rows, C);
-    CHECK_COUNT(mean, rows);
-    CHECK_COUNT(rstd, rows);
-    CHECK_COUNT(gamma, C);
-    CHECK_COUNT(beta, C);
+    CHECK_MATRIX(sum, y.dtype, rows, C);
+    CHECK_MATRIX(out, y.dtype, rows, C);
+    CHECK_MATRIX(res, y.dtype, rows, C);
+    CHECK_COUNT(mean, DT_F32, rows);
+    CHECK_COUNT(rstd, DT_F32, rows);
+    CHECK_COUNT(gamma, y.dtype, C);
+    CHECK_COUNT(beta, y.dtype, C);
     TRY(check_dropout(__func__, &dropout, y));
     if (rows == 0) return OK;
     RUN(KERNEL_DROPOUT_ADD_NORM_FORWARD, 10.0 * (double)tensor_count(y),
@@ -208,9 +210,8 @@ Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Te
     HeadShape s = {0};
     TRY(check_qkv(__func__, qkv, false, &s));
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
-    CHECK_FLOAT(kcache);
     int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
-    CHECK_LIKE(kcache, tensor_4d(NULL, kcache.dtype, s.B, s.H, S, s.D));
+    CHECK_LIKE(kcache, tensor_4d(NULL, qkv.dtype, s.B, s.H, S, s.D));
     CHECK_LIKE(vcache, kcache);
     CHECK_INDEX(past, s.B);
     CHECK_INDEX(fresh, s.B);

@@ -11,6 +11,20 @@
  * Gradients of parameters are always added to (+=); gradients of activations are overwritten unless
  * an argument says otherwise. Outputs come first, then inputs. Sums run in a fixed order for a given
  * number of threads, so the same call gives the same bits.
+ *
+ * Types. The compute type is fp32, bf16 or fp16; the tensors of a call say which, and those that share
+ * it must agree:
+ *   the compute type   activations (x, y, pre, qkv, out, caches), their gradients, and the copies of
+ *                      weights, norms and biases that a kernel reads (w, b, gamma, beta, wte ...)
+ *   always fp32        statistics (mean, rstd, lse, stats), losses, logits in the loss, gradients of
+ *                      parameters (dw, db, dgamma, dbeta, dwte ...), adamw_step's param, m, v and grad
+ *   always fp64        the totals of sums
+ * Arithmetic and sums inside a kernel are fp32 or better, whatever the type; a result is rounded to its
+ * type once, when it is stored, to the nearest with ties to even. What is too large for fp16 becomes
+ * infinity and NaN stays NaN, which is how an overflow shows in the end (see sum_squares). Adding to a
+ * tensor reads it, adds in fp32 and rounds. Where a result is stored and used again in the same call
+ * (pre, and the sum under a norm) the stored, rounded value is the one used, so that a call that starts from
+ * it gives the same bits.
  */
 #ifndef WEFT_KERNELS_KERNELS_H
 #define WEFT_KERNELS_KERNELS_H
@@ -63,12 +77,15 @@ typedef struct Exec {
 } Exec;
 
 /* y (M,N) = act(x (M,K) w (N,K)^T + b (N)). b may be none. With an act, `pre` (M,N), if given,
- * receives what act was applied to. */
+ * receives what act was applied to; act is applied to the rounded value even if it is not. Without an act
+ * y may also be fp32 where x and w are not (logits). */
 MUST_USE Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
-/* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where x = act(pre) was the linear's input. */
+/* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where x = act(pre) was the linear's input. dx and
+ * pre have w's type; dy has it too or is fp32 (the logits' gradient), which a backend may round to w's. */
 MUST_USE Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                       bool accumulate);
-/* dw (N,K) += dy (M,N)^T x (M,K); db (N) += column sums of dy. db may be none. */
+/* dw (N,K) += dy (M,N)^T x (M,K); db (N) += column sums of dy. db may be none. dw and db are fp32; dy has
+ * x's type or is fp32, which a backend may round to x's for the product. */
 MUST_USE Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x);
 
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
@@ -85,7 +102,7 @@ MUST_USE Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor 
 MUST_USE Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout);
 /* dx = dy * mask / (1 - p). dx may be dy. */
 MUST_USE Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout);
-/* sum (B,T,C) = res + dropout(y); out = layernorm(sum). */
+/* sum (B,T,C) = res + dropout(y); out = layernorm(sum), of the sum as stored. */
 MUST_USE Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
                                          Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
                                          Dropout dropout);
@@ -113,15 +130,15 @@ MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor 
                                    Tensor tokens, Tensor types, VocabPart part);
 
 /* stats (M,3): of each row of logits (M,V) its maximum, the sum of exp(logit - maximum) and the
- * label's logit (0 if the label is another rank's). labels (M) int32; one that is negative or at or past
- * part.valid is not counted. */
+ * label's logit (0 if the label is another rank's). All are fp32. labels (M) int32; one that is negative or
+ * at or past part.valid is not counted. */
 MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
 /* From stats complete over the vocabulary: losses (M) = log sum - label's logit, 0 where not counted;
- * with `gradient`, logits become (softmax - onehot) * scale, 0 where not counted. */
+ * with `gradient`, logits become (softmax - onehot) * scale in place, fp32, 0 where not counted. */
 MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                             VocabPart part, float scale, bool gradient);
 
-/* out (M,C) = x[index]; index (M) int32. */
+/* out (M,C) = x[index]; index (M) int32. Both of one type, as in the next two. */
 MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
 /* x[index] += y (M,C), in the order of index. */
 MUST_USE Status scatter_add_rows(Exec *exec, Tensor x, Tensor y, Tensor index);
@@ -130,15 +147,20 @@ MUST_USE Status transpose(Exec *exec, Tensor y, Tensor x);
 
 MUST_USE Status fill(Exec *exec, Tensor x, float value);
 MUST_USE Status convert(Exec *exec, Tensor y, Tensor x); /* copy between floating types */
-MUST_USE Status add(Exec *exec, Tensor y, Tensor x);     /* y += x */
+MUST_USE Status add(Exec *exec, Tensor y, Tensor x);     /* y += x; any two floating types */
 MUST_USE Status scale(Exec *exec, Tensor y, float factor);
-/* total (1) fp64 += sum of x, respectively of its squares, summed in fp64. */
+/* total (1) fp64 += sum of x, respectively of its squares, summed in fp64. No finite x of any type has
+ * squares whose sum leaves fp64's range, so sum_squares leaves a total that is not finite exactly when an
+ * element (or the total before) is infinite or NaN: the one check that gradients are sound. */
 MUST_USE Status sum(Exec *exec, Tensor total, Tensor x);
 MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
 /* One AdamW update with decoupled decay of param, m, v from grad, all flat and fp32:
  *   m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
- *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps)) */
-MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec);
+ *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps))
+ * copy, if given, has as many elements of any floating type and receives the new param: the compute copy
+ * of the weights. */
+MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
+                           AdamW spec);
 
 /* The slots behind the functions above, argument for argument, with a stream for the Exec. */
 struct KernelTable {
@@ -178,7 +200,7 @@ struct KernelTable {
     Status (*scale)(Stream *, Tensor y, float factor);
     Status (*sum)(Stream *, Tensor total, Tensor x);
     Status (*sum_squares)(Stream *, Tensor total, Tensor x);
-    Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW);
+    Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 };
 
 /* Backends by name: "ref" or "cpu". The tables live as long as the program. */

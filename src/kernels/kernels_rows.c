@@ -11,10 +11,11 @@ static Status check_tokens(const char *kernel, Tensor x, Tensor tokens, Tensor t
     return OK;
 }
 
-/* A table (rows, C) with at least `rows` rows. */
-static Status check_table(const char *kernel, const char *name, Tensor table, int64_t C, int64_t rows) {
+/* A table (rows, C) of a type with at least `rows` rows. */
+static Status check_table(const char *kernel, const char *name, Tensor table, DType dtype, int64_t C,
+                          int64_t rows) {
     TRY(check_float(kernel, name, table));
-    TRY(check_matrix(kernel, name, table, tensor_rows(table), C));
+    TRY(check_matrix(kernel, name, table, dtype, tensor_rows(table), C));
     if (tensor_rows(table) < rows)
         return FAILED("internal: %s: %s has %lld rows, expected %lld or more", kernel, name,
                       (long long)tensor_rows(table), (long long)rows);
@@ -32,9 +33,9 @@ Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tens
     TRY(check_tokens(__func__, x, tokens, types));
     TRY(check_part(__func__, part));
     int64_t C = x.dim[2];
-    TRY(check_table(__func__, "wte", wte, C, 1));
-    if (wpe.data) TRY(check_table(__func__, "wpe", wpe, C, x.dim[1]));
-    if (wtype.data) TRY(check_table(__func__, "wtype", wtype, C, 1));
+    TRY(check_table(__func__, "wte", wte, x.dtype, C, 1));
+    if (wpe.data) TRY(check_table(__func__, "wpe", wpe, x.dtype, C, x.dim[1]));
+    if (wtype.data) TRY(check_table(__func__, "wtype", wtype, x.dtype, C, 1));
     if (past.data) CHECK_INDEX(past, x.dim[0]);
     if (tensor_count(x) == 0) return OK;
     int adds = (wpe.data != NULL) + (wtype.data != NULL), tables = 1 + adds;
@@ -48,9 +49,9 @@ Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, T
     TRY(check_tokens(__func__, dx, tokens, types));
     TRY(check_part(__func__, part));
     int64_t C = dx.dim[2];
-    if (dwte.data) TRY(check_table(__func__, "dwte", dwte, C, 1));
-    if (dwpe.data) TRY(check_table(__func__, "dwpe", dwpe, C, dx.dim[1]));
-    if (dwtype.data) TRY(check_table(__func__, "dwtype", dwtype, C, 1));
+    if (dwte.data) TRY(check_table(__func__, "dwte", dwte, DT_F32, C, 1));
+    if (dwpe.data) TRY(check_table(__func__, "dwpe", dwpe, DT_F32, C, dx.dim[1]));
+    if (dwtype.data) TRY(check_table(__func__, "dwtype", dwtype, DT_F32, C, 1));
     if (tensor_count(dx) == 0) return OK;
     int tables = (dwte.data != NULL) + (dwpe.data != NULL) + (dwtype.data != NULL);
     RUN(KERNEL_EMBEDDING_BACKWARD, (double)tables * (double)tensor_count(dx),
@@ -62,6 +63,7 @@ Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, Voca
     CHECK_FLOAT(logits);
     TRY(check_part(__func__, part));
     int64_t M = tensor_rows(logits);
+    CHECK_MATRIX(logits, DT_F32, M, tensor_cols(logits));
     CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
     CHECK_INDEX(labels, M);
     if (M == 0) return OK;
@@ -74,7 +76,8 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
     CHECK_FLOAT(logits);
     TRY(check_part(__func__, part));
     int64_t M = tensor_rows(logits);
-    CHECK_COUNT(losses, M);
+    CHECK_MATRIX(logits, DT_F32, M, tensor_cols(logits));
+    CHECK_COUNT(losses, DT_F32, M);
     CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
     CHECK_INDEX(labels, M);
     if (M == 0) return OK;
@@ -87,7 +90,7 @@ Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index) {
     CHECK_FLOAT(out);
     CHECK_FLOAT(x);
     int64_t M = tensor_rows(out), C = tensor_cols(out);
-    CHECK_MATRIX(x, tensor_rows(x), C);
+    CHECK_MATRIX(x, out.dtype, tensor_rows(x), C);
     CHECK_INDEX(index, M);
     if (M == 0) return OK;
     RUN(KERNEL_GATHER_ROWS, 0, 2 * BYTES(out) + BYTES(index), gather_rows, out, x, index);
@@ -97,7 +100,7 @@ Status scatter_add_rows(Exec *exec, Tensor x, Tensor y, Tensor index) {
     CHECK_FLOAT(x);
     CHECK_FLOAT(y);
     int64_t M = tensor_rows(y), C = tensor_cols(y);
-    CHECK_MATRIX(x, tensor_rows(x), C);
+    CHECK_MATRIX(x, y.dtype, tensor_rows(x), C);
     CHECK_INDEX(index, M);
     if (M == 0) return OK;
     RUN(KERNEL_SCATTER_ADD_ROWS, (double)tensor_count(y), 2 * BYTES(y) + BYTES(index), scatter_add_rows, x, y,
@@ -125,14 +128,16 @@ Status convert(Exec *exec, Tensor y, Tensor x) {
     if (y.dtype == DT_F64) narrow_y.dtype = DT_F32;
     if (x.dtype == DT_F64) narrow_x.dtype = DT_F32;
     TRY(check_float(__func__, "x", narrow_x));
-    TRY(check_count(__func__, "y", narrow_y, tensor_count(x)));
+    TRY(check_float(__func__, "y", narrow_y));
+    CHECK_COUNT(y, y.dtype, tensor_count(x));
     if (tensor_count(x) == 0) return OK;
     RUN(KERNEL_CONVERT, 0, BYTES(y, x), convert, y, x);
 }
 
 Status add(Exec *exec, Tensor y, Tensor x) {
     CHECK_FLOAT(x);
-    CHECK_COUNT(y, tensor_count(x));
+    CHECK_FLOAT(y);
+    CHECK_COUNT(y, y.dtype, tensor_count(x));
     if (tensor_count(x) == 0) return OK;
     RUN(KERNEL_ADD, (double)tensor_count(x), BYTES(y, x), add, y, x);
 }
@@ -157,14 +162,18 @@ Status sum_squares(Exec *exec, Tensor total, Tensor x) {
     RUN(KERNEL_SUM_SQUARES, 2.0 * (double)tensor_count(x), BYTES(x, total), sum_squares, total, x);
 }
 
-Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec) {
+Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec) {
     int64_t count = tensor_count(param);
     Tensor like = tensor_1d(NULL, DT_F32, count);
     CHECK_LIKE(param, like);
     CHECK_LIKE(m, like);
     CHECK_LIKE(v, like);
     CHECK_LIKE(grad, like);
+    if (copy.data) {
+        CHECK_FLOAT(copy);
+        CHECK_COUNT(copy, copy.dtype, count);
+    }
     if (count == 0) return OK;
-    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, grad), adamw_step, param, m, v, grad,
-        spec);
+    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, copy, grad), adamw_step, param, m, v,
+        copy, grad, spec);
 }

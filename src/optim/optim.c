@@ -44,7 +44,7 @@ Status optim_update(const OptimSpec *spec, Exec *exec, Store *params, Store *m, 
                 part[k] = tensor_1d(part[k].data, DT_F32, slot->count);
             }
             update.decay = slot->desc.decay ? (float)spec->weight_decay : 0.0f;
-            TRY(adamw_step(exec, part[0], part[1], part[2], part[3], update));
+            TRY(adamw_step(exec, part[0], part[1], part[2], TENSOR_NONE, part[3], update));
         }
     }
     return OK;

@@ -42,6 +42,24 @@ static inline int32_t *tensor_i32(Tensor t) {
     return t.data;
 }
 
+/* One element of a floating tensor; put rounds to the tensor's type. */
+static inline double tensor_get(Tensor t, int64_t i) {
+    switch (t.dtype) {
+    case DT_F32: return ((const float *)t.data)[i];
+    case DT_BF16: return bf16_to_f32(((const uint16_t *)t.data)[i]);
+    case DT_F16: return f16_to_f32(((const uint16_t *)t.data)[i]);
+    default: return ((const double *)t.data)[i];
+    }
+}
+static inline void tensor_put(Tensor t, int64_t i, double value) {
+    switch (t.dtype) {
+    case DT_F32: ((float *)t.data)[i] = (float)value; break;
+    case DT_BF16: ((uint16_t *)t.data)[i] = f32_to_bf16((float)value); break;
+    case DT_F16: ((uint16_t *)t.data)[i] = f32_to_f16((float)value); break;
+    default: ((double *)t.data)[i] = value;
+    }
+}
+
 static inline Tensor tensor_1d(void *data, DType dtype, int64_t a) {
     return (Tensor){.data = data, .dtype = dtype, .ndim = 1, .dim = {a}};
 }

@@ -22,6 +22,7 @@ typedef struct Kit {
     void **block;
     size_t blocks, capacity;
     uint64_t draws; /* tensors filled so far: each has numbers of its own */
+    DType compute;  /* the type of activations and weights, see `typed` */
     Output output[KIT_OUTPUTS];
     int outputs;
 } Kit;
@@ -64,13 +65,18 @@ static inline RngKey kit_key(Kit *kit) {
     return rng_key(1, "kit", kit->draws++);
 }
 
-/* fp32, even over [low, high). */
+/* The shape in the kit's compute type. */
+static inline Tensor typed(const Kit *kit, Tensor shape) {
+    shape.dtype = kit->compute;
+    return shape;
+}
+
+/* Even over [low, high), rounded to the shape's floating type. */
 static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
-    shape.dtype = DT_F32;
     Tensor tensor = kit_take(kit, shape);
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < tensor_count(tensor); i++)
-        tensor_f32(tensor)[i] = (float)(low + (high - low) * rng_uniform(key, (uint64_t)i));
+        tensor_put(tensor, i, low + (high - low) * rng_uniform(key, (uint64_t)i));
     return tensor;
 }
 
@@ -85,6 +91,15 @@ static inline Tensor kit_index(Kit *kit, Tensor shape, int64_t low, int64_t high
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < tensor_count(tensor); i++)
         tensor_i32(tensor)[i] = (int32_t)(low + (int64_t)rng_below(key, (uint64_t)i, (uint64_t)(high - low)));
+    return tensor;
+}
+
+/* The same values in another type. */
+static inline Tensor kit_as(Kit *kit, Tensor from, DType dtype) {
+    Tensor shape = from;
+    shape.dtype = dtype;
+    Tensor tensor = kit_take(kit, shape);
+    for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_put(tensor, i, tensor_get(from, i));
     return tensor;
 }
 

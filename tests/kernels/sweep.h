@@ -7,7 +7,7 @@
 typedef struct Args {
     int64_t n[5];
     unsigned flags;   /* which masks, aliases and missing tensors */
-    double tolerance; /* relative to the output's norm; 0: equal */
+    double tolerance; /* relative to the output's norm, beyond one step of 16-bit types; 0: equal */
 } Args;
 
 /* Makes its inputs, calls one kernel and marks the outputs. */

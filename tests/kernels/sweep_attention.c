@@ -38,12 +38,12 @@ static Tensor lens_of(Kit *kit, const Args *args) {
 
 /* Scores that spread over some tens, so that the largest of a row must be taken off first. */
 static Tensor some_qkv(Kit *kit, const Args *args) {
-    return kit_uniform(kit, shape_qkv(args->n[0], args->n[1], args->n[2], args->n[3]), -3, 3);
+    return kit_uniform(kit, typed(kit, shape_qkv(args->n[0], args->n[1], args->n[2], args->n[3])), -3, 3);
 }
 
 static void attention_forward_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
-    Tensor out = kit_take(kit, shape4(B, T, H, D)), lse = kit_take(kit, shape3(B, H, T));
+    Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), lse = kit_take(kit, shape3(B, H, T));
     Tensor qkv = some_qkv(kit, args), lens = lens_of(kit, args);
     assert_ok(attention_forward(&kit->exec, out, lse, qkv, lens, attention_of(kit, args)));
     kit_output(kit, "out", out);
@@ -57,7 +57,7 @@ void attention_forward_sweep(Sweep *sweep) {
 /* out and lse come from the reference, so that only backward is compared. */
 static void attention_backward_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
-    Tensor out = kit_take(kit, shape4(B, T, H, D)), lse = kit_take(kit, shape3(B, H, T));
+    Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), lse = kit_take(kit, shape3(B, H, T));
     Tensor qkv = some_qkv(kit, args), lens = lens_of(kit, args);
     Tensor dqkv = kit_take(kit, qkv), dout = kit_random(kit, out);
     Attention spec = attention_of(kit, args);
@@ -76,8 +76,8 @@ void attention_backward_sweep(Sweep *sweep) {
  * out that are undefined are left out. */
 static void attention_decode_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3], S = args->n[4];
-    Tensor out = kit_take(kit, shape4(B, T, H, D)), qkv = some_qkv(kit, args);
-    Tensor kcache = kit_random(kit, shape4(B, H, S, D)), vcache = kit_random(kit, shape4(B, H, S, D));
+    Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), qkv = some_qkv(kit, args);
+    Tensor kcache = kit_random(kit, typed(kit, shape4(B, H, S, D))), vcache = kit_random(kit, kcache);
     Tensor past = kit_index(kit, shape1(B), 0, S - T + 1), fresh = kit_index(kit, shape1(B), 0, T + 1);
     for (int64_t b = 0; !args->flags && b < B; b++) {
         tensor_i32(past)[b] = (int32_t)(S - T);
@@ -86,7 +86,7 @@ static void attention_decode_case(Kit *kit, const Args *args) {
     assert_ok(attention_decode(&kit->exec, out, kcache, vcache, qkv, past, fresh, 1 / sqrtf((float)D)));
     for (int64_t i = 0; i < B * T; i++)
         if (i % T >= tensor_i32(fresh)[i / T])
-            memset(tensor_f32(out) + i * H * D, 0, (size_t)(H * D) * sizeof(float));
+            for (int64_t d = 0; d < H * D; d++) tensor_put(out, i * H * D + d, 0);
     kit_output(kit, "out", out);
     kit_output(kit, "kcache", kcache);
     kit_output(kit, "vcache", vcache);

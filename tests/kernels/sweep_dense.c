@@ -3,14 +3,15 @@
 
 #include "sweep.h"
 
-/* y, pre, with and without bias, for each act. */
+/* y, pre, with and without bias, for each act. Without one, every second y is fp32 whatever x is. */
 static void linear_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
-    Tensor y = kit_take(kit, shape2(M, N)), pre = TENSOR_NONE, b = TENSOR_NONE;
-    Tensor x = kit_random(kit, shape2(M, K)), w = kit_random(kit, shape2(N, K));
-    if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, shape2(M, N)));
-    if (args->flags & 2) b = kit_random(kit, shape1(N));
+    Tensor y = kit_take(kit, !act && args->flags & 1 ? shape2(M, N) : typed(kit, shape2(M, N)));
+    Tensor x = kit_random(kit, typed(kit, shape2(M, K))), w = kit_random(kit, typed(kit, shape2(N, K)));
+    Tensor pre = TENSOR_NONE, b = TENSOR_NONE;
+    if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, typed(kit, shape2(M, N))));
+    if (args->flags & 2) b = kit_random(kit, typed(kit, shape1(N)));
     assert_ok(linear_forward(&kit->exec, y, pre, x, w, b, act));
     kit_output(kit, "y", y);
 }
@@ -19,13 +20,19 @@ void linear_forward_sweep(Sweep *sweep) {
     over_products(sweep, linear_forward_case, 4 * ACT_COUNT);
 }
 
+/* In fp32 or the compute type, but always of values that the compute type holds: a backend may round. */
+static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
+    Tensor dy = kit_random(kit, typed(kit, shape));
+    return wide ? kit_as(kit, dy, DT_F32) : dy;
+}
+
 static void linear_backward_input_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 2 % ACT_COUNT;
     bool accumulate = args->flags & 1;
-    Tensor dx = accumulate ? kit_random(kit, shape2(M, K)) : kit_take(kit, shape2(M, K));
-    Tensor dy = kit_random(kit, shape2(M, N)), w = kit_random(kit, shape2(N, K));
-    Tensor pre = act ? kit_random(kit, shape2(M, K)) : TENSOR_NONE;
+    Tensor rows = typed(kit, shape2(M, K)), dx = accumulate ? kit_random(kit, rows) : kit_take(kit, rows);
+    Tensor dy = some_gradient(kit, shape2(M, N), M % 3 == 0), w = kit_random(kit, typed(kit, shape2(N, K)));
+    Tensor pre = act ? kit_random(kit, rows) : TENSOR_NONE;
     assert_ok(linear_backward_input(&kit->exec, dx, dy, w, act, pre, accumulate));
     kit_output(kit, "dx", dx);
 }
@@ -38,7 +45,7 @@ static void linear_backward_weight_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Tensor dw = kit_random(kit, shape2(N, K)), db = TENSOR_NONE;
     if (args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
-    Tensor dy = kit_random(kit, shape2(M, N)), x = kit_random(kit, shape2(M, K));
+    Tensor dy = some_gradient(kit, shape2(M, N), M % 3 == 0), x = kit_random(kit, typed(kit, shape2(M, K)));
     assert_ok(linear_backward_weight(&kit->exec, dw, db, dy, x));
     kit_output(kit, "dw", dw);
 }
@@ -52,11 +59,11 @@ static void put_extremes(Tensor x) {
     static const float extremes[] = {0,  -0.0f, 1e-20f, -1e-20f, 5,   -5,   9,  -9,
                                      12, -12,   40,     -40,     100, -100, NAN};
     for (size_t i = 0; i < sizeof extremes / sizeof *extremes && (int64_t)i < tensor_count(x); i++)
-        tensor_f32(x)[i] = extremes[i];
+        tensor_put(x, (int64_t)i, extremes[i]);
 }
 
 static void act_forward_case(Kit *kit, const Args *args) {
-    Tensor y = kit_take(kit, shape1(args->n[0])), x = kit_uniform(kit, y, -6, 6);
+    Tensor y = kit_take(kit, typed(kit, shape1(args->n[0]))), x = kit_uniform(kit, y, -6, 6);
     if (args->flags >= ACT_COUNT) put_extremes(x);
     assert_ok(act_forward(&kit->exec, y, x, args->flags % ACT_COUNT));
     kit_output(kit, "y", y);
@@ -67,7 +74,7 @@ void act_forward_sweep(Sweep *sweep) {
 }
 
 static void act_backward_case(Kit *kit, const Args *args) {
-    Tensor dy = kit_random(kit, shape1(args->n[0])), x = kit_uniform(kit, dy, -6, 6);
+    Tensor dy = kit_random(kit, typed(kit, shape1(args->n[0]))), x = kit_uniform(kit, dy, -6, 6);
     Tensor dx = args->flags & 1 ? dy : kit_take(kit, dy);
     if (args->flags / 2 >= ACT_COUNT) put_extremes(x);
     assert_ok(act_backward(&kit->exec, dx, dy, x, args->flags / 2 % ACT_COUNT));
@@ -83,15 +90,16 @@ void act_backward_sweep(Sweep *sweep) {
 static Tensor norm_input(Kit *kit, Tensor shape) {
     Tensor x = kit_uniform(kit, shape, -1, 2);
     for (int64_t i = 0; i < tensor_count(x); i++)
-        if (i / tensor_cols(x) % 2) tensor_f32(x)[i] += 5;
+        if (i / tensor_cols(x) % 2) tensor_put(x, i, tensor_get(x, i) + 5);
     return x;
 }
 
 static void layernorm_forward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
-    Tensor y = kit_take(kit, shape3(args->n[0], args->n[1], C));
+    Tensor y = kit_take(kit, typed(kit, shape3(args->n[0], args->n[1], C)));
     Tensor mean = kit_take(kit, shape1(rows)), rstd = kit_take(kit, shape1(rows));
-    Tensor x = norm_input(kit, y), gamma = kit_random(kit, shape1(C)), beta = kit_random(kit, shape1(C));
+    Tensor x = norm_input(kit, y), width = typed(kit, shape1(C));
+    Tensor gamma = kit_random(kit, width), beta = kit_random(kit, width);
     assert_ok(layernorm_forward(&kit->exec, y, mean, rstd, x, gamma, beta, 1e-5f));
     kit_output(kit, "y", y);
     kit_output(kit, "mean", mean);
@@ -105,8 +113,9 @@ void layernorm_forward_sweep(Sweep *sweep) {
 /* Flags: 0 no residual, 1 one, 2 dx is dy, 3 dx is dy with a residual, 4 dx is the residual. */
 static void layernorm_backward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
-    Tensor shape = shape3(args->n[0], args->n[1], C);
-    Tensor dy = kit_random(kit, shape), x = kit_random(kit, shape), gamma = kit_random(kit, shape1(C));
+    Tensor shape = typed(kit, shape3(args->n[0], args->n[1], C));
+    Tensor dy = kit_random(kit, shape), x = kit_random(kit, shape);
+    Tensor gamma = kit_random(kit, typed(kit, shape1(C)));
     Tensor dgamma = kit_random(kit, shape1(C)), dbeta = kit_random(kit, shape1(C));
     Tensor mean = kit_uniform(kit, shape1(rows), -0.2, 0.2), rstd = kit_uniform(kit, shape1(rows), 0.8, 1.2);
     Tensor dres = args->flags % 2 || args->flags == 4 ? kit_random(kit, shape) : TENSOR_NONE;
@@ -123,15 +132,15 @@ void layernorm_backward_sweep(Sweep *sweep) {
 
 /* Dropped elements are 0 in both or in neither. */
 static void kit_output_mask(Kit *kit, Tensor of) {
-    Tensor mask = kit_take(kit, of);
-    for (int64_t i = 0; i < tensor_count(of); i++) tensor_f32(mask)[i] = tensor_f32(of)[i] == 0 ? 1e6f : 1;
+    Tensor mask = kit_take(kit, shape1(tensor_count(of)));
+    for (int64_t i = 0; i < tensor_count(of); i++) tensor_put(mask, i, tensor_get(of, i) == 0 ? 1e6 : 1);
     kit_output(kit, "mask", mask);
 }
 
 /* Flags: rate, then 0 plain, 1 out is res, 2 out is y, 3 no res, 4 no res and out is y. */
 static void dropout_add_forward_case(Kit *kit, const Args *args) {
     unsigned alias = args->flags / 4;
-    Tensor y = kit_uniform(kit, shape3(args->n[0], args->n[1], args->n[2]), 0.5, 1.5);
+    Tensor y = kit_uniform(kit, typed(kit, shape3(args->n[0], args->n[1], args->n[2])), 0.5, 1.5);
     Tensor res = alias < 3 ? kit_random(kit, y) : TENSOR_NONE;
     Tensor out = alias == 1 ? res : alias == 2 || alias == 4 ? y : kit_take(kit, y);
     Dropout dropout = dropout_of(kit, rates[args->flags % 4], args->n[1], args->n[2]);
@@ -145,7 +154,7 @@ void dropout_add_forward_sweep(Sweep *sweep) {
 }
 
 static void dropout_backward_case(Kit *kit, const Args *args) {
-    Tensor dy = kit_uniform(kit, shape3(args->n[0], args->n[1], args->n[2]), 0.5, 1.5);
+    Tensor dy = kit_uniform(kit, typed(kit, shape3(args->n[0], args->n[1], args->n[2])), 0.5, 1.5);
     Tensor dx = args->flags / 4 ? dy : kit_take(kit, dy);
     Dropout dropout = dropout_of(kit, rates[args->flags % 4], args->n[1], args->n[2]);
     assert_ok(dropout_backward(&kit->exec, dx, dy, dropout));
@@ -159,10 +168,10 @@ void dropout_backward_sweep(Sweep *sweep) {
 
 static void dropout_add_norm_forward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
-    Tensor y = kit_random(kit, shape3(args->n[0], args->n[1], C)), res = norm_input(kit, y);
+    Tensor y = kit_random(kit, typed(kit, shape3(args->n[0], args->n[1], C))), res = norm_input(kit, y);
     Tensor total = kit_take(kit, y), out = kit_take(kit, y);
     Tensor mean = kit_take(kit, shape1(rows)), rstd = kit_take(kit, shape1(rows));
-    Tensor gamma = kit_random(kit, shape1(C)), beta = kit_random(kit, shape1(C));
+    Tensor gamma = kit_random(kit, typed(kit, shape1(C))), beta = kit_random(kit, gamma);
     Dropout dropout = dropout_of(kit, rates[args->flags], args->n[1], C);
     assert_ok(
         dropout_add_norm_forward(&kit->exec, total, out, mean, rstd, res, y, gamma, beta, 1e-3f, dropout));

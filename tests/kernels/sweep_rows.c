@@ -1,4 +1,5 @@
 /* Cases of the kernels that choose rows, the loss, array arithmetic and the optimizer. */
+#include <float.h>
 #include <math.h>
 
 #include "sweep.h"
@@ -11,9 +12,9 @@ static const VocabPart part_of_100 = {.start = 30, .valid = 65};
 static void embedding_forward_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], C = args->n[2], P = T + 4;
     unsigned f = args->flags;
-    Tensor x = kit_take(kit, shape3(B, T, C)), tokens = kit_index(kit, shape2(B, T), 0, 100);
-    Tensor wte = kit_random(kit, shape2(40, C)), wpe = kit_random(kit, shape2(P, C));
-    Tensor wtype = kit_random(kit, shape2(2, C)), types = kit_index(kit, shape2(B, T), 0, 2);
+    Tensor x = kit_take(kit, typed(kit, shape3(B, T, C))), tokens = kit_index(kit, shape2(B, T), 0, 100);
+    Tensor wte = kit_random(kit, typed(kit, shape2(40, C))), wpe = kit_random(kit, typed(kit, shape2(P, C)));
+    Tensor wtype = kit_random(kit, typed(kit, shape2(2, C))), types = kit_index(kit, shape2(B, T), 0, 2);
     Tensor past = kit_index(kit, shape1(B), 0, 8); /* some reach past the positions */
     assert_ok(embedding_forward(
         &kit->exec, x, tokens, f & WITH_TYPES ? types : TENSOR_NONE, f & WITH_PAST ? past : TENSOR_NONE, wte,
@@ -28,7 +29,7 @@ void embedding_forward_sweep(Sweep *sweep) {
 static void embedding_backward_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], C = args->n[2];
     unsigned f = args->flags;
-    Tensor dx = kit_random(kit, shape3(B, T, C)), tokens = kit_index(kit, shape2(B, T), 0, 100);
+    Tensor dx = kit_random(kit, typed(kit, shape3(B, T, C))), tokens = kit_index(kit, shape2(B, T), 0, 100);
     Tensor types = f & WITH_TYPES ? kit_index(kit, shape2(B, T), 0, 2) : TENSOR_NONE;
     Tensor dwte = TENSOR_NONE, dwpe = TENSOR_NONE, dwtype = TENSOR_NONE;
     if (!(f & NO_TOKEN_TABLE)) kit_output(kit, "dwte", dwte = kit_random(kit, shape2(40, C)));
@@ -94,7 +95,7 @@ void xent_finish_sweep(Sweep *sweep) {
 
 static void gather_rows_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
-    Tensor out = kit_take(kit, shape2(M, C)), x = kit_random(kit, shape3(3, 5, C));
+    Tensor out = kit_take(kit, typed(kit, shape2(M, C))), x = kit_random(kit, typed(kit, shape3(3, 5, C)));
     assert_ok(gather_rows(&kit->exec, out, x, kit_index(kit, shape1(M), 0, 15)));
     kit_output(kit, "out", out);
 }
@@ -106,7 +107,7 @@ void gather_rows_sweep(Sweep *sweep) {
 /* Rows come up several times, and the order of their sums is laid down: equal, not near. */
 static void scatter_add_rows_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
-    Tensor x = kit_random(kit, shape3(3, 5, C)), y = kit_random(kit, shape2(M, C));
+    Tensor x = kit_random(kit, typed(kit, shape3(3, 5, C))), y = kit_random(kit, typed(kit, shape2(M, C)));
     assert_ok(scatter_add_rows(&kit->exec, x, y, kit_index(kit, shape1(M), 0, 15)));
     kit_output(kit, "x", x);
 }
@@ -117,10 +118,10 @@ void scatter_add_rows_sweep(Sweep *sweep) {
 
 static void transpose_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[2];
-    Tensor x = kit_random(kit, shape2(M, N)), y = kit_take(kit, shape2(N, M)),
-           back = kit_take(kit, shape2(N, M));
+    Tensor x = kit_random(kit, typed(kit, shape2(M, N))), y = kit_take(kit, typed(kit, shape2(N, M))),
+           back = kit_take(kit, y);
     assert_ok(transpose(&kit->exec, y, x));
-    for (int64_t i = 0; i < M * N; i++) tensor_f32(back)[i] = tensor_f32(x)[i % M * N + i / M];
+    for (int64_t i = 0; i < M * N; i++) tensor_put(back, i, tensor_get(x, i % M * N + i / M));
     assert_memory_equal(y.data, back.data, tensor_bytes(y));
     kit_output(kit, "y", y);
 }
@@ -132,8 +133,8 @@ void transpose_sweep(Sweep *sweep) {
 }
 
 static void fill_case(Kit *kit, const Args *args) {
-    Tensor x = kit_take(kit, shape1(args->n[0]));
-    assert_ok(fill(&kit->exec, x, 2.5f));
+    Tensor x = kit_take(kit, typed(kit, shape1(args->n[0])));
+    assert_ok(fill(&kit->exec, x, 2.3f));
     kit_output(kit, "x", x);
 }
 
@@ -159,18 +160,20 @@ void convert_sweep(Sweep *sweep) {
     over_counts(sweep, convert_case, 16, 0);
 }
 
+/* Flags: 0 to 2 x of each type, 3 x is y. */
 static void add_case(Kit *kit, const Args *args) {
-    Tensor y = kit_random(kit, shape1(args->n[0]));
-    assert_ok(add(&kit->exec, y, args->flags ? y : kit_random(kit, y)));
+    Tensor y = kit_random(kit, typed(kit, shape1(args->n[0]))), x = y;
+    x.dtype = (DType)args->flags;
+    assert_ok(add(&kit->exec, y, args->flags == 3 ? y : kit_random(kit, x)));
     kit_output(kit, "y", y);
 }
 
 void add_sweep(Sweep *sweep) {
-    over_counts(sweep, add_case, 2, 0);
+    over_counts(sweep, add_case, 4, 0);
 }
 
 static void scale_case(Kit *kit, const Args *args) {
-    Tensor y = kit_random(kit, shape1(args->n[0]));
+    Tensor y = kit_random(kit, typed(kit, shape1(args->n[0])));
     assert_ok(scale(&kit->exec, y, 0.3f));
     kit_output(kit, "y", y);
 }
@@ -187,7 +190,7 @@ static Tensor some_total(Kit *kit) {
 }
 
 static void sum_case(Kit *kit, const Args *args) {
-    assert_ok(sum(&kit->exec, some_total(kit), kit_uniform(kit, shape1(args->n[0]), 0, 1)));
+    assert_ok(sum(&kit->exec, some_total(kit), kit_uniform(kit, typed(kit, shape1(args->n[0])), 0, 1)));
 }
 
 /* Summed in fp64. */
@@ -195,15 +198,22 @@ void sum_sweep(Sweep *sweep) {
     over_counts(sweep, sum_case, 1, 1e-13);
 }
 
+/* Flags: 1 the largest numbers there are, 2 an infinity, 3 a NaN. */
 static void sum_squares_case(Kit *kit, const Args *args) {
-    assert_ok(sum_squares(&kit->exec, some_total(kit), kit_random(kit, shape1(args->n[0]))));
+    static const double largest[] = {[DT_F32] = FLT_MAX, [DT_BF16] = 0x1.fep127, [DT_F16] = 65504};
+    Tensor x = kit_random(kit, typed(kit, shape1(args->n[0]))), total = some_total(kit);
+    for (int64_t i = 0; args->flags == 1 && i < args->n[0]; i++) tensor_put(x, i, largest[x.dtype]);
+    if (args->flags > 1) tensor_put(x, args->n[0] / 2, args->flags == 2 ? -INFINITY : NAN);
+    assert_ok(sum_squares(&kit->exec, total, x));
+    assert_true((bool)isfinite(*(double *)total.data) == (args->flags < 2));
 }
 
 void sum_squares_sweep(Sweep *sweep) {
-    over_counts(sweep, sum_squares_case, 1, 1e-13);
+    over_counts(sweep, sum_squares_case, 4, 1e-13);
 }
 
-/* Flags: with decay, and with gradients and moments of 0. */
+/* Flags: with decay, and with gradients and moments of 0. With a copy in the compute type, or in fp32 none.
+ */
 static void adamw_step_case(Kit *kit, const Args *args) {
     Tensor param = kit_random(kit, shape1(args->n[0])), grad = kit_random(kit, param);
     Tensor m = kit_random(kit, param), v = kit_uniform(kit, param, 0, 2);
@@ -218,7 +228,13 @@ static void adamw_step_case(Kit *kit, const Args *args) {
                   .correction1 = 0.19f,
                   .correction2 = 0.002f,
                   .grad_scale = 0.7f};
-    assert_ok(adamw_step(&kit->exec, param, m, v, grad, spec));
+    Tensor copy = kit->compute == DT_F32 ? TENSOR_NONE : kit_take(kit, typed(kit, param));
+    assert_ok(adamw_step(&kit->exec, param, m, v, copy, grad, spec));
+    for (int64_t i = 0; copy.data && i < args->n[0]; i++) {
+        Tensor one = tensor_1d(&(double){0}, copy.dtype, 1);
+        tensor_put(one, 0, tensor_get(param, i));
+        assert_true(tensor_get(copy, i) == tensor_get(one, 0));
+    }
     kit_output(kit, "param", param);
     kit_output(kit, "m", m);
     kit_output(kit, "v", v);

@@ -2,9 +2,10 @@
 #include "kernels/cpu/act.h"
 
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static Status act_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
-    FP32_ONLY("act_forward", y, x);
+    FP32_ELSE(act_forward_ref(stream, y, x, act), y, x);
     int64_t count = tensor_count(x);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
@@ -15,7 +16,7 @@ static Status act_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
 }
 
 static Status act_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
-    FP32_ONLY("act_backward", dx, dy, x);
+    FP32_ELSE(act_backward_ref(stream, dx, dy, x, act), dx, dy, x);
     int64_t count = tensor_count(x);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {

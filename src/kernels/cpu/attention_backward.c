@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/ref/ref.h"
 
 /* Both a multiple of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -288,7 +289,8 @@ static void dquery_sum(float *parts, const Plan *plan, HeadShape s, float *dq) {
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
-    FP32_ONLY("attention_backward", dqkv, dout, out, lse, qkv);
+    FP32_ELSE(attention_backward_ref(stream, dqkv, dout, out, lse, qkv, lens, spec), dqkv, dout, out, lse,
+              qkv);
     HeadShape s = head_shape(qkv);
     Plan plan = plan_of(stream, s);
     size_t held = (size_t)plan.threads * plan.each;

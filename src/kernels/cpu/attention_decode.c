@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/ref/ref.h"
 
 /* From so many new positions on, packing pays. */
 enum { TILES_FROM = 8 };
@@ -84,7 +85,8 @@ static void head_decode(const HeadJob *job, float *keys, float *values, void *me
 
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                                    Tensor past, Tensor fresh, float scale) {
-    FP32_ONLY("attention_decode", out, kcache, vcache, qkv);
+    FP32_ELSE(attention_decode_ref(stream, out, kcache, vcache, qkv, past, fresh, scale), out, kcache, vcache,
+              qkv);
     HeadShape s = head_shape(qkv);
     int64_t S = kcache.dim[2], longest = 0;
     TRY(check_room(s, S, past, fresh));

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/ref/ref.h"
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS, MASK_KEYS = 64 };
 
@@ -171,7 +172,7 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
-    FP32_ONLY("attention_forward", out, lse, qkv);
+    FP32_ELSE(attention_forward_ref(stream, out, lse, qkv, lens, spec), out, lse, qkv);
     HeadShape s = head_shape(qkv);
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
     /* Heads are cut only where there are too few of them: each cut packs the keys again. */

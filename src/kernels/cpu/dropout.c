@@ -2,6 +2,7 @@
 #include "kernels/cpu/dropout.h"
 
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static void rows_run(Stream *stream, Tensor out, const float *res, Tensor y, const Dropout *dropout) {
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
@@ -16,13 +17,13 @@ static void rows_run(Stream *stream, Tensor out, const float *res, Tensor y, con
 }
 
 static Status dropout_add_forward_cpu(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout) {
-    FP32_ONLY("dropout_add_forward", out, res, y);
+    FP32_ELSE(dropout_add_forward_ref(stream, out, res, y, dropout), out, res, y);
     rows_run(stream, out, tensor_f32(res), y, &dropout);
     return OK;
 }
 
 static Status dropout_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
-    FP32_ONLY("dropout_backward", dx, dy);
+    FP32_ELSE(dropout_backward_ref(stream, dx, dy, dropout), dx, dy);
     rows_run(stream, dx, NULL, dy, &dropout);
     return OK;
 }

@@ -1,9 +1,10 @@
 /* Fills, copies and sums over flat tensors. Sums run in fp64, each thread over its own stretch, and the
  * stretches are added in order. */
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static Status fill_cpu(Stream *stream, Tensor x, float value) {
-    FP32_ONLY("fill", x);
+    FP32_ELSE(fill_ref(stream, x, value), x);
     int64_t count = tensor_count(x);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
@@ -37,7 +38,7 @@ static Status convert_cpu(Stream *stream, Tensor y, Tensor x) {
 }
 
 static Status add_cpu(Stream *stream, Tensor y, Tensor x) {
-    FP32_ONLY("add", y, x);
+    FP32_ELSE(add_ref(stream, y, x), y, x);
     int64_t count = tensor_count(y);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
@@ -51,7 +52,7 @@ static Status add_cpu(Stream *stream, Tensor y, Tensor x) {
 }
 
 static Status scale_cpu(Stream *stream, Tensor y, float factor) {
-    FP32_ONLY("scale", y);
+    FP32_ELSE(scale_ref(stream, y, factor), y);
     int64_t count = tensor_count(y);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
@@ -93,12 +94,12 @@ static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(con
 }
 
 static Status sum_cpu(Stream *stream, Tensor total, Tensor x) {
-    FP32_ONLY("sum", x);
+    FP32_ELSE(sum_ref(stream, total, x), x);
     return sum_with(stream, total, x, sum_run);
 }
 
 static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
-    FP32_ONLY("sum_squares", x);
+    FP32_ELSE(sum_squares_ref(stream, total, x), x);
     return sum_with(stream, total, x, sum_squares_run);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
     for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
@@ -21,7 +22,8 @@ static void row_add(float *to, const float *from, int64_t n) {
 
 static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
                                     Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
-    FP32_ONLY("embedding_forward", x, wte, wpe, wtype);
+    FP32_ELSE(embedding_forward_ref(stream, x, tokens, types, past, wte, wpe, wtype, part), x, wte, wpe,
+              wtype);
     TRY(types_check("embedding_forward", types, wtype));
     int64_t B = x.dim[0], T = x.dim[1], C = x.dim[2], V = tensor_rows(wte);
 #pragma omp parallel num_threads(threads_for(stream, B *T *C))
@@ -45,7 +47,8 @@ static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Ten
 
 static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                      Tensor tokens, Tensor types, VocabPart part) {
-    FP32_ONLY("embedding_backward", dwte, dwpe, dwtype, dx);
+    FP32_ELSE(embedding_backward_ref(stream, dwte, dwpe, dwtype, dx, tokens, types, part), dwte, dwpe, dwtype,
+              dx);
     TRY(types_check("embedding_backward", types, dwtype));
     int64_t B = dx.dim[0], T = dx.dim[1], C = dx.dim[2];
     int64_t V = dwte.data ? tensor_rows(dwte) : 0;

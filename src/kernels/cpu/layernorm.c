@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static void norm_row(float *y, float *ret_mean, float *ret_rstd, const float *x, const float *gamma,
                      const float *beta, int64_t C, float eps) {
@@ -24,7 +25,8 @@ static void norm_row(float *y, float *ret_mean, float *ret_rstd, const float *x,
 
 static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                     Tensor gamma, Tensor beta, float eps) {
-    FP32_ONLY("layernorm_forward", y, mean, rstd, x, gamma, beta);
+    FP32_ELSE(layernorm_forward_ref(stream, y, mean, rstd, x, gamma, beta, eps), y, mean, rstd, x, gamma,
+              beta);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
@@ -39,7 +41,8 @@ static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tenso
 static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
                                            Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
                                            Dropout dropout) {
-    FP32_ONLY("dropout_add_norm_forward", sum, out, mean, rstd, res, y, gamma, beta);
+    FP32_ELSE(dropout_add_norm_forward_ref(stream, sum, out, mean, rstd, res, y, gamma, beta, eps, dropout),
+              sum, out, mean, rstd, res, y, gamma, beta);
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
     int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
@@ -83,7 +86,8 @@ static void norm_row_backward(float *dx, float *dgamma, float *dbeta, const floa
 
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
-    FP32_ONLY("layernorm_backward", dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres);
+    FP32_ELSE(layernorm_backward_ref(stream, dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), dx, dgamma,
+              dbeta, dy, x, mean, rstd, gamma, dres);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int threads = threads_for(stream, rows * C);
     int64_t stride = (2 * C + 15) / 16 * 16;

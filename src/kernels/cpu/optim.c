@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
                       int64_t n, AdamW spec) {
@@ -19,8 +20,9 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
     }
 }
 
-static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec) {
-    FP32_ONLY("adamw_step", param, m, v, grad);
+static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
+                             AdamW spec) {
+    if (copy.data) return adamw_step_ref(stream, param, m, v, copy, grad, spec);
     int64_t count = tensor_count(param);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {

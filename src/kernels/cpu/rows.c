@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static Status index_check(const char *kernel, Tensor index, int64_t rows) {
     const int32_t *at = tensor_i32(index);
@@ -14,7 +15,7 @@ static Status index_check(const char *kernel, Tensor index, int64_t rows) {
 }
 
 static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index) {
-    FP32_ONLY("gather_rows", out, x);
+    FP32_ELSE(gather_rows_ref(stream, out, x, index), out, x);
     TRY(index_check("gather_rows", index, tensor_rows(x)));
     int64_t M = tensor_count(index), C = tensor_cols(x);
     const int32_t *at = tensor_i32(index);
@@ -28,7 +29,7 @@ static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index
 }
 
 static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor index) {
-    FP32_ONLY("scatter_add_rows", x, y);
+    FP32_ELSE(scatter_add_rows_ref(stream, x, y, index), x, y);
     TRY(index_check("scatter_add_rows", index, tensor_rows(x)));
     int64_t M = tensor_count(index), C = tensor_cols(x);
     const int32_t *at = tensor_i32(index);
@@ -47,7 +48,7 @@ static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor in
 
 /* Tiles of 16 x 16: one cache line of each row of either side. */
 static Status transpose_cpu(Stream *stream, Tensor y, Tensor x) {
-    FP32_ONLY("transpose", y, x);
+    FP32_ELSE(transpose_ref(stream, y, x), y, x);
     enum { TILE = 16 };
     int64_t M = tensor_rows(x), N = tensor_cols(x);
     const float *from = tensor_f32(x);

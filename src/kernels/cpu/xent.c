@@ -32,7 +32,6 @@ static float row_exp_sum(const float *x, float most, int64_t n) {
 }
 
 static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
-    FP32_ONLY("xent_partial", stats, logits);
     int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
 #pragma omp parallel num_threads(threads_for(stream, rows *V))
     {
@@ -65,7 +64,6 @@ static void row_gradient(float *x, float most, float sum, int64_t label, int64_t
 
 static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                               VocabPart part, float scale, bool gradient) {
-    FP32_ONLY("xent_finish", losses, logits, stats);
     int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
 #pragma omp parallel num_threads(threads_for(stream, rows *V))
     {

@@ -32,16 +32,14 @@ double act_slope(Act act, double x) {
 
 Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act) {
     (void)stream;
-    FP32_ONLY("act_forward", y, x);
-    for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(y)[i] = (float)act_value(act, tensor_f32(x)[i]);
+    for (int64_t i = 0; i < tensor_count(x); i++) tensor_put(y, i, act_value(act, tensor_get(x, i)));
     return OK;
 }
 
 /* Needs: x. */
 Status act_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
     (void)stream;
-    FP32_ONLY("act_backward", dx, dy, x);
     for (int64_t i = 0; i < tensor_count(x); i++)
-        tensor_f32(dx)[i] = (float)(tensor_f32(dy)[i] * act_slope(act, tensor_f32(x)[i]));
+        tensor_put(dx, i, tensor_get(dy, i) * act_slope(act, tensor_get(x, i)));
     return OK;
 }

@@ -16,10 +16,9 @@ static Shape shape_of(Tensor qkv) {
 
 enum { PART_Q, PART_K, PART_V };
 
-/* q, k or v (D) of a head at a position, in qkv or dqkv (B,T,3,H,D). */
-static float *head_at(Tensor qkv, int part, int64_t b, int64_t t, int64_t h) {
-    Shape s = shape_of(qkv);
-    return tensor_f32(qkv) + (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
+/* Where q, k or v (D) of a head at a position starts, in qkv or dqkv (B,T,3,H,D). */
+static int64_t head_at(Shape s, int part, int64_t b, int64_t t, int64_t h) {
+    return (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
 }
 
 /* How many keys query t of sequence b sees: the first so many. */
@@ -46,47 +45,53 @@ static double softmax(double *score, int64_t count) {
 
 Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                              Attention spec) {
-    FP32_ONLY("attention_forward", out, lse, qkv);
     Shape s = shape_of(qkv);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double) + REF_WIDE_BYTES(qkv), &workspace));
     double *weight = workspace, *mixed = weight + s.T; /* (T), (D) */
+    float *space = (float *)(mixed + s.D);
+    const float *in = ref_wide(qkv, &space);
     for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
         int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
         int64_t seen = keys_seen(s, lens, spec.causal, b, t);
         uint64_t index = dropout_scores(&spec.dropout, b, h, t);
-        const float *q = head_at(qkv, PART_Q, b, t, h);
+        const float *q = in + head_at(s, PART_Q, b, t, h);
         for (int64_t k = 0; k < seen; k++)
-            weight[k] = spec.scale * dot(q, head_at(qkv, PART_K, b, k, h), s.D);
+            weight[k] = spec.scale * dot(q, in + head_at(s, PART_K, b, k, h), s.D);
         tensor_f32(lse)[row] = (float)softmax(weight, seen);
         for (int64_t d = 0; d < s.D; d++) mixed[d] = 0;
         for (int64_t k = 0; k < seen; k++) {
             double kept = weight[k] * dropout_factor(&spec.dropout, index + (uint64_t)k);
-            const float *v = head_at(qkv, PART_V, b, k, h);
+            const float *v = in + head_at(s, PART_V, b, k, h);
             for (int64_t d = 0; d < s.D; d++) mixed[d] += kept * v[d];
         }
-        float *to = tensor_f32(out) + ((b * s.T + t) * s.H + h) * s.D;
-        for (int64_t d = 0; d < s.D; d++) to[d] = (float)mixed[d];
+        int64_t to = ((b * s.T + t) * s.H + h) * s.D;
+        for (int64_t d = 0; d < s.D; d++) tensor_put(out, to + d, mixed[d]);
     }
     return OK;
 }
+
+/* What backward reads, in fp32. */
+typedef struct Inputs {
+    const float *qkv, *out, *dout, *lse;
+} Inputs;
 
 /* The gradient of one head of one sequence, in double: dq, dk, dv (T,D) each. With P the weights, Z
  * dropout's factors and g the gradient of a query's output o:
  *   dv_k += P_k Z_k g;  dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o;
  *   dq += scale ds_k k_k;  dk_k += scale ds_k q. */
-static void head_backward(double *dq, double *dk, double *dv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
-                          Tensor lens, const Attention *spec, int64_t b, int64_t h) {
-    Shape s = shape_of(qkv);
+static void head_backward(double *dq, double *dk, double *dv, const Inputs *in, Shape s, Tensor lens,
+                          const Attention *spec, int64_t b, int64_t h) {
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
-        const float *q = head_at(qkv, PART_Q, b, t, h), *grad = tensor_f32(dout) + at;
-        double through = dot(grad, tensor_f32(out) + at, s.D);
-        double log_sum = tensor_f32(lse)[(b * s.H + h) * s.T + t];
+        const float *q = in->qkv + head_at(s, PART_Q, b, t, h), *grad = in->dout + at;
+        double through = dot(grad, in->out + at, s.D);
+        double log_sum = in->lse[(b * s.H + h) * s.T + t];
         uint64_t index = dropout_scores(&spec->dropout, b, h, t);
         int64_t seen = keys_seen(s, lens, spec->causal, b, t);
         for (int64_t j = 0; j < seen; j++) {
-            const float *k = head_at(qkv, PART_K, b, j, h), *v = head_at(qkv, PART_V, b, j, h);
+            const float *k = in->qkv + head_at(s, PART_K, b, j, h);
+            const float *v = in->qkv + head_at(s, PART_V, b, j, h);
             double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
             double factor = dropout_factor(&spec->dropout, index + (uint64_t)j);
             double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - through);
@@ -102,33 +107,40 @@ static void head_backward(double *dq, double *dk, double *dv, Tensor dout, Tenso
 /* Needs: qkv, out, lse. */
 Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                               Tensor lens, Attention spec) {
-    FP32_ONLY("attention_backward", dqkv, dout, out, lse, qkv);
     Shape s = shape_of(qkv);
+    size_t held = 3 * (size_t)(s.T * s.D) * sizeof(double);
     void *workspace;
-    TRY(stream_workspace(stream, 3 * (size_t)(s.T * s.D) * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, held + REF_WIDE_BYTES(qkv, out, dout), &workspace));
     double *total = workspace; /* (3,T,D) */
+    float *space = (float *)(total + 3 * s.T * s.D);
+    Inputs in = {ref_wide(qkv, &space), ref_wide(out, &space), ref_wide(dout, &space), tensor_f32(lse)};
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
             for (int64_t i = 0; i < 3 * s.T * s.D; i++) total[i] = 0;
-            head_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, dout, out, lse, qkv, lens, &spec,
-                          b, h);
+            head_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, &in, s, lens, &spec, b, h);
             for (int part = PART_Q; part <= PART_V; part++)
                 for (int64_t t = 0; t < s.T; t++)
                     for (int64_t d = 0; d < s.D; d++)
-                        head_at(dqkv, part, b, t, h)[d] = (float)total[(part * s.T + t) * s.D + d];
+                        tensor_put(dqkv, head_at(s, part, b, t, h) + d, total[(part * s.T + t) * s.D + d]);
         }
     return OK;
 }
 
-/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches. */
-static void decode_row(float *out, double *weight, const float *q, const float *keys, const float *values,
-                       int64_t seen, int64_t D, double scale) {
-    for (int64_t k = 0; k < seen; k++) weight[k] = scale * dot(q, keys + k * D, D);
+/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, from element `row`
+ * of them on; `to` and `from` are where the query's rows start. */
+static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, Tensor kcache,
+                       Tensor vcache, int64_t row, int64_t seen, int64_t D, double scale) {
+    for (int64_t k = 0; k < seen; k++) {
+        double total = 0;
+        for (int64_t d = 0; d < D; d++)
+            total += tensor_get(qkv, from + d) * tensor_get(kcache, row + k * D + d);
+        weight[k] = scale * total;
+    }
     softmax(weight, seen);
     for (int64_t d = 0; d < D; d++) {
         double total = 0;
-        for (int64_t k = 0; k < seen; k++) total += weight[k] * values[k * D + d];
-        out[d] = (float)total;
+        for (int64_t k = 0; k < seen; k++) total += weight[k] * tensor_get(vcache, row + k * D + d);
+        tensor_put(out, to + d, total);
     }
 }
 
@@ -145,7 +157,6 @@ static Status check_room(Shape s, int64_t S, Tensor past, Tensor fresh) {
 
 Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
                             Tensor fresh, float scale) {
-    FP32_ONLY("attention_decode", out, kcache, vcache, qkv);
     Shape s = shape_of(qkv);
     int64_t S = kcache.dim[2];
     TRY(check_room(s, S, past, fresh));
@@ -153,17 +164,17 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
     TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            float *keys = tensor_f32(kcache) + (b * s.H + h) * S * s.D;   /* (S,D) */
-            float *values = tensor_f32(vcache) + (b * s.H + h) * S * s.D; /* (S,D) */
+            int64_t row = (b * s.H + h) * S * s.D; /* of the caches: (S,D) */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
             for (int64_t t = 0; t < count; t++)
                 for (int64_t d = 0; d < s.D; d++) {
-                    keys[(first + t) * s.D + d] = head_at(qkv, PART_K, b, t, h)[d];
-                    values[(first + t) * s.D + d] = head_at(qkv, PART_V, b, t, h)[d];
+                    int64_t to = row + (first + t) * s.D + d;
+                    tensor_put(kcache, to, tensor_get(qkv, head_at(s, PART_K, b, t, h) + d));
+                    tensor_put(vcache, to, tensor_get(qkv, head_at(s, PART_V, b, t, h) + d));
                 }
             for (int64_t t = 0; t < count; t++)
-                decode_row(tensor_f32(out) + ((b * s.T + t) * s.H + h) * s.D, workspace,
-                           head_at(qkv, PART_Q, b, t, h), keys, values, first + t + 1, s.D, scale);
+                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, workspace, qkv, head_at(s, PART_Q, b, t, h),
+                           kcache, vcache, row, first + t + 1, s.D, scale);
         }
     return OK;
 }

@@ -3,8 +3,7 @@
 
 Status fill_ref(Stream *stream, Tensor x, float value) {
     (void)stream;
-    FP32_ONLY("fill", x);
-    for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(x)[i] = value;
+    for (int64_t i = 0; i < tensor_count(x); i++) tensor_put(x, i, value);
     return OK;
 }
 
@@ -15,32 +14,28 @@ Status convert_ref(Stream *stream, Tensor y, Tensor x) {
 
 Status add_ref(Stream *stream, Tensor y, Tensor x) {
     (void)stream;
-    FP32_ONLY("add", y, x);
-    for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(y)[i] += tensor_f32(x)[i];
+    for (int64_t i = 0; i < tensor_count(x); i++) tensor_put(y, i, tensor_get(y, i) + tensor_get(x, i));
     return OK;
 }
 
 Status scale_ref(Stream *stream, Tensor y, float factor) {
     (void)stream;
-    FP32_ONLY("scale", y);
-    for (int64_t i = 0; i < tensor_count(y); i++) tensor_f32(y)[i] *= factor;
+    for (int64_t i = 0; i < tensor_count(y); i++) tensor_put(y, i, tensor_get(y, i) * factor);
     return OK;
 }
 
 Status sum_ref(Stream *stream, Tensor total, Tensor x) {
     (void)stream;
-    FP32_ONLY("sum", x);
     double here = 0;
-    for (int64_t i = 0; i < tensor_count(x); i++) here += tensor_f32(x)[i];
+    for (int64_t i = 0; i < tensor_count(x); i++) here += tensor_get(x, i);
     *(double *)total.data += here;
     return OK;
 }
 
 Status sum_squares_ref(Stream *stream, Tensor total, Tensor x) {
     (void)stream;
-    FP32_ONLY("sum_squares", x);
     double here = 0;
-    for (int64_t i = 0; i < tensor_count(x); i++) here += (double)tensor_f32(x)[i] * tensor_f32(x)[i];
+    for (int64_t i = 0; i < tensor_count(x); i++) here += tensor_get(x, i) * tensor_get(x, i);
     *(double *)total.data += here;
     return OK;
 }

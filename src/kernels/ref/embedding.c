@@ -12,7 +12,6 @@ static Status check_types(const char *kernel, Tensor types, Tensor wtype) {
 Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
                              Tensor wpe, Tensor wtype, VocabPart part) {
     (void)stream;
-    FP32_ONLY("embedding_forward", x, wte, wpe, wtype);
     TRY(check_types("embedding_forward", types, wtype));
     int64_t T = x.dim[1], C = x.dim[2];
     for (int64_t i = 0; i < x.dim[0] * T; i++) {
@@ -21,33 +20,32 @@ Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor typ
         bool placed = wpe.data && position >= 0 && position < tensor_rows(wpe);
         int64_t type = types.data ? tensor_i32(types)[i] : 0;
         for (int64_t c = 0; c < C; c++) {
-            float total = row < 0 ? 0 : tensor_f32(wte)[row * C + c];
-            if (placed) total += tensor_f32(wpe)[position * C + c];
-            if (wtype.data) total += tensor_f32(wtype)[type * C + c];
-            tensor_f32(x)[i * C + c] = total;
+            double total = row < 0 ? 0 : tensor_get(wte, row * C + c);
+            if (placed) total += tensor_get(wpe, position * C + c);
+            if (wtype.data) total += tensor_get(wtype, type * C + c);
+            tensor_put(x, i * C + c, total);
         }
     }
     return OK;
 }
 
-static void add_row(Tensor table, int64_t row, const float *from) {
+/* Row `row` of a table gains row `from` of dx. */
+static void add_row(Tensor table, int64_t row, Tensor dx, int64_t from) {
     int64_t C = tensor_cols(table);
-    for (int64_t c = 0; c < C; c++) tensor_f32(table)[row * C + c] += from[c];
+    for (int64_t c = 0; c < C; c++) tensor_f32(table)[row * C + c] += (float)tensor_get(dx, from * C + c);
 }
 
 /* Rows are added in the order of the tokens, so the sums are always the same. */
 Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                               Tensor tokens, Tensor types, VocabPart part) {
     (void)stream;
-    FP32_ONLY("embedding_backward", dwte, dwpe, dwtype, dx);
     TRY(check_types("embedding_backward", types, dwtype));
-    int64_t T = dx.dim[1], C = dx.dim[2];
+    int64_t T = dx.dim[1];
     for (int64_t i = 0; i < dx.dim[0] * T; i++) {
-        const float *from = tensor_f32(dx) + i * C;
         int64_t row = dwte.data ? vocab_row(part, tensor_rows(dwte), tensor_i32(tokens)[i]) : -1;
-        if (row >= 0) add_row(dwte, row, from);
-        if (dwpe.data) add_row(dwpe, i % T, from);
-        if (dwtype.data) add_row(dwtype, types.data ? tensor_i32(types)[i] : 0, from);
+        if (row >= 0) add_row(dwte, row, dx, i);
+        if (dwpe.data) add_row(dwpe, i % T, dx, i);
+        if (dwtype.data) add_row(dwtype, types.data ? tensor_i32(types)[i] : 0, dx, i);
     }
     return OK;
 }

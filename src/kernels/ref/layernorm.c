@@ -3,26 +3,27 @@
 
 #include "kernels/ref/ref.h"
 
-static void norm_row(float *y, float *mean, float *rstd, const float *x, const float *gamma,
-                     const float *beta, int64_t C, double eps) {
-    double total = 0, squares = 0;
-    for (int64_t c = 0; c < C; c++) total += x[c];
-    double center = total / (double)C;
-    for (int64_t c = 0; c < C; c++) squares += (x[c] - center) * (x[c] - center);
-    double inverse = 1 / sqrt(squares / (double)C + eps);
-    for (int64_t c = 0; c < C; c++) y[c] = (float)((x[c] - center) * inverse * gamma[c] + beta[c]);
-    *mean = (float)center;
-    *rstd = (float)inverse;
+static double square(double value) {
+    return value * value;
 }
 
 Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
                              Tensor beta, float eps) {
     (void)stream;
-    FP32_ONLY("layernorm_forward", y, mean, rstd, x, gamma, beta);
     int64_t C = tensor_cols(x);
-    for (int64_t r = 0; r < tensor_rows(x); r++)
-        norm_row(tensor_f32(y) + r * C, tensor_f32(mean) + r, tensor_f32(rstd) + r, tensor_f32(x) + r * C,
-                 tensor_f32(gamma), tensor_f32(beta), C, eps);
+    for (int64_t r = 0; r < tensor_rows(x); r++) {
+        double total = 0, squares = 0;
+        for (int64_t c = 0; c < C; c++) total += tensor_get(x, r * C + c);
+        double center = total / (double)C;
+        for (int64_t c = 0; c < C; c++) squares += square(tensor_get(x, r * C + c) - center);
+        double inverse = 1 / sqrt(squares / (double)C + eps);
+        for (int64_t c = 0; c < C; c++) {
+            double normed = (tensor_get(x, r * C + c) - center) * inverse;
+            tensor_put(y, r * C + c, normed * tensor_get(gamma, c) + tensor_get(beta, c));
+        }
+        tensor_put(mean, r, center);
+        tensor_put(rstd, r, inverse);
+    }
     return OK;
 }
 
@@ -30,28 +31,27 @@ Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd,
  * Needs: x, mean, rstd. */
 Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
                               Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
-    FP32_ONLY("layernorm_backward", dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     void *workspace;
     TRY(stream_workspace(stream, 2 * (size_t)C * sizeof(double), &workspace));
     double *gamma_sum = workspace, *beta_sum = gamma_sum + C; /* (C) each */
     for (int64_t c = 0; c < 2 * C; c++) gamma_sum[c] = 0;
     for (int64_t r = 0; r < rows; r++) {
-        const float *in = tensor_f32(x) + r * C, *grad = tensor_f32(dy) + r * C;
-        const float *residual = dres.data ? tensor_f32(dres) + r * C : NULL;
         double center = tensor_f32(mean)[r], inverse = tensor_f32(rstd)[r];
         double mean_g = 0, mean_gn = 0;
         for (int64_t c = 0; c < C; c++) {
-            double normed = (in[c] - center) * inverse, g = (double)grad[c] * tensor_f32(gamma)[c];
+            double normed = (tensor_get(x, r * C + c) - center) * inverse;
+            double grad = tensor_get(dy, r * C + c), g = grad * tensor_get(gamma, c);
             mean_g += g / (double)C;
             mean_gn += g * normed / (double)C;
-            gamma_sum[c] += grad[c] * normed;
-            beta_sum[c] += grad[c];
+            gamma_sum[c] += grad * normed;
+            beta_sum[c] += grad;
         }
         for (int64_t c = 0; c < C; c++) {
-            double normed = (in[c] - center) * inverse, g = (double)grad[c] * tensor_f32(gamma)[c];
+            double normed = (tensor_get(x, r * C + c) - center) * inverse;
+            double g = tensor_get(dy, r * C + c) * tensor_get(gamma, c);
             double through = inverse * (g - mean_g - normed * mean_gn);
-            tensor_f32(dx)[r * C + c] = (float)(through + (residual ? residual[c] : 0));
+            tensor_put(dx, r * C + c, through + (dres.data ? tensor_get(dres, r * C + c) : 0));
         }
     }
     for (int64_t c = 0; c < C; c++) {

@@ -1,18 +1,29 @@
 /* Matrix products against weights. M rows, K inputs, N outputs; see kernels.h. */
 #include "kernels/ref/ref.h"
 
+/* The value as a tensor of the type would hold it. */
+static double rounded(DType dtype, double value) {
+    double held; /* room for any type */
+    Tensor one = tensor_1d(&held, dtype, 1);
+    tensor_put(one, 0, value);
+    return tensor_get(one, 0);
+}
+
 Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
-    (void)stream;
-    FP32_ONLY("linear_forward", y, pre, x, w, b);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    void *workspace;
+    TRY(stream_workspace(stream, REF_WIDE_BYTES(x, w), &workspace));
+    float *space = workspace;
+    const float *rows = ref_wide(x, &space), *weights = ref_wide(w, &space);
+    DType between = act == ACT_NONE ? y.dtype : x.dtype;
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
-            const float *row = tensor_f32(x) + m * K, *weight = tensor_f32(w) + n * K;
-            double total = b.data ? tensor_f32(b)[n] : 0;
+            const float *row = rows + m * K, *weight = weights + n * K;
+            double total = b.data ? tensor_get(b, n) : 0;
             for (int64_t k = 0; k < K; k++) total += (double)row[k] * weight[k];
-            float before = (float)total; /* rounded first, so that act_forward(pre) gives y again */
-            if (pre.data) tensor_f32(pre)[m * N + n] = before;
-            tensor_f32(y)[m * N + n] = (float)act_value(act, before);
+            double before = rounded(between, total); /* so that act_forward(pre) gives y again */
+            if (pre.data) tensor_put(pre, m * N + n, before);
+            tensor_put(y, m * N + n, act_value(act, before));
         }
     return OK;
 }
@@ -20,22 +31,22 @@ Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor
 /* Needs: w, and pre where the input came out of an activation. */
 Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                  bool accumulate) {
-    FP32_ONLY("linear_backward_input", dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)K * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_WIDE_BYTES(w), &workspace));
     double *total = workspace; /* (K) */
+    float *space = (float *)(total + K);
+    const float *weights = ref_wide(w, &space);
     for (int64_t m = 0; m < M; m++) {
         for (int64_t k = 0; k < K; k++) total[k] = 0;
         for (int64_t n = 0; n < N; n++) {
-            double gradient = tensor_f32(dy)[m * N + n];
-            const float *weight = tensor_f32(w) + n * K;
+            double gradient = tensor_get(dy, m * N + n);
+            const float *weight = weights + n * K;
             for (int64_t k = 0; k < K; k++) total[k] += gradient * weight[k];
         }
-        float *row = tensor_f32(dx) + m * K;
         for (int64_t k = 0; k < K; k++) {
-            double slope = act == ACT_NONE ? 1 : act_slope(act, tensor_f32(pre)[m * K + k]);
-            row[k] = (float)((accumulate ? row[k] : 0) + total[k] * slope);
+            double slope = act == ACT_NONE ? 1 : act_slope(act, tensor_get(pre, m * K + k));
+            tensor_put(dx, m * K + k, (accumulate ? tensor_get(dx, m * K + k) : 0) + total[k] * slope);
         }
     }
     return OK;
@@ -43,17 +54,18 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w,
 
 /* Needs: x. */
 Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-    FP32_ONLY("linear_backward_weight", dw, db, dy, x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)K * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_WIDE_BYTES(x), &workspace));
     double *total = workspace; /* (K) */
+    float *space = (float *)(total + K);
+    const float *rows = ref_wide(x, &space);
     for (int64_t n = 0; n < N; n++) {
         double bias = 0;
         for (int64_t k = 0; k < K; k++) total[k] = 0;
         for (int64_t m = 0; m < M; m++) {
-            double gradient = tensor_f32(dy)[m * N + n];
-            const float *row = tensor_f32(x) + m * K;
+            double gradient = tensor_get(dy, m * N + n);
+            const float *row = rows + m * K;
             bias += gradient;
             for (int64_t k = 0; k < K; k++) total[k] += gradient * row[k];
         }

@@ -1,11 +1,11 @@
-/* AdamW (Loshchilov and Hutter), each element in double. */
+/* AdamW (Loshchilov and Hutter), each element in double. The copy is of the rounded param. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
 
-Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec) {
+Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
+                      AdamW spec) {
     (void)stream;
-    FP32_ONLY("adamw_step", param, m, v, grad);
     double b1 = spec.beta1, b2 = spec.beta2;
     for (int64_t i = 0; i < tensor_count(param); i++) {
         double g = (double)tensor_f32(grad)[i] * spec.grad_scale, p = tensor_f32(param)[i];
@@ -15,6 +15,7 @@ Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor g
         tensor_f32(m)[i] = (float)first;
         tensor_f32(v)[i] = (float)second;
         tensor_f32(param)[i] = (float)(p - spec.lr * (spec.decay * p + step));
+        if (copy.data) tensor_put(copy, i, tensor_f32(param)[i]);
     }
     return OK;
 }

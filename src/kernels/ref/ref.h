@@ -1,5 +1,7 @@
-/* The reference backend: every slot, plain and complete, in fp32 with sums in double. It is what other
- * backends are measured against, so it prefers exactness and plainness to speed and runs on one thread. */
+/* The reference backend: every slot, plain and complete, for every floating type, with arithmetic and sums
+ * in double. It is what other backends are measured against, so it prefers exactness and plainness to speed
+ * and runs on one thread. Elements are read and written one by one (tensor_get, tensor_put); only where
+ * each is read many times, as in products, is a whole tensor widened first (ref_wide). */
 #ifndef WEFT_KERNELS_REF_REF_H
 #define WEFT_KERNELS_REF_REF_H
 
@@ -8,6 +10,13 @@
 /* act(x) and its derivative. */
 double act_value(Act act, double x);
 double act_slope(Act act, double x);
+
+/* The elements in fp32: where they lie, or a copy at *space, which then moves past it. */
+const float *ref_wide(Tensor tensor, float **space);
+/* Bytes that copies of so many tensors need. */
+size_t ref_wide_bytes(size_t count, const Tensor *tensors);
+#define REF_WIDE_BYTES(...)                                                                                  \
+    ref_wide_bytes(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__})
 
 /* What inverted dropout multiplies an element by, from its draw's index: 0 or 1 / (1 - p). */
 static inline double dropout_factor(const Dropout *dropout, uint64_t index) {
@@ -52,6 +61,6 @@ Status add_ref(Stream *stream, Tensor y, Tensor x);
 Status scale_ref(Stream *stream, Tensor y, float factor);
 Status sum_ref(Stream *stream, Tensor total, Tensor x);
 Status sum_squares_ref(Stream *stream, Tensor total, Tensor x);
-Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor grad, AdamW spec);
+Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec);
 
 #endif

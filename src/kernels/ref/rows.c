@@ -13,30 +13,29 @@ static Status check_rows(const char *kernel, Tensor x, Tensor index) {
 
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index) {
     (void)stream;
-    FP32_ONLY("gather_rows", out, x);
     TRY(check_rows("gather_rows", x, index));
-    int64_t C = tensor_cols(x);
+    size_t row = (size_t)tensor_cols(x) * dtype_size(x.dtype);
     for (int64_t m = 0; m < tensor_rows(out); m++)
-        memcpy(tensor_f32(out) + m * C, tensor_f32(x) + tensor_i32(index)[m] * C, (size_t)C * sizeof(float));
+        memcpy((char *)out.data + (size_t)m * row, (char *)x.data + (size_t)tensor_i32(index)[m] * row, row);
     return OK;
 }
 
 Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index) {
     (void)stream;
-    FP32_ONLY("scatter_add_rows", x, y);
     TRY(check_rows("scatter_add_rows", x, index));
     int64_t C = tensor_cols(x);
     for (int64_t m = 0; m < tensor_rows(y); m++)
-        for (int64_t c = 0; c < C; c++)
-            tensor_f32(x)[tensor_i32(index)[m] * C + c] += tensor_f32(y)[m * C + c];
+        for (int64_t c = 0; c < C; c++) {
+            int64_t at = tensor_i32(index)[m] * C + c;
+            tensor_put(x, at, tensor_get(x, at) + tensor_get(y, m * C + c));
+        }
     return OK;
 }
 
 Status transpose_ref(Stream *stream, Tensor y, Tensor x) {
     (void)stream;
-    FP32_ONLY("transpose", y, x);
     int64_t M = tensor_rows(x), N = tensor_cols(x);
     for (int64_t m = 0; m < M; m++)
-        for (int64_t n = 0; n < N; n++) tensor_f32(y)[n * M + m] = tensor_f32(x)[m * N + n];
+        for (int64_t n = 0; n < N; n++) tensor_put(y, n * M + m, tensor_get(x, m * N + n));
     return OK;
 }

@@ -1,5 +1,21 @@
-/* The reference's table. */
+/* The reference's table, and what its files share. */
 #include "kernels/ref/ref.h"
+
+const float *ref_wide(Tensor tensor, float **space) {
+    if (!tensor.data || tensor.dtype == DT_F32) return tensor.data;
+    float *wide = *space;
+    for (int64_t i = 0; i < tensor_count(tensor); i++) wide[i] = (float)tensor_get(tensor, i);
+    *space += tensor_count(tensor);
+    return wide;
+}
+
+size_t ref_wide_bytes(size_t count, const Tensor *tensors) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        if (tensors[i].data && tensors[i].dtype != DT_F32)
+            bytes += (size_t)tensor_count(tensors[i]) * sizeof(float);
+    return bytes;
+}
 
 void kernels_ref_fill(KernelTable *table) {
     *table = (KernelTable){
