@@ -1,14 +1,152 @@
+/* A stage's list: its computations in order (schedule_order.c) and the messages between them.
+ *
+ * Every computation has a moment at which it ends when costs are equal, and a message is sent at the end of
+ * the computation that makes it. Sorting a stage's computations by their ends together with its messages
+ * puts both sides of every message at the same place of one order of the whole pipeline, which is why no
+ * stages can wait for each other in a circle, whatever the costs then turn out to be. */
 #include "parallel/schedule.h"
 
-#include "base/memory.h"
+#include <string.h>
 
-Status schedule_single(Schedule *ret_schedule, int micros) {
-    Schedule schedule = {.in_flight = 1};
-    TRY(mem_new((size_t)micros * 2, sizeof *schedule.action, &schedule.action));
-    for (int micro = 0; micro < micros; micro++) {
-        schedule.action[schedule.count++] = (Action){ACTION_FORWARD, micro};
-        schedule.action[schedule.count++] = (Action){ACTION_BACKWARD, micro};
+#include "base/memory.h"
+#include "parallel/schedule_order.h"
+
+static const char *const kind_names[SCHEDULE_KINDS] = {
+    [SCHEDULE_GPIPE] = "gpipe",
+    [SCHEDULE_1F1B] = "1f1b",
+    [SCHEDULE_INTERLEAVED] = "interleaved",
+    [SCHEDULE_ZERO_BUBBLE] = "zero-bubble",
+    [SCHEDULE_EVAL] = "eval",
+};
+
+const char *schedule_name(ScheduleKind kind) {
+    return kind_names[kind];
+}
+
+/* Evaluation is not a choice of a person's. */
+Status schedule_parse(const char *name, ScheduleKind *ret_kind) {
+    for (int i = 0; i < SCHEDULE_EVAL; i++) {
+        if (strcmp(name, kind_names[i])) continue;
+        *ret_kind = (ScheduleKind)i;
+        return OK;
     }
+    return USAGE("pipeline schedule '%s' is unknown, expected gpipe, 1f1b, interleaved or zero-bubble", name);
+}
+
+const char *action_name(ActionKind kind) {
+    static const char *const names[ACTION_KINDS] = {
+        [ACTION_RECEIVE_FORWARD] = "receive-forward",
+        [ACTION_FORWARD] = "forward",
+        [ACTION_SEND_FORWARD] = "send-forward",
+        [ACTION_RECEIVE_BACKWARD] = "receive-backward",
+        [ACTION_BACKWARD] = "backward",
+        [ACTION_BACKWARD_INPUT] = "backward-input",
+        [ACTION_BACKWARD_WEIGHT] = "backward-weight",
+        [ACTION_SEND_BACKWARD] = "send-backward",
+    };
+    return names[kind];
+}
+
+static Status check_spec(const ScheduleSpec *spec, int stage) {
+    enum { MOST = 1 << 22 }; /* computations of a kind, so that no count overflows */
+    if (spec->stages < 1 || spec->chunks < 1 || spec->micros < 1)
+        return USAGE("a pipeline of %d stages, %d chunks a stage and %d micro-batches: expected at least one "
+                     "of each",
+                     spec->stages, spec->chunks, spec->micros);
+    if (spec->chunks > 1 && spec->kind != SCHEDULE_INTERLEAVED && spec->kind != SCHEDULE_EVAL)
+        return USAGE(
+            "the %s schedule takes one chunk a stage, not %d; the interleaved schedule takes several",
+            schedule_name(spec->kind), spec->chunks);
+    if ((double)spec->stages * spec->chunks * spec->micros > MOST)
+        return USAGE(
+            "a pipeline of %d stages, %d chunks a stage and %d micro-batches is too large, expected a "
+            "product of at most %d",
+            spec->stages, spec->chunks, spec->micros, MOST);
+    if (stage < 0 || stage >= spec->stages)
+        return FAILED("internal: stage %d of a pipeline of %d", stage, spec->stages);
+    return OK;
+}
+
+typedef struct Event {
+    int time;
+    int sender; /* -1 for a computation: what ends at a moment comes before the messages of that moment */
+    Action action;
+} Event;
+
+static int compare_events(const void *a, const void *b) {
+    const Event *x = a, *y = b;
+    return x->time != y->time ? (x->time > y->time) - (x->time < y->time)
+                              : (x->sender > y->sender) - (x->sender < y->sender);
+}
+
+/* A computation with the messages that bring what it takes and take away what it makes. */
+static int add_events(const Orders *orders, int stage, int at, Event *event) {
+    const ScheduleSpec *spec = &orders->spec;
+    Action action = orders->action[(size_t)stage * (size_t)orders->count + (size_t)at];
+    int end = orders->end[(size_t)stage * (size_t)orders->count + (size_t)at], count = 0;
+    event[count++] = (Event){end, -1, action};
+    if (spec->stages == 1 || action.kind == ACTION_BACKWARD_WEIGHT) return count;
+    int part = schedule_part(spec, stage, action.chunk), last = spec->stages * spec->chunks - 1;
+    int slot = part * spec->micros + action.micro;
+    int before = (stage + spec->stages - 1) % spec->stages, after = (stage + 1) % spec->stages;
+    Action receive = action, send = action;
+    if (action.kind == ACTION_FORWARD) {
+        receive.kind = ACTION_RECEIVE_FORWARD;
+        send.kind = ACTION_SEND_FORWARD;
+        if (part > 0) event[count++] = (Event){orders->forward_end[slot - spec->micros], before, receive};
+        if (part < last) event[count++] = (Event){end, stage, send};
+    } else {
+        receive.kind = ACTION_RECEIVE_BACKWARD;
+        send.kind = ACTION_SEND_BACKWARD;
+        if (part < last) event[count++] = (Event){orders->backward_end[slot + spec->micros], after, receive};
+        if (part > 0) event[count++] = (Event){end, stage, send};
+    }
+    return count;
+}
+
+static void raise_to(int *most, int value) {
+    if (value > *most) *most = value;
+}
+
+/* What memory the list asks for. */
+static void count_held(Schedule *schedule) {
+    int in_flight = 0, deferred = 0, forward = 0, backward = 0;
+    bool messages = schedule->spec.stages > 1;
+    int last = schedule->spec.stages * schedule->spec.chunks - 1;
+    for (int i = 0; i < schedule->count; i++) {
+        Action action = schedule->action[i];
+        int part = schedule_part(&schedule->spec, schedule->stage, action.chunk);
+        switch (action.kind) {
+        case ACTION_RECEIVE_FORWARD: raise_to(&schedule->waiting_forward, ++forward); break;
+        case ACTION_RECEIVE_BACKWARD: raise_to(&schedule->waiting_backward, ++backward); break;
+        case ACTION_FORWARD:
+            raise_to(&schedule->in_flight, ++in_flight);
+            if (messages && part > 0) forward--;
+            if (schedule->spec.kind == SCHEDULE_EVAL) in_flight--;
+            break;
+        case ACTION_BACKWARD: in_flight--; break;
+        case ACTION_BACKWARD_INPUT: raise_to(&schedule->deferred, ++deferred); break;
+        case ACTION_BACKWARD_WEIGHT: in_flight--, deferred--; break;
+        default: break;
+        }
+        bool backs = action.kind == ACTION_BACKWARD || action.kind == ACTION_BACKWARD_INPUT;
+        if (backs && messages && part < last) backward--;
+    }
+}
+
+Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage) {
+    TRY(check_spec(spec, stage));
+    CLEANUP(orders_done) Orders orders = {0};
+    TRY(orders_init(&orders, spec));
+    CLEANUP(mem_freep) Event *event = NULL;
+    TRY(mem_new((size_t)orders.count * 3, sizeof *event, &event));
+    int count = 0;
+    for (int i = 0; i < orders.count; i++) count += add_events(&orders, stage, i, event + count);
+    qsort(event, (size_t)count, sizeof *event, compare_events);
+    Schedule schedule = {.spec = *spec, .stage = stage, .count = count};
+    TRY(mem_new((size_t)count, sizeof *schedule.action, &schedule.action));
+    for (int i = 0; i < count; i++) schedule.action[i] = event[i].action;
+    count_held(&schedule);
     *ret_schedule = schedule;
     return OK;
 }

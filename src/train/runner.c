@@ -218,9 +218,10 @@ static Status check_micros(const Runner *runner, HostBatch *const *micros, int c
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_micros(runner, micros, count));
-    if (runner->schedule.count != 2 * count) {
+    if (runner->schedule.spec.micros != count) {
         schedule_done(&runner->schedule);
-        TRY(schedule_single(&runner->schedule, count));
+        const ScheduleSpec spec = {.kind = SCHEDULE_1F1B, .stages = 1, .chunks = 1, .micros = count};
+        TRY(schedule_init(&runner->schedule, &spec, 0));
     }
     int64_t counts[LOSS_COUNT] = {0};
     StepResult result = {0};
