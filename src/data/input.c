@@ -1,0 +1,182 @@
+/* Plain files go straight to the caller's memory. Compressed ones pass through a buffer of a fixed size;
+ * members follow each other as `gzip -d` takes them, and zeroes after the last one are padding. */
+#include "data/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/memory.h"
+
+enum { GZIP_WINDOW = 15 + 16, BUFFER = 1 << 17, PIECE = 1 << 30 };
+
+struct Input {
+    char *name;
+    int fd; /* -1: memory */
+    const char *memory;
+    size_t memory_size;
+    int64_t used;
+    bool compressed, started;
+    bool inside;   /* a member has begun and not ended */
+    bool ended;    /* no more input */
+    int64_t whole; /* members that have ended */
+    z_stream z;
+    unsigned char *buffer;
+};
+
+static bool is_gz(const char *path) {
+    size_t length = strlen(path);
+    return length > 3 && !strcmp(path + length - 3, ".gz");
+}
+
+static Status open_file(Input *input, const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+        return FAILED("%s: expected a file, found %s", path,
+                      S_ISDIR(st.st_mode) ? "a directory" : "something else");
+    input->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (input->fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    posix_fadvise(input->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return OK;
+}
+
+Status input_open(Input **ret_input, const char *path) {
+    CLEANUP(input_freep) Input *input = NULL;
+    TRY(mem_new(1, sizeof *input, &input));
+    input->fd = -1;
+    TRY(str_dup(path, &input->name));
+    TRY(open_file(input, path));
+    input->compressed = is_gz(path);
+    if (input->compressed) {
+        TRY(mem_new(BUFFER, 1, &input->buffer));
+        if (inflateInit2(&input->z, GZIP_WINDOW) != Z_OK)
+            return FAILED("%s: the decompressor cannot be started", path);
+        input->started = true;
+    }
+    *ret_input = input;
+    input = NULL;
+    return OK;
+}
+
+Status input_open_memory(Input **ret_input, const char *name, const void *data, size_t size) {
+    CLEANUP(input_freep) Input *input = NULL;
+    TRY(mem_new(1, sizeof *input, &input));
+    input->fd = -1;
+    TRY(str_dup(name, &input->name));
+    input->memory = data;
+    input->memory_size = size;
+    *ret_input = input;
+    input = NULL;
+    return OK;
+}
+
+void input_free(Input *input) {
+    if (!input) return;
+    if (input->started) inflateEnd(&input->z);
+    if (input->fd >= 0) close(input->fd);
+    free(input->buffer);
+    free(input->name);
+    free(input);
+}
+
+int64_t input_used(const Input *input) {
+    return input->used;
+}
+
+static Status read_file(Input *input, void *to, size_t size, size_t *ret_got) {
+    ssize_t got;
+    do got = read(input->fd, to, size < PIECE ? size : PIECE);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return FAILED("%s: cannot be read: %s", input->name, strerror(errno));
+    input->used += got;
+    *ret_got = (size_t)got;
+    return OK;
+}
+
+static void read_memory(Input *input, char *to, size_t size, size_t *ret_got) {
+    size_t left = input->memory_size - (size_t)input->used, got = size < left ? size : left;
+    if (got) memcpy(to, input->memory + input->used, got);
+    input->used += (int64_t)got;
+    *ret_got = got;
+}
+
+/* Between members: what follows is another one, padding, or nothing. */
+static Status next_member(Input *input, bool *ret_more) {
+    z_stream *z = &input->z;
+    for (;;) {
+        while (input->whole > 0 && z->avail_in > 0 && *z->next_in == 0) {
+            z->next_in++;
+            z->avail_in--;
+        }
+        if (z->avail_in > 0) break;
+        size_t got = 0;
+        if (!input->ended) TRY(read_file(input, input->buffer, BUFFER, &got));
+        input->ended = got == 0;
+        z->next_in = input->buffer;
+        z->avail_in = (uInt)got;
+        if (input->ended) {
+            *ret_more = false;
+            return OK;
+        }
+    }
+    if (inflateReset(z) != Z_OK) return FAILED("%s: the decompressor cannot be reset", input->name);
+    input->inside = true;
+    *ret_more = true;
+    return OK;
+}
+
+static Status inflate_some(Input *input, char *to, size_t size, size_t *ret_got) {
+    z_stream *z = &input->z;
+    if (z->avail_in == 0) {
+        size_t got = 0;
+        TRY(read_file(input, input->buffer, BUFFER, &got));
+        if (got == 0) return FAILED("%s: the compressed data ends in the middle", input->name);
+        z->next_in = input->buffer;
+        z->avail_in = (uInt)got;
+    }
+    uInt room = (uInt)(size < PIECE ? size : PIECE);
+    z->next_out = (unsigned char *)to;
+    z->avail_out = room;
+    int result = inflate(z, Z_NO_FLUSH);
+    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
+        return FAILED("%s: the compressed data is damaged at byte %lld: %s", input->name,
+                      (long long)(input->used - (int64_t)z->avail_in), z->msg ? z->msg : "not gzip");
+    if (result == Z_STREAM_END) {
+        input->inside = false;
+        input->whole++;
+    }
+    *ret_got = room - z->avail_out;
+    return OK;
+}
+
+static Status read_compressed(Input *input, char *to, size_t size, size_t *ret_got) {
+    *ret_got = 0;
+    while (*ret_got == 0) {
+        bool more = true;
+        if (!input->inside) TRY(next_member(input, &more));
+        if (!more) return OK;
+        TRY(inflate_some(input, to, size, ret_got));
+    }
+    return OK;
+}
+
+Status input_read(Input *input, char *to, size_t size, size_t *ret_got) {
+    size_t have = 0;
+    while (have < size) {
+        size_t got = 0;
+        if (input->fd < 0)
+            read_memory(input, to + have, size - have, &got);
+        else if (input->compressed)
+            TRY(read_compressed(input, to + have, size - have, &got));
+        else
+            TRY(read_file(input, to + have, size - have, &got));
+        if (got == 0) break;
+        have += got;
+    }
+    *ret_got = have;
+    return OK;
+}

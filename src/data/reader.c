@@ -1,0 +1,232 @@
+/* Cutting inputs into blocks.
+ *
+ * A block starts with what the one before it left over and is filled up from the input. Then its end is
+ * sought: after the last newline, after the last blank line, or, where a document is longer than the block,
+ * at a place where the text may be cut. When there is none the block grows, up to a limit. What follows
+ * the end is left over for the next block. So the memory of a block is bounded whatever the files hold. */
+#include "data/reader.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/memory.h"
+#include "data/corpus.h"
+#include "data/input.h"
+
+struct Reader {
+    ReaderSpec spec;
+    int at;          /* the path being read */
+    int part, parts; /* of the corpus in the program */
+    Input *input;    /* NULL: the next is to be opened */
+    bool json;
+    bool starts; /* the next block begins where a document may begin */
+    int64_t line;
+    int64_t used; /* bytes of the inputs before this one */
+    int64_t total;
+    char *rest; /* read but not yet given */
+    size_t rest_size, rest_capacity;
+};
+
+const char *const documents_names[] = {"file", "line", "blank", NULL};
+
+Status documents_parse(const char *name, Documents *ret_documents) {
+    for (int i = 0; documents_names[i]; i++) {
+        if (strcmp(name, documents_names[i])) continue;
+        *ret_documents = (Documents)i;
+        return OK;
+    }
+    return USAGE("documents '%s': expected file, line or blank", name);
+}
+
+void text_block_done(TextBlock *block) {
+    free(block->text);
+    *block = (TextBlock){0};
+}
+
+bool reader_is_json(const char *path) {
+    return path_has_suffix(path, ".jsonl") || path_has_suffix(path, ".ndjson");
+}
+
+Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
+    if (spec->path_count < 1) return USAGE("no data was given, expected at least one file");
+    CLEANUP(reader_freep) Reader *reader = NULL;
+    TRY(mem_new(1, sizeof *reader, &reader));
+    reader->spec = *spec;
+    if (!reader->spec.block) reader->spec.block = READER_BLOCK;
+    bool known = true;
+    for (int i = 0; i < spec->path_count; i++) {
+        struct stat st;
+        bool self = corpus_is_named(spec->paths[i]);
+        if (!self && stat(spec->paths[i], &st) != 0)
+            return FAILED("%s: cannot be opened: there is no such file", spec->paths[i]);
+        known = known && !self && S_ISREG(st.st_mode);
+        if (known) reader->total += (int64_t)st.st_size;
+    }
+    if (!known) reader->total = 0;
+    *ret_reader = reader;
+    reader = NULL;
+    return OK;
+}
+
+void reader_free(Reader *reader) {
+    if (!reader) return;
+    input_free(reader->input);
+    free(reader->rest);
+    free(reader);
+}
+
+int64_t reader_total(const Reader *reader) {
+    return reader->total;
+}
+
+static Status open_next(Reader *reader) {
+    const char *path = reader->spec.paths[reader->at];
+    if (corpus_is_named(path)) {
+        CLEANUP(source_done) Source source = {0};
+        reader->parts = corpus_count();
+        TRY(corpus_source(&source, reader->part));
+        TRY(input_open_memory(&reader->input, path, source.data, source.size));
+    } else {
+        reader->parts = 1;
+        TRY(input_open(&reader->input, path));
+    }
+    reader->json = reader_is_json(path);
+    reader->starts = true;
+    reader->line = 1;
+    return OK;
+}
+
+static void close_input(Reader *reader) {
+    reader->used += input_used(reader->input);
+    input_free(reader->input);
+    reader->input = NULL;
+    if (++reader->part < reader->parts) return;
+    reader->part = 0;
+    reader->at++;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static size_t cut_text(const Reader *reader, const char *text, size_t size) {
+    return reader->spec.cut ? reader->spec.cut(reader->spec.cut_context, text, size) : size;
+}
+
+/* A cut that has no space before it: what a space at the end of a piece means (the end of a line or of a
+ * document, or neither) is seen only with what follows it. */
+static size_t cut_after_word(const Reader *reader, const char *text, size_t size) {
+    size_t end = size;
+    while (end > 0) {
+        end = cut_text(reader, text, end);
+        if (end == 0 || !is_space(text[end - 1])) break;
+        while (end > 0 && is_space(text[end - 1])) end--;
+    }
+    return end;
+}
+
+static size_t after_last_newline(const char *text, size_t size) {
+    const char *newline = size ? memrchr(text, '\n', size) : NULL;
+    return newline ? (size_t)(newline - text) + 1 : 0;
+}
+
+/* After the last blank line; 0 when there is none. The first line is a whole one only where `starts`. */
+static size_t after_last_blank_line(const char *text, size_t size, bool starts) {
+    for (size_t end = after_last_newline(text, size); end > 0;) {
+        size_t at = end - 1;
+        while (at > 0 && is_space(text[at - 1]) && text[at - 1] != '\n') at--;
+        if (at == 0 ? starts : text[at - 1] == '\n') return end;
+        end = after_last_newline(text, at);
+    }
+    return 0;
+}
+
+/* Where a block that goes on may end; 0: nowhere yet. */
+static size_t find_end(const Reader *reader, const TextBlock *block, bool *ret_ends) {
+    size_t end = 0;
+    *ret_ends = true;
+    if (reader->json) return after_last_newline(block->text, block->size);
+    if (reader->spec.documents == DOCUMENTS_LINE) end = after_last_newline(block->text, block->size);
+    if (reader->spec.documents == DOCUMENTS_BLANK)
+        end = after_last_blank_line(block->text, block->size, reader->starts);
+    if (end > 0) return end;
+    *ret_ends = false;
+    return reader->spec.documents == DOCUMENTS_FILE ? cut_text(reader, block->text, block->size)
+                                                    : cut_after_word(reader, block->text, block->size);
+}
+
+static int64_t count_newlines(const char *text, size_t size) {
+    int64_t count = 0;
+    for (size_t i = 0; i < size; i++) count += text[i] == '\n';
+    return count;
+}
+
+static Status too_long(const Reader *reader) {
+    const char *path = reader->spec.paths[reader->at];
+    if (reader->json)
+        return FAILED("%s: line %lld: is longer than %d bytes, the most that a line of JSON may have", path,
+                      (long long)reader->line, READER_LINE_LIMIT);
+    return FAILED("%s: line %lld: %d bytes follow each other without a place to cut them, expected words",
+                  path, (long long)reader->line, READER_LINE_LIMIT);
+}
+
+/* Fills the block until it can end. *ret_end is where it does, *ret_done that the input is used up. */
+static Status fill_block(Reader *reader, TextBlock *block, size_t *ret_end, bool *ret_done) {
+    for (size_t want = reader->spec.block;; want *= 2) {
+        if (want > READER_LINE_LIMIT + 1) want = READER_LINE_LIMIT + 1;
+        size_t got = 0;
+        if (want > block->size) {
+            TRY(mem_grow(&block->text, &block->capacity, want, 1));
+            TRY(input_read(reader->input, block->text + block->size, want - block->size, &got));
+            block->size += got;
+        }
+        if (block->size < want) {
+            *ret_end = block->size;
+            *ret_done = block->ends = true;
+            return OK;
+        }
+        *ret_end = find_end(reader, block, &block->ends);
+        if (*ret_end > 0) return OK;
+        if (want > READER_LINE_LIMIT) return too_long(reader);
+    }
+}
+
+static Status next_of_input(Reader *reader, TextBlock *block) {
+    block->size = 0;
+    if (reader->rest_size) {
+        TRY(mem_grow(&block->text, &block->capacity, reader->rest_size, 1));
+        memcpy(block->text, reader->rest, reader->rest_size);
+        block->size = reader->rest_size;
+    }
+    size_t end = 0;
+    bool done = false;
+    TRY(fill_block(reader, block, &end, &done));
+    reader->rest_size = block->size - end;
+    if (reader->rest_size) {
+        TRY(mem_grow(&reader->rest, &reader->rest_capacity, reader->rest_size, 1));
+        memcpy(reader->rest, block->text + end, reader->rest_size);
+    }
+    block->size = end;
+    block->file = reader->spec.paths[reader->at];
+    block->line = reader->line;
+    block->json = reader->json;
+    block->starts = reader->starts;
+    block->used = reader->used + input_used(reader->input);
+    reader->starts = block->ends;
+    reader->line += count_newlines(block->text, end);
+    if (done) close_input(reader);
+    return OK;
+}
+
+Status reader_next(Reader *reader, TextBlock *block, bool *ret_more) {
+    do {
+        if (!reader->input && reader->at == reader->spec.path_count) {
+            *ret_more = false;
+            return OK;
+        }
+        if (!reader->input) TRY(open_next(reader));
+        TRY(next_of_input(reader, block));
+    } while (block->size == 0 && block->starts);
+    *ret_more = true;
+    return OK;
+}

@@ -1,0 +1,134 @@
+/* From blocks to the documents in them.
+ *
+ * A block may begin and end in the middle of a document. It never ends between the last word of one and
+ * the newline that decides whether it goes on (data/reader.c), so each block can be split on its own. */
+#include <string.h>
+
+#include "base/json.h"
+#include "data/reader.h"
+
+typedef struct Split {
+    const ReaderSpec *spec;
+    const TextBlock *block;
+    PieceFunc func;
+    void *context;
+} Split;
+
+static Status give(const Split *split, const char *text, size_t size, bool first, bool last) {
+    if (size == 0 && (first || !last)) return OK;
+    return split->func(split->context,
+                       &(TextPiece){.text = text, .size = size, .first = first, .last = last});
+}
+
+/* ---- text ---- */
+
+static bool is_blank(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
+    return true;
+}
+
+/* Each line a document. */
+static Status split_lines(const Split *split) {
+    const TextBlock *block = split->block;
+    const char *at = block->text, *end = at + block->size;
+    bool first = block->starts;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((newline ? newline : end) - at);
+        bool last = newline || block->ends;
+        if (newline && size && at[size - 1] == '\r') size--;
+        if (!first || !is_blank(at, size)) TRY(give(split, at, size, first, last));
+        at = newline ? newline + 1 : end;
+        first = last;
+    }
+    /* The rest of a line that came before may be nothing. */
+    return !first && block->ends ? give(split, end, 0, false, true) : OK;
+}
+
+/* What lies between blank lines is a document. `begin` is where one began, NULL: none is open; `stop` the
+ * end of its last line that is not blank. */
+static Status split_blank(const Split *split) {
+    const TextBlock *block = split->block;
+    const char *at = block->text, *end = at + block->size, *begin = block->starts ? NULL : at, *stop = at;
+    bool first = block->starts;
+    /* The rest of a line that came before is not a blank line. */
+    for (bool inside = !block->starts; at < end; inside = false) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((newline ? newline : end) - at);
+        if (inside || !is_blank(at, size)) {
+            if (!begin) begin = at;
+            stop = at + size;
+            if (newline && size && stop[-1] == '\r') stop--;
+        } else if (begin && newline) {
+            TRY(give(split, begin, (size_t)(stop - begin), first, true));
+            begin = NULL;
+            first = true;
+        }
+        at = newline ? newline + 1 : end;
+    }
+    if (!begin) return OK;
+    if (!block->ends) stop = end;
+    return give(split, begin, (size_t)(stop - begin), first, block->ends);
+}
+
+/* ---- JSON lines ---- */
+
+static const char *type_name(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+static Status split_object(const Split *split, int64_t number, const char *text, size_t size) {
+    const char *file = split->block->file, *field = split->spec->field ? split->spec->field : "text";
+    json_error_t error;
+    CLEANUP(json_decrefp)
+    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!json)
+        return FAILED("%s: line %lld, column %d: not valid JSON: %s", file, (long long)number, error.column,
+                      error.text);
+    if (!json_is_object(json))
+        return FAILED("%s: line %lld: expected an object with \"%s\", found %s", file, (long long)number,
+                      field, type_name(json));
+    const json_t *value = json_object_get(json, field);
+    if (!value)
+        return FAILED("%s: line %lld: has no \"%s\", expected the text of a document there (see --field)",
+                      file, (long long)number, field);
+    if (!json_is_string(value))
+        return FAILED("%s: line %lld: \"%s\" must be a string, found %s", file, (long long)number, field,
+                      type_name(value));
+    return give(split, json_string_value(value), json_string_length(value), true, true);
+}
+
+static Status split_json(const Split *split) {
+    static const char mark[] = "\xef\xbb\xbf"; /* of byte order, which some programs begin a file with */
+    const TextBlock *block = split->block;
+    const char *at = block->text, *end = at + block->size;
+    if (block->line == 1 && block->size >= 3 && !memcmp(at, mark, 3)) at += 3;
+    for (int64_t number = block->line; at < end; number++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t size = (size_t)((newline ? newline : end) - at);
+        if (!is_blank(at, size)) TRY(split_object(split, number, at, size));
+        at = newline ? newline + 1 : end;
+    }
+    return OK;
+}
+
+Status reader_split(const ReaderSpec *spec, const TextBlock *block, PieceFunc func, void *context) {
+    Split split = {.spec = spec, .block = block, .func = func, .context = context};
+    if (block->json) return split_json(&split);
+    switch (spec->documents) {
+    case DOCUMENTS_FILE: return give(&split, block->text, block->size, block->starts, block->ends);
+    case DOCUMENTS_LINE: return split_lines(&split);
+    case DOCUMENTS_BLANK: return split_blank(&split);
+    }
+    return OK;
+}

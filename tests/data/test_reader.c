@@ -1,0 +1,275 @@
+/* The corpus reader: documents come out the same however small the blocks are, plain or compressed, from
+ * text or JSON lines; what is wrong with a file is said with its line. */
+#include "data/reader.h"
+
+#include "data/pipeline.h"
+#include "files.h"
+
+/* Documents gathered: each in brackets. */
+typedef struct Gathered {
+    char *text;
+    size_t size, capacity;
+    bool open;
+} Gathered;
+
+static void gathered_done(Gathered *gathered) {
+    free(gathered->text);
+}
+
+static Status put(Gathered *to, const char *text, size_t size) {
+    TRY(mem_grow(&to->text, &to->capacity, to->size + size + 1, 1));
+    memcpy(to->text + to->size, text, size);
+    to->size += size;
+    to->text[to->size] = 0;
+    return OK;
+}
+
+static Status gather(void *context, const TextPiece *piece) {
+    Gathered *to = context;
+    assert_int_equal(piece->first, !to->open);
+    if (piece->first) TRY(put(to, "[", 1));
+    TRY(put(to, piece->text, piece->size));
+    to->open = !piece->last;
+    return piece->last ? put(to, "]", 1) : OK;
+}
+
+static Status read_all(const ReaderSpec *spec, Gathered *ret_gathered) {
+    CLEANUP(gathered_done) Gathered gathered = {0};
+    CLEANUP(reader_freep) Reader *reader = NULL;
+    CLEANUP(text_block_done) TextBlock block = {0};
+    TRY(put(&gathered, "", 0));
+    TRY(reader_new(&reader, spec));
+    for (bool more;;) {
+        TRY(reader_next(reader, &block, &more));
+        if (!more) break;
+        TRY(reader_split(spec, &block, gather, &gathered));
+    }
+    assert_false(gathered.open);
+    *ret_gathered = gathered;
+    gathered = (Gathered){0};
+    return OK;
+}
+
+static void assert_documents(const Files *files, Documents documents, const char *expected, size_t size) {
+    for (size_t block = 1; block < 40; block++) {
+        ReaderSpec spec = {
+            .paths = files->list, .path_count = files->count, .documents = documents, .block = block};
+        CLEANUP(gathered_done) Gathered found = {0};
+        assert_ok(read_all(&spec, &found));
+        if (found.size != size || memcmp(found.text, expected, size))
+            fail_msg("blocks of %zu: expected %s, found %s", block, expected, found.text);
+    }
+}
+
+#define assert_reads(files, documents, text) assert_documents(files, documents, text, sizeof text - 1)
+
+static void test_files(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "one two\nthree\n\nfour");
+    files_add_text(files, "empty.txt", "");
+    files_add(files, "b.txt", "\xff\0\n", 3);
+    assert_reads(files, DOCUMENTS_FILE, "[one two\nthree\n\nfour][\xff\0\n]");
+}
+
+static void test_lines(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "one two\r\n\n  \nthree, a longer line than others\nfour");
+    files_add_text(files, "b.txt", "\n\nfive\n");
+    assert_reads(files, DOCUMENTS_LINE, "[one two][three, a longer line than others][four][five]");
+}
+
+static void test_blank_lines(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "\n\none\ntwo \r\n \t\r\n\nthree\n  four, which is longer\n\n");
+    files_add_text(files, "b.txt", "five\n\nsix\nseven\n");
+    assert_reads(files, DOCUMENTS_BLANK, "[one\ntwo ][three\n  four, which is longer][five][six\nseven]");
+}
+
+static void test_json_lines(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(
+        files, "a.jsonl",
+        "\xef\xbb\xbf{\"text\": \"one\\n\\\"two\\\" \\u00e9\\ud83d\\ude00\", \"more\": [1, {}]}\n\n \r\n"
+        "{\"id\": 7, \"text\": \"\"}\r\n{\"text\": \"x\\u0000y\\/\"}");
+    assert_reads(files, DOCUMENTS_FILE, "[one\n\"two\" \xc3\xa9\xf0\x9f\x98\x80][x\0y/]");
+}
+
+static void test_own_corpus(void **state) {
+    (void)state;
+    const char *paths[] = {"self"};
+    ReaderSpec spec = {.paths = paths, .path_count = 1};
+    CLEANUP(gathered_done) Gathered found = {0};
+    assert_ok(read_all(&spec, &found));
+    assert_non_null(strstr(found.text, "# How weft is built"));
+}
+
+static void append(const char *path, const char *from) {
+    FILE *to = fopen(path, "ab");
+    CLEANUP(file_map_done) FileMap map = {0};
+    assert_ok(file_map_init(&map, from));
+    assert_non_null(to);
+    assert_int_equal(fwrite(map.data, 1, map.size, to), map.size);
+    assert_int_equal(fclose(to), 0);
+}
+
+static void test_gz_members(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    const char *path = files_add_gz(files, "lines.txt.gz", "one\ntwo, ", 9);
+    append(path, files_add_gz(files, "second.gz", "three\nfour\n", 11));
+    files->count = 1;
+    FILE *padded = fopen(path, "ab");
+    assert_non_null(padded);
+    for (int i = 0; i < 600; i++) fputc(0, padded);
+    assert_int_equal(fclose(padded), 0);
+    assert_reads(files, DOCUMENTS_LINE, "[one][two, three][four]");
+}
+
+#define assert_unreadable(files, text)                                                                       \
+    do {                                                                                                     \
+        ReaderSpec spec_ = {.paths = (files)->list, .path_count = (files)->count};                           \
+        Gathered found_ = {0};                                                                               \
+        assert_fails(read_all(&spec_, &found_), 1, text);                                                    \
+    } while (0)
+
+static void test_gz_damage(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    char text[2000];
+    for (int i = 0; i < 2000; i++) text[i] = (char)('a' + i * i % 23);
+    const char *path = files_add_gz(files, "cut.txt.gz", text, sizeof text);
+    CLEANUP(mem_freep) char *bytes = NULL;
+    size_t size;
+    assert_ok(file_read(path, 1 << 20, &bytes, &size));
+    assert_int_equal(truncate(path, (off_t)size - 20), 0);
+    assert_unreadable(files, "cut.txt.gz: the compressed data ends in the middle");
+    bytes[size / 2] ^= 0x40;
+    files_write(path, bytes, size);
+    assert_unreadable(files, "cut.txt.gz: the compressed data is damaged at byte");
+    files_write(path, "not compressed", 14);
+    assert_unreadable(files, "the compressed data is damaged at byte");
+}
+
+static void test_bad_lines(void **state) {
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"{\"text\": \"a\"}\n\n{\"text\": \"b\"\n", "bad.jsonl: line 3, column "},
+        {"{\"text\": \"a\"}\n{\"text\": 7}\n",
+         "bad.jsonl: line 2: \"text\" must be a string, found a number"},
+        {"{\"body\": \"a\"}\n", "bad.jsonl: line 1: has no \"text\", expected the text of a document"},
+        {"[1]\n", "bad.jsonl: line 1: expected an object with \"text\", found an array"},
+        {"{\"text\": \"\\ud800\"}\n", "bad.jsonl: line 1, column "},
+        {"{\"text\": \"a\"} x\n", "bad.jsonl: line 1, column "},
+        {"{\"text\": \"a\", \"text\": \"b\"}\n", "bad.jsonl: line 1, column "},
+        {"{\"text\": \"\xff\"}\n", "bad.jsonl: line 1, column "},
+    };
+    Files *files = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        files->count = 0;
+        files_add_text(files, "bad.jsonl", bad[i].text);
+        assert_unreadable(files, bad[i].says);
+    }
+    files->count = 0;
+    files_name(files, "absent.txt");
+    assert_unreadable(files, "absent.txt: cannot be opened");
+    files->list[0] = files->dir;
+    assert_unreadable(files, "expected a file, found a directory");
+}
+
+/* A line that never ends costs no more than the limit. */
+static void test_endless_lines(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    const char *path = files_add_text(files, "long.jsonl", "{\"text\": \"a\"}\n{\"text\": \"");
+    assert_int_equal(truncate(path, (off_t)200 << 20), 0);
+    assert_unreadable(files,
+                      "long.jsonl: line 2: is longer than 67108864 bytes, the most that a line of JSON");
+}
+
+static size_t cut_nowhere(const void *context, const char *text, size_t size) {
+    (void)context, (void)text, (void)size;
+    return 0;
+}
+
+static void test_endless_word(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    const char *path = files_add_text(files, "long.txt", "word\n");
+    assert_int_equal(truncate(path, (off_t)200 << 20), 0);
+    ReaderSpec spec = {.paths = files->list, .path_count = 1, .cut = cut_nowhere};
+    Gathered found = {0};
+    assert_fails(read_all(&spec, &found), 1,
+                 "long.txt: line 1: 67108864 bytes follow each other without a place");
+}
+
+/* ---- the pipeline ---- */
+
+typedef struct Counted {
+    char order[1 << 16];
+    size_t used;
+    char first[64]; /* per place: the first byte of its block */
+    int64_t fail_at;
+} Counted;
+
+static Status note_piece(void *context, int slot, int place, const TextPiece *piece) {
+    Counted *counted = context;
+    assert_true(slot >= 0 && slot < 8 && place >= 0 && place < 17);
+    if (piece->text[0] == 'X') return FAILED("an X at %c", piece->text[1]);
+    counted->first[place] = piece->text[0];
+    return OK;
+}
+
+static Status note_order(void *context, int place, int64_t used) {
+    Counted *counted = context;
+    (void)used;
+    counted->order[counted->used++] = counted->first[place];
+    return OK;
+}
+
+/* Results come in the order of the text, for any number of threads, and of two failures the first counts. */
+static void test_order(void **state) {
+    Files *files = *state;
+    char text[10000];
+    for (int i = 0; i < 10000; i++) text[i] = i % 4 == 3 ? '\n' : (char)('a' + i / 4 % 23);
+    files->count = 0;
+    const char *path = files_add(files, "order.txt", text, sizeof text);
+    ReaderSpec spec = {.paths = files->list, .path_count = 1, .documents = DOCUMENTS_LINE, .block = 5};
+    PipelineWork work = {.piece = note_piece, .finish = note_order};
+    for (int threads = 1; threads <= 8; threads++) {
+        Counted counted = {0};
+        work.context = &counted;
+        assert_ok(pipeline_run(&spec, threads, &work, NULL));
+        assert_int_equal(counted.used, 2500);
+        for (int i = 0; i < 2500; i++) assert_int_equal(counted.order[i], 'a' + i % 23);
+    }
+    memcpy(text + 4000, "X1", 2);
+    memcpy(text + 4040, "X2", 2);
+    files_write(path, text, sizeof text);
+    for (int threads = 1; threads <= 8; threads++) {
+        Counted counted = {0};
+        work.context = &counted;
+        assert_fails(pipeline_run(&spec, threads, &work, NULL), 1, "an X at 1");
+        assert_int_equal(counted.used, 1000);
+    }
+    Counted counted = {0};
+    work.context = &counted;
+    volatile sig_atomic_t stop = 1;
+    assert_fails(pipeline_run(&spec, 3, &work, &stop), 1, "stopped by a signal");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),         cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_blank_lines),   cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_own_corpus),    cmocka_unit_test(test_gz_members),
+        cmocka_unit_test(test_gz_damage),     cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_endless_lines), cmocka_unit_test(test_endless_word),
+        cmocka_unit_test(test_order),
+    };
+    return cmocka_run_group_tests(tests, files_setup, files_teardown);
+}
