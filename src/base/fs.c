@@ -181,6 +181,20 @@ Status file_write(FileWriter *writer, const void *data, size_t size) {
     return OK;
 }
 
+Status file_write_at(FileWriter *writer, size_t at, const void *data, size_t size) {
+    TRY(write_all(writer, writer->buffer, writer->used));
+    writer->used = 0;
+    for (const unsigned char *from = data; size > 0;) {
+        ssize_t wrote = pwrite(writer->fd, from, size, (off_t)at);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return FAILED("%s: cannot be written: %s", writer->path, strerror(errno));
+        from += wrote;
+        at += (size_t)wrote;
+        size -= (size_t)wrote;
+    }
+    return OK;
+}
+
 Status file_print(FileWriter *writer, const char *fmt, ...) {
     char *text = NULL;
     va_list args;

@@ -32,6 +32,8 @@ typedef struct FileWriter FileWriter;
 
 MUST_USE Status file_writer_new(FileWriter **ret_writer, const char *path);
 MUST_USE Status file_write(FileWriter *writer, const void *data, size_t size);
+/* Writes over bytes that have been written already: a header whose contents are known last. */
+MUST_USE Status file_write_at(FileWriter *writer, size_t at, const void *data, size_t size);
 MUST_USE Status file_print(FileWriter *writer, const char *fmt, ...) PRINTF_LIKE(2, 3);
 MUST_USE Status file_commit(FileWriter *writer);
 void file_writer_free(FileWriter *writer);

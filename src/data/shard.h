@@ -1,0 +1,102 @@
+/* Token shards: files that hold the tokens of documents, ready to be mapped.
+ *
+ * Layout, all numbers little-endian:
+ *   header     SHARD_HEADER bytes, at fixed places:
+ *                0 magic "weftTOK\n"   8 u32 version        12 u32 0x01020304
+ *               16 u32 bytes a token  20 u32 tokenizer kind  24 u64 vocabulary   32 u64 fingerprint
+ *               40 u64 tokens         48 u64 documents       56 u32 index and 60 u32 count of the set's
+ * shards 64 i32 x 6 special tokens: pad cls sep mask unk end 88 u64 bytes of a block  96 u64 checksum of the
+ * checksums 248 u64 checksum of the 248 bytes before it tokens     u16 where the vocabulary fits, else u32;
+ * then zeroes up to a multiple of 8 documents  u64 each: the place in this shard of a document's first token.
+ * Tokens before the first of these go on with the last document of the shard before. checksums  u64 for each
+ * block of the tokens and documents together
+ *
+ * A shard is checked in two ways. What the header says is held against the file's size when it is opened.
+ * The blocks are verified before anything in them is used: each when it is first read from, or all at once
+ * by shard_verify.
+ */
+#ifndef WEFT_DATA_SHARD_H
+#define WEFT_DATA_SHARD_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "tokenizer/tokenizer.h"
+
+#define SHARD_SUFFIX ".tokens"
+enum { SHARD_HEADER = 256, SHARD_VERSION = 1, SHARD_BLOCK = 1 << 20 };
+
+/* What tokenizer a shard's tokens are of. */
+typedef struct TokenizerId {
+    TokenizerKind kind;
+    int64_t vocab;
+    uint64_t fingerprint;
+    SpecialTokens special;
+} TokenizerId;
+
+TokenizerId tokenizer_id(const Tokenizer *tokenizer);
+/* Whether both give the same tokens for the same text. The byte vocabularies of GPT-2 and BERT do. */
+bool tokenizer_id_same(const TokenizerId *a, const TokenizerId *b);
+/* "bpe, 50257 tokens, 0123456789abcdef", into a buffer that is returned. */
+enum { TOKENIZER_ID_TEXT = 96 };
+const char *tokenizer_id_text(const TokenizerId *id, char buffer[TOKENIZER_ID_TEXT]);
+
+typedef struct ShardInfo {
+    TokenizerId tokenizer;
+    int width; /* bytes a token: 2 or 4 */
+    int64_t tokens, documents;
+    int64_t index, count; /* which of how many shards of its set */
+} ShardInfo;
+
+typedef struct Shard Shard;
+
+MUST_USE Status shard_open(Shard **ret_shard, const char *path);
+void shard_free(Shard *shard);
+DEFINE_FREEP(Shard, shard)
+const ShardInfo *shard_info(const Shard *shard);
+const char *shard_path(const Shard *shard);
+/* Tokens `at` .. `at + count - 1`, which must be there. Blocks that are read for the first time are verified,
+ * so a damaged one is an error that says where. Threads may read at once. */
+MUST_USE Status shard_read(const Shard *shard, int64_t at, int64_t count, int32_t *out);
+/* Where document `index` of the shard begins. */
+MUST_USE Status shard_document(const Shard *shard, int64_t index, int64_t *ret_start);
+/* Verifies every block, on all cores, and that documents and tokens are in range. */
+MUST_USE Status shard_verify(const Shard *shard);
+size_t shard_bytes(const Shard *shard); /* of the file */
+
+/* ---- sets of shards: NAME-00000.tokens and so on in one directory ---- */
+
+typedef struct ShardList {
+    char **path;
+    size_t count, capacity;
+} ShardList;
+
+void shard_list_done(ShardList *list);
+/* Whether a path is a shard by its name, or a directory that holds some. */
+bool shard_is_there(const char *path);
+/* The shards of the set `name` in a directory, in order; none when there are none. A set that lacks one, or
+ * has one too many, is an error. */
+MUST_USE Status shard_list_dir(ShardList *list, const char *dir, const char *name);
+/* What `--data PATH` means: the file, or the directory's set "train". */
+MUST_USE Status shard_list_add(ShardList *list, const char *path);
+
+/* Writes a set. Each shard is whole when it has its name; the set is after shard_set_finish. */
+typedef struct ShardSet ShardSet;
+
+/* `size` bounds the bytes of tokens and documents in one shard. */
+MUST_USE Status shard_set_new(ShardSet **ret_set, const char *dir, const char *name, const TokenizerId *id,
+                              int64_t size);
+void shard_set_free(ShardSet *set);
+DEFINE_FREEP(ShardSet, shard_set)
+int shard_token_width(int64_t vocab);
+/* The next token begins a document. */
+MUST_USE Status shard_set_document(ShardSet *set);
+/* Tokens as they will lie in the file. */
+MUST_USE Status shard_set_add(ShardSet *set, const void *tokens, size_t count);
+/* Completes the last shard and writes into each how many there are. A set without tokens has none. */
+MUST_USE Status shard_set_finish(ShardSet *set);
+int64_t shard_set_tokens(const ShardSet *set);
+int64_t shard_set_documents(const ShardSet *set);
+const ShardList *shard_set_files(const ShardSet *set);
+
+#endif
