@@ -68,7 +68,7 @@ struct Command {
 };
 
 extern const Command command_train, command_eval, command_generate, command_convert, command_info,
-    command_bench, command_help, command_version;
+    command_bench, command_prepare, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

@@ -5,9 +5,8 @@
 #include "cli/command.h"
 
 static const Command *const commands[] = {
-    &command_train,   &command_eval,    &command_generate,
-    &command_convert, &command_info,    &command_bench,
-    &command_help,    &command_version, NULL,
+    &command_prepare, &command_train, &command_eval, &command_generate, &command_convert,
+    &command_info,    &command_bench, &command_help, &command_version,  NULL,
 };
 
 const Command *const *commands_all(void) {

@@ -1,0 +1,161 @@
+/* weft prepare: a corpus as token shards. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "cli/command.h"
+#include "cli/show.h"
+#include "data/prepare.h"
+
+typedef struct PrepareArgs {
+    const char *tokenizer, *out, *field, *documents;
+    const char **data, **val;
+    int data_count, val_count;
+    double val_fraction;
+    int64_t shard_size, threads;
+    bool overwrite, quiet;
+} PrepareArgs;
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .required = true,
+     .help = "The tokenizer: a directory with its files (or a checkpoint that has them), or the word bytes, "
+             "which makes each byte a token."},
+    {OPT_LIST("data", PrepareArgs, data, "FILE"), .required = true,
+     .help = "What to prepare: text, or JSON lines where the name ends in .jsonl or .ndjson; .gz is "
+             "decompressed. The word self stands for weft's own source and documentation."},
+    {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
+     .help = "Where the shards go: a new or empty directory."},
+    {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
+     .help = "The field of a JSON line that holds the text."},
+    {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
+     .help = "What a document is in text files: the whole file, each line, or what lies between blank lines. "
+             "In JSON lines each line is one."},
+    {OPT_LIST("val", PrepareArgs, val, "FILE"),
+     .help = "Files for validation, which become shards of their own."},
+    {OPT_FLOAT("val-fraction", PrepareArgs, val_fraction), .fallback = "0", .low = 0, .high = 1,
+     .below_high = true,
+     .help = "The part of the documents that is kept for validation, spread evenly, when "
+             "--val is not given."},
+    {OPT_SIZE("shard-size", PrepareArgs, shard_size), .fallback = "256MiB", .low = 4096, .high = INFINITY,
+     .help = "Most bytes of tokens and documents in one shard."},
+    {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
+     .help = "Threads to encode with; without it, OMP_NUM_THREADS is heeded."},
+    {OPT_FLAG("overwrite", PrepareArgs, overwrite), .help = "Replace shards that --out holds already."},
+    {OPT_FLAG("quiet", PrepareArgs, quiet), .help = "Show no progress."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+
+/* Looked at between blocks. */
+static volatile sig_atomic_t stop_asked;
+
+static void ask_stop(int signal_number) {
+    stop_asked = signal_number;
+}
+
+/* The first signal asks, the second one kills. */
+static void catch_stop(void) {
+    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static Status open_tokenizer(const char *path, Tokenizer **ret_tokenizer) {
+    if (!strcmp(path, "bytes")) return tokenizer_new_bytes(ret_tokenizer, false);
+    return tokenizer_load(ret_tokenizer, path);
+}
+
+static Status result_json(const PrepareResult *result, double seconds, json_t **ret_json) {
+    int64_t tokens = result->tokens + result->val_tokens;
+    json_t *json = json_pack(
+        "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "shards",
+        show_names(result->shards.path, result->shards.count), "val_shards",
+        show_names(result->val_shards.path, result->val_shards.count), "tokens", (json_int_t)result->tokens,
+        "documents", (json_int_t)result->documents, "val_tokens", (json_int_t)result->val_tokens,
+        "val_documents", (json_int_t)result->val_documents, "bytes", (json_int_t)result->bytes, "seconds",
+        seconds, "tokens_per_s", (double)tokens / seconds, "bytes_per_s", (double)result->bytes / seconds);
+    if (!json) return FAILED("out of memory while writing the result");
+    *ret_json = json;
+    return OK;
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    (void)call;
+    const PrepareArgs *args = arguments;
+    if (args->val_count && args->val_fraction > 0)
+        return USAGE("--val and --val-fraction both say what to validate on; give one of them");
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    CLEANUP(prepare_result_done) PrepareResult result = {0};
+    TRY(prepare_check(args->out, args->overwrite));
+    TRY(open_tokenizer(args->tokenizer, &tokenizer));
+    TRY(progress_new(&progress, stderr, "prepare", 0, 5, args->quiet));
+    PrepareSpec spec = {.tokenizer = tokenizer,
+                        .paths = args->data,
+                        .path_count = args->data_count,
+                        .val = args->val,
+                        .val_count = args->val_count,
+                        .val_fraction = args->val_fraction,
+                        .field = args->field,
+                        .shard_size = args->shard_size,
+                        .threads = (int)args->threads,
+                        .progress = progress,
+                        .stop = &stop_asked};
+    TRY(documents_parse(args->documents, &spec.documents));
+    catch_stop();
+    double start = clock_wall();
+    TRY(prepare_dir(&spec, args->out, args->overwrite, &result));
+    progress_end(progress);
+    return result_json(&result, clock_wall() - start, ret_result);
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const PrepareArgs *args = call->config;
+    char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE], rate[FORMAT_SIZE];
+    double number;
+    fprintf(out, "%s tokens in %s documents", format_count(tokens, (double)show_int(result, "tokens")),
+            format_count(documents, (double)show_int(result, "documents")));
+    if (show_int(result, "val_documents"))
+        fprintf(out, ", and %s in %s for validation",
+                format_count(tokens, (double)show_int(result, "val_tokens")),
+                format_count(documents, (double)show_int(result, "val_documents")));
+    fprintf(out, ", from %s of text", format_bytes(bytes, (double)show_int(result, "bytes")));
+    if (show_number(result, "seconds", &number)) fprintf(out, " in %.1f s", number);
+    if (show_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
+    size_t shards = json_array_size(json_object_get(result, "shards")) +
+                    json_array_size(json_object_get(result, "val_shards"));
+    fprintf(out, "\n%zu shard%s in %s; train on them with --data %s\n", shards, shards > 1 ? "s" : "",
+            args->out, args->out);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Text, a document a file, with GPT-2's tokenizer",
+     "weft prepare --tokenizer gpt2 --data books/*.txt --out shards"},
+    {"JSON lines, one document in a hundred for validation",
+     "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out shards"},
+};
+
+const Command command_prepare = {
+    .name = "prepare",
+    .summary = "turn text, .gz and JSON lines into token shards",
+    .description =
+        "Reads a corpus of any size in bounded memory, on all cores, and writes files of tokens that train "
+        "and "
+        "eval map into memory. Each document ends in the token <|endoftext|> or, with a BERT vocabulary, "
+        "[SEP]; documents without text are left out. The shards are the same for any number of threads. They "
+        "know their tokenizer, and a run with another one refuses them.\n\n"
+        "The directory appears when all of it is written; a run that was stopped leaves nothing there.",
+    .config_size = sizeof(PrepareArgs),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,48 @@
+/* Preparing: from a corpus to token shards, on all cores, in bounded memory.
+ *
+ * Each document's tokens are followed by the token that ends one: <|endoftext|> or, in vocabularies that
+ * have none (BERT's), [SEP]. Where the documents begin is kept beside the tokens. The result depends on
+ * the text, the tokenizer and the size of the shards alone, not on the number of threads.
+ */
+#ifndef WEFT_DATA_PREPARE_H
+#define WEFT_DATA_PREPARE_H
+
+#include <signal.h>
+
+#include "base/progress.h"
+#include "data/reader.h"
+#include "data/shard.h"
+
+#define PREPARE_SHARD_SIZE ((int64_t)256 << 20)
+
+typedef struct PrepareSpec {
+    const Tokenizer *tokenizer;
+    const char *const *paths;
+    int path_count;
+    const char *const *val; /* files of the set "val" */
+    int val_count;
+    double val_fraction; /* without them: this part of the documents, spread evenly; 0: none */
+    Documents documents;
+    const char *field;                 /* NULL: "text" */
+    int64_t shard_size;                /* 0: PREPARE_SHARD_SIZE */
+    int threads;                       /* 0: all */
+    Progress *progress;                /* NULL: not shown */
+    const volatile sig_atomic_t *stop; /* NULL: none; not 0: end, leaving nothing behind */
+} PrepareSpec;
+
+typedef struct PrepareResult {
+    ShardList shards, val_shards;
+    int64_t tokens, documents, val_tokens, val_documents;
+    int64_t bytes; /* of text */
+} PrepareResult;
+
+void prepare_result_done(PrepareResult *result);
+
+/* Whether shards may be put into `dir`: it is absent or empty or, with `replace`, holds nothing but shards.
+ */
+MUST_USE Status prepare_check(const char *dir, bool replace);
+/* Makes the directory with the sets "train" and "val": all of it or nothing. */
+MUST_USE Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace,
+                            PrepareResult *ret_result);
+
+#endif
