@@ -127,6 +127,18 @@ Status barrier(Group *group) {
     return host_reduce(group, &nothing, 1, DT_I64, REDUCE_SUM);
 }
 
+void group_drop(Group *group) {
+    group->ops->drop(group);
+}
+
+bool group_claim_failure(Group *world) {
+    return world->ops->claim_failure(world);
+}
+
+void group_end_all(Group *world, int exit_code) {
+    world->ops->end_all(world, exit_code);
+}
+
 Status group_split(Group *group, int color, int key, Group **ret_group) {
     if (color < 0) return FAILED("internal: a group of color %d", color);
     return group->ops->split(group, color, key, ret_group);

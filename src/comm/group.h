@@ -58,6 +58,9 @@ typedef struct GroupOps {
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
     Status (*split)(Group *group, int color, int key, Group **ret_group);
+    void (*drop)(Group *group);
+    bool (*claim_failure)(Group *group);
+    void (*end_all)(Group *group, int exit_code);
     void (*free)(Group *group);
 } GroupOps;
 
@@ -100,5 +103,16 @@ MUST_USE Status barrier(Group *group);
 /* Ranks that give the same color (0 or above) form a group, ordered by key. Every rank of the group
  * takes part. The new group must go before this one does. */
 MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group);
+
+/* When a rank fails, operations may be in flight. What they work on may go only after this; from then on,
+ * if there were any, no operation of any group succeeds. Any group will do. */
+void group_drop(Group *group);
+/* After a failure of this rank: whether it is the one to report it. Of ranks that fail at about the same
+ * time the lowest is, and the others are about to be ended by it. Takes up to half a second, and longer
+ * only where the reporting rank cannot report. */
+bool group_claim_failure(Group *world);
+/* Ends all ranks, whatever they are doing, so that the launcher exits with this code. It does not return
+ * where there are others. */
+void group_end_all(Group *world, int exit_code);
 
 #endif

@@ -65,6 +65,19 @@ static Status split_self(Group *group, int color, int key, Group **ret_group) {
     return group_new_self(ret_group);
 }
 
+static void drop_self(Group *group) {
+    (void)group;
+}
+
+static bool claim_failure_self(Group *group) {
+    (void)group;
+    return true;
+}
+
+static void end_all_self(Group *group, int exit_code) {
+    (void)group, (void)exit_code;
+}
+
 static void free_self(Group *group) {
     free(group);
 }
@@ -83,6 +96,9 @@ static const GroupOps group_ops_self = {
     .host_gather = host_gather_self,
     .host_broadcast = host_broadcast_self,
     .split = split_self,
+    .drop = drop_self,
+    .claim_failure = claim_failure_self,
+    .end_all = end_all_self,
     .free = free_self,
 };
 

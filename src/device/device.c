@@ -66,6 +66,7 @@ Status stream_new(Stream **ret_stream, Device *device) {
 void stream_free(Stream *stream) {
     if (!stream) return;
     dev_free(&stream->workspace);
+    dev_free(&stream->comm);
     stream->device->ops->stream_done(stream);
     free(stream);
 }

@@ -59,6 +59,7 @@ typedef struct Buffer {
 struct Stream {
     Device *device;
     Buffer workspace; /* grows on demand, see stream_workspace */
+    Buffer comm;      /* of operations between ranks started on this stream; comm/ takes it when needed */
     void *impl;
 };
 

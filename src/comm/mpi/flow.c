@@ -1,0 +1,83 @@
+/* Operations and their flows: pieces in, pieces out. */
+#include "base/memory.h"
+#include "comm/mpi/traffic.h"
+
+Status op_new(Op **ret_op, Group *group, int flows) {
+    CLEANUP(op_freep) Op *op = NULL;
+    TRY(mem_new(1, sizeof *op, &op));
+    op->group = group;
+    op->comm = ((MpiGroup *)group->impl)->comm;
+    op->flow_count = flows;
+    op->peers = group->size - 1;
+    op->step = op_step_move;
+    TRY(mem_new((size_t)flows, sizeof *op->flow, &op->flow));
+    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->request, &op->request));
+    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->index, &op->index));
+    TRY(mem_new((size_t)group->size, sizeof *op->part, &op->part));
+    for (int i = 0; i < flows * WINDOW; i++) op->request[i] = MPI_REQUEST_NULL;
+    *ret_op = op;
+    op = NULL;
+    return OK;
+}
+
+void op_free(Op *op) {
+    if (!op) return;
+    dev_free(&op->buffer);
+    free(op->flow);
+    free(op->request);
+    free(op->index);
+    free(op->part);
+    free(op);
+}
+
+void flow_set(Flow *flow, int peer, int tag, bool sends, void *base, int64_t bytes, int64_t piece) {
+    int64_t count = (bytes + piece - 1) / piece;
+    *flow = (Flow){.peer = peer,
+                   .tag = tag,
+                   .sends = sends,
+                   .base = base,
+                   .bytes = bytes,
+                   .piece = piece,
+                   .count = count,
+                   .limit = count};
+}
+
+static int flow_post(const Op *op, Flow *flow, MPI_Request *request) {
+    int64_t at = flow->posted * flow->piece, left = flow->bytes - at;
+    int bytes = (int)(left < flow->piece ? left : flow->piece);
+    char *data = flow->base + (flow->staged ? flow->posted % WINDOW * flow->piece : at);
+    request += flow->posted % WINDOW;
+    flow->posted++;
+    return flow->sends ? MPI_Isend(data, bytes, MPI_BYTE, flow->peer, flow->tag, op->comm, request)
+                       : MPI_Irecv(data, bytes, MPI_BYTE, flow->peer, flow->tag, op->comm, request);
+}
+
+bool flows_move(Traffic *traffic, Op *op) {
+    int taken = 0, code = 0;
+    bool moved = false;
+    code = MPI_Testsome(op->flow_count * WINDOW, op->request, &taken, op->index, MPI_STATUSES_IGNORE);
+    if (taken != MPI_UNDEFINED && taken > 0) moved = true;
+    for (int i = 0; i < op->flow_count && !code; i++) {
+        Flow *flow = &op->flow[i];
+        MPI_Request *request = op->request + (size_t)i * WINDOW;
+        while (flow->done < flow->posted && request[flow->done % WINDOW] == MPI_REQUEST_NULL) flow->done++;
+        while (flow->posted < flow->limit && flow->posted < flow->done + WINDOW && !code) {
+            code = flow_post(op, flow, request);
+            moved = true;
+        }
+    }
+    if (code && !traffic->error) traffic->error = code;
+    return moved;
+}
+
+bool flows_done(const Op *op) {
+    for (int i = 0; i < op->flow_count; i++)
+        if (op->flow[i].done < op->flow[i].count) return false;
+    return true;
+}
+
+bool op_step_move(Traffic *traffic, Op *op) {
+    bool moved = flows_move(traffic, op);
+    op->done = flows_done(op);
+    return moved;
+}

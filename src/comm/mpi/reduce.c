@@ -1,0 +1,89 @@
+/* Reduction works block by block: an accumulator that stays in the first cache takes one rank's block after
+ * the other, and goes to its place when the last is in. So memory is read and written once, the order is that
+ * of the ranks for every element, and dst may be one of the parts. Blocks know nothing of each other, so the
+ * bits do not depend on how a tensor was cut. 16-bit types accumulate in fp32 and are rounded once.
+ */
+#include "comm/mpi/reduce.h"
+
+enum { BLOCK = 1024 };
+
+#if defined(__aarch64__)
+typedef __fp16 Half;
+static inline float half_load(Half value) {
+    return (float)value;
+}
+static inline Half half_store(float value) {
+    return (Half)value;
+}
+#else
+typedef uint16_t Half;
+static inline float half_load(Half bits) {
+    return f16_to_f32(bits);
+}
+static inline Half half_store(float value) {
+    return f32_to_f16(value);
+}
+#endif
+
+static inline float same_f32(float value) {
+    return value;
+}
+static inline double same_f64(double value) {
+    return value;
+}
+/* Integers wrap around, as unsigned ones do. */
+static inline uint32_t same_u32(uint32_t value) {
+    return value;
+}
+static inline uint64_t same_u64(uint64_t value) {
+    return value;
+}
+
+#define SUM(a, b) ((a) + (b))
+/* A value that is not a number wins, and stays. */
+#define FLOAT_MAX(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define I32_MAX(a, b)   ((int32_t)(b) > (int32_t)(a) ? (b) : (a))
+#define I64_MAX(a, b)   ((int64_t)(b) > (int64_t)(a) ? (b) : (a))
+
+/* name(): one block of up to BLOCK elements of `Type`, accumulated as `Wide`. */
+#define DEFINE_BLOCK(name, Type, Wide, LOAD, STORE, OP)                                                      \
+    static void name(void *dst, const void *const *part, int parts, int64_t first, int64_t count) {          \
+        Wide sum[BLOCK];                                                                                     \
+        const Type *x = (const Type *)part[0] + first;                                                       \
+        for (int64_t i = 0; i < count; i++) sum[i] = LOAD(x[i]);                                             \
+        for (int p = 1; p < parts; p++) {                                                                    \
+            x = (const Type *)part[p] + first;                                                               \
+            for (int64_t i = 0; i < count; i++) {                                                            \
+                Wide value = LOAD(x[i]);                                                                     \
+                sum[i] = OP(sum[i], value);                                                                  \
+            }                                                                                                \
+        }                                                                                                    \
+        Type *out = (Type *)dst + first;                                                                     \
+        for (int64_t i = 0; i < count; i++) out[i] = STORE(sum[i]);                                          \
+    }
+
+DEFINE_BLOCK(sum_f32, float, float, same_f32, same_f32, SUM)
+DEFINE_BLOCK(sum_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, SUM)
+DEFINE_BLOCK(sum_f16, Half, float, half_load, half_store, SUM)
+DEFINE_BLOCK(sum_f64, double, double, same_f64, same_f64, SUM)
+DEFINE_BLOCK(sum_i32, uint32_t, uint32_t, same_u32, same_u32, SUM)
+DEFINE_BLOCK(sum_i64, uint64_t, uint64_t, same_u64, same_u64, SUM)
+DEFINE_BLOCK(max_f32, float, float, same_f32, same_f32, FLOAT_MAX)
+DEFINE_BLOCK(max_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, FLOAT_MAX)
+DEFINE_BLOCK(max_f16, Half, float, half_load, half_store, FLOAT_MAX)
+DEFINE_BLOCK(max_f64, double, double, same_f64, same_f64, FLOAT_MAX)
+DEFINE_BLOCK(max_i32, uint32_t, uint32_t, same_u32, same_u32, I32_MAX)
+DEFINE_BLOCK(max_i64, uint64_t, uint64_t, same_u64, same_u64, I64_MAX)
+
+typedef void BlockFunction(void *dst, const void *const *part, int parts, int64_t first, int64_t count);
+
+static BlockFunction *const blocks[DT_U8][2] = {
+    [DT_F32] = {sum_f32, max_f32}, [DT_BF16] = {sum_bf16, max_bf16}, [DT_F16] = {sum_f16, max_f16},
+    [DT_F64] = {sum_f64, max_f64}, [DT_I32] = {sum_i32, max_i32},    [DT_I64] = {sum_i64, max_i64},
+};
+
+void reduce_parts(void *dst, const void *const *part, int parts, int64_t count, DType dtype, ReduceOp op) {
+    BlockFunction *block = blocks[dtype][op];
+    for (int64_t first = 0; first < count; first += BLOCK)
+        block(dst, part, parts, first, count - first < BLOCK ? count - first : BLOCK);
+}

@@ -1,0 +1,313 @@
+/* Driving operations: the list of what is in flight, the thread that looks after it, waiting, and what
+ * happens when a rank fails.
+ *
+ * Waiting begins with looking again at once, goes on by giving the core away between looks, and ends up
+ * sleeping between them: ranks may share cores, and the one waited for needs them more. Its own
+ * thread always sleeps between looks that find nothing, and stays out of the way of callers that wait.
+ *
+ * A rank that fails tells all others by a note, in which they find its rank. Ranks that fail at about the
+ * same time all see each other's notes within the time they listen, and the lowest is the one to report.
+ */
+#include "comm/mpi/traffic.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+
+enum { SPINS = 32, LOOKS_PER_NOTE = 16, SLEEP_US = 20, SLEEP_US_MOST = 400, SLACK_NS = 1000 };
+static const double yield_s = 1e-3;   /* of giving the core away before sleeping */
+static const double listen_s = 0.3;   /* for notes of ranks that failed too */
+static const double give_way_s = 5.0; /* to the rank that reports a failure */
+
+static void sleep_us(long us) {
+    nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+}
+
+/* How long somebody has been looking in vain. */
+typedef struct Pause {
+    int looks;
+    double since;
+    long us;
+} Pause;
+
+static void pause_sleep(Pause *pause) {
+    pause->us = pause->us ? pause->us * 2 : SLEEP_US;
+    if (pause->us > SLEEP_US_MOST) pause->us = SLEEP_US_MOST;
+    sleep_us(pause->us);
+}
+
+static void pause_caller(Pause *pause) {
+    if (pause->looks++ < SPINS) return;
+    if (pause->since == 0) pause->since = clock_wall();
+    if (clock_wall() - pause->since < yield_s)
+        sched_yield();
+    else
+        pause_sleep(pause);
+}
+
+Status mpi_status(int code, const char *what) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    if (code == MPI_SUCCESS) return OK;
+    MPI_Error_string(code, text, &length);
+    return FAILED("MPI: %s: %s", what, text);
+}
+
+static int note_listen(Traffic *traffic) {
+    return MPI_Irecv(&traffic->note, 1, MPI_INT, MPI_ANY_SOURCE, 0, traffic->control, &traffic->note_request);
+}
+
+/* Takes the next note, if there is one; the lowest rank counts. */
+static bool note_take(Traffic *traffic) {
+    int arrived = 0;
+    if (MPI_Test(&traffic->note_request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS || !arrived)
+        return false;
+    if (traffic->failed_rank < 0 || traffic->note < traffic->failed_rank)
+        traffic->failed_rank = traffic->note;
+    return note_listen(traffic) == MPI_SUCCESS;
+}
+
+static bool traffic_healthy(const Traffic *traffic) {
+    return !traffic->error && !traffic->dropped && traffic->failed_rank < 0;
+}
+
+/* One look at everything in flight, with the lock held. */
+static bool traffic_look(Traffic *traffic) {
+    bool moved = false;
+    for (Op *op = traffic->first; op; op = op->next) {
+        if (op->done) continue;
+        moved |= op->step(traffic, op);
+        if (op->done) traffic->active--;
+    }
+    if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) note_take(traffic);
+    return moved;
+}
+
+static void *traffic_thread(void *argument) {
+    Traffic *traffic = argument;
+    Pause pause = {0};
+    prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
+    pthread_mutex_lock(&traffic->lock);
+    while (!traffic->quitting) {
+        if (traffic->active == 0 || traffic->waiting > 0 || !traffic_healthy(traffic)) {
+            pthread_cond_wait(&traffic->wake, &traffic->lock);
+            pause = (Pause){0};
+            continue;
+        }
+        bool moved = traffic_look(traffic);
+        pthread_mutex_unlock(&traffic->lock);
+        if (moved) {
+            pause = (Pause){0};
+            sched_yield(); /* so that a caller who wants the lock gets it */
+        } else {
+            pause_sleep(&pause);
+        }
+        pthread_mutex_lock(&traffic->lock);
+    }
+    pthread_mutex_unlock(&traffic->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static int start_thread(Traffic *traffic) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = pthread_create(&traffic->thread, NULL, traffic_thread, traffic);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
+    Traffic *traffic = NULL;
+    TRY(mem_new(1, sizeof *traffic, &traffic));
+    pthread_mutex_init(&traffic->lock, NULL);
+    pthread_cond_init(&traffic->wake, NULL);
+    traffic->failed_rank = -1;
+    traffic->control = MPI_COMM_NULL;
+    traffic->note_request = MPI_REQUEST_NULL;
+    int code = MPI_Comm_dup(world, &traffic->control);
+    if (!code) code = MPI_Comm_set_errhandler(traffic->control, MPI_ERRORS_RETURN);
+    if (!code) code = MPI_Comm_rank(world, &traffic->rank);
+    if (!code) code = MPI_Comm_size(world, &traffic->size);
+    if (!code) code = note_listen(traffic);
+    if (code) {
+        traffic_free(traffic);
+        return mpi_status(code, "the ranks cannot be joined");
+    }
+    size_t least = (size_t)(traffic->size - 1) * WINDOW * PIECE_LEAST;
+    traffic->slot_bytes = least > SLOT_BYTES ? least : SLOT_BYTES;
+    prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
+    traffic->threaded = threaded && start_thread(traffic) == 0;
+    *ret_engine = traffic;
+    return OK;
+}
+
+void traffic_free(Traffic *traffic) {
+    if (!traffic) return;
+    if (traffic->threaded) {
+        pthread_mutex_lock(&traffic->lock);
+        traffic->quitting = true;
+        pthread_cond_signal(&traffic->wake);
+        pthread_mutex_unlock(&traffic->lock);
+        pthread_join(traffic->thread, NULL);
+    }
+    if (traffic->note_request != MPI_REQUEST_NULL) {
+        MPI_Cancel(&traffic->note_request);
+        MPI_Wait(&traffic->note_request, MPI_STATUS_IGNORE);
+    }
+    /* What a failure has left behind is left alone: MPI or another rank may still touch it. */
+    if (traffic->control != MPI_COMM_NULL) MPI_Comm_free(&traffic->control);
+    pthread_cond_destroy(&traffic->wake);
+    pthread_mutex_destroy(&traffic->lock);
+    free(traffic);
+}
+
+static Status traffic_outcome(const Traffic *traffic) {
+    if (traffic->failed_rank >= 0) return FAILED("rank %d failed", traffic->failed_rank);
+    if (traffic->error) return mpi_status(traffic->error, "ranks cannot reach each other");
+    if (traffic->dropped) return FAILED("internal: an operation between ranks after a failure");
+    return OK;
+}
+
+Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
+    pthread_mutex_lock(&traffic->lock);
+    Status status = traffic_outcome(traffic);
+    if (status) {
+        pthread_mutex_unlock(&traffic->lock);
+        op_free(op);
+        return status;
+    }
+    op->number = ++traffic->numbers;
+    if (traffic->last)
+        traffic->last->next = op;
+    else
+        traffic->first = op;
+    traffic->last = op;
+    op->step(traffic, op);
+    if (!op->done && traffic->active++ == 0) pthread_cond_signal(&traffic->wake);
+    *ret_ticket = (Ticket){.group = op->group, .number = op->number};
+    pthread_mutex_unlock(&traffic->lock);
+    return OK;
+}
+
+/* Takes the operation out of the list. */
+static Op *traffic_take(Traffic *traffic, Op *before, Op *op) {
+    if (before)
+        before->next = op->next;
+    else
+        traffic->first = op->next;
+    if (traffic->last == op) traffic->last = before;
+    return op;
+}
+
+static Op *traffic_find(const Traffic *traffic, uint64_t number, Op **ret_before) {
+    Op *op = traffic->first;
+    *ret_before = NULL;
+    while (op && op->number != number) {
+        *ret_before = op;
+        op = op->next;
+    }
+    return op;
+}
+
+/* With the lock held: until the operation is done, or never will be. */
+static void drive(Traffic *traffic, const Op *op) {
+    Pause pause = {0};
+    traffic->waiting++;
+    while (!op->done && traffic_healthy(traffic)) {
+        if (traffic_look(traffic)) {
+            pause = (Pause){0};
+            continue;
+        }
+        pthread_mutex_unlock(&traffic->lock);
+        pause_caller(&pause);
+        pthread_mutex_lock(&traffic->lock);
+    }
+    traffic->waiting--;
+    if (traffic->active > 0) pthread_cond_signal(&traffic->wake);
+}
+
+Status traffic_wait(Traffic *traffic, uint64_t number) {
+    Op *before, *op;
+    Status status = OK;
+    pthread_mutex_lock(&traffic->lock);
+    op = traffic_find(traffic, number, &before);
+    if (op) drive(traffic, op);
+    /* What is not done stays in the list, since MPI may still touch it. */
+    if (!op) {
+        status = FAILED("internal: a ticket was waited for twice");
+    } else if (op->done) {
+        traffic_find(traffic, number, &before);
+        traffic_take(traffic, before, op);
+    } else {
+        status = traffic_outcome(traffic);
+        op = NULL;
+    }
+    pthread_mutex_unlock(&traffic->lock);
+    op_free(op);
+    return status;
+}
+
+bool traffic_failed(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
+    bool failed = !traffic_healthy(traffic);
+    pthread_mutex_unlock(&traffic->lock);
+    return failed;
+}
+
+bool traffic_busy(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
+    bool busy = traffic->active > 0;
+    pthread_mutex_unlock(&traffic->lock);
+    return busy;
+}
+
+void traffic_finish_group(Traffic *traffic, Group *group) {
+    for (;;) {
+        pthread_mutex_lock(&traffic->lock);
+        Op *op = traffic->first;
+        while (op && op->group != group) op = op->next;
+        uint64_t number = op ? op->number : 0;
+        pthread_mutex_unlock(&traffic->lock);
+        if (!op) return;
+        CLEANUP(status_freep) Status status = traffic_wait(traffic, number);
+        if (status) return;
+    }
+}
+
+void traffic_drop(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
+    if (traffic->active > 0) traffic->dropped = true;
+    pthread_mutex_unlock(&traffic->lock);
+}
+
+/* Tells all others, and hears for a moment who else has failed. False: a lower rank has. */
+static bool exchange_notes(Traffic *traffic) {
+    double start = clock_wall();
+    MPI_Request request;
+    for (int to = 0; to < traffic->size; to++) {
+        if (to == traffic->rank) continue;
+        if (MPI_Isend(&traffic->rank, 1, MPI_INT, to, 0, traffic->control, &request) == MPI_SUCCESS)
+            MPI_Request_free(&request);
+    }
+    while (clock_wall() - start < listen_s)
+        if (!note_take(traffic)) sleep_us(1000);
+    return traffic->failed_rank < 0 || traffic->failed_rank > traffic->rank;
+}
+
+bool traffic_claim(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
+    traffic->dropped = true; /* the lock stays ours: from here on this is the only thread in MPI */
+    for (int i = 0; i < LOOKS_PER_NOTE; i++) note_take(traffic);
+    if (traffic->failed_rank < 0 && exchange_notes(traffic)) return true;
+    /* The one who reports ends this rank. If it cannot, somebody must. */
+    double start = clock_wall();
+    while (clock_wall() - start < give_way_s)
+        if (!note_take(traffic)) sleep_us(1000);
+    return true;
+}

@@ -1,0 +1,167 @@
+/* Groups over MPI: the world, groups split from it, and their end. */
+#include "base/memory.h"
+#include "comm/mpi.h"
+#include "comm/mpi/traffic.h"
+
+static MpiGroup *impl(const Group *group) {
+    return group->impl;
+}
+
+bool mpi_built(void) {
+    return true;
+}
+
+/* A line such as "Open MPI v4.1.4, package: ..."; what comes before the first comma names it. */
+const char *mpi_library(void) {
+    static char name[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    if (!*name && MPI_Get_library_version(name, &length) == MPI_SUCCESS) name[strcspn(name, ",\n")] = 0;
+    return name;
+}
+
+/* Ranks leave MPI together; after a failure that would be waiting in vain. */
+static void free_group(Group *group) {
+    MpiGroup *mpi = group->impl;
+    bool is_world = mpi->is_world, failed = false;
+    if (mpi->traffic) {
+        traffic_finish_group(mpi->traffic, group);
+        failed = traffic_failed(mpi->traffic);
+    }
+    if (!failed) MPI_Comm_free(&mpi->comm);
+    if (is_world && !failed) {
+        traffic_free(mpi->traffic);
+        MPI_Finalize();
+    }
+    free(mpi->sends);
+    free(mpi->receives);
+    free(mpi);
+    free(group);
+}
+
+/* Takes over the communicator, also when it fails. */
+static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
+    Group *group = NULL;
+    MpiGroup *mpi = NULL;
+    Status status = mem_new(1, sizeof *group, &group);
+    if (!status) status = mem_new(1, sizeof *mpi, &mpi);
+    if (status) {
+        free(group);
+        MPI_Comm_free(&comm);
+        return status;
+    }
+    *group = (Group){.ops = &group_ops_mpi, .impl = mpi};
+    *mpi = (MpiGroup){.traffic = traffic, .comm = comm};
+    int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    if (!code) code = MPI_Comm_rank(comm, &group->rank);
+    if (!code) code = MPI_Comm_size(comm, &group->size);
+    status = mpi_status(code, "a group cannot be made");
+    if (!status) status = mem_new((size_t)group->size, sizeof *mpi->sends, &mpi->sends);
+    if (!status) status = mem_new((size_t)group->size, sizeof *mpi->receives, &mpi->receives);
+    if (status) {
+        free_group(group);
+        return status;
+    }
+    *ret_group = group;
+    return OK;
+}
+
+/* A group of one needs no MPI. */
+static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
+    int size = 0;
+    int code = MPI_Comm_size(comm, &size);
+    if (code == MPI_SUCCESS && size > 1) return group_over(ret_group, traffic, comm);
+    MPI_Comm_free(&comm);
+    TRY(mpi_status(code, "a group cannot be made"));
+    return group_new_self(ret_group);
+}
+
+/* Splitting blocks, and an operation in flight might need this rank meanwhile. */
+static Status check_idle(const Group *group) {
+    if (!traffic_busy(impl(group)->traffic)) return OK;
+    return FAILED("internal: a group was split while operations between ranks were in flight");
+}
+
+static Status split_mpi(Group *group, int color, int key, Group **ret_group) {
+    MPI_Comm comm = MPI_COMM_NULL;
+    TRY(check_idle(group));
+    TRY(mpi_status(MPI_Comm_split(impl(group)->comm, color, key, &comm), "a group cannot be split"));
+    return group_or_self(ret_group, impl(group)->traffic, comm);
+}
+
+Status mpi_node_group(Group *world, Group **ret_node) {
+    if (world->ops != &group_ops_mpi) return group_new_self(ret_node);
+    MPI_Comm comm = MPI_COMM_NULL;
+    TRY(check_idle(world));
+    TRY(mpi_status(
+        MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm),
+        "the ranks of this machine cannot be found"));
+    return group_or_self(ret_node, impl(world)->traffic, comm);
+}
+
+static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
+    (void)stream;
+    return traffic_wait(impl(group)->traffic, ticket.number);
+}
+
+/* Operations never wait for each other here, so there is nothing to hold together. */
+static Status batch_mpi(Group *group, bool begin) {
+    (void)group, (void)begin;
+    return OK;
+}
+
+static void drop_mpi(Group *group) {
+    traffic_drop(impl(group)->traffic);
+}
+
+static bool claim_failure_mpi(Group *group) {
+    return traffic_claim(impl(group)->traffic);
+}
+
+static void end_all_mpi(Group *group, int exit_code) {
+    MPI_Abort(impl(group)->comm, exit_code);
+}
+
+const GroupOps group_ops_mpi = {
+    .name = "mpi",
+    .all_reduce = all_reduce_mpi,
+    .reduce_scatter = reduce_scatter_mpi,
+    .all_gather = all_gather_mpi,
+    .broadcast = broadcast_mpi,
+    .send = send_mpi,
+    .receive = receive_mpi,
+    .wait = wait_mpi,
+    .batch = batch_mpi,
+    .host_reduce = host_reduce_mpi,
+    .host_gather = host_gather_mpi,
+    .host_broadcast = host_broadcast_mpi,
+    .split = split_mpi,
+    .drop = drop_mpi,
+    .claim_failure = claim_failure_mpi,
+    .end_all = end_all_mpi,
+    .free = free_group,
+};
+
+Status mpi_world_new(Group **ret_world) {
+    int started = 0, level = 0;
+    TRY(mpi_status(MPI_Initialized(&started), "it cannot be used"));
+    if (started) return FAILED("internal: the world of ranks was made twice");
+    TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "it cannot be initialised"));
+    int size = 0;
+    TRY(mpi_status(MPI_Comm_size(MPI_COMM_WORLD, &size), "the ranks cannot be counted"));
+    if (size == 1) {
+        TRY(mpi_status(MPI_Finalize(), "it cannot be left"));
+        return group_new_self(ret_world);
+    }
+    MPI_Comm comm = MPI_COMM_NULL;
+    TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "the ranks cannot be joined"));
+    Group *world;
+    TRY(group_over(&world, NULL, comm));
+    Status status = traffic_new(&impl(world)->traffic, comm, level >= MPI_THREAD_SERIALIZED);
+    if (status) {
+        group_free(world);
+        return status;
+    }
+    impl(world)->is_world = true;
+    *ret_world = world;
+    return OK;
+}

@@ -1,0 +1,261 @@
+/* Every collective, type and size against a plain computation that adds up in the order of the ranks: the
+ * bits must be the same, whatever way the operation goes.
+ * Ranks: 2 3 4 8 */
+#include "ranks.h"
+
+#include <math.h>
+
+/* Around the borders of the short way, of parts, and of pieces. */
+static const int64_t sizes[] = {0, 1, 2, 7, 1000, 8191, 8193, 100003, 700001};
+static const DType types[] = {DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_I64};
+enum { SIZES = sizeof sizes / sizeof *sizes, TYPES = sizeof types / sizeof *types };
+
+/* Rank r's element i: values whose sum depends on the order. */
+static double value_at(int rank, int64_t i, int salt) {
+    uint64_t x =
+        (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)(rank + 1) * 0xbf58476d1ce4e5b9u + (uint64_t)salt;
+    x ^= x >> 29;
+    x *= 0x94d049bb133111ebu;
+    x ^= x >> 32;
+    return ((double)(x & 0xffffff) / 0x800000 - 1) * (double)(1 << (x >> 40 & 7));
+}
+
+static void put(void *data, DType type, int64_t i, double value) {
+    switch (type) {
+    case DT_F32: ((float *)data)[i] = (float)value; break;
+    case DT_BF16: ((uint16_t *)data)[i] = f32_to_bf16((float)value); break;
+    case DT_F16: ((uint16_t *)data)[i] = f32_to_f16((float)value); break;
+    case DT_F64: ((double *)data)[i] = value; break;
+    case DT_I32: ((int32_t *)data)[i] = (int32_t)(value * 1e6); break;
+    case DT_I64: ((int64_t *)data)[i] = (int64_t)(value * 1e12); break;
+    default: ((uint8_t *)data)[i] = (uint8_t)(value * 100);
+    }
+}
+
+static void fill(Tensor data, int rank, int64_t offset, int salt) {
+    for (int64_t i = 0; i < tensor_count(data); i++)
+        put(data.data, data.dtype, i, value_at(rank, offset + i, salt));
+}
+
+#define FOLD(Wide, LOAD)                                                                                     \
+    do {                                                                                                     \
+        Wide fold_ = LOAD(0);                                                                                \
+        for (int r = 1; r < ranks; r++) {                                                                    \
+            Wide next_ = LOAD(r);                                                                            \
+            fold_ = op == REDUCE_SUM ? fold_ + next_ : next_ > fold_ ? next_ : fold_;                        \
+        }                                                                                                    \
+        return (double)fold_;                                                                                \
+    } while (0)
+
+static float rounded(DType type, double value) {
+    uint16_t bits = type == DT_BF16 ? f32_to_bf16((float)value) : f32_to_f16((float)value);
+    return type == DT_BF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+
+/* The reduction's element i, before it is put in place. Integers stay below 2^53. */
+static double reduced_at(int ranks, int64_t i, int salt, DType type, ReduceOp op) {
+#define AS_F32(r) (float)value_at(r, i, salt)
+#define AS_16(r)  rounded(type, value_at(r, i, salt))
+#define AS_F64(r) value_at(r, i, salt)
+#define AS_I32(r) (int32_t)(value_at(r, i, salt) * 1e6)
+#define AS_I64(r) (int64_t)(value_at(r, i, salt) * 1e12)
+    switch (type) {
+    case DT_F32: FOLD(float, AS_F32);
+    case DT_BF16:
+    case DT_F16: FOLD(float, AS_16);
+    case DT_F64: FOLD(double, AS_F64);
+    case DT_I32: FOLD(int64_t, AS_I32);
+    default: FOLD(int64_t, AS_I64);
+    }
+}
+
+static void put_exact(void *data, DType type, int64_t i, double value) {
+    if (type == DT_I32)
+        ((int32_t *)data)[i] = (int32_t)value;
+    else if (type == DT_I64)
+        ((int64_t *)data)[i] = (int64_t)value;
+    else
+        put(data, type, i, value);
+}
+
+static Tensor tensor_of(DType type, int64_t count) {
+    /* One element more, which must stay as it is. */
+    void *data = calloc((size_t)count + 1, dtype_size(type));
+    assert_non_null(data);
+    return tensor_1d(data, type, count);
+}
+
+static void assert_same_bits(Tensor got, Tensor want) {
+    size_t size = dtype_size(got.dtype);
+    for (int64_t i = 0; i < tensor_count(want) + 1; i++)
+        if (memcmp((char *)got.data + (size_t)i * size, (char *)want.data + (size_t)i * size, size))
+            fail_msg("%s: element %lld of %lld differs", dtype_name(got.dtype), (long long)i,
+                     (long long)tensor_count(want));
+}
+
+/* The reduction of elements [first, first + count). */
+static Tensor wanted(const Group *group, DType type, int64_t first, int64_t count, int salt, ReduceOp op) {
+    Tensor want = tensor_of(type, count);
+    for (int64_t i = 0; i < count; i++)
+        put_exact(want.data, type, i, reduced_at(group->size, first + i, salt, type, op));
+    return want;
+}
+
+static void check_all_reduce(Ranks *ranks, DType type, int64_t count, ReduceOp op) {
+    Tensor data = tensor_of(type, count);
+    fill(data, ranks->world->rank, 0, 1);
+    assert_ok(all_reduce(ranks->world, ranks->stream, data, op, NULL));
+    Tensor want = wanted(ranks->world, type, 0, count, 1, op);
+    assert_same_bits(data, want);
+    free(data.data);
+    free(want.data);
+}
+
+static void test_all_reduce(void **state) {
+    for (int t = 0; t < TYPES; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (ReduceOp op = REDUCE_SUM; op <= REDUCE_MAX; op++)
+                if (op == REDUCE_SUM || sizes[s] < 10000) check_all_reduce(*state, types[t], sizes[s], op);
+}
+
+static void check_reduce_scatter(Ranks *ranks, DType type, int64_t count, bool in_place) {
+    Group *world = ranks->world;
+    Tensor src = tensor_of(type, count * world->size), dst = tensor_of(type, count);
+    fill(src, world->rank, 0, 2);
+    Tensor to = in_place ? tensor_slice(src, world->rank * count, count) : dst;
+    assert_ok(reduce_scatter(world, ranks->stream, to, src, REDUCE_SUM, NULL));
+    if (in_place && count) memcpy(dst.data, to.data, tensor_bytes(to));
+    Tensor want = wanted(world, type, world->rank * count, count, 2, REDUCE_SUM);
+    assert_same_bits(dst, want);
+    free(src.data);
+    free(dst.data);
+    free(want.data);
+}
+
+static void test_reduce_scatter(void **state) {
+    for (int t = 0; t < TYPES; t++)
+        for (int s = 0; s < SIZES - 1; s++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                check_reduce_scatter(*state, types[t], sizes[s], in_place);
+}
+
+static void check_all_gather(Ranks *ranks, DType type, int64_t count, bool in_place) {
+    Group *world = ranks->world;
+    Tensor dst = tensor_of(type, count * world->size), src = tensor_of(type, count);
+    if (in_place) {
+        free(src.data);
+        src = tensor_slice(dst, world->rank * count, count);
+    }
+    fill(src, world->rank, 0, 3);
+    assert_ok(all_gather(world, ranks->stream, dst, src, NULL));
+    Tensor want = tensor_of(type, count * world->size);
+    for (int r = 0; r < world->size; r++) fill(tensor_slice(want, r * count, count), r, 0, 3);
+    assert_same_bits(dst, want);
+    if (!in_place) free(src.data);
+    free(dst.data);
+    free(want.data);
+}
+
+static void test_all_gather(void **state) {
+    const DType moved[] = {DT_F32, DT_BF16, DT_U8};
+    for (int t = 0; t < 3; t++)
+        for (int s = 0; s < SIZES - 1; s++)
+            for (int in_place = 0; in_place < 2; in_place++)
+                check_all_gather(*state, moved[t], sizes[s], in_place);
+}
+
+static void test_broadcast(void **state) {
+    Ranks *ranks = *state;
+    for (int s = 0; s < SIZES; s++)
+        for (int root = 0; root < ranks->world->size; root++) {
+            Tensor data = tensor_of(DT_F32, sizes[s]), want = tensor_of(DT_F32, sizes[s]);
+            fill(data, ranks->world->rank, 0, 4);
+            fill(want, root, 0, 4);
+            assert_ok(broadcast(ranks->world, ranks->stream, data, root, NULL));
+            assert_same_bits(data, want);
+            free(data.data);
+            free(want.data);
+        }
+}
+
+/* reduce_scatter and all_gather come to the bits of all_reduce. */
+static void test_parts_agree(void **state) {
+    Ranks *ranks = *state;
+    Group *world = ranks->world;
+    int64_t part = 33333, count = part * world->size;
+    Tensor whole = tensor_of(DT_F32, count), parts = tensor_of(DT_F32, count);
+    fill(whole, world->rank, 0, 5);
+    fill(parts, world->rank, 0, 5);
+    Tensor own = tensor_slice(parts, world->rank * part, part);
+    assert_ok(all_reduce(world, ranks->stream, whole, REDUCE_SUM, NULL));
+    assert_ok(reduce_scatter(world, ranks->stream, own, parts, REDUCE_SUM, NULL));
+    assert_ok(all_gather(world, ranks->stream, parts, own, NULL));
+    assert_same_bits(parts, whole);
+    free(whole.data);
+    free(parts.data);
+}
+
+static void test_max_of_nan(void **state) {
+    Ranks *ranks = *state;
+    float value[2] = {(float)ranks->world->rank, ranks->world->rank == 1 ? NAN : 1.0f};
+    assert_ok(all_reduce(ranks->world, ranks->stream, tensor_1d(value, DT_F32, 2), REDUCE_MAX, NULL));
+    assert_true(value[0] == (float)(ranks->world->size - 1));
+    assert_true(value[1] != value[1]);
+}
+
+static void test_host(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int64_t n = world->size, sums[3] = {1, world->rank, -world->rank};
+    assert_ok(host_reduce(world, sums, 3, DT_I64, REDUCE_SUM));
+    assert_int_equal(sums[0], n);
+    assert_int_equal(sums[1], n * (n - 1) / 2);
+    assert_int_equal(sums[2], -n * (n - 1) / 2);
+    double most = -world->rank;
+    assert_ok(host_reduce(world, &most, 1, DT_F64, REDUCE_MAX));
+    assert_true(most == 0);
+    char all[64] = "", own[4] = {'a', (char)('0' + world->rank), 'z', 0};
+    assert_ok(host_gather(world, all, own, 4));
+    for (int r = 0; r < world->size; r++) assert_int_equal(all[4 * r + 1], '0' + r);
+    size_t large = 3000001;
+    unsigned char *data = calloc(1, large);
+    if (world->rank == 1) memset(data, 77, large);
+    assert_ok(host_broadcast(world, data, large, 1));
+    assert_int_equal(data[0], 77);
+    assert_int_equal(data[large - 1], 77);
+    free(data);
+    assert_ok(barrier(world));
+    assert_fails(host_broadcast(world, &most, 8, world->size), 1, "rank");
+    assert_fails(host_reduce(world, &most, 1, DT_F32, REDUCE_MAX), 1, "fp32");
+}
+
+static void test_bytes_counted(void **state) {
+    Ranks *ranks = *state;
+    Group *world = NULL;
+    assert_ok(group_split(ranks->world, 0, ranks->world->rank, &world));
+    uint64_t n = (uint64_t)world->size, count = 840 * 64;
+    Tensor data = tensor_of(DT_F32, (int64_t)count), part = tensor_slice(data, 0, (int64_t)(count / n));
+    assert_ok(all_reduce(world, ranks->stream, data, REDUCE_SUM, NULL));
+    assert_ok(reduce_scatter(world, ranks->stream, part, data, REDUCE_SUM, NULL));
+    part = tensor_slice(data, world->rank * (int64_t)(count / n), (int64_t)(count / n));
+    assert_ok(all_gather(world, ranks->stream, data, part, NULL));
+    assert_ok(broadcast(world, ranks->stream, data, 1, NULL));
+    assert_ok(host_broadcast(world, data.data, 100, 0));
+    if (world->rank == 0) assert_ok(comm_send(world, ranks->stream, part, 1, NULL));
+    if (world->rank == 1) assert_ok(comm_receive(world, ranks->stream, part, 0, NULL));
+    assert_int_equal(world->bytes_sent[COMM_ALL_REDUCE], 2 * count * 4 * (n - 1) / n);
+    assert_int_equal(world->bytes_sent[COMM_REDUCE_SCATTER], count * 4 * (n - 1) / n);
+    assert_int_equal(world->bytes_sent[COMM_ALL_GATHER], count * 4 * (n - 1) / n);
+    assert_int_equal(world->bytes_sent[COMM_BROADCAST], world->rank == 1 ? count * 4 : 0);
+    assert_int_equal(world->bytes_sent[COMM_SEND], world->rank == 0 ? count / n * 4 : 0);
+    free(data.data);
+    group_free(world);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_all_reduce),  cmocka_unit_test(test_reduce_scatter),
+    cmocka_unit_test(test_all_gather),  cmocka_unit_test(test_broadcast),
+    cmocka_unit_test(test_parts_agree), cmocka_unit_test(test_max_of_nan),
+    cmocka_unit_test(test_host),        cmocka_unit_test(test_bytes_counted),
+};
+
+RANKS_MAIN(tests)

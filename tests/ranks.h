@@ -1,0 +1,49 @@
+/* For tests that run as several ranks (tests/FOLDER/mpi_NAME.c).
+ *
+ * Such a file has a line with the numbers of ranks that it wants to run with, as " * Ranks: 2 3 4 8"; each
+ * becomes a test of its own. It ends with RANKS_MAIN(tests). Every rank runs every test, and a rank whose
+ * assertion fails ends them all, since the others would wait for it. */
+#ifndef WEFT_TESTS_RANKS_H
+#define WEFT_TESTS_RANKS_H
+
+#include "test.h"
+
+#include "comm/mpi.h"
+
+/* What every test finds in *state. */
+typedef struct Ranks {
+    Group *world;
+    Device *device;
+    Stream *stream;
+} Ranks;
+
+static inline int ranks_setup(void **state) {
+    static Ranks ranks;
+    assert_ok(mpi_world_new(&ranks.world));
+    assert_ok(device_new_cpu(&ranks.device, 1));
+    assert_ok(stream_new(&ranks.stream, ranks.device));
+    *state = &ranks;
+    return 0;
+}
+
+static inline int ranks_teardown(void **state) {
+    Ranks *ranks = *state;
+    stream_free(ranks->stream);
+    device_free(ranks->device);
+    group_free(ranks->world);
+    return 0;
+}
+
+/* What passes is told by rank 0 alone. */
+static inline void ranks_prepare(void) {
+    setenv("CMOCKA_TEST_ABORT", "1", 1);
+    if (mpi_launched().rank > 0 && !freopen("/dev/null", "w", stdout)) exit(1);
+}
+
+#define RANKS_MAIN(tests)                                                                                    \
+    int main(void) {                                                                                         \
+        ranks_prepare();                                                                                     \
+        return cmocka_run_group_tests(tests, ranks_setup, ranks_teardown);                                   \
+    }
+
+#endif
