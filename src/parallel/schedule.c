@@ -1,7 +1,7 @@
 /* A stage's list: its computations in order (schedule_order.c) and the messages between them.
  *
- * Every computation has a moment at which it ends when costs are equal, and a message is sent at the end of
- * the computation that makes it. Sorting a stage's computations by their ends together with its messages
+ * Every computation has a moment at which it ends when costs are equal, and a message is sent at the end
+ * of the computation that makes it. Sorting a stage's computations by their ends together with its messages
  * puts both sides of every message at the same place of one order of the whole pipeline, which is why no
  * stages can wait for each other in a circle, whatever the costs then turn out to be. */
 #include "parallel/schedule.h"

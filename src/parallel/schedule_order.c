@@ -6,10 +6,10 @@
  * last chunk to the first). In a group of as many micro-batches as there are stages, a stage gets the next
  * chunk's first input just when it is done with the chunk before.
  *
- * The zero-bubble order is found by carrying out the pipeline with unit costs. A stage takes a backward's
- * input half when one is ready, for others wait for it; else the next forward; else, where 1F1B would wait,
- * a weight half. The bounds on the number of micro-batches in flight are what ends a run of forwards: those
- * of 1F1B without the deferred weight halves, and the number of stages with them. */
+ * The zero-bubble order is that of 1F1B with backwards cut in half, of which other stages wait only for the
+ * input half. Stage s does the weight half of a micro-batch s backwards late, so it starts sending gradients
+ * earlier and has s weight halves left for where it would wait, most of them at the end. 1F1B leaves it
+ * p - s of p micro-batches in flight, so with these it holds p, as the first stage does anyway. */
 #include "parallel/schedule_order.h"
 
 #include "base/memory.h"
@@ -67,50 +67,15 @@ static void order_in_turn(const ScheduleSpec *spec, int stage, Action *action) {
     }
 }
 
-/* How far a stage has come in the zero-bubble order. */
-typedef struct Progress {
-    int forwards, inputs, weights;
-} Progress;
-
-static ActionKind zero_bubble_next(const Orders *orders, const Progress *progress, int stage, int now) {
-    const ScheduleSpec *spec = &orders->spec;
-    Progress p = progress[stage];
-    bool last = stage + 1 == spec->stages;
-    const int *before = orders->forward_end + (stage - 1) * spec->micros;
-    const int *after = orders->backward_end + (stage + 1) * spec->micros;
-    bool can_back =
-        p.inputs < p.forwards && (last || (p.inputs < progress[stage + 1].inputs && after[p.inputs] <= now));
-    if (can_back) return ACTION_BACKWARD_INPUT;
-    bool room = p.forwards - p.inputs < spec->stages - stage && p.forwards - p.weights < spec->stages;
-    bool can_forward =
-        p.forwards < spec->micros && room &&
-        (stage == 0 || (p.forwards < progress[stage - 1].forwards && before[p.forwards] <= now));
-    if (can_forward) return ACTION_FORWARD;
-    return p.weights < p.inputs ? ACTION_BACKWARD_WEIGHT : ACTION_KINDS;
-}
-
-static Status order_zero_bubble(Orders *orders) {
-    const ScheduleSpec *spec = &orders->spec;
-    CLEANUP(mem_freep) Progress *progress = NULL;
-    TRY(mem_new((size_t)spec->stages, sizeof *progress, &progress));
-    int left = spec->stages * orders->count;
-    for (int now = 0; left > 0; now++) {
-        for (int s = 0; s < spec->stages; s++) {
-            Progress *p = &progress[s];
-            ActionKind kind = zero_bubble_next(orders, progress, s, now);
-            if (kind == ACTION_KINDS) continue;
-            int *done = kind == ACTION_FORWARD          ? &p->forwards
-                        : kind == ACTION_BACKWARD_INPUT ? &p->inputs
-                                                        : &p->weights;
-            int at = s * orders->count + p->forwards + p->inputs + p->weights;
-            orders->action[at] = (Action){kind, *done, 0};
-            int *end = kind == ACTION_FORWARD ? orders->forward_end : orders->backward_end;
-            if (kind != ACTION_BACKWARD_WEIGHT) end[s * spec->micros + *done] = now + 1;
-            ++*done;
-            left--;
-        }
+static void order_zero_bubble(const ScheduleSpec *spec, int stage, Action *action) {
+    int warm = warm_up(spec, stage), count = 0, forwards = 0, weights = 0;
+    while (forwards < warm) action[count++] = (Action){ACTION_FORWARD, forwards++, 0};
+    for (int micro = 0; micro < spec->micros; micro++) {
+        if (forwards < spec->micros) action[count++] = (Action){ACTION_FORWARD, forwards++, 0};
+        action[count++] = (Action){ACTION_BACKWARD_INPUT, micro, 0};
+        if (micro >= stage) action[count++] = (Action){ACTION_BACKWARD_WEIGHT, weights++, 0};
     }
-    return OK;
+    while (weights < spec->micros) action[count++] = (Action){ACTION_BACKWARD_WEIGHT, weights++, 0};
 }
 
 /* When what a computation takes is there; -1 while it is not. */
@@ -165,11 +130,12 @@ static Status find_ends(Orders *orders) {
 
 static Status find_orders(Orders *orders) {
     const ScheduleSpec *spec = &orders->spec;
-    if (spec->kind == SCHEDULE_ZERO_BUBBLE) {
-        TRY(order_zero_bubble(orders));
-    } else {
-        for (int s = 0; s < spec->stages; s++)
-            order_in_turn(spec, s, orders->action + (size_t)s * (size_t)orders->count);
+    for (int s = 0; s < spec->stages; s++) {
+        Action *action = orders->action + (size_t)s * (size_t)orders->count;
+        if (spec->kind == SCHEDULE_ZERO_BUBBLE)
+            order_zero_bubble(spec, s, action);
+        else
+            order_in_turn(spec, s, action);
     }
     return find_ends(orders);
 }

@@ -1,0 +1,297 @@
+/* Pipeline schedules: what they promise about order, messages, memory and time. */
+#include <math.h>
+
+#include "base/memory.h"
+#include "parallel/schedule.h"
+#include "test.h"
+
+enum { MOST_STAGES = 16 };
+
+static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
+
+typedef struct Pipeline {
+    Schedule stage[MOST_STAGES];
+    int count;
+    ScheduleTimes times;
+} Pipeline;
+
+static Pipeline pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
+    Pipeline p = {.count = stages};
+    ScheduleSpec spec = {kind, stages, chunks, micros};
+    for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p.stage[s], &spec, s));
+    assert_ok(schedule_simulate(p.stage, stages, &even, &p.times));
+    return p;
+}
+
+static void pipeline_done(Pipeline *p) {
+    for (int s = 0; s < p->count; s++) schedule_done(&p->stage[s]);
+    schedule_times_done(&p->times, p->count);
+}
+
+/* "F0 B0": computations as F, B, I (input half), W; messages as rf sf rb sb; a chunk above 0 as F0.1. */
+static char *spell(const Schedule *schedule, bool messages) {
+    static const char *const letters[ACTION_KINDS] = {"rf", "F", "sf", "rb", "B", "I", "W", "sb"};
+    size_t size = (size_t)schedule->count * 16 + 1, used = 0;
+    char *text = calloc(1, size);
+    assert_non_null(text);
+    for (int i = 0; i < schedule->count; i++) {
+        Action a = schedule->action[i];
+        if (!messages && !action_computes(a.kind)) continue;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s%d", used ? " " : "", letters[a.kind], a.micro);
+        if (a.chunk) used += (size_t)snprintf(text + used, size - used, ".%d", a.chunk);
+    }
+    return text;
+}
+
+static void assert_list(ScheduleKind kind, int stages, int chunks, int micros, int stage, bool messages,
+                        const char *expected) {
+    Schedule schedule;
+    ScheduleSpec spec = {kind, stages, chunks, micros};
+    assert_ok(schedule_init(&schedule, &spec, stage));
+    char *text = spell(&schedule, messages);
+    assert_string_equal(text, expected);
+    free(text);
+    schedule_done(&schedule);
+}
+
+static void test_small_lists(void **state) {
+    (void)state;
+    assert_list(SCHEDULE_1F1B, 1, 1, 3, 0, true, "F0 B0 F1 B1 F2 B2");
+    assert_list(SCHEDULE_GPIPE, 1, 1, 2, 0, true, "F0 F1 B0 B1");
+    assert_list(SCHEDULE_ZERO_BUBBLE, 1, 1, 2, 0, true, "F0 I0 W0 F1 I1 W1");
+    assert_list(SCHEDULE_EVAL, 2, 1, 2, 0, true, "F0 sf0 F1 sf1");
+    assert_list(SCHEDULE_EVAL, 2, 1, 2, 1, true, "rf0 F0 rf1 F1");
+    assert_list(SCHEDULE_EVAL, 2, 2, 1, 0, true, "F0 sf0 rf0.1 F0.1 sf0.1");
+
+    assert_list(SCHEDULE_GPIPE, 3, 1, 2, 1, false, "F0 F1 B0 B1");
+    assert_list(SCHEDULE_1F1B, 3, 1, 4, 0, false, "F0 F1 F2 B0 F3 B1 B2 B3");
+    assert_list(SCHEDULE_1F1B, 3, 1, 4, 1, false, "F0 F1 B0 F2 B1 F3 B2 B3");
+    assert_list(SCHEDULE_1F1B, 3, 1, 4, 2, false, "F0 B0 F1 B1 F2 B2 F3 B3");
+    assert_list(SCHEDULE_1F1B, 4, 1, 2, 0, false, "F0 F1 B0 B1");
+    assert_list(SCHEDULE_1F1B, 2, 1, 3, 0, true, "F0 sf0 F1 sf1 rb0 B0 F2 sf2 rb1 B1 rb2 B2");
+    /* The second forward's input comes while the first backward runs. */
+    assert_list(SCHEDULE_1F1B, 2, 1, 3, 1, true, "rf0 F0 rf1 B0 sb0 F1 B1 rf2 sb1 F2 B2 sb2");
+
+    assert_list(SCHEDULE_INTERLEAVED, 2, 2, 2, 0, false, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1");
+    assert_list(SCHEDULE_INTERLEAVED, 2, 2, 4, 1, false,
+                "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3");
+    assert_list(SCHEDULE_ZERO_BUBBLE, 2, 1, 3, 0, false, "F0 F1 I0 W0 F2 I1 W1 I2 W2");
+    assert_list(SCHEDULE_ZERO_BUBBLE, 2, 1, 3, 1, false, "F0 I0 F1 I1 W0 F2 I2 W1 W2");
+}
+
+/* Every send and receive blocks, one at a time, until its partner is at it: the strictest there is. */
+static bool blocking_works(const Schedule *stage, int count) {
+    int at[MOST_STAGES] = {0};
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < count; s++) {
+            if (at[s] == stage[s].count) continue;
+            Action a = stage[s].action[at[s]];
+            bool forward = a.kind == ACTION_SEND_FORWARD, backward = a.kind == ACTION_SEND_BACKWARD;
+            int other = forward ? (s + 1) % count : (s + count - 1) % count;
+            if (forward || backward) {
+                if (at[other] == stage[other].count) continue;
+                Action b = stage[other].action[at[other]];
+                if (b.kind != (forward ? ACTION_RECEIVE_FORWARD : ACTION_RECEIVE_BACKWARD) ||
+                    b.micro != a.micro)
+                    continue;
+                at[other]++;
+            } else if (!action_computes(a.kind)) {
+                continue;
+            }
+            at[s]++;
+            moved = true;
+        }
+    }
+    for (int s = 0; s < count; s++)
+        if (at[s] < stage[s].count) return false;
+    return true;
+}
+
+static void assert_pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
+    Pipeline p = pipeline(kind, stages, chunks, micros);
+    double m = (double)micros * chunks, after = stages - 1;
+    if (!blocking_works(p.stage, stages))
+        fail_msg("%s, %d stages, %d chunks, %d micro-batches waits for ever with blocking messages",
+                 schedule_name(kind), stages, chunks, micros);
+    if (kind == SCHEDULE_GPIPE || (kind == SCHEDULE_1F1B && chunks == 1))
+        assert_float_equal(p.times.bubble, after / (micros + after), 1e-12);
+    if (kind == SCHEDULE_INTERLEAVED && micros % stages == 0)
+        assert_float_equal(p.times.bubble, after / (m + after), 1e-12);
+    if (kind == SCHEDULE_INTERLEAVED && micros >= stages)
+        assert_true(p.times.bubble <= after / (micros + after) + 1e-12);
+    if (kind == SCHEDULE_ZERO_BUBBLE && stages > 1) assert_true(p.times.bubble < after / (micros + after));
+    if (kind == SCHEDULE_ZERO_BUBBLE && micros >= stages)
+        assert_float_equal(p.times.bubble, after / (3 * m + after), 1e-12);
+    for (int s = 0; s < stages; s++) {
+        int held = p.stage[s].in_flight;
+        if (kind == SCHEDULE_GPIPE) assert_int_equal(held, micros);
+        if (kind == SCHEDULE_1F1B) assert_int_equal(held, micros < stages - s ? micros : stages - s);
+        if (kind == SCHEDULE_ZERO_BUBBLE) assert_true(held <= stages && held <= micros);
+        if (kind == SCHEDULE_EVAL) assert_int_equal(held, 1);
+        if (kind != SCHEDULE_ZERO_BUBBLE) assert_int_equal(p.stage[s].deferred, 0);
+        if (kind != SCHEDULE_INTERLEAVED && kind != SCHEDULE_EVAL)
+            assert_true(p.stage[s].waiting_forward <= 1 && p.stage[s].waiting_backward <= 1);
+    }
+    pipeline_done(&p);
+}
+
+static void test_all_combinations(void **state) {
+    (void)state;
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        bool chunked = kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_EVAL;
+        for (int stages = 1; stages <= MOST_STAGES; stages++)
+            for (int chunks = 1; chunks <= (chunked ? 8 : 1); chunks += chunks < 3 ? 1 : 5)
+                for (int micros = 1; micros <= 64; micros += micros < 20 ? 1 : 11)
+                    assert_pipeline((ScheduleKind)kind, stages, chunks, micros);
+    }
+}
+
+/* Counted by hand: stage 1 of 2, F0 I0 F1 I1 W0 F2 I2 W1 W2. */
+static void test_counts_what_is_held(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
+    assert_int_equal(p.stage[1].in_flight, 2);
+    assert_int_equal(p.stage[1].deferred, 2);
+    assert_int_equal(p.stage[0].in_flight, 2);
+    pipeline_done(&p);
+    p = pipeline(SCHEDULE_INTERLEAVED, 2, 2, 4);
+    assert_int_equal(p.stage[1].in_flight, 3);
+    pipeline_done(&p);
+}
+
+/* Transfers that cost nothing in between are waited for where a computation needs them. */
+static void test_times_with_transfers(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
+    schedule_times_done(&p.times, 2);
+    ScheduleCosts costs = {.forward = 2, .backward_input = 3, .backward_weight = 4, .transfer = 0.5};
+    assert_ok(schedule_simulate(p.stage, 2, &costs, &p.times));
+    assert_float_equal(p.times.makespan, 2 + 0.5 + 2 + 7 + 0.5 + 7, 1e-12);
+    assert_float_equal(p.times.bubble, 1 - 18 / (2 * 19.0), 1e-12);
+    /* stage 1: rf0 F0 B0 sb0 */
+    assert_float_equal(p.times.time[1][0].start, 0, 1e-12);
+    assert_float_equal(p.times.time[1][0].end, 2.5, 1e-12);
+    assert_float_equal(p.times.time[1][1].start, 2.5, 1e-12);
+    assert_float_equal(p.times.time[1][3].end, 12, 1e-12);
+    pipeline_done(&p);
+}
+
+static int find(const Schedule *schedule, ActionKind kind, int micro) {
+    for (int i = 0; i < schedule->count; i++)
+        if (schedule->action[i].kind == kind && schedule->action[i].micro == micro) return i;
+    fail_msg("no %s of micro-batch %d", action_name(kind), micro);
+    return -1;
+}
+
+static void swap(Schedule *schedule, int a, int b) {
+    Action kept = schedule->action[a];
+    schedule->action[a] = schedule->action[b];
+    schedule->action[b] = kept;
+}
+
+#define assert_broken(p, text) assert_fails(schedule_simulate((p).stage, (p).count, NULL, NULL), 1, text)
+
+static void test_refuses_broken_lists(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
+    assert_ok(schedule_simulate(p.stage, 3, NULL, NULL));
+    Schedule *middle = &p.stage[1];
+    int forward = find(middle, ACTION_FORWARD, 0), send = find(middle, ACTION_SEND_FORWARD, 0);
+    swap(middle, forward, send);
+    assert_broken(p, "pipeline stage 1, action 1, send-forward of micro-batch 0, chunk 0: comes before what");
+    swap(middle, forward, send);
+
+    middle->action[send].micro = 1;
+    assert_broken(p, "send-forward of micro-batch 1, chunk 0: comes before what it needs");
+    middle->action[send].micro = 0;
+
+    Action kept = middle->action[forward];
+    middle->action[forward].micro = 4;
+    assert_broken(p, "is not of this schedule");
+    middle->action[forward] = kept;
+
+    /* The last action is lost: stage 0 waits for it. */
+    int last = --middle->count;
+    assert_broken(p, "pipeline stage 1: send-backward of micro-batch 3, chunk 0 is missing");
+    middle->count = last + 1;
+
+    middle->action[last] = (Action){ACTION_SEND_BACKWARD, 2, 0};
+    assert_broken(p, "send-backward of micro-batch 2, chunk 0: is there twice");
+    middle->action[last] = (Action){ACTION_SEND_BACKWARD, 3, 0};
+    p.stage[0].stage = 1;
+    assert_broken(p, "pipeline stage 0: its list is for stage 1 of 3");
+    p.stage[0].stage = 0;
+    pipeline_done(&p);
+}
+
+static void test_refuses_messages_out_of_order(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
+    Schedule *last = &p.stage[1]; /* rf0 F0 rf1 F1 ... : both forwards and receives the other way round */
+    swap(last, find(last, ACTION_RECEIVE_FORWARD, 0), find(last, ACTION_RECEIVE_FORWARD, 1));
+    swap(last, find(last, ACTION_FORWARD, 0), find(last, ACTION_FORWARD, 1));
+    assert_broken(
+        p, "stage 0 sends the output of micro-batch 0, chunk 0 (action 1): pipeline stage 1, action 0, "
+           "receive-forward of micro-batch 1, chunk 0: is not what comes then");
+    pipeline_done(&p);
+}
+
+/* Stage 0 wants a gradient before it sends what the gradient comes from. */
+static void test_refuses_deadlock(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
+    Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 rb1 B1: rb0 goes before F0, and waits there */
+    int receive = find(first, ACTION_RECEIVE_BACKWARD, 0);
+    for (int i = receive; i > 0; i--) swap(first, i, i - 1);
+    assert_broken(p,
+                  "pipeline stage 0, action 0, receive-backward of micro-batch 0, chunk 0: waits for ever");
+    pipeline_done(&p);
+}
+
+/* As one batch two opposite messages may stand in any order. */
+static void test_batches_need_no_order(void **state) {
+    (void)state;
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
+    Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 ... */
+    swap(first, find(first, ACTION_SEND_FORWARD, 1), find(first, ACTION_RECEIVE_BACKWARD, 0));
+    assert_ok(schedule_simulate(p.stage, 2, NULL, NULL));
+    pipeline_done(&p);
+}
+
+static void test_refuses_wrong_specs(void **state) {
+    (void)state;
+    Schedule schedule = {0};
+    ScheduleSpec spec = {SCHEDULE_1F1B, 4, 2, 8};
+    assert_fails(schedule_init(&schedule, &spec, 0), 2, "the 1f1b schedule takes one chunk a stage, not 2");
+    spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 0};
+    assert_fails(schedule_init(&schedule, &spec, 0), 2, "expected at least one of each");
+    spec = (ScheduleSpec){SCHEDULE_INTERLEAVED, 1 << 20, 1 << 20, 1 << 20};
+    assert_fails(schedule_init(&schedule, &spec, 0), 2, "is too large");
+    spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 8};
+    assert_fails(schedule_init(&schedule, &spec, 4), 1, "stage 4");
+    assert_null(schedule.action);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    ScheduleKind kind = SCHEDULE_KINDS;
+    for (int i = 0; i < SCHEDULE_EVAL; i++) {
+        assert_ok(schedule_parse(schedule_name((ScheduleKind)i), &kind));
+        assert_int_equal(kind, i);
+    }
+    assert_fails(schedule_parse("2f2b", &kind), 2, "expected gpipe, 1f1b, interleaved or zero-bubble");
+    assert_fails(schedule_parse("eval", &kind), 2, "'eval' is unknown");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small_lists),          cmocka_unit_test(test_all_combinations),
+        cmocka_unit_test(test_counts_what_is_held),  cmocka_unit_test(test_times_with_transfers),
+        cmocka_unit_test(test_refuses_broken_lists), cmocka_unit_test(test_refuses_messages_out_of_order),
+        cmocka_unit_test(test_refuses_deadlock),     cmocka_unit_test(test_batches_need_no_order),
+        cmocka_unit_test(test_refuses_wrong_specs),  cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
