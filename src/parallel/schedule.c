@@ -47,6 +47,23 @@ const char *action_name(ActionKind kind) {
     return names[kind];
 }
 
+#define SHOWN(kind, letter, tint)                                                                            \
+    { letter, kind, tint, {"micro", "chunk"}, true }
+
+const TraceName *action_trace(ActionKind kind) {
+    static const TraceName names[ACTION_KINDS] = {
+        [ACTION_RECEIVE_FORWARD] = SHOWN("receive", "receive F", TRACE_GRAY),
+        [ACTION_FORWARD] = SHOWN("forward", "F", TRACE_BLUE),
+        [ACTION_SEND_FORWARD] = SHOWN("send", "send F", TRACE_GRAY),
+        [ACTION_RECEIVE_BACKWARD] = SHOWN("receive", "receive B", TRACE_GRAY),
+        [ACTION_BACKWARD] = SHOWN("backward", "B", TRACE_ORANGE),
+        [ACTION_BACKWARD_INPUT] = SHOWN("backward-input", "B", TRACE_ORANGE),
+        [ACTION_BACKWARD_WEIGHT] = SHOWN("backward-weight", "W", TRACE_GREEN),
+        [ACTION_SEND_BACKWARD] = SHOWN("send", "send B", TRACE_GRAY),
+    };
+    return &names[kind];
+}
+
 static Status check_spec(const ScheduleSpec *spec, int stage) {
     enum { MOST = 1 << 22 }; /* computations of a kind, so that no count overflows */
     if (spec->stages < 1 || spec->chunks < 1 || spec->micros < 1)

@@ -14,7 +14,7 @@
 #ifndef WEFT_PARALLEL_SCHEDULE_H
 #define WEFT_PARALLEL_SCHEDULE_H
 
-#include "base/status.h"
+#include "base/trace.h"
 
 typedef enum {
     SCHEDULE_GPIPE,       /* all forwards, then all backwards */
@@ -67,6 +67,9 @@ void schedule_done(Schedule *schedule);
 MUST_USE Status schedule_parse(const char *name, ScheduleKind *ret_kind);
 const char *schedule_name(ScheduleKind kind);
 const char *action_name(ActionKind kind);
+/* How a trace shows it: F3, B3 (a whole backward or its input half), W3, and messages in gray; the numbers
+ * are the micro-batch and the chunk. */
+const TraceName *action_trace(ActionKind kind);
 
 /* The part that an action of a stage is about. */
 static inline int schedule_part(const ScheduleSpec *spec, int stage, int chunk) {
