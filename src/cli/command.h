@@ -2,6 +2,9 @@
  * below and add a line to the table in commands.c. Its options appear in help, the man page, completion
  * and configuration files by themselves.
  *
+ * A command may be a family, as `tokenizer` is: it does nothing itself, and the commands that stand after
+ * it in the table with names like "tokenizer encode" are its members, with options of their own.
+ *
  * A command turns a filled configuration into one JSON object, the result. With --json the program
  * prints that object; otherwise the command's `show` prints it for a person. */
 #ifndef WEFT_CLI_COMMAND_H
@@ -49,7 +52,7 @@ typedef struct Example {
 } Example;
 
 struct Command {
-    const char *name;
+    const char *name;        /* a member's with its family's before it: "tokenizer encode" */
     const char *summary;     /* one line, without a full stop */
     const char *description; /* paragraphs, parted by newlines */
     const char *operands;    /* as in the synopsis: "FROM TO"; NULL: none are taken */
@@ -59,6 +62,7 @@ struct Command {
     size_t group_count;
     const Example *examples;
     size_t example_count;
+    bool family;    /* it only gathers others; needs nothing else but the texts above */
     bool deepspeed; /* its configuration file may use DeepSpeed's keys */
     bool resumes;   /* with --resume and no --config, the file is config.json in --out */
     /* `config` is call->config. A NULL result means that the command has printed what there is. */
@@ -67,13 +71,20 @@ struct Command {
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
 
-extern const Command command_train, command_eval, command_generate, command_convert, command_info,
-    command_bench, command_prepare, command_help, command_version;
+extern const Command command_prepare, command_train, command_eval, command_generate, command_convert,
+    command_info, command_bench, command_tokenizer, command_tokenizer_encode, command_tokenizer_decode,
+    command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);
-/* By name; an unknown name is a usage error that suggests the nearest. */
-MUST_USE Status command_find(const char *name, const Command **ret_command);
+/* By the words at the start of `words`: a name, or a family's and a member's. An unknown name is a usage
+ * error that suggests the nearest. *ret_used: how many of the words the name took. */
+MUST_USE Status command_find(const char *const *words, size_t count, const Command **ret_command,
+                             size_t *ret_used);
+/* Whether a command is a member of a family; with NULL, whether it is of none. */
+bool command_is_of(const Command *command, const Command *family);
+/* The part of its name that is its own: "encode" of "tokenizer encode". */
+const char *command_own_name(const Command *command);
 
 /* --config, --json, --help: what every command takes. */
 extern const OptionGroup common_options;

@@ -23,9 +23,24 @@ static void write_choices(FILE *out, const Option *option) {
         fprintf(out, "%s%s", choice == option->choices ? "" : " ", *choice);
 }
 
-static void write_command_names(FILE *out) {
-    for (const Command *const *command = commands_all(); *command; command++)
-        fprintf(out, "%s%s", command == commands_all() ? "" : " ", (*command)->name);
+/* The members of a family, or the commands without one: a member is completed in two words. */
+static void write_command_names(FILE *out, const Command *family) {
+    const char *between = "";
+    for (const Command *const *command = commands_all(); *command; command++) {
+        if (!command_is_of(*command, family)) continue;
+        fprintf(out, "%s%s", between, command_own_name(*command));
+        between = " ";
+    }
+}
+
+/* The names of all members in quotes, as a pattern of the shell's `case`. */
+static void write_member_pattern(FILE *out) {
+    const char *between = "";
+    for (const Command *const *command = commands_all(); *command; command++) {
+        if (command_is_of(*command, NULL)) continue;
+        fprintf(out, "%s'%s'", between, (*command)->name);
+        between = " | ";
+    }
 }
 
 static bool takes_command(const Command *command) {
@@ -51,12 +66,13 @@ static void bash_value(FILE *out, const Command *command, const Option *option) 
 }
 
 static void bash_command(FILE *out, const Command *command) {
-    fprintf(out, "    %s) words='", command->name);
+    fprintf(out, "    '%s') words='", command->name);
     const OptionGroup *group;
     for (size_t g = 0; (group = group_at(command, g)); g++)
         for (size_t i = 0; i < group->count; i++)
             fprintf(out, "%s%s ", option_typed_prefix(&group->options[i]), group->options[i].name);
-    if (takes_command(command)) write_command_names(out);
+    if (takes_command(command)) write_command_names(out, NULL);
+    if (command->family) write_command_names(out, command);
     fputs("' ;;\n", out);
 }
 
@@ -67,8 +83,12 @@ static void write_bash(FILE *out) {
           "    COMPREPLY=()\n"
           "    if [[ $COMP_CWORD -eq 1 ]]; then\n        COMPREPLY=($(compgen -W '",
           out);
-    write_command_names(out);
+    write_command_names(out, NULL);
     fputs("' -- \"$current\"))\n        return\n    fi\n"
+          "    case \"$command ${COMP_WORDS[2]}\" in\n    ",
+          out);
+    write_member_pattern(out);
+    fputs(") [[ $COMP_CWORD -gt 2 ]] && command=\"$command ${COMP_WORDS[2]}\" ;;\n    esac\n"
           "    if [[ $current == = ]]; then\n        current=''\n"
           "    elif [[ $previous == = ]]; then\n        previous=\"${COMP_WORDS[COMP_CWORD-2]}\"\n    fi\n"
           "    case \"$command $previous\" in\n",
@@ -115,22 +135,29 @@ static void zsh_option(FILE *out, const Option *option) {
 static void write_zsh(FILE *out) {
     fputs("#compdef weft\n_weft() {\n    local -a commands\n    commands=(\n", out);
     for (const Command *const *command = commands_all(); *command; command++) {
+        if (!command_is_of(*command, NULL)) continue;
         fprintf(out, "        '%s:", (*command)->name);
         write_short_help(out, (*command)->summary);
         fputs("'\n", out);
     }
     fputs(
         "    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n        return\n    fi\n"
-        "    local chosen=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $chosen in\n",
+        "    local chosen=$words[2]\n    shift words\n    (( CURRENT-- ))\n"
+        "    case \"$chosen $words[2]\" in\n    ",
         out);
+    write_member_pattern(out);
+    fputs(")\n        if (( CURRENT > 2 )); then\n            chosen=\"$chosen $words[2]\"\n"
+          "            shift words\n            (( CURRENT-- ))\n        fi ;;\n    esac\n"
+          "    case $chosen in\n",
+          out);
     const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++) {
-        fprintf(out, "    %s) _arguments \\\n", (*command)->name);
+        fprintf(out, "    '%s') _arguments \\\n", (*command)->name);
         for (size_t g = 0; (group = group_at(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) zsh_option(out, &group->options[i]);
-        if (takes_command(*command)) {
+        if (takes_command(*command) || (*command)->family) {
             fputs("        '*:command:(", out);
-            write_command_names(out);
+            write_command_names(out, (*command)->family ? *command : NULL);
             fputs(")' ;;\n", out);
         } else {
             fputs("        '*:file:_files' ;;\n", out);
@@ -142,9 +169,19 @@ static void write_zsh(FILE *out) {
           out);
 }
 
+/* Up to the condition's closing quote. A member's own name may be another command's too, so that one holds
+ * only where no family's name stands. */
+static void fish_start(FILE *out, const Command *command) {
+    fprintf(out, "complete -c weft -n '__fish_seen_subcommand_from %s", command_own_name(command));
+    for (const Command *const *family = commands_all(); *family; family++)
+        if ((*family)->family && *family != command)
+            fprintf(out, "; and %s__fish_seen_subcommand_from %s",
+                    command_is_of(command, *family) ? "" : "not ", (*family)->name);
+}
+
 static void fish_option(FILE *out, const Command *command, const Option *option) {
-    fprintf(out, "complete -c weft -n '__fish_seen_subcommand_from %s' -l %s%s", command->name,
-            option_typed_prefix(option) + 2, option->name);
+    fish_start(out, command);
+    fprintf(out, "' -l %s%s", option_typed_prefix(option) + 2, option->name);
     if (option->type == OPTION_CHOICE) {
         fputs(" -x -a '", out);
         write_choices(out, option);
@@ -164,6 +201,7 @@ static void fish_option(FILE *out, const Command *command, const Option *option)
 static void write_fish(FILE *out) {
     fputs("# fish completion for weft\n", out);
     for (const Command *const *command = commands_all(); *command; command++) {
+        if (!command_is_of(*command, NULL)) continue;
         fprintf(out, "complete -c weft -n __fish_use_subcommand -f -a %s -d '", (*command)->name);
         write_short_help(out, (*command)->summary);
         fputs("'\n", out);
@@ -172,9 +210,10 @@ static void write_fish(FILE *out) {
     for (const Command *const *command = commands_all(); *command; command++) {
         for (size_t g = 0; (group = group_at(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) fish_option(out, *command, &group->options[i]);
-        if (!takes_command(*command)) continue;
-        fprintf(out, "complete -c weft -n '__fish_seen_subcommand_from %s' -f -a '", (*command)->name);
-        write_command_names(out);
+        if (!takes_command(*command) && !(*command)->family) continue;
+        fish_start(out, *command);
+        fputs("' -f -a '", out);
+        write_command_names(out, (*command)->family ? *command : NULL);
         fputs("'\n", out);
     }
 }

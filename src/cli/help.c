@@ -6,7 +6,14 @@
 
 #include "base/terminal.h"
 
-enum { OPTION_COLUMN = 26, NARROWEST = 50, WIDEST = 100, RANGE_SHOWN = 1000 };
+enum {
+    OPTION_COLUMN = 26,
+    COMMAND_COLUMN = 14,
+    MEMBER_COLUMN = 20,
+    NARROWEST = 50,
+    WIDEST = 100,
+    RANGE_SHOWN = 1000
+};
 
 static int text_width(FILE *out) {
     int width = terminal_width(out);
@@ -68,7 +75,7 @@ const char *help_default(const Option *option) {
 }
 
 const char *help_synopsis(const Command *command, char *buffer) {
-    int used = snprintf(buffer, LABEL_SIZE, "weft %s", command->name);
+    int used = snprintf(buffer, LABEL_SIZE, "weft %s%s", command->name, command->family ? " COMMAND" : "");
     for (size_t g = 0; g < command->group_count; g++)
         for (size_t i = 0; i < command->groups[g].count; i++) {
             const Option *option = &command->groups[g].options[i];
@@ -114,6 +121,17 @@ static void print_group(FILE *out, const OptionGroup *group) {
     }
 }
 
+/* The members of a family, or the commands without one. */
+static void list_commands(FILE *out, const Command *family) {
+    int column = family ? MEMBER_COLUMN : COMMAND_COLUMN;
+    heading(out, "Commands");
+    for (const Command *const *command = commands_all(); *command; command++) {
+        if (!command_is_of(*command, family)) continue;
+        fprintf(out, "  %-*s", column - 2, (*command)->name);
+        wrap(out, (*command)->summary, column, column);
+    }
+}
+
 static void print_command(FILE *out, const Command *command) {
     char synopsis[LABEL_SIZE];
     fprintf(out, "weft %s: ", command->name);
@@ -123,6 +141,7 @@ static void print_command(FILE *out, const Command *command) {
         fputc('\n', out);
         wrap(out, command->description, 0, 0);
     }
+    if (command->family) list_commands(out, command);
     for (size_t g = 0; g < command->group_count; g++) print_group(out, &command->groups[g]);
     print_group(out, &common_options);
     if (command->example_count) heading(out, "Examples");
@@ -134,11 +153,7 @@ static void print_command(FILE *out, const Command *command) {
 void help_overview(FILE *out) {
     fprintf(out, "weft " WEFT_VERSION
                  ": train, evaluate and run GPT-2 and BERT\n\nUsage: weft COMMAND [OPTION]...\n");
-    heading(out, "Commands");
-    for (const Command *const *command = commands_all(); *command; command++) {
-        fprintf(out, "  %-12s", (*command)->name);
-        wrap(out, (*command)->summary, 14, 14);
-    }
+    list_commands(out, NULL);
     fputc('\n', out);
     wrap(out,
          "'weft help COMMAND' lists a command's options. Every command takes --json, which prints the result "
@@ -190,6 +205,12 @@ static Status print_json_help(json_t *json) {
     return OK;
 }
 
+Status help_wanted_member(const Command *family) {
+    print_command(stderr, family);
+    fputc('\n', stderr);
+    return USAGE("'weft %s' needs one of its commands", family->name);
+}
+
 Status help_command(const Invocation *call, const Command *command) {
     if (call->json) return print_json_help(command_json(command));
     print_command(stdout, command);
@@ -215,7 +236,10 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     const HelpArgs *args = config;
     if (call->operand_count) {
         const Command *command;
-        TRY(command_find(call->operands[0], &command));
+        size_t used;
+        TRY(command_find(call->operands, call->operand_count, &command, &used));
+        if (used < call->operand_count)
+            return USAGE("'%s': 'weft help' takes only [COMMAND]", call->operands[used]);
         return help_command(call, command);
     }
     if (call->json) {
@@ -245,7 +269,7 @@ const Command command_help = {
     .description = "Without a command's name, lists the commands. With --json, describes them and all their "
                    "options for programs.",
     .operands = "[COMMAND]",
-    .operands_max = 1,
+    .operands_max = 2,
     .config_size = sizeof(HelpArgs),
     .groups = help_groups,
     .group_count = COUNT_OF(help_groups),

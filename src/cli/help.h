@@ -7,6 +7,8 @@
 void help_overview(FILE *out);
 /* `weft COMMAND --help`: on standard output, as JSON with call->json. */
 MUST_USE Status help_command(const Invocation *call, const Command *command);
+/* A family was called without a member: says on standard error which there are, and fails. */
+MUST_USE Status help_wanted_member(const Command *family);
 /* "--lr X" or "--no-shuffle": an option as one types it, into a buffer of LABEL_SIZE. */
 const char *help_spelling(const Option *option, char *buffer);
 /* The default for a person, or NULL when there is nothing to say. */

@@ -50,6 +50,7 @@ static Status run_command(const Command *command, int argc, char **argv, int *re
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(invocation_new(&call, command, argc, argv));
     if (call->help) return help_command(call, command);
+    if (command->family) return help_wanted_member(command);
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(command->run(call, call->config, &result));
     *ret_code = call->incomplete ? STATUS_FAILED : 0;
@@ -67,9 +68,11 @@ static Status run_line(int argc, char **argv, int *ret_code) {
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
     if (name[0] == '-') return USAGE("%s: the command comes first: weft COMMAND [OPTION]...", name);
+    const char *words[] = {name, argc > 2 ? argv[2] : NULL};
     const Command *command;
-    TRY(command_find(name, &command));
-    return run_command(command, argc - 2, argv + 2, ret_code);
+    size_t used;
+    TRY(command_find(words, argc > 2 ? 2 : 1, &command, &used));
+    return run_command(command, argc - 1 - (int)used, argv + 1 + used, ret_code);
 }
 
 static void report(Status status, bool json) {

@@ -163,7 +163,8 @@ static Status set_checked(const Option *option, void *field, const char *label, 
         return OK;
     case OPTION_CHOICE: return set_choice(option, field, label, text);
     case OPTION_TEXT:
-        if (!*text) return USAGE("%s: expected %s, found an empty text", label, option->placeholder);
+        if (!*text && !option->may_be_empty)
+            return USAGE("%s: expected %s, found an empty text", label, option->placeholder);
         *(const char **)field = text;
         return OK;
     default: return FAILED("internal: option %s does not take one value", option->name);

@@ -26,6 +26,7 @@ typedef struct Option {
     size_t offset;       /* of the field, from the start of the group's structure */
     size_t count_offset; /* LIST: of the number of entries */
     bool one_each;       /* LIST: one entry each time, which may be empty or start with a dash */
+    bool may_be_empty;   /* TEXT: an empty one is a value too */
     bool inverted;       /* FLAG: the field says the opposite of the name */
     bool required;
     double low, high;           /* INT, FLOAT, SIZE: the range; both 0: any */

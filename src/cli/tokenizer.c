@@ -1,0 +1,16 @@
+/* weft tokenizer: the family of commands around vocabularies. */
+#include "cli/command.h"
+
+static const Example examples[] = {
+    {"The tokens of a text", "weft tokenizer encode --tokenizer gpt2 --text 'Hello, world'"},
+    {"And back", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
+};
+
+const Command command_tokenizer = {
+    .name = "tokenizer",
+    .summary = "turn text into tokens and back",
+    .description = "'weft help tokenizer encode' lists the options of a command.",
+    .family = true,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+};

@@ -1,0 +1,190 @@
+/* weft tokenizer encode: the tokens of a text.
+ *
+ * The result may be large, so it is written as it is read from the list of ids and no JSON tree is made. All
+ * is encoded before the first byte is written: a failure leaves standard output empty. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "cli/command.h"
+#include "cli/tokenizer_input.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct EncodeArgs {
+    const char *tokenizer, *file, *text;
+    bool offsets, lines, add_special, plain;
+} EncodeArgs;
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option options[] = {
+    {OPT_TEXT("tokenizer", EncodeArgs, tokenizer, "DIR"), .required = true,
+     .help = "The tokenizer: a directory or one of its files (tokenizer.json, vocab.json, vocab.txt)."},
+    {OPT_TEXT("file", EncodeArgs, file, "FILE"), .shown = "standard input",
+     .help = "The text, every byte as it is; - is standard input."},
+    {OPT_TEXT("text", EncodeArgs, text, "TEXT"), .may_be_empty = true, .help = "The text itself."},
+    {OPT_FLAG("lines", EncodeArgs, lines), .help = "Encode each line by itself, without its newline."},
+    {OPT_FLAG("offsets", EncodeArgs, offsets), .help = "Also give the tokens' spellings and the bytes of the "
+                                                       "text they came from: start, and end, which is not "
+                                                       "part of it."},
+    {OPT_FLAG("add-special-tokens", EncodeArgs, add_special), .fallback = "on",
+     .help = "Leave out what BERT wants around a text, [CLS] and [SEP]."},
+    {OPT_FLAG("plain", EncodeArgs, plain),
+     .help = "Take the name of a special token in the text for text like any other."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Text", options, 0)};
+
+/* The tokens of texts, one after the other. */
+typedef struct Encoded {
+    TokenList list;
+    size_t *ends; /* of each text, in the list */
+    size_t count, capacity;
+} Encoded;
+
+static void encoded_done(Encoded *encoded) {
+    token_list_done(&encoded->list);
+    free(encoded->ends);
+}
+
+static Status put_special(Encoded *encoded, int32_t id, bool places) {
+    TokenList *list = &encoded->list;
+    TRY(mem_grow(&list->ids, &list->capacity, list->count + 1, sizeof *list->ids));
+    if (places) {
+        TRY(mem_grow(&list->places, &list->place_capacity, list->count + 1, sizeof *list->places));
+        list->places[list->count] = (TokenPlace){0, 0};
+    }
+    list->ids[list->count++] = id;
+    return OK;
+}
+
+static Status encode_text(Encoder *encoder, const EncodeArgs *args, SpecialTokens special, const char *text,
+                          size_t size, Encoded *encoded) {
+    bool around = args->add_special && special.cls >= 0 && special.sep >= 0;
+    if (around) TRY(put_special(encoded, special.cls, args->offsets));
+    TRY(encoder_add(encoder, text, size, &encoded->list));
+    if (around) TRY(put_special(encoded, special.sep, args->offsets));
+    TRY(mem_grow(&encoded->ends, &encoded->capacity, encoded->count + 1, sizeof *encoded->ends));
+    encoded->ends[encoded->count++] = encoded->list.count;
+    return OK;
+}
+
+static Status encode_all(const EncodeArgs *args, const Tokenizer *tokenizer, const TextInput *input,
+                         Encoded *encoded) {
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    TRY(encoder_new(&encoder, tokenizer, &(EncodeOptions){.plain = args->plain, .places = args->offsets}));
+    SpecialTokens special = tokenizer_special(tokenizer);
+    if (!args->lines) return encode_text(encoder, args, special, input->data, input->size, encoded);
+    for (size_t at = 0; at < input->size;) {
+        const char *line = input->data + at, *newline = memchr(line, '\n', input->size - at);
+        size_t size = newline ? (size_t)(newline - line) : input->size - at;
+        TRY(encode_text(encoder, args, special, line, size, encoded));
+        at += size + 1;
+    }
+    return OK;
+}
+
+/* ---- writing ---- */
+
+static void write_ids(FILE *out, const Encoded *encoded, size_t start, size_t end, const char *between) {
+    for (size_t i = start; i < end; i++)
+        fprintf(out, "%s%d", i > start ? between : "", (int)encoded->list.ids[i]);
+}
+
+static Status write_token(FILE *out, const Tokenizer *tokenizer, int32_t id) {
+    size_t size;
+    const char *token = tokenizer_token(tokenizer, id, &size);
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(text_to_utf8(token, size, &text, &size));
+    CLEANUP(json_decrefp) json_t *json = json_stringn(text, size);
+    if (!json || json_dumpf(json, out, JSON_ENCODE_ANY) != 0)
+        return FAILED("a token cannot be written: out of memory, or standard output is closed");
+    return OK;
+}
+
+static Status write_object(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded, size_t start,
+                           size_t end, bool offsets) {
+    fputs("{\"ids\": [", out);
+    write_ids(out, encoded, start, end, ", ");
+    fputc(']', out);
+    if (offsets) {
+        fputs(", \"offsets\": [", out);
+        for (size_t i = start; i < end; i++)
+            fprintf(out, "%s[%zu, %zu]", i > start ? ", " : "", encoded->list.places[i].start,
+                    encoded->list.places[i].end);
+        fputs("], \"tokens\": [", out);
+        for (size_t i = start; i < end; i++) {
+            if (i > start) fputs(", ", out);
+            TRY(write_token(out, tokenizer, encoded->list.ids[i]));
+        }
+        fputc(']', out);
+    }
+    fputc('}', out);
+    return OK;
+}
+
+static Status write_json(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded,
+                         const EncodeArgs *args) {
+    if (!args->lines) {
+        TRY(write_object(out, tokenizer, encoded, 0, encoded->list.count, args->offsets));
+        fputc('\n', out);
+        return OK;
+    }
+    fputs("{\"lines\": [", out);
+    for (size_t i = 0, start = 0; i < encoded->count; start = encoded->ends[i++]) {
+        fputs(i ? ",\n" : "\n", out);
+        TRY(write_object(out, tokenizer, encoded, start, encoded->ends[i], args->offsets));
+    }
+    fputs("\n]}\n", out);
+    return OK;
+}
+
+/* A line a token: id, start, end, spelling; a blank line between texts. */
+static Status write_table(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded) {
+    for (size_t i = 0, at = 0; i < encoded->count; i++) {
+        if (i) fputc('\n', out);
+        for (; at < encoded->ends[i]; at++) {
+            TokenPlace place = encoded->list.places[at];
+            fprintf(out, "%d\t%zu\t%zu\t", (int)encoded->list.ids[at], place.start, place.end);
+            TRY(write_token(out, tokenizer, encoded->list.ids[at]));
+            fputc('\n', out);
+        }
+    }
+    return OK;
+}
+
+static Status run(Invocation *call, void *config, json_t **ret_result) {
+    (void)ret_result;
+    const EncodeArgs *args = config;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    TRY(tokenizer_load(&tokenizer, args->tokenizer));
+    CLEANUP(text_input_done) TextInput input = {0};
+    TRY(text_input_init(&input, "text", args->text, args->file));
+    CLEANUP(encoded_done) Encoded encoded = {0};
+    TRY(encode_all(args, tokenizer, &input, &encoded));
+    if (call->json) return write_json(stdout, tokenizer, &encoded, args);
+    if (args->offsets) return write_table(stdout, tokenizer, &encoded);
+    for (size_t i = 0, start = 0; i < encoded.count; start = encoded.ends[i++]) {
+        write_ids(stdout, &encoded, start, encoded.ends[i], " ");
+        putchar('\n');
+    }
+    return OK;
+}
+
+static const Example examples[] = {
+    {"The tokens of a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
+    {"Line by line, from a pipe", "sort words | weft tokenizer encode --tokenizer bert --lines"},
+};
+
+const Command command_tokenizer_encode = {
+    .name = "tokenizer encode",
+    .summary = "turn text into token numbers",
+    .description =
+        "Prints the numbers of a text's tokens, parted by spaces. With --json: {\"ids\": [...]}, with "
+        "--offsets also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
+    .config_size = sizeof(EncodeArgs),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+};
