@@ -1,0 +1,145 @@
+/* A word is gathered character by character from the table of bert_chars.h. Beyond the limit characters are
+ * only counted, so a word of a gigabyte takes no memory.
+ *
+ * Marks that survive are put in order as they come: one with a level goes before those of a higher level
+ * that stand right before it. Places stay in the order of the text, as a word's characters do in the
+ * normalised text of the original. */
+#include "tokenizer/bert_words.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "tokenizer/internal.h"
+
+enum { REPLACEMENT = 0xFFFD, CHAR_BYTES = 4, CLASS_MASK = (1 << BERT_CLASS_BITS) - 1 };
+
+Status bert_words_init(BertWords *words, const BertChars *chars, size_t limit, bool places) {
+    BertWords made = {.chars = chars, .limit = limit};
+    TRY(mem_new(limit, CHAR_BYTES, &made.buffer));
+    Status status = places ? mem_new(limit, sizeof *made.places, &made.places) : OK;
+    if (status) free(made.buffer);
+    TRY(status);
+    *words = made;
+    return OK;
+}
+
+void bert_words_done(BertWords *words) {
+    free(words->buffer);
+    free(words->places);
+    *words = (BertWords){0};
+}
+
+void bert_words_start(BertWords *words, const char *text, size_t size) {
+    words->text = text;
+    words->size = size;
+    words->at = 0;
+}
+
+static inline uint32_t next_char(const char *text, size_t size, size_t *ret_bytes) {
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] < 0x80) {
+        *ret_bytes = 1;
+        return at[0];
+    }
+    if (size >= 2 && at[0] >= 0xC2 && at[0] < 0xE0 && (at[1] & 0xC0) == 0x80) {
+        *ret_bytes = 2;
+        return (at[0] & 0x1Fu) << 6 | (at[1] & 0x3Fu);
+    }
+    uint32_t c;
+    *ret_bytes = utf8_next(text, size, &c);
+    return c == UTF8_BROKEN ? REPLACEMENT : c;
+}
+
+static inline size_t put_char(char *to, uint32_t c) {
+    if (c < 0x80) {
+        to[0] = (char)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        to[0] = (char)(0xC0 | c >> 6);
+        to[1] = (char)(0x80 | (c & 0x3F));
+        return 2;
+    }
+    size_t size = c < 0x10000 ? 3 : 4;
+    to[0] = (char)((size == 3 ? 0xE0 : 0xF0) | c >> (6 * (size - 1)));
+    for (size_t i = 1; i < size; i++) to[i] = (char)(0x80 | (c >> (6 * (size - 1 - i)) & 0x3F));
+    return size;
+}
+
+/* What is gathered of a word. */
+typedef struct Gather {
+    size_t size, chars;
+    size_t barrier; /* marks are not moved before this byte */
+} Gather;
+
+static void add_char(BertWords *words, Gather *gather, uint32_t c, size_t start, size_t end) {
+    if (gather->chars < words->limit) {
+        if (words->places) words->places[gather->chars] = (TokenPlace){start, end};
+        gather->size += put_char(words->buffer + gather->size, c);
+    }
+    gather->chars++;
+}
+
+static void sort_mark(const BertWords *words, const Gather *gather, size_t from, uint8_t level) {
+    size_t to = from;
+    while (to > gather->barrier) {
+        uint32_t before;
+        size_t bytes = utf8_previous(words->buffer, to, &before);
+        if (bert_char_level(before) <= level) break;
+        to -= bytes;
+    }
+    char mark[CHAR_BYTES];
+    size_t size = gather->size - from;
+    memcpy(mark, words->buffer + from, size);
+    memmove(words->buffer + to + size, words->buffer + to, from - to);
+    memcpy(words->buffer + to, mark, size);
+}
+
+static void add_parts(BertWords *words, Gather *gather, uint32_t c, size_t start, size_t end) {
+    BertPart parts[BERT_PARTS];
+    int count = bert_char_parts(words->chars, c, parts);
+    if (count == 0) gather->barrier = gather->size;
+    for (int i = 0; i < count; i++) {
+        size_t from = gather->size;
+        add_char(words, gather, parts[i].c, start, end);
+        if (parts[i].level && gather->size > from) sort_mark(words, gather, from, parts[i].level);
+    }
+}
+
+bool bert_words_next(BertWords *words, BertWord *ret_word) {
+    Gather gather = {0};
+    size_t at = words->at, first = 0, last = 0;
+    while (at < words->size) {
+        size_t bytes, chars = gather.chars;
+        uint32_t c = next_char(words->text + at, words->size - at, &bytes);
+        uint32_t entry = bert_char(words->chars, c), class = entry & CLASS_MASK;
+        if ((class == BERT_SPACE || class == BERT_ALONE) && chars) break;
+        size_t start = at;
+        at += bytes;
+        if (class == BERT_LETTER || class == BERT_ALONE)
+            add_char(words, &gather, entry >> BERT_CLASS_BITS, start, at);
+        else if (class == BERT_OTHER)
+            add_parts(words, &gather, c, start, at);
+        if (gather.chars == chars) continue;
+        if (!chars) first = start;
+        last = at;
+        if (class == BERT_ALONE) break;
+    }
+    words->at = at;
+    *ret_word = (BertWord){words->buffer, gather.size, gather.chars, first, last};
+    return gather.chars > 0;
+}
+
+/* A cut is right after a space, a word of one character or the start, and what is gone may lie between. */
+size_t bert_words_cut(const BertChars *chars, const char *text, size_t size) {
+    size_t end = size - utf8_unfinished(text, size), cut = end;
+    while (end > 0) {
+        uint32_t c;
+        size_t bytes = utf8_previous(text, end, &c);
+        uint32_t class = bert_char(chars, c == UTF8_BROKEN ? REPLACEMENT : c) & CLASS_MASK;
+        if (class == BERT_SPACE || class == BERT_ALONE) return cut;
+        end -= bytes;
+        if (class != BERT_GONE) cut = end;
+    }
+    return cut;
+}

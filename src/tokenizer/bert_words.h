@@ -1,0 +1,37 @@
+/* Text cut into BERT's words: cleaned, lower-cased, stripped and parted as the settings say. WordPiece is
+ * learned from them and applied to them.
+ *
+ * Bytes that are no UTF-8 count as U+FFFD, one each; clean-up drops that character, so that around them
+ * the word goes on. */
+#ifndef WEFT_TOKENIZER_BERT_WORDS_H
+#define WEFT_TOKENIZER_BERT_WORDS_H
+
+#include "tokenizer/bert_chars.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct BertWord {
+    const char *text; /* UTF-8, until the next call; only the first characters of one too long */
+    size_t size;
+    size_t chars;
+    size_t start, end; /* bytes of the text that it came from */
+} BertWord;
+
+typedef struct BertWords {
+    const BertChars *chars;
+    size_t limit; /* characters of a word that are kept */
+    char *buffer;
+    TokenPlace *places; /* of the word's characters; NULL: not wanted */
+    const char *text;
+    size_t size, at;
+} BertWords;
+
+MUST_USE Status bert_words_init(BertWords *words, const BertChars *chars, size_t limit, bool places);
+void bert_words_done(BertWords *words);
+/* Begins with a text, which must stay until its last word was taken. */
+void bert_words_start(BertWords *words, const char *text, size_t size);
+bool bert_words_next(BertWords *words, BertWord *ret_word);
+/* The largest n <= size such that a text that starts with these bytes and goes on in any way has the words
+ * of the first n and then those of the rest. */
+size_t bert_words_cut(const BertChars *chars, const char *text, size_t size);
+
+#endif
