@@ -1,19 +1,296 @@
-/* BERT's tokenizer. */
-#include "tokenizer/internal.h"
+/* BERT's tokenizer: words by bert_words.h, each covered from left to right by the longest piece that fits.
+ * A word that cannot be covered, or of more than 100 characters, is [UNK] as a whole.
+ *
+ * Two things make it fast. English is mostly ASCII letters, so eight bytes at a time are classified and
+ * lower-cased in registers; what they form is looked up, and only where a word ends in something else does
+ * the general way start over with it. And words repeat: an encoder keeps the pieces of words of up to 16
+ * bytes in a table of fixed size, where a newer word takes an older one's place. */
+#include "tokenizer/wordpiece.h"
 
-Status tokenizer_load_wordpiece_json(Tokenizer **ret_tokenizer, const json_t *json, const char *from) {
-    (void)ret_tokenizer, (void)json;
-    return FAILED("%s: WordPiece tokenizers cannot be read yet", from);
+#include "tokenizer/bert_words.h"
+
+enum { KEY_BYTES = 16, CACHE_BITS = 14, CACHED_PIECES = 3 };
+
+/* A word of up to KEY_BYTES bytes, zeroes after it, and its pieces. */
+typedef struct Cached {
+    uint64_t key[2];
+    int32_t count; /* 0: empty */
+    int32_t ids[CACHED_PIECES];
+} Cached;
+
+typedef struct Scratch {
+    BertWords words;
+    Cached *cache;
+} Scratch;
+
+/* ---- the model ---- */
+
+static Status make_tries(WordPiece *model, const Vocab *vocab) {
+    const size_t inside = strlen(WORDPIECE_INSIDE);
+    CLEANUP(mem_freep) TrieEntry *starts = NULL, *insides = NULL;
+    TRY(mem_new((size_t)vocab->count, sizeof *starts, &starts));
+    TRY(mem_new((size_t)vocab->count, sizeof *insides, &insides));
+    size_t start_count = 0, inside_count = 0;
+    for (int32_t id = 0; id < vocab->count; id++) {
+        size_t size;
+        const char *text = vocab_token(vocab, id, &size);
+        if (!model->is_piece[id] || size == 0) continue;
+        starts[start_count++] = (TrieEntry){text, (uint32_t)size, id};
+        if (size > inside && !memcmp(text, WORDPIECE_INSIDE, inside))
+            insides[inside_count++] = (TrieEntry){text + inside, (uint32_t)(size - inside), id};
+    }
+    TRY(trie_new(&model->starts, starts, start_count));
+    return trie_new(&model->insides, insides, inside_count);
 }
 
-Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *vocab_path) {
-    (void)ret_tokenizer;
-    return FAILED("%s: WordPiece tokenizers cannot be read yet", vocab_path);
+static Status make_model(Tokenizer *tokenizer, const WordPieceSpec *spec, const char *from) {
+    const Vocab *vocab = &tokenizer->vocab;
+    WordPiece *model;
+    TRY(mem_new(1, sizeof *model, &model));
+    tokenizer->model = model;
+    model->word_chars = spec->word_chars;
+    model->clean_up = spec->clean_up;
+    TRY(mem_new((size_t)vocab->count, 1, &model->is_piece));
+    for (int32_t id = 0; id < vocab->count; id++)
+        model->is_piece[id] = spec->is_piece ? spec->is_piece[id] : true;
+    model->unk = vocab_find(vocab, spec->unk, strlen(spec->unk));
+    if (model->unk < 0 || !model->is_piece[model->unk])
+        return FAILED("%s: the vocabulary has no '%.60s', expected one for unknown words", from, spec->unk);
+    TRY(bert_chars_new(&model->chars, &spec->settings));
+    return make_tries(model, vocab);
 }
 
-Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cased, const int32_t *special,
-                               size_t special_count) {
-    (void)ret_tokenizer, (void)cased, (void)special, (void)special_count;
-    vocab_done(vocab);
-    return FAILED("WordPiece tokenizers cannot be made yet");
+/* A token that Hugging Face looks for after lower-casing would have to be found in text that does not exist
+ * here. */
+static Status refuse_normalized(const Tokenizer *tokenizer, const char *from) {
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        if (!tokenizer->added[i].normalized) continue;
+        size_t size;
+        const char *text = vocab_token(&tokenizer->vocab, tokenizer->added[i].id, &size);
+        return FAILED("%s: added token '%.*s' has 'normalized' true, which is not supported for WordPiece",
+                      from, size > 60 ? 60 : (int)size, text);
+    }
+    return OK;
 }
+
+static void set_role(const Tokenizer *tokenizer, const char *spelling, int32_t *id) {
+    int32_t found = spelling ? vocab_find(&tokenizer->vocab, spelling, strlen(spelling)) : -1;
+    if (found >= 0) *id = found;
+}
+
+Status wordpiece_finish(Tokenizer *tokenizer, const WordPieceSpec *spec,
+                        const char *const roles[WORDPIECE_ROLES], const char *from) {
+    TRY(refuse_normalized(tokenizer, from));
+    TRY(make_model(tokenizer, spec, from));
+    TRY(tokenizer_finish(tokenizer, from));
+    SpecialTokens *found = &tokenizer->roles;
+    int32_t *const ids[WORDPIECE_ROLES] = {&found->pad, &found->unk, &found->cls, &found->sep, &found->mask};
+    for (int i = 0; i < WORDPIECE_ROLES; i++) set_role(tokenizer, roles[i], ids[i]);
+    found->unk = ((const WordPiece *)tokenizer->model)->unk;
+    return OK;
+}
+
+static void wordpiece_free(void *pointer) {
+    WordPiece *model = pointer;
+    if (!model) return;
+    bert_chars_free(model->chars);
+    trie_free(model->starts);
+    trie_free(model->insides);
+    free(model->is_piece);
+    free(model);
+}
+
+static uint64_t fingerprint_wordpiece(const Tokenizer *tokenizer, uint64_t hash) {
+    const WordPiece *model = tokenizer->model;
+    const BertSettings *settings = &model->chars->settings;
+    hash = fingerprint_number(hash, (uint64_t)(settings->clean_text | settings->handle_chinese_chars << 1 |
+                                               settings->strip_accents << 2 | settings->lowercase << 3));
+    hash = fingerprint_number(hash, (uint64_t)model->unk);
+    hash = fingerprint_number(hash, (uint64_t)model->word_chars);
+    for (int32_t id = 0; id < tokenizer->vocab.count; id++)
+        if (!model->is_piece[id]) hash = fingerprint_number(hash, (uint64_t)id);
+    return hash;
+}
+
+/* ---- one word ---- */
+
+/* The pieces of a word into `list`, which has room for one each byte; [UNK] where they do not cover it.
+ * `places` are those of its characters, NULL: not wanted. */
+static void cover(const WordPiece *model, const BertWord *word, const TokenPlace *places, size_t base,
+                  TokenList *list) {
+    const size_t before = list->count;
+    size_t at = 0, size = 0, character = 0;
+    while (at < word->size && word->chars <= (size_t)model->word_chars) {
+        int32_t id =
+            trie_longest(at ? model->insides : model->starts, word->text + at, word->size - at, &size);
+        if (id < 0) break;
+        if (places) {
+            size_t first = character;
+            for (size_t i = at; i < at + size; i++)
+                character += ((unsigned char)word->text[i] & 0xC0) != 0x80;
+            token_list_put_place(list, id, base + places[first].start, base + places[character - 1].end);
+        } else {
+            token_list_put(list, id);
+        }
+        at += size;
+    }
+    if (at == word->size && word->chars <= (size_t)model->word_chars) return;
+    list->count = before;
+    if (places)
+        token_list_put_place(list, model->unk, base + word->start, base + word->end);
+    else
+        token_list_put(list, model->unk);
+}
+
+static inline Cached *cache_slot(const Scratch *scratch, const uint64_t key[2]) {
+    uint64_t hash = hash_mix(key[0] * UINT64_C(0xD6E8FEB86659FD93), key[1]);
+    return &scratch->cache[hash >> (64 - CACHE_BITS)];
+}
+
+static inline bool cache_holds(const Cached *cached, const uint64_t key[2]) {
+    return cached->key[0] == key[0] && cached->key[1] == key[1] && cached->count;
+}
+
+/* After token_list_reserve of CACHED_PIECES. */
+static inline void put_cached(TokenList *list, const Cached *cached) {
+    memcpy(list->ids + list->count, cached->ids, sizeof cached->ids);
+    list->count += (size_t)cached->count;
+}
+
+static void cover_keyed(const WordPiece *model, Cached *cached, const uint64_t key[2], const BertWord *word,
+                        TokenList *list) {
+    const size_t before = list->count;
+    cover(model, word, NULL, 0, list);
+    const size_t count = list->count - before;
+    if (count > CACHED_PIECES) return;
+    *cached = (Cached){.key = {key[0], key[1]}, .count = (int32_t)count};
+    memcpy(cached->ids, list->ids + before, count * sizeof *list->ids);
+}
+
+/* ---- words in ASCII ---- */
+
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+
+/* The bytes of 8 before the first that is no ASCII letter or digit, lower-cased, zeroes after them. */
+static inline uint64_t ascii_start(uint64_t bytes, bool lower, unsigned *ret_count) {
+    uint64_t low = bytes & EACH(0x7F), folded = low | EACH(0x20);
+    uint64_t letter = (folded + EACH(0x80 - 'a')) & ~(folded + EACH(0x7F - 'z'));
+    uint64_t digit = (low + EACH(0x80 - '0')) & ~(low + EACH(0x7F - '9'));
+    uint64_t stop = (~(letter | digit) | bytes) & EACH(0x80);
+    if (lower) bytes |= (letter & EACH(0x80)) >> 2;
+    *ret_count = stop ? (unsigned)__builtin_ctzll(stop) / 8 : 8;
+    return stop ? bytes & (((stop & -stop) >> 7) - 1) : bytes;
+}
+
+/* The word that starts at text, when it is ASCII, of up to KEY_BYTES bytes and followed by what ends it; 0:
+ * it is not. At least KEY_BYTES + 1 bytes can be read. */
+static inline size_t ascii_word(const BertChars *chars, const char *text, uint64_t key[2]) {
+    uint64_t bytes;
+    unsigned count, more = 0;
+    memcpy(&bytes, text, 8);
+    key[0] = ascii_start(bytes, chars->settings.lowercase, &count);
+    key[1] = 0;
+    if (count == 8) {
+        memcpy(&bytes, text + 8, 8);
+        key[1] = ascii_start(bytes, chars->settings.lowercase, &more);
+    }
+    const unsigned char next = (unsigned char)text[count + more];
+    if (next >= 0x80 || (chars->ascii[next] != BERT_SPACE && chars->ascii[next] != BERT_ALONE)) return 0;
+    return count + more;
+}
+
+/* Encodes words as long as they are of that kind, and spaces and signs between them; returns where it ended.
+ */
+static Status encode_ascii(const WordPiece *model, const Scratch *scratch, const char *text, size_t size,
+                           size_t *at, TokenList *list) {
+    const BertChars *chars = model->chars;
+    while (*at + KEY_BYTES < size) {
+        unsigned char c = (unsigned char)text[*at];
+        if (c >= 0x80) return OK;
+        uint64_t key[2] = {c, 0};
+        size_t length = 1;
+        if (chars->ascii[c] == BERT_SPACE) {
+            ++*at;
+            continue;
+        }
+        if (chars->ascii[c] != BERT_ALONE) length = ascii_word(chars, text + *at, key);
+        if (length == 0) return OK;
+        if (list->count + KEY_BYTES > list->capacity) TRY(token_list_reserve(list, KEY_BYTES, false));
+        Cached *cached = cache_slot(scratch, key);
+        if (cache_holds(cached, key)) {
+            put_cached(list, cached);
+        } else {
+            BertWord word = {.text = (const char *)key, .size = length, .chars = length};
+            cover_keyed(model, cached, key, &word, list);
+        }
+        *at += length;
+    }
+    return OK;
+}
+
+/* ---- encoding ---- */
+
+static Status encode_word(const WordPiece *model, const Scratch *scratch, const BertWord *word, size_t base,
+                          TokenList *list) {
+    const TokenPlace *places = scratch->words.places;
+    TRY(token_list_reserve(list, word->size > CACHED_PIECES ? word->size : CACHED_PIECES, places != NULL));
+    if (places || word->size > KEY_BYTES || memchr(word->text, 0, word->size)) {
+        cover(model, word, places, base, list);
+        return OK;
+    }
+    uint64_t key[2] = {0};
+    memcpy(key, word->text, word->size);
+    Cached *cached = cache_slot(scratch, key);
+    if (cache_holds(cached, key))
+        put_cached(list, cached);
+    else
+        cover_keyed(model, cached, key, word, list);
+    return OK;
+}
+
+static Status encode_wordpiece(Encoder *encoder, const char *text, size_t size, size_t base,
+                               TokenList *list) {
+    const WordPiece *model = encoder->tokenizer->model;
+    Scratch *scratch = encoder->scratch;
+    bert_words_start(&scratch->words, text, size);
+    for (BertWord word;;) {
+        if (!scratch->words.places) TRY(encode_ascii(model, scratch, text, size, &scratch->words.at, list));
+        if (!bert_words_next(&scratch->words, &word)) return OK;
+        TRY(encode_word(model, scratch, &word, base, list));
+    }
+}
+
+static size_t cut_wordpiece(const Encoder *encoder, const char *text, size_t size) {
+    const WordPiece *model = encoder->tokenizer->model;
+    return bert_words_cut(model->chars, text, size);
+}
+
+static void encoder_done_wordpiece(Encoder *encoder) {
+    Scratch *scratch = encoder->scratch;
+    if (!scratch) return;
+    bert_words_done(&scratch->words);
+    free(scratch->cache);
+    free(scratch);
+}
+
+static Status encoder_init_wordpiece(Encoder *encoder) {
+    const WordPiece *model = encoder->tokenizer->model;
+    Scratch *scratch;
+    TRY(mem_new(1, sizeof *scratch, &scratch));
+    encoder->scratch = scratch;
+    TRY(mem_new((size_t)1 << CACHE_BITS, sizeof *scratch->cache, &scratch->cache));
+    return bert_words_init(&scratch->words, model->chars, (size_t)model->word_chars, encoder->options.places);
+}
+
+const TokenizerOps tokenizer_ops_wordpiece = {
+    .kind = TOKENIZER_WORDPIECE,
+    .name = "wordpiece",
+    .encoder_init = encoder_init_wordpiece,
+    .encoder_done = encoder_done_wordpiece,
+    .encode = encode_wordpiece,
+    .cut = cut_wordpiece,
+    .decode = decode_wordpiece,
+    .save = save_wordpiece,
+    .fingerprint = fingerprint_wordpiece,
+    .free = wordpiece_free,
+};

@@ -1,0 +1,279 @@
+/* WordPiece tokenizers from vocab.txt or from what was learned; wordpiece_json.c has tokenizer.json.
+ *
+ * vocab.txt has a token a line, whose number (from 0) is its id. tokenizer_config.json beside it says the
+ * rest, with the defaults that transformers has. Without that file a vocabulary is taken for an uncased one,
+ * as bert-base-uncased, unless one of its entries has an upper-case Latin, Greek or Cyrillic letter ([CLS]
+ * and other entries in brackets do not count): then case and accents are kept. [UNK] must be there; of [PAD],
+ * [CLS], [SEP] and [MASK] those that are there become special tokens. */
+#include "base/fs.h"
+#include "tokenizer/wordpiece.h"
+
+enum { VOCAB_FILE_LIMIT = 1 << 30 /* bytes */, SHOWN = 60 };
+
+static const char *const role_keys[WORDPIECE_ROLES] = {"pad_token", "unk_token", "cls_token", "sep_token",
+                                                       "mask_token"};
+static const char *const role_names[WORDPIECE_ROLES] = {"[PAD]", WORDPIECE_UNK, "[CLS]", "[SEP]", "[MASK]"};
+
+/* What tokenizer_config.json says; texts are borrowed from it. */
+typedef struct Config {
+    bool there;
+    BertSettings settings;
+    const char *roles[WORDPIECE_ROLES];
+    const json_t *added;      /* an object of ids and tokens, NULL: none */
+    const json_t *additional; /* a list of further special tokens, NULL: none */
+} Config;
+
+/* ---- tokenizer_config.json ---- */
+
+/* A token is given by its text or as an object with its content. */
+static const char *token_text(const json_t *value) {
+    return json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+}
+
+static Status read_settings(const json_t *json, const char *from, BertSettings *settings) {
+    TRY(json_get_bool(json, from, "do_lower_case", &settings->lowercase));
+    settings->strip_accents = settings->lowercase;
+    TRY(json_get_bool(json, from, "strip_accents", &settings->strip_accents));
+    TRY(json_get_bool(json, from, "tokenize_chinese_chars", &settings->handle_chinese_chars));
+    bool basic = true;
+    TRY(json_get_bool(json, from, "do_basic_tokenize", &basic));
+    if (!basic) return FAILED("%s: 'do_basic_tokenize' is false, which is not supported", from);
+    const json_t *never = json_object_get(json, "never_split");
+    if (json_array_size(never) > 0 || json_object_size(never) > 0 || json_is_string(never))
+        return FAILED("%s: 'never_split' is not supported, expected special tokens instead", from);
+    return OK;
+}
+
+/* A member that is a list or an object, as `like` is; NULL where it is absent or null. */
+static Status get_collection(const json_t *json, const char *from, const char *key, json_type type,
+                             const json_t **ret_value) {
+    const json_t *value = json_object_get(json, key);
+    if (!value || json_is_null(value)) return OK;
+    if (json_typeof(value) != type)
+        return FAILED("%s: '%s' must be %s", from, key, type == JSON_ARRAY ? "a list" : "an object");
+    *ret_value = value;
+    return OK;
+}
+
+static Status read_config(const json_t *json, const char *from, Config *config) {
+    if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
+    config->there = true;
+    TRY(read_settings(json, from, &config->settings));
+    for (int i = 0; i < WORDPIECE_ROLES; i++) {
+        const json_t *value = json_object_get(json, role_keys[i]);
+        if (!value || json_is_null(value)) continue;
+        config->roles[i] = token_text(value);
+        if (!config->roles[i] || !*config->roles[i])
+            return FAILED("%s: '%s' must be a token", from, role_keys[i]);
+    }
+    TRY(get_collection(json, from, "added_tokens_decoder", JSON_OBJECT, &config->added));
+    return get_collection(json, from, "additional_special_tokens", JSON_ARRAY, &config->additional);
+}
+
+/* The file beside vocab.txt; *ret_json stays NULL without one, and must outlive the configuration. */
+static Status read_config_beside(const char *vocab_path, json_t **ret_json, char **ret_path, Config *config) {
+    const char *slash = strrchr(vocab_path, '/');
+    TRY(str_format(ret_path, "%.*stokenizer_config.json", slash ? (int)(slash - vocab_path) + 1 : 0,
+                   vocab_path));
+    *config = (Config){.settings = {true, true, true, true}};
+    for (int i = 0; i < WORDPIECE_ROLES; i++) config->roles[i] = role_names[i];
+    if (!path_exists(*ret_path)) return OK;
+    TRY(json_read_file(*ret_path, ret_json));
+    return read_config(*ret_json, *ret_path, config);
+}
+
+/* ---- vocab.txt ---- */
+
+static bool is_utf8(const char *text, size_t size) {
+    for (size_t at = 0; at < size;) {
+        uint32_t c;
+        at += utf8_next(text + at, size - at, &c);
+        if (c == UTF8_BROKEN) return false;
+    }
+    return true;
+}
+
+static Status put_line(Vocab *vocab, int64_t number, const char *line, size_t size, const char *path) {
+    const long long shown = (long long)number + 1;
+    if (size == 0) return FAILED("%s: line %lld is empty, expected a token", path, shown);
+    if (memchr(line, 0, size)) return FAILED("%s: line %lld has a NUL byte, expected a token", path, shown);
+    if (memchr(line, '\r', size))
+        return FAILED("%s: line %lld has a carriage return inside, expected a token", path, shown);
+    if (!is_utf8(line, size)) return FAILED("%s: line %lld is not UTF-8", path, shown);
+    int32_t other = vocab_find(vocab, line, size);
+    if (other >= 0)
+        return FAILED("%s: line %lld: '%.*s' is there a second time, first on line %lld", path, shown,
+                      size > SHOWN ? SHOWN : (int)size, line, (long long)other + 1);
+    return vocab_put(vocab, number, line, size, path);
+}
+
+static Status put_lines(Vocab *vocab, const char *text, size_t size, const char *path) {
+    const char *line = text, *end = text + size;
+    for (int64_t number = 0; line < end; number++) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        if (!stop) stop = end;
+        size_t length = (size_t)(stop - line);
+        if (length && line[length - 1] == '\r') length--;
+        TRY(put_line(vocab, number, line, length, path));
+        line = stop + 1;
+    }
+    return OK;
+}
+
+static int64_t count_lines(const char *text, size_t size) {
+    int64_t count = size && text[size - 1] != '\n';
+    for (size_t i = 0; i < size; i++) count += text[i] == '\n';
+    return count;
+}
+
+static bool has_upper_case(const Vocab *vocab) {
+    for (int32_t id = 0; id < vocab->count; id++) {
+        size_t size;
+        const char *text = vocab_token(vocab, id, &size);
+        if (size > 1 && text[0] == '[' && text[size - 1] == ']') continue;
+        for (size_t at = 0; at < size;) {
+            uint32_t c;
+            at += utf8_next(text + at, size - at, &c);
+            if (bert_char_is_upper(c)) return true;
+        }
+    }
+    return false;
+}
+
+/* ---- added tokens ---- */
+
+static bool is_added(const Tokenizer *tokenizer, int32_t id) {
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].id == id) return true;
+    return false;
+}
+
+static Status read_added(const json_t *json, const char *key, const char *from, AddedToken *ret_token) {
+    AddedToken token = {0};
+    TRY(json_get_bool(json, from, "special", &token.special));
+    token.normalized = !token.special;
+    TRY(json_get_bool(json, from, "lstrip", &token.lstrip));
+    TRY(json_get_bool(json, from, "rstrip", &token.rstrip));
+    TRY(json_get_bool(json, from, "single_word", &token.single_word));
+    TRY(json_get_bool(json, from, "normalized", &token.normalized));
+    char *end;
+    long long id = strtoll(key, &end, 10);
+    if (!*key || *end || id < 0 || id >= VOCAB_LIMIT)
+        return FAILED("%s: 'added_tokens_decoder' has the id '%.60s', expected a number", from, key);
+    token.id = (int32_t)id;
+    *ret_token = token;
+    return OK;
+}
+
+/* Tokens of added_tokens_decoder. First those past the lines go into the vocabulary, then all are added. */
+static Status put_added(Tokenizer *tokenizer, const json_t *added, bool past, const char *from) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)added, key, value) {
+        AddedToken token;
+        const char *text = token_text(value);
+        if (!json_is_object(value) || !text)
+            return FAILED("%s: 'added_tokens_decoder': '%.60s' has no 'content', expected a text", from, key);
+        TRY(read_added(value, key, from, &token));
+        size_t size = strlen(text);
+        int32_t id = vocab_find(&tokenizer->vocab, text, size);
+        if (past && id < 0) TRY(vocab_put(&tokenizer->vocab, token.id, text, size, from));
+        if (past) continue;
+        if (id != token.id)
+            return FAILED("%s: added token '%.60s' has id %d, and %d in the vocabulary", from, text, token.id,
+                          id);
+        TRY(tokenizer_add(tokenizer, token, from));
+    }
+    return OK;
+}
+
+static Status put_special_token(Tokenizer *tokenizer, int32_t id, const char *from) {
+    if (id < 0 || is_added(tokenizer, id)) return OK;
+    return tokenizer_add(tokenizer, (AddedToken){.id = id, .special = true}, from);
+}
+
+static Status put_special(Tokenizer *tokenizer, const Config *config, const char *from) {
+    const Vocab *vocab = &tokenizer->vocab;
+    for (int i = 0; i < WORDPIECE_ROLES; i++) {
+        const char *text = config->roles[i];
+        TRY(put_special_token(tokenizer, vocab_find(vocab, text, strlen(text)), from));
+    }
+    for (size_t i = 0; i < json_array_size(config->additional); i++) {
+        const char *text = token_text(json_array_get(config->additional, i));
+        if (!text) return FAILED("%s: 'additional_special_tokens' number %zu is no token", from, i + 1);
+        int32_t id = vocab_find(vocab, text, strlen(text));
+        if (id < 0) return FAILED("%s: the special token '%.60s' is not in the vocabulary", from, text);
+        TRY(put_special_token(tokenizer, id, from));
+    }
+    return OK;
+}
+
+/* ---- putting it together ---- */
+
+/* The vocabulary of both files; *ret_lines of it are of vocab.txt. */
+static Status read_vocab(Tokenizer *tokenizer, const Config *config, const char *path,
+                         const char *config_path, int64_t *ret_lines) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(file_read(path, VOCAB_FILE_LIMIT, &text, &size));
+    const int64_t lines = count_lines(text, size);
+    int64_t count = lines;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)config->added, key, value) {
+        count += strtoll(key, NULL, 10) >= lines;
+    }
+    TRY(vocab_init(&tokenizer->vocab, lines ? count : 0, path));
+    TRY(put_lines(&tokenizer->vocab, text, size, path));
+    TRY(put_added(tokenizer, config->added, true, config_path));
+    TRY(vocab_check(&tokenizer->vocab, config_path));
+    TRY(put_added(tokenizer, config->added, false, config_path));
+    *ret_lines = lines;
+    return OK;
+}
+
+Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *vocab_path) {
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    CLEANUP(mem_freep) char *config_path = NULL;
+    CLEANUP(mem_freep) unsigned char *is_piece = NULL;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    Config config;
+    int64_t lines = 0;
+    TRY(read_config_beside(vocab_path, &json, &config_path, &config));
+    TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));
+    TRY(read_vocab(tokenizer, &config, vocab_path, config_path, &lines));
+    TRY(put_special(tokenizer, &config, config_path));
+    if (!config.there && has_upper_case(&tokenizer->vocab))
+        config.settings.lowercase = config.settings.strip_accents = false;
+    TRY(mem_new((size_t)tokenizer->vocab.count, 1, &is_piece));
+    memset(is_piece, true, (size_t)lines);
+    WordPieceSpec spec = {.settings = config.settings,
+                          .word_chars = WORDPIECE_WORD_CHARS,
+                          .clean_up = true,
+                          .unk = config.roles[WORDPIECE_ROLE_UNK],
+                          .is_piece = is_piece};
+    TRY(wordpiece_finish(tokenizer, &spec, config.roles, vocab_path));
+    *ret_tokenizer = tokenizer;
+    tokenizer = NULL;
+    return OK;
+}
+
+Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cased, const int32_t *special,
+                               size_t special_count) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(vocab_done) Vocab taken = *vocab;
+    *vocab = (Vocab){0};
+    TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));
+    tokenizer->vocab = taken;
+    taken = (Vocab){0};
+    const char *from = "the learned vocabulary";
+    for (size_t i = 0; i < special_count; i++) TRY(put_special_token(tokenizer, special[i], from));
+    WordPieceSpec spec = {.settings = {true, true, !cased, !cased},
+                          .word_chars = WORDPIECE_WORD_CHARS,
+                          .clean_up = true,
+                          .unk = WORDPIECE_UNK};
+    TRY(wordpiece_finish(tokenizer, &spec, role_names, from));
+    *ret_tokenizer = tokenizer;
+    tokenizer = NULL;
+    return OK;
+}

@@ -1,0 +1,127 @@
+/* The three files that transformers reads a BERT tokenizer from. vocab.txt and tokenizer_config.json say
+ * the same as tokenizer.json as far as they can: they know neither limits of words nor tokens that were only
+ * added, and readers prefer tokenizer.json. A vocabulary has a NUL after every spelling, and JSON libraries
+ * of all ages want one after keys. */
+#include "base/fs.h"
+#include "tokenizer/wordpiece.h"
+
+static Status save_lines(const Tokenizer *tokenizer, const char *dir) {
+    const WordPiece *model = tokenizer->model;
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "vocab.txt"));
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(file_writer_new(&writer, path));
+    int32_t count = tokenizer->vocab.count;
+    while (count > 0 && !model->is_piece[count - 1]) count--;
+    for (int32_t id = 0; id < count; id++) {
+        size_t size;
+        const char *text = vocab_token(&tokenizer->vocab, id, &size);
+        TRY(file_write(writer, text, size));
+        TRY(file_write(writer, "\n", 1));
+    }
+    return file_commit(writer);
+}
+
+static Status vocab_json(const Tokenizer *tokenizer, json_t **ret_json) {
+    const WordPiece *model = tokenizer->model;
+    CLEANUP(json_decrefp) json_t *json = json_object();
+    for (int32_t id = 0; id < tokenizer->vocab.count; id++) {
+        size_t size;
+        const char *text = vocab_token(&tokenizer->vocab, id, &size);
+        if (model->is_piece[id] && json_object_set_new(json, text, json_integer(id)) != 0)
+            return FAILED("token %d of the vocabulary cannot be written as JSON", id);
+    }
+    *ret_json = json;
+    json = NULL;
+    return OK;
+}
+
+/* A special token of the template, or the text that stands at `name`. */
+static json_t *template_item(const char *kind, const char *name, size_t size, int type) {
+    return json_pack("{s:{s:s%, s:i}}", kind, "id", name, size, "type_id", type);
+}
+
+static json_t *template_token(const char *name, size_t size, int32_t id) {
+    return json_pack("{s:s%, s:[i], s:[s%]}", "id", name, size, "ids", id, "tokens", name, size);
+}
+
+/* [CLS] A [SEP], and [CLS] A [SEP] B [SEP]; null where the vocabulary has not both. */
+static json_t *template_json(const Tokenizer *tokenizer) {
+    const SpecialTokens *roles = &tokenizer->roles;
+    if (roles->cls < 0 || roles->sep < 0) return json_null();
+    size_t cls_size, sep_size;
+    const char *cls = vocab_token(&tokenizer->vocab, roles->cls, &cls_size);
+    const char *sep = vocab_token(&tokenizer->vocab, roles->sep, &sep_size);
+    const char *special = "SpecialToken", *text = "Sequence";
+    json_t *tokens = json_object();
+    json_object_set_new(tokens, cls, template_token(cls, cls_size, roles->cls));
+    json_object_set_new(tokens, sep, template_token(sep, sep_size, roles->sep));
+    return json_pack("{s:s, s:[o, o, o], s:[o, o, o, o, o], s:o}", "type", "TemplateProcessing", "single",
+                     template_item(special, cls, cls_size, 0), template_item(text, "A", 1, 0),
+                     template_item(special, sep, sep_size, 0), "pair",
+                     template_item(special, cls, cls_size, 0), template_item(text, "A", 1, 0),
+                     template_item(special, sep, sep_size, 0), template_item(text, "B", 1, 1),
+                     template_item(special, sep, sep_size, 1), "special_tokens", tokens);
+}
+
+static Status save_json(const Tokenizer *tokenizer, const char *dir) {
+    const WordPiece *model = tokenizer->model;
+    const BertSettings *settings = &model->chars->settings;
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "tokenizer.json"));
+    CLEANUP(json_decrefp) json_t *vocab = NULL, *added = NULL;
+    TRY(vocab_json(tokenizer, &vocab));
+    TRY(added_to_json(tokenizer, &added));
+    size_t unk_size;
+    const char *unk = vocab_token(&tokenizer->vocab, model->unk, &unk_size);
+    json_t *normalizer =
+        json_pack("{s:s, s:b, s:b, s:b, s:b}", "type", "BertNormalizer", "clean_text", settings->clean_text,
+                  "handle_chinese_chars", settings->handle_chinese_chars, "strip_accents",
+                  settings->strip_accents, "lowercase", settings->lowercase);
+    json_t *pieces = json_pack("{s:s, s:s%, s:s, s:I, s:O}", "type", "WordPiece", "unk_token", unk, unk_size,
+                               "continuing_subword_prefix", WORDPIECE_INSIDE, "max_input_chars_per_word",
+                               (json_int_t)model->word_chars, "vocab", vocab);
+    json_t *decoder = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", WORDPIECE_INSIDE, "cleanup",
+                                model->clean_up);
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:o, s:{s:s}, s:o, s:o, s:o}", "version", "1.0",
+                             "truncation", "padding", "added_tokens", added, "normalizer", normalizer,
+                             "pre_tokenizer", "type", "BertPreTokenizer", "post_processor",
+                             template_json(tokenizer), "decoder", decoder, "model", pieces);
+    if (!json) return FAILED("%s: the vocabulary cannot be written as JSON", path);
+    return json_write_file(path, json);
+}
+
+static Status save_config(const Tokenizer *tokenizer, const char *dir) {
+    const WordPiece *model = tokenizer->model;
+    const BertSettings *settings = &model->chars->settings;
+    const SpecialTokens *roles = &tokenizer->roles;
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "tokenizer_config.json"));
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:s, s:b, s:b, s:b}", "tokenizer_class", "BertTokenizer", "do_lower_case",
+                             settings->lowercase, "strip_accents", settings->strip_accents,
+                             "tokenize_chinese_chars", settings->handle_chinese_chars);
+    const struct {
+        const char *key;
+        int32_t id;
+    } names[] = {{"unk_token", model->unk},
+                 {"sep_token", roles->sep},
+                 {"pad_token", roles->pad},
+                 {"cls_token", roles->cls},
+                 {"mask_token", roles->mask}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].id < 0) continue;
+        size_t size;
+        const char *text = vocab_token(&tokenizer->vocab, names[i].id, &size);
+        if (json_object_set_new(json, names[i].key, json_stringn(text, size)) != 0)
+            return FAILED("%s: token %d cannot be written as JSON", path, names[i].id);
+    }
+    return json_write_file(path, json);
+}
+
+Status save_wordpiece(const Tokenizer *tokenizer, const char *dir) {
+    TRY(save_lines(tokenizer, dir));
+    TRY(save_config(tokenizer, dir));
+    return save_json(tokenizer, dir);
+}

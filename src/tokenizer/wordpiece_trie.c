@@ -1,0 +1,127 @@
+/* Nodes lie level by level, the children of a node side by side and sorted by their byte. A node knows its
+ * first child and how many there are; the first byte goes through a table of 256. Most nodes have one child
+ * or few, so a step looks at one or two nodes that share a cache line.
+ *
+ * The trie is made level by level too: a node stands for the run of sorted entries that share its
+ * bytes, and its children part that run by the next byte. */
+#include "tokenizer/wordpiece_trie.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+typedef struct Node {
+    uint32_t first; /* of its children */
+    int32_t id;     /* -1: no entry ends here */
+    uint16_t count; /* of children, at most 256 */
+    uint8_t byte;
+} Node;
+
+struct Trie {
+    uint32_t root[256]; /* node by first byte; 0: none, as node 0 is nobody's child */
+    Node *nodes;
+    size_t count, capacity;
+};
+
+/* The run of entries below a node while the trie is made. */
+typedef struct Run {
+    size_t start, end;
+} Run;
+
+static int compare(const void *a, const void *b) {
+    const TrieEntry *x = a, *y = b;
+    int order = memcmp(x->text, y->text, x->size < y->size ? x->size : y->size);
+    return order ? order : (x->size > y->size) - (x->size < y->size);
+}
+
+static uint8_t byte_at(const TrieEntry *entry, size_t depth) {
+    return (uint8_t)entry->text[depth];
+}
+
+/* Appends the children of a run whose entries all have more than `depth` bytes, but for a first one that may
+ * end there and is left out. */
+static Status add_children(Trie *trie, Run **runs, size_t *run_capacity, const TrieEntry *entries, Run run,
+                           size_t depth) {
+    while (run.start < run.end) {
+        size_t end = run.start + 1;
+        uint8_t byte = byte_at(&entries[run.start], depth);
+        while (end < run.end && byte_at(&entries[end], depth) == byte) end++;
+        TRY(mem_grow(&trie->nodes, &trie->capacity, trie->count + 1, sizeof *trie->nodes));
+        TRY(mem_grow(runs, run_capacity, trie->count + 1, sizeof **runs));
+        bool ends = entries[run.start].size == depth + 1;
+        trie->nodes[trie->count] = (Node){.byte = byte, .id = ends ? entries[run.start].id : -1};
+        (*runs)[trie->count++] = (Run){run.start + ends, end};
+        run.start = end;
+    }
+    return OK;
+}
+
+static Status build(Trie *trie, const TrieEntry *entries, size_t count) {
+    CLEANUP(mem_freep) Run *runs = NULL;
+    size_t run_capacity = 0, depth = 0;
+    TRY(mem_grow(&trie->nodes, &trie->capacity, 1, sizeof *trie->nodes));
+    TRY(mem_grow(&runs, &run_capacity, 1, sizeof *runs));
+    trie->nodes[0] = (Node){.id = -1};
+    runs[0] = (Run){0, count};
+    trie->count = 1;
+    for (size_t level = 0; level < trie->count; depth++) {
+        for (size_t level_end = trie->count; level < level_end; level++) {
+            size_t first = trie->count;
+            TRY(add_children(trie, &runs, &run_capacity, entries, runs[level], depth));
+            trie->nodes[level].first = (uint32_t)first;
+            trie->nodes[level].count = (uint16_t)(trie->count - first);
+        }
+    }
+    const Node *root = &trie->nodes[0];
+    for (uint32_t i = root->first; i < root->first + root->count; i++) trie->root[trie->nodes[i].byte] = i;
+    return OK;
+}
+
+Status trie_new(Trie **ret_trie, TrieEntry *entries, size_t count) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += entries[i].size;
+    if (bytes >= UINT32_MAX) return FAILED("the vocabulary's pieces are %zu bytes, more than fit", bytes);
+    if (count) qsort(entries, count, sizeof *entries, compare);
+    CLEANUP(trie_freep) Trie *trie = NULL;
+    TRY(mem_new(1, sizeof *trie, &trie));
+    TRY(build(trie, entries, count));
+    *ret_trie = trie;
+    trie = NULL;
+    return OK;
+}
+
+void trie_free(Trie *trie) {
+    if (!trie) return;
+    free(trie->nodes);
+    free(trie);
+}
+
+static uint32_t find_child(const Node *nodes, const Node *node, uint8_t byte) {
+    uint32_t low = node->first, high = low + node->count;
+    while (high - low > 4) {
+        uint32_t middle = low + (high - low) / 2;
+        if (nodes[middle].byte <= byte)
+            low = middle;
+        else
+            high = middle;
+    }
+    for (; low < high; low++)
+        if (nodes[low].byte == byte) return low;
+    return 0;
+}
+
+int32_t trie_longest(const Trie *trie, const char *text, size_t size, size_t *ret_size) {
+    int32_t id = -1;
+    if (size == 0) return id;
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t node = trie->root[bytes[0]];
+    for (size_t depth = 1; node; depth++) {
+        if (trie->nodes[node].id >= 0) {
+            id = trie->nodes[node].id;
+            *ret_size = depth;
+        }
+        if (depth == size) break;
+        node = find_child(trie->nodes, &trie->nodes[node], bytes[depth]);
+    }
+    return id;
+}
