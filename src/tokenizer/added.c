@@ -249,11 +249,15 @@ void added_last_span(const Tokenizer *tokenizer, const char *text, size_t size, 
     certain(tokenizer, &tokenizer->normalized, text, size, start, end, ret_start, ret_end);
 }
 
-bool added_stands_at(const Tokenizer *tokenizer, const char *text, size_t size) {
-    const AddedIndex *both[] = {&tokenizer->literal, &tokenizer->normalized};
-    for (int i = 0; i < 2 && size > 0; i++) {
-        Match match = match_at(tokenizer, both[i], text, size, 0);
-        if (match.token || match.open) return true;
+bool added_touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from) {
+    if (!tokenizer->single_words) return false;
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        size_t name;
+        const char *token = vocab_token(&tokenizer->vocab, tokenizer->added[i].id, &name);
+        if (!tokenizer->added[i].single_word) continue;
+        if (size - cut >= name ? !memcmp(text + cut, token, name) : !memcmp(text + cut, token, size - cut))
+            return true;
+        if (cut - from >= name && !memcmp(text + cut - name, token, name)) return true;
     }
     return false;
 }

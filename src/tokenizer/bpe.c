@@ -1,19 +1,258 @@
-/* GPT-2's tokenizer. */
-#include "tokenizer/internal.h"
+/* GPT-2's byte-level BPE: the model that follows from a vocabulary and its merges.
+ *
+ * A vocabulary spells bytes as characters: those that print as themselves, the others, in order, as the
+ * characters from U+0100 on ("Ġ", U+0120, is a space). A token's bytes are what its characters stand for; an
+ * added token stands for its own name, and so does one with a character that spells no byte.
+ */
+#include "tokenizer/bpe.h"
 
-Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, const char *from) {
-    (void)ret_tokenizer, (void)json;
-    return FAILED("%s: BPE tokenizers cannot be read yet", from);
+/* ---- spelling ---- */
+
+static bool prints(int byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_path, const char *merges_path) {
-    (void)ret_tokenizer, (void)merges_path;
-    return FAILED("%s: BPE tokenizers cannot be read yet", vocab_path);
+/* How many of the bytes below do not print: 0x00 - 0x20, 0x7F - 0xA0, 0xAD. */
+static uint32_t spelling_of(unsigned char byte) {
+    if (prints(byte)) return byte;
+    if (byte <= 0x20) return 0x100u + byte;
+    return byte == 0xAD ? 0x143 : 0x121u + (byte - 0x7Fu);
+}
+
+size_t bpe_spell(unsigned char byte, char out[2]) {
+    uint32_t c = spelling_of(byte);
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | c >> 6);
+    out[1] = (char)(0x80 | (c & 0x3F));
+    return 2;
+}
+
+int bpe_unspell(uint32_t c) {
+    if (c < 0x100) return prints((int)c) ? (int)c : -1;
+    if (c <= 0x120) return (int)c - 0x100;
+    if (c <= 0x142) return (int)(c - 0x121) + 0x7F;
+    return c == 0x143 ? 0xAD : -1;
+}
+
+/* ---- merges ---- */
+
+void bpe_free(void *model) {
+    Bpe *bpe = model;
+    if (!bpe) return;
+    free(bpe->merges);
+    free(bpe->merged);
+    free(bpe->pair_keys);
+    free(bpe->pair_ranks);
+    free(bpe->text);
+    free(bpe->starts);
+    free(bpe);
+}
+
+static void bpe_freep(Bpe **bpe) {
+    bpe_free(*bpe);
+}
+
+Status bpe_new(Bpe **ret_bpe, size_t merges) {
+    if (merges > VOCAB_LIMIT) return FAILED("%zu merges, at most %d are supported", merges, VOCAB_LIMIT);
+    CLEANUP(bpe_freep) Bpe *bpe = NULL;
+    TRY(mem_new(1, sizeof *bpe, &bpe));
+    TRY(mem_new(merges, sizeof *bpe->merges, &bpe->merges));
+    TRY(mem_new(merges, sizeof *bpe->merged, &bpe->merged));
+    int bits = 4;
+    while ((size_t)1 << bits < merges * 2) bits++;
+    bpe->pair_shift = 64 - bits;
+    bpe->pair_mask = ((size_t)1 << bits) - 1;
+    TRY(mem_new(bpe->pair_mask + 1, sizeof *bpe->pair_keys, &bpe->pair_keys));
+    TRY(mem_new(bpe->pair_mask + 1, sizeof *bpe->pair_ranks, &bpe->pair_ranks));
+    memset(bpe->pair_keys, 0xFF, (bpe->pair_mask + 1) * sizeof *bpe->pair_keys);
+    *ret_bpe = bpe;
+    bpe = NULL;
+    return OK;
+}
+
+/* The table has room: bpe_new was told how many there will be. */
+static Status put_merge(Bpe *bpe, BpeMerge merge, int32_t merged, const char *where) {
+    int32_t before = bpe_rank(bpe, merge.left, merge.right);
+    if (before != RANK_NONE) return FAILED("%s: the same merge is number %d already", where, before + 1);
+    uint64_t key = (uint64_t)(uint32_t)merge.left << 32 | (uint32_t)merge.right;
+    size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> bpe->pair_shift);
+    while (bpe->pair_keys[at] != PAIR_EMPTY) at = (at + 1) & bpe->pair_mask;
+    bpe->pair_keys[at] = key;
+    bpe->pair_ranks[at] = (int32_t)bpe->merge_count;
+    bpe->merges[bpe->merge_count] = merge;
+    bpe->merged[bpe->merge_count++] = merged;
+    return OK;
+}
+
+static Status find_part(const Vocab *vocab, const char *token, size_t size, const char *where,
+                        int32_t *ret_id) {
+    int32_t id = vocab_find(vocab, token, size);
+    if (id < 0)
+        return FAILED("%s: '%.*s' is not in the vocabulary", where, size > 60 ? 60 : (int)size, token);
+    *ret_id = id;
+    return OK;
+}
+
+static Status find_merged(const Vocab *vocab, const char *left, size_t left_size, const char *right,
+                          size_t right_size, const char *where, int32_t *ret_id) {
+    CLEANUP(bytes_done) Bytes both = {0};
+    TRY(bytes_add(&both, left, left_size));
+    TRY(bytes_add(&both, right, right_size));
+    return find_part(vocab, both.data, both.size, where, ret_id);
+}
+
+Status bpe_add_merge(Bpe *bpe, const Vocab *vocab, const char *left, size_t left_size, const char *right,
+                     size_t right_size, const char *where) {
+    BpeMerge merge = {0};
+    int32_t merged = 0;
+    TRY(find_part(vocab, left, left_size, where, &merge.left));
+    TRY(find_part(vocab, right, right_size, where, &merge.right));
+    TRY(find_merged(vocab, left, left_size, right, right_size, where, &merged));
+    return put_merge(bpe, merge, merged, where);
+}
+
+/* ---- what follows from them ---- */
+
+static Status find_bytes(Bpe *bpe, const Vocab *vocab, const char *from) {
+    for (int byte = 0; byte < 256; byte++) {
+        char spelled[2];
+        size_t size = bpe_spell((unsigned char)byte, spelled);
+        bpe->byte_ids[byte] = vocab_find(vocab, spelled, size);
+        if (bpe->byte_ids[byte] < 0)
+            return FAILED("%s: the vocabulary has no token '%.*s' for byte 0x%02X, expected all 256 bytes",
+                          from, (int)size, spelled, byte);
+    }
+    return OK;
+}
+
+/* The bytes of a spelling to `out`, which has room for as many as it has. */
+static size_t unspell(const char *token, size_t size, char *out) {
+    size_t count = 0;
+    for (size_t at = 0; at < size;) {
+        uint32_t c;
+        at += utf8_next(token + at, size - at, &c);
+        int byte = bpe_unspell(c);
+        if (byte < 0) {
+            memcpy(out, token, size);
+            return size;
+        }
+        out[count++] = (char)byte;
+    }
+    return count;
+}
+
+static Status fill_text(Bpe *bpe, const Tokenizer *tokenizer) {
+    const Vocab *vocab = &tokenizer->vocab;
+    CLEANUP(mem_freep) unsigned char *added = NULL;
+    TRY(mem_new((size_t)vocab->count, 1, &added));
+    for (size_t i = 0; i < tokenizer->added_count; i++) added[tokenizer->added[i].id] = 1;
+    TRY(mem_new((size_t)vocab->count + 1, sizeof *bpe->starts, &bpe->starts));
+    TRY(mem_new(vocab->text.size, 1, &bpe->text));
+    size_t used = 0;
+    for (int32_t id = 0; id < vocab->count; id++) {
+        size_t size;
+        const char *token = vocab_token(vocab, id, &size);
+        bpe->starts[id] = used;
+        if (added[id]) {
+            memcpy(bpe->text + used, token, size);
+            used += size;
+        } else {
+            used += unspell(token, size, bpe->text + used);
+        }
+    }
+    bpe->starts[vocab->count] = used;
+    return OK;
+}
+
+/* Nothing is normalized here, so the flag matters only where tokens differ in it. */
+static void even_out_flags(Tokenizer *tokenizer) {
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (!tokenizer->added[i].normalized) return;
+    for (size_t i = 0; i < tokenizer->added_count; i++) tokenizer->added[i].normalized = false;
+}
+
+/* A byte whose token is an added one would decode as a name and not as the byte; so would a merge's. */
+static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char *from) {
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        size_t size;
+        int32_t id = tokenizer->added[i].id;
+        const char *token = vocab_token(&tokenizer->vocab, id, &size);
+        CLEANUP(mem_freep) char *bytes = NULL;
+        TRY(mem_new(size, 1, &bytes));
+        if (unspell(token, size, bytes) == size && !memcmp(bytes, token, size)) continue;
+        bool made = false;
+        for (int byte = 0; byte < 256; byte++) made |= bpe->byte_ids[byte] == id;
+        for (size_t rank = 0; rank < bpe->merge_count; rank++) made |= bpe->merged[rank] == id;
+        if (made)
+            return FAILED("%s: added token '%.*s' is also what bytes merge to, so it would decode to either",
+                          from, size > 60 ? 60 : (int)size, token);
+    }
+    return OK;
+}
+
+Status bpe_finish(Tokenizer *tokenizer, const char *from) {
+    Bpe *bpe = tokenizer->model;
+    TRY(vocab_check(&tokenizer->vocab, from));
+    TRY(find_bytes(bpe, &tokenizer->vocab, from));
+    even_out_flags(tokenizer);
+    TRY(check_added(bpe, tokenizer, from));
+    TRY(fill_text(bpe, tokenizer));
+    return tokenizer_finish(tokenizer, from);
 }
 
 Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge *merges, size_t merge_count,
                          const int32_t *special, size_t special_count) {
-    (void)ret_tokenizer, (void)merges, (void)merge_count, (void)special, (void)special_count;
-    vocab_done(vocab);
-    return FAILED("BPE tokenizers cannot be made yet");
+    const char *from = "the learned vocabulary";
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(vocab_done) Vocab taken = *vocab;
+    *vocab = (Vocab){0};
+    TRY(tokenizer_new(&tokenizer, &tokenizer_ops_bpe));
+    tokenizer->vocab = taken;
+    taken = (Vocab){0};
+    Bpe *bpe = NULL;
+    TRY(bpe_new(&bpe, merge_count));
+    tokenizer->model = bpe;
+    for (size_t i = 0; i < special_count; i++)
+        TRY(tokenizer_add(tokenizer, (AddedToken){.id = special[i], .special = true}, from));
+    for (size_t i = 0; i < merge_count; i++) {
+        size_t left, right;
+        const char *left_text = vocab_token(&tokenizer->vocab, merges[i].left, &left);
+        const char *right_text = vocab_token(&tokenizer->vocab, merges[i].right, &right);
+        TRY(bpe_add_merge(bpe, &tokenizer->vocab, left_text, left, right_text, right, from));
+    }
+    TRY(bpe_finish(tokenizer, from));
+    *ret_tokenizer = tokenizer;
+    tokenizer = NULL;
+    return OK;
 }
+
+/* ---- the kind ---- */
+
+static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out) {
+    (void)state;
+    const Bpe *bpe = tokenizer->model;
+    return bytes_add(out, bpe->text + bpe->starts[id], bpe->starts[id + 1] - bpe->starts[id]);
+}
+
+static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
+    const Bpe *bpe = tokenizer->model;
+    hash = fingerprint_number(hash, (uint64_t)(bpe->add_prefix_space | bpe->ignore_merges << 1));
+    hash = fingerprint_number(hash, bpe->merge_count);
+    for (size_t i = 0; i < bpe->merge_count; i++)
+        hash = fingerprint_number(hash, (uint64_t)bpe->merges[i].left << 32 | (uint32_t)bpe->merges[i].right);
+    return hash;
+}
+
+const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE,
+                                        .name = "bpe",
+                                        .encoder_init = bpe_encoder_init,
+                                        .encoder_done = bpe_encoder_done,
+                                        .encode = bpe_encode,
+                                        .cut = bpe_encoder_cut,
+                                        .decode = decode,
+                                        .save = bpe_save,
+                                        .fingerprint = fingerprint,
+                                        .free = bpe_free};

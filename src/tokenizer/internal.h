@@ -212,8 +212,9 @@ MUST_USE Status added_encode(Encoder *encoder, const char *text, size_t size, To
  * Cutting at *ret_start is right in any case. */
 void added_last_span(const Tokenizer *tokenizer, const char *text, size_t size, size_t *ret_start,
                      size_t *ret_end);
-/* Whether an added token's name stands at the start of a text. */
-bool added_stands_at(const Tokenizer *tokenizer, const char *text, size_t size);
+/* Whether the name of an added token that must be a single word starts at `cut`, or ends there after `from`.
+ */
+bool added_touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from);
 
 /* ---- tokenizer.json and others ---- */
 

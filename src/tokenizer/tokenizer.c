@@ -254,7 +254,7 @@ size_t encoder_cut(const Encoder *encoder, const char *text, size_t size) {
     size_t start, end;
     added_last_span(tokenizer, text, size, &start, &end);
     size_t cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
-    /* A token that the character before it refuses would be found at the start of a text. */
-    if (tokenizer->single_words && added_stands_at(tokenizer, text + cut, size - cut)) return 0;
-    return cut;
+    /* A token that its neighbours refuse would be found where the text before or after the cut has none. */
+    if (!added_touches(tokenizer, text, size, cut, start)) return cut;
+    return added_touches(tokenizer, text, size, start, start) ? 0 : start;
 }

@@ -1,0 +1,112 @@
+/* Writing a BPE tokenizer as transformers reads it. Added tokens stand in the vocabulary like all others,
+ * which gives the same ids. */
+#include "base/fs.h"
+#include "tokenizer/bpe.h"
+
+static Status out_of_memory(const json_t *json) {
+    return json ? OK : FAILED("out of memory while writing a tokenizer");
+}
+
+static Status vocab_json(const Vocab *vocab, json_t **ret_json) {
+    CLEANUP(json_decrefp) json_t *json = json_object();
+    TRY(out_of_memory(json));
+    for (int32_t id = 0; id < vocab->count; id++) {
+        size_t size;
+        const char *token = vocab_token(vocab, id, &size);
+        CLEANUP(mem_freep) char *key = NULL;
+        TRY(str_format(&key, "%.*s", (int)size, token));
+        if (json_object_set_new(json, key, json_integer(id)) != 0)
+            return FAILED("token %d cannot be written as JSON: it is no UTF-8", id);
+    }
+    *ret_json = json;
+    json = NULL;
+    return OK;
+}
+
+/* One merge as "left right". */
+static Status merge_text(const Tokenizer *tokenizer, size_t rank, char **ret_text) {
+    const Bpe *bpe = tokenizer->model;
+    size_t left, right;
+    const char *left_text = vocab_token(&tokenizer->vocab, bpe->merges[rank].left, &left);
+    const char *right_text = vocab_token(&tokenizer->vocab, bpe->merges[rank].right, &right);
+    return str_format(ret_text, "%.*s %.*s", (int)left, left_text, (int)right, right_text);
+}
+
+static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
+    const Bpe *bpe = tokenizer->model;
+    CLEANUP(json_decrefp) json_t *json = json_array();
+    TRY(out_of_memory(json));
+    for (size_t i = 0; i < bpe->merge_count; i++) {
+        CLEANUP(mem_freep) char *text = NULL;
+        TRY(merge_text(tokenizer, i, &text));
+        if (json_array_append_new(json, json_string(text)) != 0)
+            return FAILED("merge %zu cannot be written as JSON: it is no UTF-8", i + 1);
+    }
+    *ret_json = json;
+    json = NULL;
+    return OK;
+}
+
+static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *vocab, const char *path) {
+    const Bpe *bpe = tokenizer->model;
+    CLEANUP(json_decrefp) json_t *merges = NULL, *added = NULL;
+    TRY(merges_json(tokenizer, &merges));
+    TRY(added_to_json(tokenizer, &added));
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack(
+        "{s:s, s:n, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b},"
+        " s:{s:s, s:n, s:n, s:s, s:s, s:b, s:b, s:b, s:O, s:O}}",
+        "version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
+        "type", "ByteLevel", "add_prefix_space", (int)bpe->add_prefix_space, "trim_offsets", 1, "use_regex",
+        1, "post_processor", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 0, "use_regex", 1,
+        "decoder", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model",
+        "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix", "",
+        "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", (int)bpe->ignore_merges, "vocab", vocab, "merges",
+        merges);
+    TRY(out_of_memory(json));
+    return json_write_file(path, json);
+}
+
+/* GPT2Tokenizer adds <|endoftext|> to a vocabulary that lacks it; the other class leaves it as it is. */
+static Status write_config(const Tokenizer *tokenizer, const char *path) {
+    const Bpe *bpe = tokenizer->model;
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:b, s:b, s:i}", "add_prefix_space", (int)bpe->add_prefix_space,
+                             "clean_up_tokenization_spaces", 0, "model_max_length", 1024);
+    TRY(out_of_memory(json));
+    bool end = tokenizer->roles.end >= 0;
+    const char *class = end && !bpe->ignore_merges ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
+    int bad = json_object_set_new(json, "tokenizer_class", json_string(class));
+    static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
+    for (int i = 0; i < 3 && end; i++)
+        bad |= json_object_set_new(json, roles[i], json_string("<|endoftext|>"));
+    if (bad) return FAILED("%s: out of memory", path);
+    return json_write_file(path, json);
+}
+
+static Status write_merges(const Tokenizer *tokenizer, const char *path) {
+    const Bpe *bpe = tokenizer->model;
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(file_writer_new(&writer, path));
+    TRY(file_print(writer, "#version: 0.2\n"));
+    for (size_t i = 0; i < bpe->merge_count; i++) {
+        CLEANUP(mem_freep) char *text = NULL;
+        TRY(merge_text(tokenizer, i, &text));
+        TRY(file_print(writer, "%s\n", text));
+    }
+    return file_commit(writer);
+}
+
+Status bpe_save(const Tokenizer *tokenizer, const char *dir) {
+    CLEANUP(json_decrefp) json_t *vocab = NULL;
+    CLEANUP(mem_freep) char *whole = NULL, *config = NULL, *words = NULL, *merges = NULL;
+    TRY(path_join(&whole, dir, "tokenizer.json"));
+    TRY(path_join(&config, dir, "tokenizer_config.json"));
+    TRY(path_join(&words, dir, "vocab.json"));
+    TRY(path_join(&merges, dir, "merges.txt"));
+    TRY(vocab_json(&tokenizer->vocab, &vocab));
+    TRY(json_write_file(words, vocab));
+    TRY(write_merges(tokenizer, merges));
+    TRY(write_config(tokenizer, config));
+    return write_tokenizer_json(tokenizer, vocab, whole);
+}
