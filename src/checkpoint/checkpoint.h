@@ -42,9 +42,10 @@ MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
 typedef struct SaveOptions {
-    DType dtype;            /* of the tensors in the file */
-    int64_t shard_bytes;    /* 0: one file */
-    const char *assets_dir; /* a directory whose tokenizer files come along, or NULL */
+    DType dtype;               /* of the tensors in the file */
+    int64_t shard_bytes;       /* 0: one file */
+    const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
+    const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
 } SaveOptions;
 
 /* Writes config.json, the weights and the assets as the directory `dir`, which must be absent or empty:
@@ -59,7 +60,7 @@ MUST_USE Status hf_save_check(const char *dir);
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
-    const char *assets_dir; /* as in SaveOptions */
+    const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,

@@ -145,7 +145,8 @@ static Status clear_link(const char *run_dir, const char *name) {
 }
 
 static Status write_all(const char *dir, int64_t step, const CheckpointState *state, Stream *stream) {
-    SaveOptions options = {.dtype = DT_F32, .assets_dir = state->assets_dir};
+    SaveOptions options = {
+        .dtype = DT_F32, .assets_dir = state->assets_dir, .tokenizer_dir = state->tokenizer_dir};
     TRY(dir_make(dir));
     TRY(hf_write(dir, state->params, stream, &options));
     TRY(write_optimizer(dir, state, stream));

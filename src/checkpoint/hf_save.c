@@ -270,13 +270,10 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     return file_commit(writer);
 }
 
-static Status copy_assets(const char *dir, const char *assets_dir) {
-    static const char *const names[] = {
-        "tokenizer.json", "tokenizer_config.json",   "vocab.json",        "merges.txt",
-        "vocab.txt",      "special_tokens_map.json", "added_tokens.json", "generation_config.json"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+static Status copy_files(const char *dir, const char *from_dir, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
         CLEANUP(mem_freep) char *from = NULL, *to = NULL;
-        TRY(path_join(&from, assets_dir, names[i]));
+        TRY(path_join(&from, from_dir, names[i]));
         TRY(path_join(&to, dir, names[i]));
         if (!path_exists(from)) continue;
         CLEANUP(file_map_done) FileMap map = {0};
@@ -286,12 +283,22 @@ static Status copy_assets(const char *dir, const char *assets_dir) {
     return OK;
 }
 
+static Status copy_assets(const char *dir, const SaveOptions *options) {
+    static const char *const generation[] = {"generation_config.json"};
+    static const char *const tokenizer[] = {
+        "tokenizer.json", "tokenizer_config.json",   "vocab.json",       "merges.txt",
+        "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
+    if (options->assets_dir) TRY(copy_files(dir, options->assets_dir, generation, 1));
+    const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
+    return from ? copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]) : OK;
+}
+
 Status hf_write(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(plan_done) Plan plan = {0};
     TRY(make_plan(&plan, params, options));
     for (int i = 0; i < plan.shards; i++) TRY(write_shard(dir, &plan, i, stream, options->dtype));
     if (plan.shards > 1) TRY(write_index(dir, &plan));
-    if (options->assets_dir) TRY(copy_assets(dir, options->assets_dir));
+    TRY(copy_assets(dir, options));
     return write_config(dir, &params->model->config, options);
 }
 

@@ -8,8 +8,10 @@
  *   ids      JSON lines, one example each: {"ids": [...], "types": [...], "labels": [...],
  *            "next": 0|1, "start": n, "end": n, "label": n}; ids and what the task asks for are
  *            required, shorter ones are padded
- * Any of them may be compressed (.gz). The path "self", where no such file exists, is the corpus inside
- * the program: its own source and documents, as bytes.
+ *   shards   token shards (data/shard.h), by their names or by the directory that weft prepare made
+ *   text     documents for a tokenizer (data/reader.h); prepared into shards first (data/cache.h)
+ * Any of them but shards may be compressed (.gz). The path "self", where no such file exists, is the corpus
+ * inside the program: its own source and documents, as bytes.
  *
  * Tasks:
  *   lm       next token. "labels", when there, lie at the positions of their tokens, as Hugging Face
@@ -25,29 +27,45 @@
 
 #include <stdint.h>
 
+#include "data/shard.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
-typedef enum { FORMAT_AUTO, FORMAT_BYTES, FORMAT_U16, FORMAT_U32, FORMAT_IDS } DataFormat;
+typedef enum {
+    FORMAT_AUTO,
+    FORMAT_BYTES,
+    FORMAT_U16,
+    FORMAT_U32,
+    FORMAT_IDS,
+    FORMAT_SHARDS,
+    FORMAT_TEXT,
+} DataFormat;
+enum { FORMAT_COUNT = FORMAT_TEXT + 1 };
+const char *data_format_name(DataFormat format);
 /* What FORMAT_AUTO comes to, by the file's name. */
 DataFormat data_format_of(const char *path);
+/* The same with a look into JSON lines: those whose first line has `field` (NULL: "text") and no "ids" are
+ * text. */
+MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
 
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
 
 typedef struct DataSpec {
     const char *const *paths;
     int path_count;
-    DataFormat format; /* AUTO: ids for .jsonl, u16 for .u16 and .bin, u32 for .u32, else bytes */
+    DataFormat format; /* AUTO: by the names, as data_format_of has it; not TEXT */
     Task task;
     int64_t seq;   /* T */
     int64_t vocab; /* a larger token is an error that names file and place */
     int64_t types; /* 0: the model takes none */
     int64_t labels;
     SpecialTokens special;
-    bool next_sentence; /* mlm from a stream: pairs with a next-sentence label, else single spans */
-    double mask_rate;   /* mlm: 0.15 */
-    double keep_first;  /* the part of the tokens (or examples) used, from the start... */
-    double keep_last;   /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
+    const TokenizerId *tokenizer; /* shards of another one are refused; NULL: any */
+    const char *tokenizer_name;   /* ... for messages */
+    bool next_sentence;           /* mlm from a stream: pairs with a next-sentence label, else single spans */
+    double mask_rate;             /* mlm: 0.15 */
+    double keep_first;            /* the part of the tokens (or examples) used, from the start... */
+    double keep_last; /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;
 } DataSpec;
 
@@ -83,6 +101,9 @@ MUST_USE Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer
 
 typedef struct Dataset Dataset;
 
+/* Shards of up to SHARDS_VERIFIED bytes together are verified here; larger ones block by block, before a
+ * block's tokens are used. */
+#define SHARDS_VERIFIED ((size_t)1 << 30)
 MUST_USE Status dataset_open(Dataset **ret_data, const DataSpec *spec);
 void dataset_free(Dataset *data);
 DEFINE_FREEP(Dataset, dataset)

@@ -34,26 +34,8 @@ typedef struct Slot {
     int64_t b; /* row of the batch */
 } Slot;
 
-DataFormat data_format_of(const char *path) {
-    if (path_has_suffix(path, ".jsonl")) return FORMAT_IDS;
-    if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
-    if (path_has_suffix(path, ".u32")) return FORMAT_U32;
-    return FORMAT_BYTES;
-}
-
 static DataFormat format_of(const char *path, DataFormat asked) {
     return asked == FORMAT_AUTO ? data_format_of(path) : asked;
-}
-
-static const char *format_name(DataFormat format) {
-    switch (format) {
-    case FORMAT_AUTO: return "auto";
-    case FORMAT_BYTES: return "bytes";
-    case FORMAT_U16: return "u16";
-    case FORMAT_U32: return "u32";
-    case FORMAT_IDS: return "ids";
-    }
-    return "unknown";
 }
 
 static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
@@ -63,7 +45,7 @@ static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
         DataFormat other = format_of(spec->paths[i], spec->format);
         if (other != format)
             return USAGE("%s is read as %s and %s as %s, expected files of one format (see --format)",
-                         spec->paths[0], format_name(format), spec->paths[i], format_name(other));
+                         spec->paths[0], data_format_name(format), spec->paths[i], data_format_name(other));
     }
     *ret_format = format;
     return OK;
@@ -80,13 +62,14 @@ static Status check_special(const DataSpec *spec, const char *name, int32_t toke
 
 static Status check_spec(const DataSpec *spec, DataFormat format) {
     bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
+    if (format == FORMAT_TEXT) return FAILED("internal: text that has not been prepared");
     if (spec->seq < 1 || spec->seq > INT32_MAX)
         return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
     if (!from_ids && (spec->task == TASK_SPAN || spec->task == TASK_CLASSIFY))
         return USAGE("%s is read as %s, but the task %s needs examples in JSON lines (the format ids)",
-                     spec->paths[0], format_name(format), spec->task == TASK_SPAN ? "span" : "classify");
+                     spec->paths[0], data_format_name(format), spec->task == TASK_SPAN ? "span" : "classify");
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
         return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
     double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
@@ -137,7 +120,11 @@ static Status too_little(const DataSpec *spec, const char *unit, int64_t have, i
 }
 
 static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format) {
-    TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
+    if (format == FORMAT_SHARDS)
+        TRY(token_stream_init_shards(&data->stream, spec->paths, spec->path_count, spec->vocab,
+                                     spec->tokenizer, spec->tokenizer_name));
+    else
+        TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
     int64_t all = token_stream_size(&data->stream), need;
     keep_part(data, all);
     if (spec->task == TASK_LM) {

@@ -20,17 +20,23 @@ static Status source_tokens(const Source *source, DataFormat format, int64_t *re
     return OK;
 }
 
+/* Counts one more source of so many tokens. */
+static Status add_tokens(TokenStream *stream, int64_t tokens) {
+    size_t need = (size_t)stream->count + 1;
+    TRY(mem_grow(&stream->first, &stream->first_capacity, need + 1, sizeof *stream->first));
+    stream->first[need] = stream->first[need - 1] + tokens;
+    stream->count++;
+    return OK;
+}
+
 /* Takes over `source` as the stream's next. */
 static Status add_source(TokenStream *stream, Source *source) {
     int64_t tokens = 0;
     TRY(source_tokens(source, stream->format, &tokens));
-    size_t need = (size_t)stream->count + 1;
-    TRY(mem_grow(&stream->source, &stream->capacity, need, sizeof *stream->source));
-    TRY(mem_grow(&stream->first, &stream->first_capacity, need + 1, sizeof *stream->first));
-    stream->source[stream->count] = *source;
+    TRY(mem_grow(&stream->source, &stream->capacity, (size_t)stream->count + 1, sizeof *stream->source));
+    TRY(add_tokens(stream, tokens));
+    stream->source[stream->count - 1] = *source;
     *source = (Source){0};
-    stream->first[need] = stream->first[need - 1] + tokens;
-    stream->count++;
     return OK;
 }
 
@@ -66,8 +72,57 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
     return OK;
 }
 
+static Status check_tokenizer(const TokenStream *stream, const Shard *shard, const TokenizerId *expected,
+                              const char *name) {
+    const TokenizerId *id = &shard_info(shard)->tokenizer;
+    if (!expected && stream->count) {
+        expected = &shard_info(stream->shard[0])->tokenizer;
+        name = shard_path(stream->shard[0]);
+    }
+    char has[TOKENIZER_ID_TEXT], wants[TOKENIZER_ID_TEXT];
+    if (expected && !tokenizer_id_same(id, expected))
+        return USAGE("%s: was made with another tokenizer (%s) than that of %s (%s)", shard_path(shard),
+                     tokenizer_id_text(id, has), name, tokenizer_id_text(expected, wants));
+    if (id->vocab > stream->vocab)
+        return USAGE("%s: holds tokens of a vocabulary of %lld, and the model's is %lld", shard_path(shard),
+                     (long long)id->vocab, (long long)stream->vocab);
+    return OK;
+}
+
+static Status verify_small(const TokenStream *stream) {
+    size_t bytes = 0;
+    for (int i = 0; i < stream->count; i++) bytes += shard_bytes(stream->shard[i]);
+    for (int i = 0; i < stream->count && bytes <= SHARDS_VERIFIED; i++) TRY(shard_verify(stream->shard[i]));
+    return OK;
+}
+
+Status token_stream_init_shards(TokenStream *ret_stream, const char *const *paths, int path_count,
+                                int64_t vocab, const TokenizerId *expected, const char *name) {
+    CLEANUP(token_stream_done) TokenStream stream = {.format = FORMAT_SHARDS, .vocab = vocab};
+    CLEANUP(shard_list_done) ShardList list = {0};
+    for (int i = 0; i < path_count; i++) TRY(shard_list_add(&list, paths[i]));
+    for (size_t i = 0; i < list.count; i++) {
+        CLEANUP(shard_freep) Shard *shard = NULL;
+        TRY(shard_open(&shard, list.path[i]));
+        TRY(check_tokenizer(&stream, shard, expected, name));
+        TRY(mem_grow(&stream.shard, &stream.shard_capacity, i + 1, sizeof *stream.shard));
+        TRY(add_tokens(&stream, shard_info(shard)->tokens));
+        stream.shard[i] = shard;
+        shard = NULL;
+    }
+    TRY(verify_small(&stream));
+    *ret_stream = stream;
+    stream = (TokenStream){0};
+    return OK;
+}
+
 void token_stream_done(TokenStream *stream) {
-    for (int i = 0; i < stream->count; i++) source_done(&stream->source[i]);
+    for (int i = 0; i < stream->count; i++)
+        if (stream->shard)
+            shard_free(stream->shard[i]);
+        else
+            source_done(&stream->source[i]);
+    free(stream->shard);
     free(stream->source);
     free(stream->first);
     *stream = (TokenStream){0};
@@ -120,8 +175,10 @@ Status token_stream_read(const TokenStream *stream, int64_t at, int64_t count, i
     for (int i = find_source(stream, at); count > 0; i++) {
         int64_t inside = at - stream->first[i];
         int64_t here = stream->first[i + 1] - at < count ? stream->first[i + 1] - at : count;
-        TRY(source_check(&stream->source[i]));
-        if (stream->format == FORMAT_BYTES)
+        if (stream->format != FORMAT_SHARDS) TRY(source_check(&stream->source[i]));
+        if (stream->format == FORMAT_SHARDS)
+            TRY(shard_read(stream->shard[i], inside, here, out));
+        else if (stream->format == FORMAT_BYTES)
             read_bytes(&stream->source[i], inside, here, out);
         else
             TRY(read_ids(stream, &stream->source[i], inside, here, out));

@@ -19,6 +19,9 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         .dropout = -1,
         .data = config->data,
         .data_count = config->data_count,
+        .text = config->text,
+        .log = config->log,
+        .quiet = config->quiet,
     };
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;

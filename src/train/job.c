@@ -9,7 +9,9 @@
 static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
                                                    "classify"};
 static const char *const task_names[] = {"lm", "mlm", "span", "classify"};
-static const char *const format_names[] = {"auto", "bytes", "u16", "u32", "ids"};
+
+/* A model's vocabulary may be padded beyond its tokenizer's, by less than this. */
+enum { VOCAB_PADDING = 1024 };
 
 const char *loss_name(LossId loss) {
     return loss_names[loss];
@@ -25,13 +27,38 @@ static int index_of(const char *name, const char *const *names, int count) {
     return i;
 }
 
-static bool is_bytes(const JobSpec *spec, DataFormat format) {
-    if (format == FORMAT_BYTES) return true;
-    return format == FORMAT_AUTO && spec->data_count > 0 && data_format_of(spec->data[0]) == FORMAT_BYTES;
+static Status parse_format(const char *name, DataFormat *ret_format) {
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        if (strcmp(name, data_format_name((DataFormat)i))) continue;
+        *ret_format = (DataFormat)i;
+        return OK;
+    }
+    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards or text", name);
+}
+
+/* The vocabulary of a preset is that of the data, and so are its tokens with a role. */
+static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *config) {
+    bool gpt2 = config->family == FAMILY_GPT2;
+    const SpecialTokens *special = &job->tokens.special;
+    if (job->bytes) {
+        config->vocab = gpt2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
+        if (gpt2)
+            config->bos_token = config->eos_token = BYTE_END;
+        else
+            config->pad_token = BYTE_PAD;
+    } else if (job->tokens_known) {
+        config->vocab = job->tokens.vocab;
+        if (gpt2)
+            config->bos_token = config->eos_token = special->end >= 0 ? special->end : special->sep;
+        else if (special->pad >= 0)
+            config->pad_token = special->pad;
+    }
+    if (spec->vocab) config->vocab = spec->vocab;
+    if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
 }
 
 /* The sizes of a preset, with the configuration's changes. */
-static Status change_preset(const JobSpec *spec, bool bytes, ModelConfig *config) {
+static Status change_preset(const JobSpec *spec, ModelConfig *config) {
     int64_t width = config->hidden;
     if (spec->layers) config->layers = spec->layers;
     if (spec->hidden) config->hidden = spec->hidden;
@@ -44,14 +71,6 @@ static Status change_preset(const JobSpec *spec, bool bytes, ModelConfig *config
     if (spec->heads) config->heads = spec->heads;
     if (spec->inner) config->inner = spec->inner;
     if (spec->seq) config->positions = spec->seq;
-    bool gpt2 = config->family == FAMILY_GPT2;
-    if (spec->vocab)
-        config->vocab = spec->vocab;
-    else if (bytes)
-        config->vocab = gpt2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
-    if (bytes && gpt2) config->bos_token = config->eos_token = BYTE_END;
-    if (bytes && !gpt2) config->pad_token = BYTE_PAD;
-    if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
     return OK;
 }
 
@@ -106,11 +125,14 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     return OK;
 }
 
-/* Special tokens: those that the checkpoint's vocabulary names; else the byte vocabulary's own, or those of
- * BERT's published vocabularies, which differ in size and agree in these. */
-static Status special_tokens(const char *dir, const ModelConfig *config, SpecialTokens *ret_special) {
+/* Special tokens: those of the data's tokenizer, or that the checkpoint's vocabulary names; else the byte
+ * vocabulary's own, or those of BERT's published vocabularies, which differ in size and agree in these. */
+static Status special_tokens(const Job *job, const ModelConfig *config, SpecialTokens *ret_special) {
     SpecialTokens none = {-1, -1, -1, -1, -1, -1}, special = none;
-    if (dir) TRY(special_tokens_read(dir, &special));
+    if (job->tokens_known && !job->bytes)
+        special = job->tokens.special;
+    else if (job->model_dir)
+        TRY(special_tokens_read(job->model_dir, &special));
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
     if (config->family == FAMILY_GPT2)
         special = none;
@@ -126,30 +148,40 @@ static Status special_tokens(const char *dir, const ModelConfig *config, Special
 static Status check_bytes(const char *dir, const ModelConfig *config) {
     int64_t needed = config->family == FAMILY_GPT2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
     if (config->vocab >= needed && config->vocab < needed + 256) return OK;
-    return USAGE(
-        "the data is bytes, which needs a vocabulary of %lld, and %s has %lld: give token files instead "
-        "(--format u16, u32 or ids)",
-        (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
+    return USAGE("the data is bytes, which needs a vocabulary of %lld, and %s has %lld: give its tokenizer "
+                 "(--tokenizer DIR), or token files (--format u16, u32 or ids)",
+                 (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
+}
+
+/* The model must have a place for every token, and not many more. */
+static Status check_vocab(const Job *job, const ModelConfig *config) {
+    if (job->bytes) return check_bytes(job->model_dir, config);
+    int64_t needed = job->tokens_known ? job->tokens.vocab : config->vocab;
+    if (config->vocab >= needed && config->vocab < needed + VOCAB_PADDING) return OK;
+    char text[TOKENIZER_ID_TEXT];
+    return USAGE("%s has a vocabulary of %lld, which does not go with the tokenizer of %s (%s)",
+                 job->model_dir ? job->model_dir : "--vocab", (long long)config->vocab, job->tokenizer_name,
+                 tokenizer_id_text(&job->tokens, text));
 }
 
 static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_config) {
     ModelConfig config;
-    bool bytes = is_bytes(spec, job->format);
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
         TRY(refuse_changes(spec, job->model_dir, &config));
     } else {
         if (strchr(spec->model, '/')) return USAGE("model '%s': there is no such directory", spec->model);
         TRY(config_preset(spec->model, &config));
-        TRY(change_preset(spec, bytes, &config));
+        TRY(change_preset(spec, &config));
+        change_vocab(job, spec, &config);
     }
     TRY(settle_task(spec, &config, &job->task));
     if (spec->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
             (float)spec->dropout;
-    if (bytes) TRY(check_bytes(job->model_dir, &config));
+    TRY(check_vocab(job, &config));
     job->seq = spec->seq ? spec->seq : config.positions;
-    TRY(special_tokens(job->model_dir, &config, &job->special));
+    TRY(special_tokens(job, &config, &job->special));
     job->next_sentence = config_has(&config, HEAD_NSP);
     *ret_config = config;
     return OK;
@@ -176,6 +208,11 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .no_next_sentence = c->no_next_sentence,
         .data = c->data,
         .data_count = c->data_count,
+        .text = c->text,
+        .out = c->out,
+        .log = c->log,
+        .quiet = c->quiet,
+        .stop = c->stop,
         .train = true,
         .optim = {.beta1 = c->beta1,
                   .beta2 = c->beta2,
@@ -189,13 +226,15 @@ JobSpec job_spec_of(const TrainConfig *c) {
 Status job_new(Job **ret_job, const JobSpec *spec) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
-    int format = index_of(spec->format, format_names, 5);
-    if (format == 5)
-        return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32 or ids", spec->format);
-    job->format = (DataFormat)format;
+    TRY(parse_format(spec->format, &job->format));
+    job->out = spec->out;
+    job->log = spec->log;
+    job->quiet = spec->quiet;
+    job->stop = spec->stop;
     if (strcmp(spec->device, "cpu"))
         return USAGE("device '%s' is not in this build, expected cpu", spec->device);
     if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
+    TRY(job_settle_data(job, spec));
     ModelConfig config;
     TRY(settle_model(job, spec, &config));
     job->plan = (RunnerSpec){.micro_batch = spec->micro_batch,
@@ -230,30 +269,17 @@ void job_free(Job *job) {
     runner_free(job->runner);
     model_free(job->model);
     device_free(job->device);
+    tokenizer_free(job->tokenizer);
+    if (job->scratch_dir) {
+        Status status = dir_remove(job->scratch_dir);
+        status_free(status);
+    }
+    free(job->scratch_dir);
+    free(job->prepared);
+    free(job->tokenizer_name);
+    free(job->tokenizer_dir);
     free(job->model_dir);
     free(job);
-}
-
-Status job_data(const Job *job, const char *const *paths, int count, double keep_first, double keep_last,
-                double mask_rate, uint64_t seed, Dataset **ret_data) {
-    const ModelConfig *config = &job->model->config;
-    DataSpec spec = {
-        .paths = paths,
-        .path_count = count,
-        .format = job->format,
-        .task = job->task,
-        .seq = job->seq,
-        .vocab = config->vocab,
-        .types = config->types,
-        .labels = config->labels,
-        .special = job->special,
-        .next_sentence = job->next_sentence,
-        .mask_rate = mask_rate,
-        .keep_first = keep_first,
-        .keep_last = keep_last,
-        .seed = seed,
-    };
-    return dataset_open(ret_data, &spec);
 }
 
 Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result) {

@@ -10,7 +10,20 @@
 typedef struct Job {
     char *model_dir; /* the checkpoint directory the model comes from; NULL: a preset */
     Task task;
-    DataFormat format;
+    DataFormat format; /* as asked for */
+    TextOptions text;
+    Tokenizer *tokenizer; /* NULL: none is needed, or the bytes */
+    char *tokenizer_name; /* what messages call it */
+    char *tokenizer_dir;  /* whose files a checkpoint shall carry; NULL: the model's own */
+    TokenizerId tokens;   /* what the data's tokens are, once known */
+    bool tokens_known;
+    bool bytes;        /* the vocabulary is the bytes */
+    const char *out;   /* run directory, for text that is not to be cached */
+    char *prepared;    /* the text's shards, as last opened */
+    char *scratch_dir; /* where it goes without one; goes with the job */
+    FILE *log;
+    bool quiet;
+    const volatile sig_atomic_t *stop;
     int64_t seq;
     SpecialTokens special;
     bool next_sentence;
@@ -26,8 +39,13 @@ typedef struct JobSpec {
     int64_t layers, hidden, heads, inner, seq, vocab, labels, threads, micro_batch;
     double dropout;
     bool no_next_sentence;
-    const char *const *data; /* to settle an `auto` format */
+    const char *const *data; /* to settle an `auto` format, and the vocabulary */
     int data_count;
+    TextOptions text;
+    const char *out;
+    FILE *log; /* where preparing text shows */
+    bool quiet;
+    const volatile sig_atomic_t *stop;
     bool train;
     OptimSpec optim;
     uint64_t seed;
@@ -43,9 +61,14 @@ MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
-/* The data sets of a job. keep_first, keep_last as in DataSpec. */
-MUST_USE Status job_data(const Job *job, const char *const *paths, int count, double keep_first,
-                         double keep_last, double mask_rate, uint64_t seed, Dataset **ret_data);
+/* Part of job_new: which tokenizer there is, and whether the vocabulary is the bytes. */
+MUST_USE Status job_settle_data(Job *job, const JobSpec *spec);
+/* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */
+MUST_USE Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
+                         double mask_rate, uint64_t seed, Dataset **ret_data);
+
+/* The shards for validation that lie in the directories among the paths; none when there are none. */
+MUST_USE Status job_val_shards(const char *const *paths, int count, ShardList *list);
 
 /* Mean loss over up to `batches` batches (0: all of the data) of at most the runner's micro-batch. */
 typedef struct EvalResult {

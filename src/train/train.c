@@ -57,12 +57,18 @@ static Status check_config(const TrainConfig *c) {
     return OK;
 }
 
+/* Validation: files of its own, the shards beside the training shards, or the end of the data. */
 static Status open_data(Trainer *t) {
     const TrainConfig *c = t->config;
-    bool split = c->val_count == 0 && c->val_fraction > 0;
+    CLEANUP(shard_list_done) ShardList beside = {0};
+    if (c->val_count == 0) TRY(job_val_shards(c->data, c->data_count, &beside));
+    bool split = c->val_count == 0 && beside.count == 0 && c->val_fraction > 0;
     TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
                  &t->data));
     if (c->val_count) return job_data(t->job, c->val, c->val_count, 0, 0, c->mask_rate, c->seed, &t->val);
+    if (beside.count)
+        return job_data(t->job, (const char *const *)beside.path, (int)beside.count, 0, 0, c->mask_rate,
+                        c->seed, &t->val);
     if (!split) return OK;
     Status status =
         job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
@@ -124,7 +130,8 @@ static Status save_checkpoint(Trainer *t) {
                              .m = runner->m,
                              .v = runner->v,
                              .progress = progress,
-                             .assets_dir = t->job->model_dir};
+                             .assets_dir = t->job->model_dir,
+                             .tokenizer_dir = t->job->tokenizer_dir};
     return ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep);
 }
 
@@ -293,6 +300,12 @@ static void announce(Trainer *t, const LoadReport *report) {
     progress_line(t->progress, "data: %lld tokens, %lld examples of %lld an epoch; %lld steps of %lld",
                   (long long)dataset_tokens(t->data), (long long)dataset_count(t->data),
                   (long long)t->job->seq, (long long)t->lr.steps, (long long)t->config->batch);
+    char text[TOKENIZER_ID_TEXT];
+    if (t->job->tokens_known)
+        progress_line(
+            t->progress, "tokenizer: %s (%s)%s", t->job->tokenizer_name,
+            tokenizer_id_text(&t->job->tokens, text),
+            t->job->tokenizer || t->job->bytes ? "" : "; with --tokenizer checkpoints would carry its files");
     job_report(t->job, report, t->progress);
 }
 
@@ -303,10 +316,11 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     CLEANUP(load_report_done) LoadReport report = {0};
     JobSpec spec = job_spec_of(c);
     TRY(job_new(&t->job, &spec));
+    if (c->text.no_cache) TRY(rundir_open(&t->dir, c->out)); /* prepared text goes there */
     TRY(open_data(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
-    TRY(rundir_open(&t->dir, c->out));
+    if (!t->dir) TRY(rundir_open(&t->dir, c->out));
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(describe_settings(t));

@@ -8,6 +8,14 @@
 #include "data/data.h"
 #include "model/model.h"
 
+/* How text becomes tokens. */
+typedef struct TextOptions {
+    const char *tokenizer; /* directory, or "bytes"; NULL: the checkpoint's own, else bytes */
+    const char *field;     /* of JSON lines; NULL: "text" */
+    const char *documents; /* "file", "line", "blank"; NULL: file */
+    bool no_cache;         /* prepared text is kept with the run, or not at all */
+} TextOptions;
+
 typedef struct TrainConfig {
     /* model */
     const char *model;                                /* preset or checkpoint directory */
@@ -21,7 +29,8 @@ typedef struct TrainConfig {
     int data_count;
     const char **val;
     int val_count;
-    const char *format;  /* "auto", "bytes", "u16", "u32", "ids" */
+    const char *format; /* "auto", "bytes", "u16", "u32", "ids", "shards", "text" */
+    TextOptions text;
     double val_fraction; /* of the data's end, when no val files are given */
     bool no_shuffle;
     double mask_rate;
@@ -60,6 +69,7 @@ MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 typedef struct EvalConfig {
     const char *model;
     const char *task, *format;
+    TextOptions text;
     const char **data;
     int data_count;
     int64_t seq, batch, max_batches; /* 0: the model's own, 4, all */

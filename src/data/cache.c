@@ -1,0 +1,130 @@
+/* The cache of prepared data. A directory in it is whole when it is there (data/prepare.h), so looking for it
+ * needs no lock; making it takes one, on a file beside it. */
+#include "data/cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "data/checksum.h"
+#include "data/corpus.h"
+
+enum { KEY_VERSION = 1, WAIT_US = 100000 };
+
+Status cache_root(char **ret_root) {
+    const char *own = getenv("WEFT_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && *own) return str_dup(own, ret_root);
+    if (shared && *shared) return path_join(ret_root, shared, "weft");
+    if (home && *home) return path_join(ret_root, home, ".cache/weft");
+    return USAGE("there is no place to keep prepared data: set WEFT_CACHE to a directory, or use --no-cache");
+}
+
+static Status add_file(FILE *key, const char *path) {
+    if (corpus_is_named(path)) {
+        for (int i = 0; i < corpus_count(); i++) {
+            CLEANUP(source_done) Source source = {0};
+            TRY(corpus_source(&source, i));
+            fprintf(key, "self %016llx\n", (unsigned long long)checksum(source.data, source.size, 0));
+        }
+        return OK;
+    }
+    struct stat st;
+    if (stat(path, &st) != 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return FAILED("%s: expected a file, found %s", path,
+                      S_ISDIR(st.st_mode) ? "a directory without token shards" : "something else");
+    CLEANUP(mem_freep) char *full = realpath(path, NULL);
+    fprintf(key, "%s %lld %lld.%09ld %llu %llu\n", full ? full : path, (long long)st.st_size,
+            (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (unsigned long long)st.st_dev,
+            (unsigned long long)st.st_ino);
+    return OK;
+}
+
+static Status write_key(const PrepareSpec *spec, FILE *key) {
+    TokenizerId id = tokenizer_id(spec->tokenizer);
+    char text[TOKENIZER_ID_TEXT];
+    fprintf(key, "%d %d %s\n%s %s\n", KEY_VERSION, SHARD_VERSION, tokenizer_id_text(&id, text),
+            documents_names[spec->documents], spec->field ? spec->field : "text");
+    for (int i = 0; i < spec->path_count; i++) TRY(add_file(key, spec->paths[i]));
+    return OK;
+}
+
+/* All that the shards depend on, as 32 hexadecimal digits. */
+static Status make_key(const PrepareSpec *spec, char name[33]) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *key = open_memstream(&text, &size);
+    if (!key) return FAILED("out of memory while looking for prepared data");
+    Status status = write_key(spec, key);
+    if (fclose(key) != 0 && !status) status = FAILED("out of memory while looking for prepared data");
+    TRY(status);
+    snprintf(name, 33, "%016llx%016llx", (unsigned long long)checksum(text, size, 1),
+             (unsigned long long)checksum(text, size, 2));
+    return OK;
+}
+
+static void fd_closep(int *fd) {
+    if (*fd >= 0) close(*fd);
+}
+
+/* Waits for whoever makes the same; goes on without a lock where the file system has none. */
+static Status take_lock(const PrepareSpec *spec, const char *path, Progress *log, int *ret_fd) {
+    CLEANUP(fd_closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    bool told = false;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        if (!told) progress_line(log, "waiting for another process that prepares the same data");
+        told = true;
+        if (spec->stop && *spec->stop) return FAILED("stopped by a signal");
+        usleep(WAIT_US);
+    }
+    *ret_fd = fd;
+    fd = -1;
+    return OK;
+}
+
+/* "text.txt", or "text.txt and 3 more". */
+static const char *describe_files(const PrepareSpec *spec, char *buffer, size_t size) {
+    if (spec->path_count == 1)
+        snprintf(buffer, size, "%s", spec->paths[0]);
+    else
+        snprintf(buffer, size, "%s and %d more", spec->paths[0], spec->path_count - 1);
+    return buffer;
+}
+
+static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) {
+    char files[256], tokens[FORMAT_SIZE];
+    progress_line(log, "preparing %s, once, in %s", describe_files(spec, files, sizeof files), dir);
+    CLEANUP(prepare_result_done) PrepareResult result = {0};
+    TRY(prepare_dir(spec, dir, false, &result));
+    progress_line(log, "prepared %s tokens of %lld documents", format_count(tokens, (double)result.tokens),
+                  (long long)result.documents);
+    return OK;
+}
+
+Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,
+                     bool *ret_made) {
+    char name[33];
+    TRY(make_key(spec, name));
+    CLEANUP(mem_freep) char *dir = NULL, *lock = NULL;
+    CLEANUP(fd_closep) int fd = -1;
+    TRY(path_join(&dir, root, name));
+    if (!shard_is_there(dir)) {
+        TRY(str_format(&lock, "%s.lock", dir));
+        TRY(dir_make(root));
+        TRY(take_lock(spec, lock, log, &fd));
+    }
+    bool made = !shard_is_there(dir);
+    if (made) TRY(make_dir(spec, dir, log));
+    *ret_made = made;
+    *ret_dir = dir;
+    dir = NULL;
+    return OK;
+}

@@ -1,0 +1,75 @@
+/* Which format a file is of: by its name and, for JSON lines, by what the first of them holds. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "data/data.h"
+#include "data/input.h"
+#include "data/reader.h"
+#include "data/source.h"
+
+const char *data_format_name(DataFormat format) {
+    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text"};
+    return names[format];
+}
+
+DataFormat data_format_of(const char *path) {
+    if (shard_is_there(path)) return FORMAT_SHARDS;
+    if (reader_is_json(path)) return FORMAT_IDS;
+    if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
+    if (path_has_suffix(path, ".u32")) return FORMAT_U32;
+    return FORMAT_BYTES;
+}
+
+/* The first line that is not blank, whole, in a buffer of `size` bytes; NULL when there is none. */
+static const char *first_line(const char *text, size_t size, bool whole, size_t *ret_length) {
+    for (const char *at = text, *end = text + size; at < end;) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        if (!newline && !whole) return NULL;
+        size_t length = (size_t)((newline ? newline : end) - at);
+        *ret_length = length;
+        if (strspn(at, " \t\r") < length) return at;
+        at = newline ? newline + 1 : end;
+    }
+    return NULL;
+}
+
+/* Reads as much of the file as its first line takes. What cannot be parsed is NULL: whoever reads the file in
+ * earnest will say where and why. */
+static Status parse_first(const char *path, json_t **ret_json) {
+    enum { START = 1 << 16 };
+    CLEANUP(input_freep) Input *input = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t capacity = 0, size = 0, length = 0;
+    TRY(input_open(&input, path));
+    for (size_t want = START; want <= 2 * (size_t)READER_LINE_LIMIT; want *= 2) {
+        size_t got = 0;
+        TRY(mem_grow(&text, &capacity, want + 1, 1));
+        TRY(input_read(input, text + size, want - size, &got));
+        size += got;
+        text[size] = 0;
+        size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+        const char *line = first_line(text + skip, size - skip, size < want, &length);
+        if (line) *ret_json = json_loadb(line, length, JSON_ALLOW_NUL, NULL);
+        if (line || size < want) return OK;
+    }
+    return OK;
+}
+
+Status data_format_find(const char *path, const char *field, DataFormat *ret_format) {
+    DataFormat format = data_format_of(path);
+    if (format == FORMAT_IDS) {
+        CLEANUP(json_decrefp) json_t *json = NULL;
+        TRY(parse_first(path, &json));
+        if (!field) field = "text";
+        bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
+        if (json_is_object(json) && !ids && !text)
+            return FAILED(
+                "%s: its first line has neither \"ids\" nor \"%s\", expected token ids, or a text in the "
+                "field that --field names",
+                path, field);
+        if (text && !ids) format = FORMAT_TEXT;
+    }
+    *ret_format = format;
+    return OK;
+}

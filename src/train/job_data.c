@@ -1,0 +1,218 @@
+/* The data of a job: which format it is of, which tokenizer its tokens are of, and text prepared for it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "data/cache.h"
+#include "train/job.h"
+
+static bool asks_bytes(const Job *job) {
+    return job->text.tokenizer && !strcmp(job->text.tokenizer, "bytes");
+}
+
+/* Whether the checkpoint has a tokenizer of its own. */
+static bool has_beside(const Job *job) {
+    return job->model_dir && tokenizer_is_there(job->model_dir);
+}
+
+/* ---- the tokenizer ---- */
+
+static Status take_tokenizer(Job *job, const char *path) {
+    TRY(tokenizer_load(&job->tokenizer, path));
+    TRY(str_dup(path, &job->tokenizer_name));
+    job->tokens = tokenizer_id(job->tokenizer);
+    job->tokens_known = true;
+    return OK;
+}
+
+/* A tokenizer may be named by one of its files; its directory is what a checkpoint takes along. */
+static Status find_dir(Job *job, const char *path) {
+    if (path_is_dir(path)) return str_dup(path, &job->tokenizer_dir);
+    const char *slash = strrchr(path, '/');
+    if (!slash) return str_dup(".", &job->tokenizer_dir);
+    return str_format(&job->tokenizer_dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* A tokenizer that was asked for must be the checkpoint's, where that has one. */
+static Status check_beside(const Job *job) {
+    if (!has_beside(job)) return OK;
+    CLEANUP(tokenizer_freep) Tokenizer *beside = NULL;
+    TRY(tokenizer_load(&beside, job->model_dir));
+    TokenizerId id = tokenizer_id(beside);
+    if (tokenizer_id_same(&job->tokens, &id)) return OK;
+    char asked[TOKENIZER_ID_TEXT], there[TOKENIZER_ID_TEXT];
+    return USAGE("the tokenizer %s (%s) is not the one of the checkpoint %s (%s)", job->tokenizer_name,
+                 tokenizer_id_text(&job->tokens, asked), job->model_dir, tokenizer_id_text(&id, there));
+}
+
+/* The tokenizer for text: the one asked for, the checkpoint's, or the bytes. */
+static Status need_tokenizer(Job *job) {
+    if (job->tokenizer) return OK;
+    if (!asks_bytes(job) && has_beside(job)) return take_tokenizer(job, job->model_dir);
+    char text[TOKENIZER_ID_TEXT];
+    if (job->tokens_known && job->tokens.kind != TOKENIZER_BYTES)
+        return USAGE(
+            "to read text beside these shards, their tokenizer (%s) is needed: name it with --tokenizer",
+            tokenizer_id_text(&job->tokens, text));
+    return tokenizer_new_bytes(&job->tokenizer, job->model->config.family == FAMILY_BERT);
+}
+
+/* ---- formats ---- */
+
+/* Whether plain files are text for a tokenizer, as opposed to bytes. */
+static bool plain_is_text(const Job *job) {
+    if (job->text.documents && strcmp(job->text.documents, "file")) return true;
+    return job->text.tokenizer ? !asks_bytes(job) : has_beside(job);
+}
+
+static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
+    TRY(data_format_find(path, job->text.field, ret_format));
+    if (*ret_format == FORMAT_BYTES && plain_is_text(job)) *ret_format = FORMAT_TEXT;
+    return OK;
+}
+
+/* What a list of files comes to. Text of both kinds, plain and JSON lines, goes together. */
+static Status common_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format) {
+    DataFormat format = job->format;
+    for (int i = 0; job->format == FORMAT_AUTO && i < count; i++) {
+        DataFormat other;
+        TRY(format_of(job, paths[i], &other));
+        bool both_texts = (format == FORMAT_TEXT || format == FORMAT_BYTES) &&
+                          (other == FORMAT_TEXT || other == FORMAT_BYTES);
+        if (i == 0)
+            format = other;
+        else if (other != format && both_texts)
+            format = FORMAT_TEXT;
+        else if (other != format)
+            return USAGE("%s is read as %s and %s as %s, expected files of one format (see --format)",
+                         paths[0], data_format_name(format), paths[i], data_format_name(other));
+    }
+    if (job->format == FORMAT_BYTES && job->tokenizer && job->tokens.kind != TOKENIZER_BYTES)
+        return USAGE("--format bytes and the tokenizer %s exclude each other; the format text is for it",
+                     job->tokenizer_name);
+    *ret_format = format;
+    return OK;
+}
+
+/* Shards alone say what their tokens are. */
+static Status take_from_shards(Job *job, const char *path) {
+    CLEANUP(shard_list_done) ShardList list = {0};
+    CLEANUP(shard_freep) Shard *shard = NULL;
+    TRY(shard_list_add(&list, path));
+    TRY(shard_open(&shard, list.path[0]));
+    TRY(str_dup(list.path[0], &job->tokenizer_name));
+    job->tokens = shard_info(shard)->tokenizer;
+    job->tokens_known = true;
+    return OK;
+}
+
+Status job_settle_data(Job *job, const JobSpec *spec) {
+    DataFormat format = FORMAT_AUTO;
+    job->text = spec->text;
+    if (spec->text.tokenizer && !asks_bytes(job)) {
+        TRY(take_tokenizer(job, spec->text.tokenizer));
+        TRY(find_dir(job, spec->text.tokenizer));
+        TRY(check_beside(job));
+    }
+    TRY(common_format(job, spec->data, spec->data_count, &format));
+    bool wants = format == FORMAT_TEXT || format == FORMAT_SHARDS;
+    if (wants && !job->tokenizer && !asks_bytes(job) && has_beside(job))
+        TRY(take_tokenizer(job, job->model_dir));
+    if (format == FORMAT_SHARDS && !job->tokens_known && spec->data_count)
+        TRY(take_from_shards(job, spec->data[0]));
+    job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES
+                                   : format == FORMAT_BYTES || format == FORMAT_TEXT;
+    return OK;
+}
+
+/* ---- opening ---- */
+
+/* Where text is prepared: in the cache or, without it, in the run's directory or one that goes with the job.
+ */
+static Status find_root(Job *job, char **ret_root) {
+    if (!job->text.no_cache) {
+        CLEANUP(mem_freep) char *cache = NULL;
+        TRY(cache_root(&cache));
+        return path_join(ret_root, cache, "shards");
+    }
+    if (job->out) return path_join(ret_root, job->out, "shards");
+    if (!job->scratch_dir) {
+        const char *where = getenv("TMPDIR");
+        CLEANUP(mem_freep) char *dir = NULL;
+        TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
+        if (!mkdtemp(dir)) return FAILED("%s: cannot be made: %s", dir, strerror(errno));
+        job->scratch_dir = dir;
+        dir = NULL;
+    }
+    return str_dup(job->scratch_dir, ret_root);
+}
+
+static Status prepare_text(Job *job, const char *const *paths, int count, char **ret_dir) {
+    CLEANUP(mem_freep) char *root = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(need_tokenizer(job));
+    TRY(find_root(job, &root));
+    TRY(progress_new(&progress, job->log, "prepare", 0, 5, job->quiet));
+    PrepareSpec spec = {.tokenizer = job->tokenizer,
+                        .paths = paths,
+                        .path_count = count,
+                        .field = job->text.field,
+                        .threads = job->device->threads,
+                        .progress = progress,
+                        .stop = job->stop};
+    if (job->text.documents) TRY(documents_parse(job->text.documents, &spec.documents));
+    CLEANUP(mem_freep) char *dir = NULL;
+    bool made = false, again = false;
+    TRY(cache_prepare(&spec, root, progress, &dir, &made));
+    again = job->prepared && !strcmp(job->prepared, dir);
+    if (!made && !again) progress_line(progress, "%s: prepared already, in %s", paths[0], dir);
+    free(job->prepared);
+    job->prepared = NULL;
+    TRY(str_dup(dir, &job->prepared));
+    *ret_dir = dir;
+    dir = NULL;
+    return OK;
+}
+
+Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
+                double mask_rate, uint64_t seed, Dataset **ret_data) {
+    const ModelConfig *config = &job->model->config;
+    DataSpec spec = {
+        .paths = paths,
+        .path_count = count,
+        .task = job->task,
+        .seq = job->seq,
+        .vocab = config->vocab,
+        .types = config->types,
+        .labels = config->labels,
+        .special = job->special,
+        .next_sentence = job->next_sentence,
+        .mask_rate = mask_rate,
+        .keep_first = keep_first,
+        .keep_last = keep_last,
+        .seed = seed,
+    };
+    TRY(common_format(job, paths, count, &spec.format));
+    CLEANUP(mem_freep) char *dir = NULL;
+    const char *prepared[1];
+    if (spec.format == FORMAT_TEXT) {
+        TRY(prepare_text(job, paths, count, &dir));
+        prepared[0] = dir;
+        spec.paths = prepared;
+        spec.path_count = 1;
+        spec.format = FORMAT_SHARDS;
+    }
+    if (job->tokens_known) {
+        spec.tokenizer = &job->tokens;
+        spec.tokenizer_name = job->tokenizer_name;
+    }
+    Status status = dataset_open(ret_data, &spec);
+    return status && dir ? status_wrap(status, "%s, prepared from %s", dir, paths[0]) : status;
+}
+
+Status job_val_shards(const char *const *paths, int count, ShardList *list) {
+    for (int i = 0; i < count; i++)
+        if (path_is_dir(paths[i])) TRY(shard_list_dir(list, paths[i], "val"));
+    return OK;
+}
