@@ -1,0 +1,182 @@
+/* Learners: each thread counts words in a table of its own, and at the end the tables become one. What is
+ * learned depends on the counts alone: no step looks at the order in which words came.
+ *
+ * Memory grows with the number of distinct words, not with the text. Words are kept short, because a merge
+ * costs as much as the words it touches are long.
+ */
+#include "tokenizer/learn.h"
+
+#include <omp.h>
+
+#include "tokenizer/bert_words.h"
+#include "tokenizer/internal.h"
+#include "tokenizer/learn_vocab.h"
+
+enum { SLOTS_LIMIT = 4096 };
+
+/* What a thread works with. */
+typedef struct LearnSlot {
+    WordTable words;
+    BertWords bert;
+    char apart[64]; /* from the next thread's, in the caches */
+} LearnSlot;
+
+struct Learner {
+    LearnSpec spec;
+    char **special; /* the specification's own copies */
+    BertChars *chars;
+    LearnSlot *slots;
+    int slot_count;
+};
+
+const char *const *learn_usual_special(TokenizerKind kind, int *ret_count) {
+    static const char *const bpe[] = {"<|endoftext|>"};
+    static const char *const wordpiece[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    *ret_count = kind == TOKENIZER_BPE ? 1 : 5;
+    return kind == TOKENIZER_BPE ? bpe : wordpiece;
+}
+
+/* ---- making one ---- */
+
+static Status check_special(const LearnSpec *spec) {
+    bool unknown = false;
+    for (int i = 0; i < spec->special_count; i++) {
+        const char *token = spec->special[i];
+        size_t size = strlen(token);
+        if (size == 0) return USAGE("a special token is empty");
+        if (size > TOKEN_LIMIT) return USAGE("a special token of %zu bytes is too long", size);
+        uint32_t c;
+        for (size_t at = 0; at < size;) {
+            at += utf8_next(token + at, size - at, &c);
+            if (c == UTF8_BROKEN) return USAGE("special token %d is not valid UTF-8", i + 1);
+        }
+        for (int other = 0; other < i; other++)
+            if (strcmp(spec->special[other], token) == 0)
+                return USAGE("the special token '%s' is given twice", token);
+        unknown |= strcmp(token, "[UNK]") == 0;
+    }
+    if (spec->kind == TOKENIZER_WORDPIECE && !unknown)
+        return USAGE("WordPiece needs the special token [UNK], for words that no pieces cover");
+    return OK;
+}
+
+static Status check_spec(const LearnSpec *spec) {
+    if (spec->kind != TOKENIZER_BPE && spec->kind != TOKENIZER_WORDPIECE)
+        return USAGE("a vocabulary of this kind cannot be learned; expected bpe or wordpiece");
+    TRY(check_special(spec));
+    int64_t least = spec->special_count + (spec->kind == TOKENIZER_BPE ? 256 : 1);
+    if (spec->vocab < least && spec->kind == TOKENIZER_BPE)
+        return USAGE("a vocabulary of %lld tokens is too small: 256 bytes and %d special tokens make %lld",
+                     (long long)spec->vocab, spec->special_count, (long long)least);
+    if (spec->vocab < least)
+        return USAGE("a vocabulary of %lld tokens has no room beside %d special tokens",
+                     (long long)spec->vocab, spec->special_count);
+    if (spec->vocab > VOCAB_LIMIT)
+        return USAGE("a vocabulary of %lld tokens is too large: at most %d are supported",
+                     (long long)spec->vocab, VOCAB_LIMIT);
+    if (spec->min_count < 1)
+        return USAGE("a least count of %lld makes no sense: expected 1 or more", (long long)spec->min_count);
+    if (spec->kind == TOKENIZER_WORDPIECE && spec->alphabet_limit < 1)
+        return USAGE("an alphabet of %lld characters makes no sense: expected 1 or more",
+                     (long long)spec->alphabet_limit);
+    if (spec->threads < 0 || spec->threads > SLOTS_LIMIT)
+        return USAGE("%d threads: expected 1 to %d", spec->threads, SLOTS_LIMIT);
+    return OK;
+}
+
+static Status copy_special(Learner *learner) {
+    LearnSpec *spec = &learner->spec;
+    TRY(mem_new((size_t)spec->special_count, sizeof *learner->special, &learner->special));
+    for (int i = 0; i < spec->special_count; i++) TRY(str_dup(spec->special[i], &learner->special[i]));
+    spec->special = (const char *const *)learner->special;
+    return OK;
+}
+
+static Status make_slots(Learner *learner) {
+    int count = learner->spec.threads ? learner->spec.threads : omp_get_max_threads();
+    TRY(mem_new((size_t)count, sizeof *learner->slots, &learner->slots));
+    learner->slot_count = count;
+    if (learner->spec.kind == TOKENIZER_BPE) return OK;
+    bool cased = learner->spec.cased;
+    TRY(bert_chars_new(&learner->chars, &(BertSettings){.clean_text = true,
+                                                        .handle_chinese_chars = true,
+                                                        .strip_accents = !cased,
+                                                        .lowercase = !cased}));
+    for (int i = 0; i < count; i++)
+        TRY(bert_words_init(&learner->slots[i].bert, learner->chars, LEARN_WORD_LIMIT, false));
+    return OK;
+}
+
+Status learner_new(Learner **ret_learner, const LearnSpec *spec) {
+    CLEANUP(learner_freep) Learner *learner = NULL;
+    TRY(mem_new(1, sizeof *learner, &learner));
+    learner->spec = *spec;
+    if (!spec->special) learner->spec.special = learn_usual_special(spec->kind, &learner->spec.special_count);
+    TRY(check_spec(&learner->spec));
+    TRY(copy_special(learner));
+    TRY(make_slots(learner));
+    *ret_learner = learner;
+    learner = NULL;
+    return OK;
+}
+
+void learner_free(Learner *learner) {
+    if (!learner) return;
+    for (int i = 0; i < learner->slot_count; i++) {
+        word_table_done(&learner->slots[i].words);
+        if (learner->chars) bert_words_done(&learner->slots[i].bert);
+    }
+    for (int i = 0; learner->special && i < learner->spec.special_count; i++) free(learner->special[i]);
+    free(learner->special);
+    bert_chars_free(learner->chars);
+    free(learner->slots);
+    free(learner);
+}
+
+/* ---- counting ---- */
+
+int learner_slots(const Learner *learner) {
+    return learner->slot_count;
+}
+
+size_t learner_cut(const Learner *learner, const char *text, size_t size) {
+    return learner->chars ? bert_words_cut(learner->chars, text, size) : bpe_cut(text, size);
+}
+
+static Status add_bpe(LearnSlot *slot, const char *text, size_t size) {
+    for (size_t at = 0, length; at < size; at += length) {
+        length = bpe_word(text + at, size - at);
+        for (size_t part = 0; part < length; part += LEARN_WORD_LIMIT) {
+            size_t left = length - part;
+            TRY(word_table_add(&slot->words, text + at + part,
+                               left < LEARN_WORD_LIMIT ? left : LEARN_WORD_LIMIT, 1, NULL));
+        }
+    }
+    return OK;
+}
+
+static Status add_wordpiece(LearnSlot *slot, const char *text, size_t size) {
+    BertWord word;
+    bert_words_start(&slot->bert, text, size);
+    while (bert_words_next(&slot->bert, &word))
+        TRY(word_table_add(&slot->words, word.text, word.size, 1, NULL));
+    return OK;
+}
+
+Status learner_add(Learner *learner, int slot, const char *text, size_t size) {
+    LearnSlot *mine = &learner->slots[slot];
+    return learner->chars ? add_wordpiece(mine, text, size) : add_bpe(mine, text, size);
+}
+
+/* ---- learning ---- */
+
+Status learner_finish(Learner *learner, LearnProgress progress, void *context, Tokenizer **ret_tokenizer) {
+    WordTable *words = &learner->slots[0].words;
+    for (int i = 1; i < learner->slot_count; i++) {
+        TRY(word_table_merge(words, &learner->slots[i].words));
+        word_table_done(&learner->slots[i].words);
+    }
+    if (words->count == 0) return FAILED("the text has no words to learn from");
+    return learner->chars ? learn_wordpiece(&learner->spec, words, progress, context, ret_tokenizer)
+                          : learn_bpe(&learner->spec, words, progress, context, ret_tokenizer);
+}
