@@ -3,7 +3,7 @@
  * and configuration files by themselves.
  *
  * A command may be a family, as `tokenizer` is: it does nothing itself, and the commands that stand after
- * it in the table with names like "tokenizer encode" are its members, with options of their own.
+ * it in the table with names like "tokenizer train" are its members, with options of their own.
  *
  * A command turns a filled configuration into one JSON object, the result. With --json the program
  * prints that object; otherwise the command's `show` prints it for a person. */
@@ -52,7 +52,7 @@ typedef struct Example {
 } Example;
 
 struct Command {
-    const char *name;        /* a member's with its family's before it: "tokenizer encode" */
+    const char *name;        /* a member's with its family's before it: "tokenizer train" */
     const char *summary;     /* one line, without a full stop */
     const char *description; /* paragraphs, parted by newlines */
     const char *operands;    /* as in the synopsis: "FROM TO"; NULL: none are taken */
@@ -72,8 +72,8 @@ struct Command {
 };
 
 extern const Command command_prepare, command_train, command_eval, command_generate, command_convert,
-    command_info, command_bench, command_tokenizer, command_tokenizer_encode, command_tokenizer_decode,
-    command_help, command_version;
+    command_info, command_bench, command_tokenizer, command_tokenizer_train, command_tokenizer_encode,
+    command_tokenizer_decode, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);
@@ -83,7 +83,7 @@ MUST_USE Status command_find(const char *const *words, size_t count, const Comma
                              size_t *ret_used);
 /* Whether a command is a member of a family; with NULL, whether it is of none. */
 bool command_is_of(const Command *command, const Command *family);
-/* The part of its name that is its own: "encode" of "tokenizer encode". */
+/* The part of its name that is its own: "train" of "tokenizer train". */
 const char *command_own_name(const Command *command);
 
 /* --config, --json, --help: what every command takes. */

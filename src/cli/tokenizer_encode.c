@@ -57,12 +57,22 @@ static Status put_special(Encoded *encoded, int32_t id, bool places) {
     return OK;
 }
 
-static Status encode_text(Encoder *encoder, const EncodeArgs *args, SpecialTokens special, const char *text,
-                          size_t size, Encoded *encoded) {
-    bool around = args->add_special && special.cls >= 0 && special.sep >= 0;
-    if (around) TRY(put_special(encoded, special.cls, args->offsets));
+/* What goes around each text; -1: nothing. */
+typedef struct Around {
+    int32_t before, after;
+} Around;
+
+static Around around_text(const EncodeArgs *args, const Tokenizer *tokenizer) {
+    SpecialTokens special = tokenizer_special(tokenizer);
+    bool bert = tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE && special.cls >= 0 && special.sep >= 0;
+    return args->add_special && bert ? (Around){special.cls, special.sep} : (Around){-1, -1};
+}
+
+static Status encode_text(Encoder *encoder, Around around, bool places, const char *text, size_t size,
+                          Encoded *encoded) {
+    if (around.before >= 0) TRY(put_special(encoded, around.before, places));
     TRY(encoder_add(encoder, text, size, &encoded->list));
-    if (around) TRY(put_special(encoded, special.sep, args->offsets));
+    if (around.after >= 0) TRY(put_special(encoded, around.after, places));
     TRY(mem_grow(&encoded->ends, &encoded->capacity, encoded->count + 1, sizeof *encoded->ends));
     encoded->ends[encoded->count++] = encoded->list.count;
     return OK;
@@ -72,12 +82,12 @@ static Status encode_all(const EncodeArgs *args, const Tokenizer *tokenizer, con
                          Encoded *encoded) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     TRY(encoder_new(&encoder, tokenizer, &(EncodeOptions){.plain = args->plain, .places = args->offsets}));
-    SpecialTokens special = tokenizer_special(tokenizer);
-    if (!args->lines) return encode_text(encoder, args, special, input->data, input->size, encoded);
+    Around around = around_text(args, tokenizer);
+    if (!args->lines) return encode_text(encoder, around, args->offsets, input->data, input->size, encoded);
     for (size_t at = 0; at < input->size;) {
         const char *line = input->data + at, *newline = memchr(line, '\n', input->size - at);
         size_t size = newline ? (size_t)(newline - line) : input->size - at;
-        TRY(encode_text(encoder, args, special, line, size, encoded));
+        TRY(encode_text(encoder, around, args->offsets, line, size, encoded));
         at += size + 1;
     }
     return OK;

@@ -128,9 +128,9 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft train --steps \"\"", "");
     assert_bash_offers("weft help ev", "eval");
     assert_bash_offers("weft tok", "tokenizer");
-    assert_bash_offers("weft tokenizer en", "encode");
-    assert_bash_offers("weft tokenizer \"\"", "--config --json --help encode decode");
-    assert_bash_offers("weft tokenizer decode --skip", "--skip-special-tokens");
+    assert_bash_offers("weft tokenizer tr", "train");
+    assert_bash_offers("weft tokenizer \"\"", "--config --json --help train encode decode");
+    assert_bash_offers("weft tokenizer train --kind w", "wordpiece");
     assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
 }
 

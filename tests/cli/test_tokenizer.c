@@ -1,0 +1,337 @@
+/* weft tokenizer: train, encode and decode, as a person uses them. */
+#include "program.h"
+
+#include <zlib.h>
+
+#include "base/fs.h"
+
+#define GOLDEN_TEXT WEFT_TEST_DIR "/golden/learn/text.txt"
+
+typedef struct Place {
+    char dir[64], bpe[96], wordpiece[96];
+} Place;
+
+static void learn(const char *kind, const char *vocab, const char *out) {
+    Ran ran = program_run("tokenizer", "train", "--kind", kind, "--vocab", vocab, "--data", GOLDEN_TEXT,
+                          "--out", out);
+    if (ran.code != 0) fail_msg("%s", ran.err);
+    assert_contains(ran.out, out);
+    ran_done(&ran);
+}
+
+static int setup(void **state) {
+    program_setup(state);
+    Place *place = calloc(1, sizeof *place);
+    if (!place) return -1;
+    snprintf(place->dir, sizeof place->dir, "/tmp/weft-tok-XXXXXX");
+    if (!mkdtemp(place->dir)) return -1;
+    snprintf(place->bpe, sizeof place->bpe, "%s/bpe", place->dir);
+    snprintf(place->wordpiece, sizeof place->wordpiece, "%s/wordpiece", place->dir);
+    learn("bpe", "600", place->bpe);
+    learn("wordpiece", "500", place->wordpiece);
+    *state = place;
+    return 0;
+}
+
+static int teardown(void **state) {
+    Place *place = *state;
+    assert_ok(dir_remove(place->dir));
+    free(place);
+    return 0;
+}
+
+static json_t *result_of(Ran *ran) {
+    json_t *json = NULL;
+    if (ran->code != 0) fail_msg("%s", ran->err);
+    assert_ok(json_parse(ran->out, strlen(ran->out), "standard output", &json));
+    ran_done(ran);
+    return json;
+}
+
+static const char *write_file(const Place *place, const char *name, const void *data, size_t size) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", place->dir, name);
+    assert_ok(file_replace(path, data, size));
+    return path;
+}
+
+/* ---- train ---- */
+
+static void train_reports(void **state) {
+    const Place *place = *state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/reported", place->dir);
+    Ran ran = program_run("tokenizer", "train", "--vocab", "50000", "--data", GOLDEN_TEXT, "--out", out,
+                          "--special", "<user>", "--special", "<|endoftext|>", "--json");
+    json_t *json = result_of(&ran);
+    assert_int_equal(json_integer_value(json_object_get(json, "vocab_wanted")), 50000);
+    assert_true(json_integer_value(json_object_get(json, "vocab")) < 5000);
+    assert_true(json_is_false(json_object_get(json, "complete")));
+    assert_int_equal(json_integer_value(json_object_get(json, "documents")), 1);
+    json_decref(json);
+    ran = program_run("tokenizer", "encode", "--tokenizer", out, "--text", "<user><|endoftext|>");
+    assert_string_equal(ran.out, "0 1\n");
+    ran_done(&ran);
+}
+
+static void train_says_what_is_missing(void **state) {
+    const Place *place = *state;
+    char out[128];
+    snprintf(out, sizeof out, "%s/small", place->dir);
+    Ran ran = program_run("tokenizer", "train", "--vocab", "50000", "--data", GOLDEN_TEXT, "--out", out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "weft: note: ");
+    assert_contains(ran.err, "fewer than the 50000 tokens asked for");
+    ran_done(&ran);
+}
+
+/* The same documents as text, .gz and JSON lines, in any order, on any number of threads. */
+static void train_depends_on_the_text_alone(void **state) {
+    const Place *place = *state;
+    static const char one[] = "the cat sat on the mat\n", two[] = "the rat that sat there\n";
+    char paths[6][160], *merges[2];
+    for (int i = 0; i < 6; i++) snprintf(paths[i], sizeof paths[i], "%s/p%d", place->dir, i);
+    strcat(paths[1], ".gz");
+    strcat(paths[2], ".jsonl");
+    assert_ok(file_replace(paths[0], one, strlen(one)));
+    gzFile gz = gzopen(paths[1], "wb");
+    assert_int_equal(gzwrite(gz, two, strlen(two)), strlen(two));
+    assert_int_equal(gzclose(gz), Z_OK);
+    static const char lines[] = "{\"body\": \"the rat that sat there\\n\"}\n"
+                                "{\"body\": \"the cat sat on the mat\\n\"}\n";
+    assert_ok(file_replace(paths[2], lines, strlen(lines)));
+    Ran ran = program_run("tokenizer", "train", "--vocab", "270", "--data", paths[0], paths[1], "--out",
+                          paths[3], "--threads", "1");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    ran = program_run("tokenizer", "train", "--vocab", "270", "--data", paths[2], "--field", "body", "--out",
+                      paths[4], "--threads", "3");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    for (int i = 0; i < 2; i++) {
+        strcat(paths[3 + i], "/merges.txt");
+        assert_ok(file_read(paths[3 + i], 1 << 20, &merges[i], NULL));
+    }
+    assert_string_equal(merges[0], merges[1]);
+    free(merges[0]);
+    free(merges[1]);
+}
+
+static void train_refuses(void **state) {
+    const Place *place = *state;
+    char out[128], empty[128];
+    snprintf(out, sizeof out, "%s/none", place->dir);
+    snprintf(empty, sizeof empty, "%s", write_file(place, "empty.txt", "", 0));
+    assert_refused(2, "256 bytes and 1 special tokens make 257", "tokenizer", "train", "--vocab", "100",
+                   "--data", GOLDEN_TEXT, "--out", out);
+    assert_refused(2, "there is a tokenizer already", "tokenizer", "train", "--vocab", "300", "--data",
+                   GOLDEN_TEXT, "--out", place->bpe);
+    assert_refused(2, "'<x>' is given twice", "tokenizer", "train", "--vocab", "300", "--data", GOLDEN_TEXT,
+                   "--out", out, "--special", "<x>", "--special", "<x>");
+    assert_refused(2, "--cased: BPE always keeps case", "tokenizer", "train", "--vocab", "300", "--data",
+                   GOLDEN_TEXT, "--out", out, "--cased");
+    assert_refused(1, "/nowhere.txt", "tokenizer", "train", "--vocab", "300", "--data", "/nowhere.txt",
+                   "--out", out);
+    assert_refused(1, "", "tokenizer", "train", "--vocab", "300", "--data", empty, "--out", out);
+    assert_refused(2, "expected bpe or wordpiece", "tokenizer", "train", "--kind", "unigram", "--vocab",
+                   "300", "--data", GOLDEN_TEXT, "--out", out);
+    assert_false(path_exists(out));
+    const char *broken = write_file(place, "broken.jsonl", "{\"text\": \"a b\"}\n{\"text\": \n", 26);
+    Ran ran = program_run("tokenizer", "train", "--vocab", "300", "--data", broken, "--out", out);
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "broken.jsonl");
+    assert_contains(ran.err, "2");
+    ran_done(&ran);
+}
+
+/* ---- encode and decode ---- */
+
+/* Any bytes, NUL and broken UTF-8 among them, come back as they were. */
+static void bytes_come_back(void **state) {
+    const Place *place = *state;
+    char bytes[777], ids[128], back[128], *found = NULL;
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * 89 % 256);
+    char path[128];
+    snprintf(path, sizeof path, "%s", write_file(place, "bytes", bytes, sizeof bytes));
+    snprintf(ids, sizeof ids, "%s/ids", place->dir);
+    snprintf(back, sizeof back, "%s/back", place->dir);
+    for (int json = 0; json < 2; json++) {
+        const char *const encode[] = {"tokenizer", "encode", "--tokenizer",          place->bpe,
+                                      "--file",    path,     json ? "--json" : NULL, NULL};
+        const char *const decode[] = {"tokenizer", "decode", "--tokenizer", place->bpe, "--file", ids, NULL};
+        Ran ran = program_run_to(ids, encode);
+        assert_int_equal(ran.code, 0);
+        ran_done(&ran);
+        ran = program_run_to(back, decode);
+        assert_int_equal(ran.code, 0);
+        ran_done(&ran);
+        size_t size;
+        assert_ok(file_read(back, 1 << 20, &found, &size));
+        assert_int_equal(size, sizeof bytes);
+        assert_memory_equal(found, bytes, size);
+        free(found);
+    }
+}
+
+static void json_has_ids_places_and_spellings(void **state) {
+    const Place *place = *state;
+    Ran ran = program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--text", "the loom, \"ö\"",
+                          "--offsets", "--json");
+    json_t *json = result_of(&ran), *offset;
+    size_t count = json_array_size(json_object_get(json, "ids")), i;
+    assert_true(count > 3);
+    assert_int_equal(json_array_size(json_object_get(json, "tokens")), count);
+    assert_int_equal(json_array_size(json_object_get(json, "offsets")), count);
+    json_int_t at = 0;
+    json_array_foreach(json_object_get(json, "offsets"), i, offset) {
+        assert_int_equal(json_integer_value(json_array_get(offset, 0)), at);
+        at = json_integer_value(json_array_get(offset, 1));
+    }
+    assert_int_equal(at, strlen("the loom, \"ö\""));
+    json_decref(json);
+    ran = program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--text", "the loom", "--json");
+    json = result_of(&ran);
+    assert_int_equal(json_object_size(json), 1);
+    json_decref(json);
+}
+
+static void bert_has_tokens_around(void **state) {
+    const Place *place = *state;
+    Ran with = program_run("tokenizer", "encode", "--tokenizer", place->wordpiece, "--text", "The");
+    Ran without = program_run("tokenizer", "encode", "--tokenizer", place->wordpiece, "--text", "The",
+                              "--no-add-special-tokens");
+    char expected[256];
+    snprintf(expected, sizeof expected, "2 %.*s 3\n", (int)strlen(without.out) - 1, without.out);
+    assert_string_equal(with.out, expected);
+    ran_done(&without);
+    Ran back = program_run("tokenizer", "decode", "--tokenizer", place->wordpiece, "--ids", with.out);
+    assert_string_equal(back.out, "[CLS] the [SEP]");
+    ran_done(&back);
+    back = program_run("tokenizer", "decode", "--tokenizer", place->wordpiece, "--ids", with.out,
+                       "--skip-special-tokens", "--json");
+    json_t *json = result_of(&back);
+    assert_string_equal(json_string_value(json_object_get(json, "text")), "the");
+    json_decref(json);
+    ran_done(&with);
+}
+
+static void lines_by_themselves(void **state) {
+    const Place *place = *state;
+    const char *path = write_file(place, "lines.txt", "the\n\nloom\nthe", 13);
+    Ran ran =
+        program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--file", path, "--lines", "--json");
+    json_t *json = result_of(&ran), *lines = json_object_get(json, "lines");
+    assert_int_equal(json_array_size(lines), 4);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(lines, 1), "ids")), 0);
+    assert_true(json_equal(json_array_get(lines, 0), json_array_get(lines, 3)));
+    json_decref(json);
+    ran = program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--file", path, "--lines");
+    int newlines = 0;
+    for (const char *c = ran.out; *c; c++) newlines += *c == '\n';
+    assert_int_equal(newlines, 4);
+    ran_done(&ran);
+}
+
+static void names_of_special_tokens(void **state) {
+    const Place *place = *state;
+    Ran ran = program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--text", "<|endoftext|>");
+    assert_string_equal(ran.out, "0\n");
+    ran_done(&ran);
+    ran = program_run("tokenizer", "encode", "--tokenizer", place->bpe, "--text", "<|endoftext|>", "--plain");
+    assert_true(strlen(ran.out) > 4);
+    ran_done(&ran);
+}
+
+/* Without --text and --file, standard input. */
+static void reads_a_pipe(void **state) {
+    const Place *place = *state;
+    char line[512], reply[64] = "";
+    snprintf(
+        line, sizeof line,
+        "printf 'the loom' | '%s' tokenizer encode --tokenizer %s | '%s' tokenizer decode --tokenizer %s",
+        WEFT_BINARY, place->bpe, WEFT_BINARY, place->bpe);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    size_t size = fread(reply, 1, sizeof reply - 1, pipe);
+    reply[size] = 0;
+    assert_int_equal(pclose(pipe), 0);
+    assert_string_equal(reply, "the loom");
+}
+
+static void decode_takes_lists(void **state) {
+    const Place *place = *state;
+    static const char *const forms[] = {"1 2 3", "1,2,3", " 1,\n2\t3 ", "[1, 2, 3]", "{\"ids\": [1,2,3]}"};
+    for (size_t i = 0; i < 5; i++) {
+        Ran ran = program_run("tokenizer", "decode", "--tokenizer", place->bpe, "--ids", forms[i]);
+        assert_int_equal(ran.code, 0);
+        assert_string_equal(ran.out, "!\"#");
+        ran_done(&ran);
+    }
+    Ran ran = program_run("tokenizer", "decode", "--tokenizer", place->bpe, "--ids", "");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.out, "");
+    ran_done(&ran);
+}
+
+static void wrong_use(void **state) {
+    const Place *place = *state;
+    assert_refused(1, "token number 2 is 600, expected 0 to 599", "tokenizer", "decode", "--tokenizer",
+                   place->bpe, "--ids", "1 600");
+    assert_refused(1, "token number 1 is -1", "tokenizer", "decode", "--tokenizer", place->bpe, "--ids",
+                   "-1");
+    assert_refused(1, "expected 0 to 599", "tokenizer", "decode", "--tokenizer", place->bpe, "--ids",
+                   "99999999999999999999999");
+    assert_refused(1, "found '3x' as number 2", "tokenizer", "decode", "--tokenizer", place->bpe, "--ids",
+                   "1 3x");
+    assert_refused(1, "entry 2 of the list is not a whole number", "tokenizer", "decode", "--tokenizer",
+                   place->bpe, "--ids", "[1, 2.5]");
+    assert_refused(1, "expected {\"ids\": [...]}", "tokenizer", "decode", "--tokenizer", place->bpe, "--ids",
+                   "{\"text\": 1}");
+    assert_refused(2, "--text and --file are two inputs", "tokenizer", "encode", "--tokenizer", place->bpe,
+                   "--text", "a", "--file", "b");
+    assert_refused(1, "nowhere", "tokenizer", "encode", "--tokenizer", "/nowhere", "--text", "a");
+    assert_refused(1, "/nowhere.txt", "tokenizer", "encode", "--tokenizer", place->bpe, "--file",
+                   "/nowhere.txt");
+    assert_refused(2, "--tokenizer DIR is needed; see 'weft help tokenizer encode'", "tokenizer", "encode");
+}
+
+static void names_of_commands(void **state) {
+    (void)state;
+    Ran ran = program_run_to(NULL, (const char *const[]){"tokenizer", NULL});
+    assert_int_equal(ran.code, 2);
+    assert_string_equal(ran.out, "");
+    assert_contains(ran.err, "tokenizer encode");
+    assert_contains(ran.err, "weft: error: 'weft tokenizer' needs one of its commands");
+    ran_done(&ran);
+    ran = program_run("help", "tokenizer");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "\n  tokenizer train ");
+    assert_contains(ran.out, "\n  tokenizer decode ");
+    ran_done(&ran);
+    assert_refused(2, "'tokenizer trian' is not a command; did you mean 'tokenizer train'?", "tokenizer",
+                   "trian");
+    assert_refused(2, "'tokenizer xyzzy' is not a command; 'weft help tokenizer' lists them", "tokenizer",
+                   "xyzzy");
+    assert_refused(2, "did you mean 'tokenizer'?", "tokeniser", "train");
+    assert_refused(2, "did you mean 'tokenizer encode'?", "help", "tokenizer", "encod");
+    assert_refused(2, "takes only [COMMAND]", "help", "train", "eval");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(train_reports),
+        cmocka_unit_test(train_says_what_is_missing),
+        cmocka_unit_test(train_depends_on_the_text_alone),
+        cmocka_unit_test(train_refuses),
+        cmocka_unit_test(bytes_come_back),
+        cmocka_unit_test(json_has_ids_places_and_spellings),
+        cmocka_unit_test(bert_has_tokens_around),
+        cmocka_unit_test(lines_by_themselves),
+        cmocka_unit_test(names_of_special_tokens),
+        cmocka_unit_test(reads_a_pipe),
+        cmocka_unit_test(decode_takes_lists),
+        cmocka_unit_test(wrong_use),
+        cmocka_unit_test(names_of_commands),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

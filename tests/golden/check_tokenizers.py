@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Checks that transformers loads the tokenizers that weft learns, and that both give the same tokens.
+
+    python tests/golden/check_tokenizers.py --weft build/release/weft
+
+`weft tokenizer train` learns each kind from tests/golden/learn/text.txt. transformers must load the directory as it is,
+with the special tokens in their roles, and encode and decode as weft does: text that was learned from, other scripts,
+special tokens by name, white space. The plain files (vocab.json and merges.txt, vocab.txt) must give the same as
+tokenizer.json. BPE is also learned again by the package `tokenizers`, vocabulary and merges must be the same.
+
+The test run includes it when WEFT_PYTHON names a Python that has transformers.
+"""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tokenizers
+import transformers
+
+TEXT = Path(__file__).parent / "learn" / "text.txt"
+MORE = ["", " ", "\t \n x", "the<|endoftext|>loom", "[CLS] the [MASK] loom[SEP]", "Füße, naïve İSTANBUL ǅ ﬀ", "織物 와 布。",
+        "a" * 300, "don't we're I'll 'tis", "\u0301x \u200d\ufeff\u00a0y", "👩‍🔧🧵 12345 ½ Ⅷ", "x   y\u3000z\r\n\r\n"]
+
+
+class Check:
+    def __init__(self, weft, work):
+        self.weft, self.work = weft, work
+
+    def run(self, *arguments, text=None):
+        done = subprocess.run([self.weft, "tokenizer", *arguments], input=text, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+    def learn(self, *options):
+        self.run("train", "--data", TEXT, "--out", self.work / "tok", *options)
+        return self.work / "tok"
+
+    def encode(self, folder, text, *options):
+        return json.loads(self.run("encode", "--tokenizer", folder, "--json", *options, text=text.encode()))["ids"]
+
+    def decode(self, folder, ids, *options):
+        given = json.dumps(ids).encode()
+        return json.loads(self.run("decode", "--tokenizer", folder, "--json", *options, text=given))["text"]
+
+    def same_tokens(self, folder, loaded):
+        for text in [TEXT.read_text(encoding="utf-8"), *MORE]:
+            ids = loaded.encode(text)
+            assert self.encode(folder, text) == ids, f"other ids for {text[:60]!r}"
+            assert self.encode(folder, text, "--no-add-special-tokens") == loaded.encode(text, add_special_tokens=False)
+            assert self.decode(folder, ids) == loaded.decode(ids), f"other text for {text[:60]!r}"
+            assert self.decode(folder, ids, "--skip-special-tokens") == loaded.decode(ids, skip_special_tokens=True)
+
+    def bpe(self):
+        folder = self.learn("--vocab", "700")
+        loaded = transformers.AutoTokenizer.from_pretrained(folder)
+        assert "GPT2" in type(loaded).__name__, type(loaded)
+        assert len(loaded) == 700 and loaded.eos_token == "<|endoftext|>"
+        self.same_tokens(folder, loaded)
+        plain = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+        plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        text = TEXT.read_text(encoding="utf-8")
+        assert plain.encode(text).ids == loaded.encode(text)
+
+    def bpe_special(self):
+        folder = self.learn("--vocab", "400", "--special", "<user>", "--special", "<bot>")
+        loaded = transformers.AutoTokenizer.from_pretrained(folder)
+        assert loaded.convert_tokens_to_ids(["<|endoftext|>", "<user>", "<bot>"]) == [0, 1, 2]
+        for text in ("<user>the loom<bot> is <|endoftext|>", "<use r><user>"):
+            assert self.encode(folder, text) == loaded.encode(text)
+
+    def bpe_learned_again(self):
+        folder = self.learn("--vocab", "900")
+        again = tokenizers.Tokenizer(tokenizers.models.BPE())
+        again.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        again.train_from_iterator([TEXT.read_text(encoding="utf-8")], tokenizers.trainers.BpeTrainer(
+            vocab_size=900, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False,
+            initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+        ours = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        assert ours.get_vocab() == again.get_vocab()
+        merges = [json.loads(one.to_str())["model"]["merges"] for one in (ours, again)]
+        assert merges[0] == merges[1]
+
+    def wordpiece(self, *options):
+        folder = self.learn("--kind", "wordpiece", "--vocab", "500", *options)
+        loaded = transformers.AutoTokenizer.from_pretrained(folder)
+        assert "Bert" in type(loaded).__name__, type(loaded)
+        assert len(loaded) == 500
+        roles = [loaded.pad_token, loaded.unk_token, loaded.cls_token, loaded.sep_token, loaded.mask_token]
+        assert roles == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], roles
+        self.same_tokens(folder, loaded)
+        lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+        assert {token: i for i, token in enumerate(lines)} == loaded.get_vocab()
+
+
+def cases():
+    yield "bpe", Check.bpe
+    yield "bpe-special", Check.bpe_special
+    yield "bpe-learned-again", Check.bpe_learned_again
+    yield "wordpiece", Check.wordpiece
+    yield "wordpiece-cased", lambda check: check.wordpiece("--cased")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weft", type=Path, required=True)
+    arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    failed = 0
+    for name, run in cases():
+        with tempfile.TemporaryDirectory() as work:
+            try:
+                run(Check(arguments.weft.resolve(), Path(work)))
+                print(f"ok      {name}")
+            except AssertionError as error:
+                failed += 1
+                print(f"FAILED  {name}: {error}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
