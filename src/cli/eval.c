@@ -4,6 +4,7 @@
 #include "base/format.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "data/reader.h"
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
@@ -12,6 +13,15 @@ static const Option table[] = {
     {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "What to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
      .help = "How files are read, as in train."},
+    {OPT_TEXT("tokenizer", EvalConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+     .help = "The tokenizer for text, where none lies beside the model."},
+    {OPT_TEXT("field", EvalConfig, text.field, "NAME"), .fallback = "text",
+     .help = "The field of a JSON line that holds the text."},
+    {OPT_CHOICE("documents", EvalConfig, text.documents, "WHAT", documents_names), .fallback = "file",
+     .help =
+         "What a document is in text files: the whole file, each line, or what lies between blank lines."},
+    {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
+     .help = "Prepare text in a temporary directory, not where later runs would find it."},
     {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
      .help = "What to measure; auto takes what the model is made for."},
     {OPT_INT("seq", EvalConfig, seq), .fallback = "0", .low = 1, .high = INFINITY, .shown = "the model's own",

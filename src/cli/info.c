@@ -1,5 +1,5 @@
-/* weft info: what a path holds (a run, a checkpoint, a safetensors file), or what this machine and this
- * binary offer. */
+/* weft info: what a path holds (a run, a checkpoint, a safetensors file, token shards, a tokenizer), or what
+ * this machine and this binary offer. */
 #include <string.h>
 
 #include "base/format.h"
@@ -7,8 +7,21 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
 #include "cli/command.h"
+#include "cli/info_tokens.h"
 #include "cli/machine.h"
 #include "cli/show.h"
+#include "data/shard.h"
+
+typedef struct InfoConfig {
+    bool verify;
+} InfoConfig;
+
+static const Option table[] = {
+    {OPT_FLAG("verify", InfoConfig, verify),
+     .help = "Of token shards, hold every checksum against its data, on all cores."},
+};
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 /* json_object_set_new with a failure that is carried on: a NULL value is one too. */
 static Status put(json_t *object, const char *key, json_t *value) {
@@ -126,20 +139,33 @@ static Status describe_run(json_t *result, const char *run, const char *newest) 
     return describe_checkpoint(checkpoint, newest);
 }
 
-static Status describe_path(json_t *result, const char *path) {
-    TRY(put(result, "path", json_string(path)));
-    if (!path_exists(path)) return FAILED("%s: does not exist", path);
-    if (!path_is_dir(path)) return describe_file(result, path);
-    CLEANUP(mem_freep) char *newest = NULL;
-    TRY(ckpt_latest(path, &newest));
-    return newest ? describe_run(result, path, newest) : describe_checkpoint(result, path);
+/* A directory with a tokenizer's files and no model beside them. */
+static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
+    CLEANUP(mem_freep) char *weights = NULL, *index = NULL;
+    TRY(path_join(&weights, dir, HF_WEIGHTS));
+    TRY(path_join(&index, dir, HF_INDEX));
+    *ret_bare = tokenizer_is_there(dir) && !path_exists(weights) && !path_exists(index);
+    return OK;
 }
 
-static Status run(Invocation *call, void *config, json_t **ret_result) {
-    (void)config;
+static Status describe_path(json_t *result, const char *path, bool verify) {
+    TRY(put(result, "path", json_string(path)));
+    if (!path_exists(path)) return FAILED("%s: does not exist", path);
+    if (shard_is_there(path)) return info_shards(result, path, verify);
+    if (!path_is_dir(path)) return describe_file(result, path);
+    CLEANUP(mem_freep) char *newest = NULL;
+    bool bare = false;
+    TRY(ckpt_latest(path, &newest));
+    if (newest) return describe_run(result, path, newest);
+    TRY(is_bare_tokenizer(path, &bare));
+    return bare ? info_tokenizer(result, path) : describe_checkpoint(result, path);
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const InfoConfig *config = arguments;
     CLEANUP(json_decrefp) json_t *result = json_object();
     if (call->operand_count)
-        TRY(describe_path(result, call->operands[0]));
+        TRY(describe_path(result, call->operands[0], config->verify));
     else
         TRY(machine_describe(result));
     *ret_result = result;
@@ -224,6 +250,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         show_file(result, out);
     else if (!strcmp(kind, "run"))
         show_run(result, out);
+    else if (!strcmp(kind, "shards"))
+        info_shards_show(result, out);
+    else if (!strcmp(kind, "tokenizer"))
+        info_tokenizer_show(result, out);
     else
         show_checkpoint(result, out);
     return OK;
@@ -232,16 +262,20 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"What this machine offers", "weft info"},
     {"What a run has come to", "weft info runs/first"},
+    {"Whether token shards are as they were written", "weft info --verify shards"},
 };
 
 const Command command_info = {
     .name = "info",
-    .summary = "describe a run, a checkpoint, a safetensors file, or this machine",
-    .description =
-        "Of a checkpoint it also says which of the model's parameters its files lack, and which of "
-        "their tensors the model has no place for. Without a path it describes the machine.",
+    .summary = "describe a run, a checkpoint, shards, a tokenizer, or this machine",
+    .description = "The path may also be a safetensors file. Of a checkpoint it also says which of the "
+                   "model's parameters its files lack, and which of "
+                   "their tensors the model has no place for. Without a path it describes the machine.",
     .operands = "[PATH]",
     .operands_max = 1,
+    .config_size = sizeof(InfoConfig),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
     .examples = examples,
     .example_count = COUNT_OF(examples),
     .run = run,

@@ -50,6 +50,19 @@ static Status settle_length(const Invocation *call, TrainConfig *config, json_t 
     return OK;
 }
 
+/* The newest checkpoint of a run; NULL without one. By the link, where there is one: a checkpoint by its own
+ * name is removed in time, and the tokenizer's files would be gone with it. */
+static Status find_newest(const char *run, char **ret_dir) {
+    CLEANUP(mem_freep) char *checkpoint = NULL, *latest = NULL;
+    TRY(ckpt_latest(run, &checkpoint));
+    if (!checkpoint) return OK;
+    TRY(path_join(&latest, run, "latest"));
+    char **found = path_is_dir(latest) ? &latest : &checkpoint;
+    *ret_dir = *found;
+    *found = NULL;
+    return OK;
+}
+
 /* A run may outlive the directory that it started from: then its checkpoint, which holds all of the model,
  * stands in for it. *ret_model stays NULL where the model is as it was. */
 static Status find_model(const Invocation *call, const TrainConfig *config, char **ret_model) {
@@ -57,17 +70,15 @@ static Status find_model(const Invocation *call, const TrainConfig *config, char
     if (!config->resume || invocation_slot(call, "model")->source != SOURCE_FILE) return OK;
     if (path_is_dir(config->model) || !path_is_dir(config->out)) return OK;
     CLEANUP(status_freep) Status unknown = config_preset(config->model, &preset);
-    if (!unknown) return OK;
-    CLEANUP(mem_freep) char *checkpoint = NULL, *latest = NULL;
-    TRY(ckpt_latest(config->out, &checkpoint));
-    if (!checkpoint) return OK;
-    /* By the link, where there is one: a checkpoint by its own name is removed in time, and the tokenizer's
-     * files would be gone with it. */
-    TRY(path_join(&latest, config->out, "latest"));
-    char **found = path_is_dir(latest) ? &latest : &checkpoint;
-    *ret_model = *found;
-    *found = NULL;
-    return OK;
+    return unknown ? find_newest(config->out, ret_model) : OK;
+}
+
+/* The same for the tokenizer, whose files every checkpoint carries. */
+static Status find_tokenizer(const Invocation *call, const TrainConfig *config, char **ret_tokenizer) {
+    const char *named = config->text.tokenizer;
+    if (!config->resume || !named || !strcmp(named, "bytes") || path_exists(named)) return OK;
+    if (invocation_slot(call, "tokenizer")->source != SOURCE_FILE || !path_is_dir(config->out)) return OK;
+    return find_newest(config->out, ret_tokenizer);
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -77,9 +88,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
     TRY(settle_length(call, &config, settings));
-    CLEANUP(mem_freep) char *model = NULL;
+    CLEANUP(mem_freep) char *model = NULL, *tokenizer = NULL;
     TRY(find_model(call, &config, &model));
     if (model) config.model = model;
+    TRY(find_tokenizer(call, &config, &tokenizer));
+    if (tokenizer) config.text.tokenizer = tokenizer;
     if (!config.out && !config.quiet)
         fprintf(stderr, "weft: no --out directory: the trained weights will not be kept\n");
     catch_stop();

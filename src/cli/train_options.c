@@ -6,11 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "data/reader.h"
+
 #define ABOVE_ZERO .low = 0, .high = INFINITY, .above_low = true
 #define BELOW_ONE  .low = 0, .high = 1, .below_high = true
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", NULL};
-const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", NULL};
+const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
@@ -26,6 +28,9 @@ static const Option model_table[] = {
      .help = "A preset, whose weights start random, or a directory with a checkpoint (weft's or Hugging "
              "Face's) to go on from. Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, "
              "gpt2-large, gpt2-xl, bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
+    {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+     .help = "The tokenizer for text: a directory with its files, or the word bytes. The vocabulary of a "
+             "preset follows it, and checkpoints carry its files."},
     {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
      .help = "What to learn: the next token (lm), masked tokens and the next sentence (mlm), the span of "
              "an answer (span), a label (classify). auto takes what the model is made for."},
@@ -51,15 +56,26 @@ static const Option model_table[] = {
 
 static const Option data_table[] = {
     {OPT_LIST("data", TrainConfig, data, "FILE"), .required = true,
-     .help = "What to train on. The word self stands for weft's own source and documentation."},
+     .help = "What to train on: files, or a directory that 'weft prepare' made. The word self stands for "
+             "weft's own source and documentation."},
     {OPT_LIST("val", TrainConfig, val, "FILE"),
      .help = "What to evaluate on, instead of a part of the data."},
     {OPT_FLOAT("val-fraction", TrainConfig, val_fraction), .fallback = "0.1", BELOW_ONE,
-     .help = "The part of the data, at its end, that is kept for evaluation when --val is not given."},
+     .help = "The part of the data, at its end, that is kept for evaluation when --val is not given and no "
+             "validation shards lie beside the data."},
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
      .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
-             "lines with token numbers and labels (ids). auto goes by the name: .jsonl is ids, .bin and "
-             ".u16 are u16, .u32 is u32, all else is bytes."},
+             "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
+             "tokenizer (text). auto goes by the name: .tokens is shards, .bin and .u16 are u16, .u32 is "
+             "u32, .jsonl is ids or text by its first line, all else is text or, without a tokenizer, bytes."},
+    {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
+     .help = "The field of a JSON line that holds the text."},
+    {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
+     .help = "What a document is in text files: the whole file, each line, or what lies between blank lines."},
+    {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
+     .help = "Keep text that was prepared in the run's directory, or in a temporary one without --out. "
+             "Otherwise it is kept for other runs in $WEFT_CACHE, or in weft below $XDG_CACHE_HOME or "
+             "~/.cache."},
     {OPT_FLAG("shuffle", TrainConfig, no_shuffle), .fallback = "on", .inverted = true,
      .help = "Take the data in the order of the files. Otherwise each epoch has an order of its own, "
              "drawn from the seed."},

@@ -1,0 +1,121 @@
+#include "cli/info_tokens.h"
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "cli/show.h"
+#include "data/shard.h"
+
+static Status put(json_t *object, const char *key, json_t *value) {
+    if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static json_t *special_json(const SpecialTokens *special) {
+    const struct {
+        const char *name;
+        int32_t id;
+    } roles[] = {{"pad", special->pad},   {"cls", special->cls}, {"sep", special->sep},
+                 {"mask", special->mask}, {"unk", special->unk}, {"end", special->end}};
+    json_t *json = json_object();
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (roles[i].id >= 0) json_object_set_new(json, roles[i].name, json_integer(roles[i].id));
+    return json;
+}
+
+static json_t *id_json(const TokenizerId *id) {
+    static const char *const kinds[] = {"bytes", "bpe", "wordpiece"};
+    char print[24];
+    snprintf(print, sizeof print, "%016llx", (unsigned long long)id->fingerprint);
+    return json_pack("{s:s, s:I, s:s, s:o}", "kind", kinds[id->kind], "vocab", (json_int_t)id->vocab,
+                     "fingerprint", print, "special_tokens", special_json(&id->special));
+}
+
+/* ---- shards ---- */
+
+static Status add_shard(json_t *result, json_t *files, const char *path, bool verify) {
+    CLEANUP(shard_freep) Shard *shard = NULL;
+    TRY(shard_open(&shard, path));
+    if (verify) TRY(shard_verify(shard));
+    const ShardInfo *info = shard_info(shard);
+    TRY(put(result, "tokens", json_integer(show_int(result, "tokens") + info->tokens)));
+    TRY(put(result, "documents", json_integer(show_int(result, "documents") + info->documents)));
+    TRY(put(result, "bytes", json_integer(show_int(result, "bytes") + (int64_t)shard_bytes(shard))));
+    TRY(put(result, "dtype", json_string(info->width == 2 ? "u16" : "u32")));
+    TRY(put(result, "tokenizer", id_json(&info->tokenizer)));
+    json_t *file =
+        json_pack("{s:s, s:I, s:I, s:I}", "path", path, "tokens", (json_int_t)info->tokens, "documents",
+                  (json_int_t)info->documents, "bytes", (json_int_t)shard_bytes(shard));
+    if (json_array_append_new(files, file)) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static Status add_set(json_t *result, const ShardList *list, bool verify) {
+    json_t *files = json_array();
+    TRY(put(result, "shards", files));
+    for (size_t i = 0; i < list->count; i++) TRY(add_shard(result, files, list->path[i], verify));
+    return OK;
+}
+
+Status info_shards(json_t *result, const char *path, bool verify) {
+    CLEANUP(shard_list_done) ShardList list = {0}, val = {0};
+    TRY(put(result, "kind", json_string("shards")));
+    TRY(shard_list_add(&list, path));
+    TRY(add_set(result, &list, verify));
+    if (path_is_dir(path)) TRY(shard_list_dir(&val, path, "val"));
+    if (val.count) {
+        json_t *set = json_object();
+        TRY(put(result, "val", set));
+        TRY(add_set(set, &val, verify));
+    }
+    return put(result, "verified", json_boolean(verify));
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static void show_tokenizer_line(const json_t *tokenizer, FILE *out) {
+    fprintf(out, "tokenizer    %s, %lld tokens, fingerprint %s\n", text_of(tokenizer, "kind"),
+            (long long)show_int(tokenizer, "vocab"), text_of(tokenizer, "fingerprint"));
+    const char *name, *before = "special      ";
+    json_t *id;
+    json_object_foreach(json_object_get(tokenizer, "special_tokens"), name, id) {
+        fprintf(out, "%s%s %lld", before, name, (long long)json_integer_value(id));
+        before = ", ";
+    }
+    if (json_object_size(json_object_get(tokenizer, "special_tokens"))) fputc('\n', out);
+}
+
+static void show_set(const json_t *set, const char *name, FILE *out) {
+    char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE];
+    size_t count = json_array_size(json_object_get(set, "shards"));
+    fprintf(out, "%-12s %s tokens in %s documents, %s as %s in %zu file%s\n", name,
+            format_count(tokens, (double)show_int(set, "tokens")),
+            format_count(documents, (double)show_int(set, "documents")),
+            format_bytes(bytes, (double)show_int(set, "bytes")), text_of(set, "dtype"), count,
+            count > 1 ? "s" : "");
+}
+
+void info_shards_show(const json_t *result, FILE *out) {
+    const json_t *val = json_object_get(result, "val");
+    show_set(result, "shards", out);
+    if (val) show_set(val, "validation", out);
+    show_tokenizer_line(json_object_get(result, "tokenizer"), out);
+    fprintf(out, "checksums    %s\n",
+            json_is_true(json_object_get(result, "verified")) ? "all right" : "not looked at; --verify does");
+}
+
+/* ---- tokenizers ---- */
+
+Status info_tokenizer(json_t *result, const char *path) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    TRY(tokenizer_load(&tokenizer, path));
+    TokenizerId id = tokenizer_id(tokenizer);
+    TRY(put(result, "kind", json_string("tokenizer")));
+    return put(result, "tokenizer", id_json(&id));
+}
+
+void info_tokenizer_show(const json_t *result, FILE *out) {
+    show_tokenizer_line(json_object_get(result, "tokenizer"), out);
+}
