@@ -3,6 +3,7 @@
  * copy otherwise. B sequences, T positions. */
 #include "base/memory.h"
 #include "data/data.h"
+#include "data/mask.h"
 
 static int32_t *take(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(int32_t));
@@ -53,6 +54,14 @@ void host_batch_free(HostBatch *batch) {
     if (!batch) return;
     free(batch->memory);
     free(batch);
+}
+
+void host_batch_blank(HostBatch *batch) {
+    for (int64_t i = 0; i < batch->B * batch->T; i++) batch->labels[i] = LABEL_IGNORED;
+    for (int64_t b = 0; b < batch->B; b++) batch->nsp[b] = batch->classes[b] = LABEL_IGNORED;
+    for (int64_t b = 0; b < 2 * batch->B; b++) batch->span[b] = (int32_t)batch->T;
+    batch->pick_count = 0;
+    for (int k = 0; k < LOSS_COUNT; k++) batch->loss_count[k] = 0;
 }
 
 Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {

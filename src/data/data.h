@@ -91,6 +91,8 @@ typedef struct HostBatch {
 MUST_USE Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T);
 void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
+/* Leaves the tokens of a filled batch and takes everything out that a loss would count. */
+void host_batch_blank(HostBatch *batch);
 /* Bytes that a batch takes on a device. */
 size_t host_batch_bytes(int64_t B, int64_t T);
 /* Copies a filled batch into `to` (of at least host_batch_bytes) on the stream, in one piece, and gives

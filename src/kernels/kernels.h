@@ -133,6 +133,8 @@ MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor 
  * label's logit (0 if the label is another rank's). All are fp32. labels (M) int32; one that is negative or
  * at or past part.valid is not counted. */
 MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
+/* stats (M,3) from the statistics of R ranks' parts of a vocabulary, parts (R,M,3). */
+MUST_USE Status xent_combine(Exec *exec, Tensor stats, Tensor parts);
 /* From stats complete over the vocabulary: losses (M) = log sum - label's logit, 0 where not counted;
  * with `gradient`, logits become (softmax - onehot) * scale in place, fp32, 0 where not counted. */
 MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
@@ -189,6 +191,7 @@ struct KernelTable {
     Status (*embedding_backward)(Stream *, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx, Tensor tokens,
                                  Tensor types, VocabPart);
     Status (*xent_partial)(Stream *, Tensor stats, Tensor logits, Tensor labels, VocabPart);
+    Status (*xent_combine)(Stream *, Tensor stats, Tensor parts);
     Status (*xent_finish)(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
                           float scale, bool gradient);
     Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);

@@ -71,6 +71,15 @@ Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, Voca
         stats, logits, labels, part);
 }
 
+Status xent_combine(Exec *exec, Tensor stats, Tensor parts) {
+    int64_t M = tensor_rows(stats);
+    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
+    CHECK_LIKE(parts, tensor_3d(NULL, DT_F32, parts.dim[0], M, 3));
+    if (M == 0) return OK;
+    RUN(KERNEL_XENT_COMBINE, 4.0 * (double)tensor_count(parts), BYTES(stats, parts), xent_combine, stats,
+        parts);
+}
+
 Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart part,
                    float scale, bool gradient) {
     CHECK_FLOAT(logits);

@@ -26,6 +26,7 @@ typedef struct MlmScratch {
     Tensor mean, rstd;         /* (R) */
     Tensor logits;             /* (R,V) */
     Tensor stats, losses;      /* (R,3) (R) */
+    Tensor parts;              /* (tp,R,3) */
 } MlmScratch;
 
 /* Scratch of the heads on the pooled first token, for K scores. */
@@ -52,10 +53,12 @@ static Status describe_heads(const Block *block, ParamList *list) {
     if (c->pooler) TRY(describe_linear(block, list, c->hidden, "head.pooler"));
     if (config_has(c, HEAD_MLM)) {
         TRY(describe_linear(block, list, c->hidden, "head.mlm.dense"));
-        TRY(describe_norm(list, c->hidden, "head.mlm.norm"));
+        TRY(describe_norm(list, c->hidden, false, "head.mlm.norm"));
         TRY(describe_bias(list, 0, c->vocab, 0, "head.mlm.bias"));
+        describe_vocab(list);
         TRY(describe_matrix(list, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
                             c->tied ? "embed.token" : "head.output.weight"));
+        describe_vocab(list);
         list->desc[list->count - 1].tied = c->tied;
     }
     if (config_has(c, HEAD_NSP)) TRY(describe_linear(block, list, 2, "head.nsp"));
@@ -80,8 +83,8 @@ static HeadParams head_params(const Block *block, const Tensor *view) {
     return p;
 }
 
-static MlmScratch mlm_scratch(const Block *block, int64_t R, int64_t V, Bump *bump) {
-    Tensor width = tensor_2d(NULL, DT_F32, R, block->config->hidden), rows = tensor_1d(NULL, DT_F32, R);
+static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_t V, Bump *bump) {
+    Tensor width = tensor_2d(NULL, shape.dtype, R, block->config->hidden), rows = tensor_1d(NULL, DT_F32, R);
     MlmScratch w;
     w.x = tensor_take(bump, width);
     w.pre = tensor_take(bump, width);
@@ -93,11 +96,12 @@ static MlmScratch mlm_scratch(const Block *block, int64_t R, int64_t V, Bump *bu
     w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, R, V));
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, rows);
+    w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
     return w;
 }
 
-static PoolScratch pool_scratch(const Block *block, int64_t B, int64_t K, Bump *bump) {
-    Tensor width = tensor_3d(NULL, DT_F32, B, 1, block->config->hidden);
+static PoolScratch pool_scratch(const Block *block, Shape shape, int64_t B, int64_t K, Bump *bump) {
+    Tensor width = tensor_3d(NULL, shape.dtype, B, 1, block->config->hidden);
     PoolScratch w;
     w.x = tensor_take(bump, width);
     w.pre = tensor_take(bump, width);
@@ -123,15 +127,24 @@ static SpanScratch span_scratch(Shape shape, Bump *bump) {
 /* The heads run one after another, so scratch is the largest of theirs. */
 static void measure_heads(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     const ModelConfig *c = block->config;
-    Bump saved = {0}, mlm = {0}, pool = {0}, span = {0};
+    Bump saved = {0}, room = {0};
     head_saved(block, shape, &saved);
-    int64_t V = c->vocab / shape.tp;
-    if (config_has(c, HEAD_MLM)) mlm_scratch(block, loss_chunk_rows(shape.B * shape.T, V), V, &mlm);
-    if (c->pooler) pool_scratch(block, shape.B, c->labels > 2 ? c->labels : 2, &pool);
+    head_room(block, shape, &room);
+    Bump mlm = room, pool = room, span = room;
+    int64_t V = vocab_local(c, shape.tp);
+    if (config_has(c, HEAD_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape.B * shape.T, V), V, &mlm);
+    if (c->pooler) pool_scratch(block, shape, shape.B, c->labels > 2 ? c->labels : 2, &pool);
     if (config_has(c, HEAD_SPAN)) span_scratch(shape, &span);
     size_t scratch = mlm.used > pool.used ? mlm.used : pool.used;
     *ret_saved = saved.used;
     *ret_scratch = scratch > span.used ? scratch : span.used;
+}
+
+/* Each head's scratch lies after the gathered rows. */
+static Bump scratch_after_room(const Block *block, const Pass *pass) {
+    Bump bump = bump_over(pass->scratch);
+    head_room(block, pass->shape, &bump);
+    return bump;
 }
 
 /* Loss from complete scores: fills stats and losses, turns logits into their gradient in training. */
@@ -160,7 +173,7 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     TRY(gather_rows(e, w->x, x, picks));
     TRY(mlm_scores(block, pass, w));
     TRY(xent_partial(e, w->stats, w->logits, labels, part));
-    TRY(tp_xent_combine(pass->tp, e, w->stats));
+    TRY(tp_xent_combine(pass->tp, e, w->stats, w->parts));
     TRY(xent_finish(e, w->losses, w->logits, w->stats, labels, part, pass->loss_grad[LOSS_TOKEN],
                     pass->shape.train));
     TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
@@ -168,7 +181,7 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     HeadParams g = head_params(block, pass->grad);
     TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
     TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
-    TRY(tp_enter_backward(pass->tp, e, w->dh));
+    TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     TRY(layernorm_backward(e, w->dh, g.norm_w, g.norm_b, w->dh, w->act, w->mean, w->rstd, p.norm_w,
                            TENSOR_NONE));
     TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
@@ -182,15 +195,16 @@ static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
     Tensor *const each[] = {&cut.x,    &cut.pre,  &cut.act,    &cut.h,     &cut.dh,
                             &cut.mean, &cut.rstd, &cut.logits, &cut.stats, &cut.losses};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) *each[i] = tensor_slice(*each[i], 0, rows);
+    cut.parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3);
     return cut;
 }
 
 static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     const Micro *micro = pass->micro;
-    int64_t V = block->config->vocab / pass->shape.tp;
+    int64_t V = vocab_local(block->config, pass->shape.tp);
     int64_t R = loss_chunk_rows(pass->shape.B * pass->shape.T, V);
-    Bump bump = bump_over(pass->scratch);
-    MlmScratch w = mlm_scratch(block, R, V, &bump);
+    Bump bump = scratch_after_room(block, pass);
+    MlmScratch w = mlm_scratch(block, pass->shape, R, V, &bump);
     TRY(bump_check(&bump, "the masked-token head's scratch"));
     for (int64_t first = 0; first < micro->picks.dim[0]; first += R) {
         int64_t count = micro->picks.dim[0] - first < R ? micro->picks.dim[0] - first : R;
@@ -221,8 +235,8 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     Dropout dropout = {0};
     if (!nsp) dropout = dropout_at(pass, c->dropout_classify, c->hidden, "head.classify");
     dropout.extent[0] = 1; /* one row per sequence */
-    Bump bump = bump_over(pass->scratch);
-    PoolScratch w = pool_scratch(block, pass->shape.B, weight.dim[0], &bump);
+    Bump bump = scratch_after_room(block, pass);
+    PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, weight.dim[0], &bump);
     TRY(bump_check(&bump, "the pooled heads' scratch"));
     TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
     TRY(pool_scores(block, pass, &w, dropout, weight, bias));
@@ -243,7 +257,7 @@ static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     Exec *e = pass->exec;
     HeadParams p = head_params(block, pass->param);
     int64_t B = pass->shape.B;
-    Bump bump = bump_over(pass->scratch);
+    Bump bump = scratch_after_room(block, pass);
     SpanScratch w = span_scratch(pass->shape, &bump);
     TRY(bump_check(&bump, "the span head's scratch"));
     TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.span_w, p.span_b, ACT_NONE));
@@ -264,9 +278,11 @@ static Status forward_heads(const Block *block, Pass *pass, Tensor y, Tensor x) 
     (void)y;
     const ModelConfig *c = block->config;
     const Micro *micro = pass->micro;
-    Bump saved = bump_over(pass->saved);
-    Tensor dx = head_saved(block, pass->shape, &saved), rows = tensor_matrix(x);
+    Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
+    Tensor dx = head_saved(block, pass->shape, &saved), rows;
+    Tensor room = head_room(block, pass->shape, &scratch);
     TRY(bump_check(&saved, "the heads' activations"));
+    TRY(head_input(pass, room, x, &rows));
     if (dx.data) TRY(stream_zero(pass->exec->stream, dx.data, tensor_bytes(dx)));
     if (config_has(c, HEAD_MLM) && micro->picks.data) TRY(mlm_loss(block, pass, dx, rows));
     if (config_has(c, HEAD_NSP) && micro->nsp.data) TRY(pool_loss(block, pass, LOSS_NSP, dx, rows));
@@ -284,13 +300,13 @@ static Status logits_heads(const Block *block, Pass *pass, Head which, Tensor ou
     if (which == HEAD_SPAN)
         return linear_forward(pass->exec, out, TENSOR_NONE, rows, p.span_w, p.span_b, ACT_NONE);
     if (which == HEAD_MLM) {
-        MlmScratch w = mlm_scratch(block, rows.dim[0], 0, &bump);
+        MlmScratch w = mlm_scratch(block, pass->shape, rows.dim[0], 0, &bump);
         TRY(bump_check(&bump, "the masked-token head's scratch"));
         w.x = rows;
         w.logits = out;
         return mlm_scores(block, pass, &w);
     }
-    PoolScratch w = pool_scratch(block, rows.dim[0], 0, &bump);
+    PoolScratch w = pool_scratch(block, pass->shape, rows.dim[0], 0, &bump);
     TRY(bump_check(&bump, "the pooled heads' scratch"));
     memcpy(w.x.dim, (int64_t[]){rows.dim[0], 1, rows.dim[1]}, 3 * sizeof(int64_t));
     w.x.data = rows.data;
@@ -302,10 +318,11 @@ static Status logits_heads(const Block *block, Pass *pass, Head which, Tensor ou
 
 static size_t logits_scratch_heads(const Block *block, Head which, int64_t rows) {
     Bump bump = {0};
+    Shape shape = {.tp = 1, .dtype = DT_F32}; /* the widest type */
     if (which == HEAD_MLM)
-        mlm_scratch(block, rows, 0, &bump);
+        mlm_scratch(block, shape, rows, 0, &bump);
     else
-        pool_scratch(block, rows, 0, &bump);
+        pool_scratch(block, shape, rows, 0, &bump);
     return bump.used;
 }
 

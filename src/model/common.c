@@ -2,6 +2,8 @@
 
 #include <stdarg.h>
 
+#include "parallel/tp.h"
+
 static void name_desc(ParamDesc *desc, const char *fmt, va_list args) {
     vsnprintf(desc->name, sizeof desc->name, fmt, args);
 }
@@ -26,11 +28,24 @@ Status describe_bias(ParamList *list, int split, int64_t a, int64_t b, const cha
     return param_add(list, desc);
 }
 
-Status describe_norm(ParamList *list, int64_t width, const char *prefix) {
-    ParamDesc weight = {.ndim = 1, .dim = {width}, .split = -1, .init = INIT_ONES};
+Status describe_norm(ParamList *list, int64_t width, bool per_row, const char *prefix) {
+    ParamDesc weight = {.ndim = 1, .dim = {width}, .split = -1, .init = INIT_ONES, .per_row = per_row};
     snprintf(weight.name, sizeof weight.name, "%s.weight", prefix);
     TRY(param_add(list, weight));
-    return describe_bias(list, -1, width, 0, "%s.bias", prefix);
+    TRY(describe_bias(list, -1, width, 0, "%s.bias", prefix));
+    list->desc[list->count - 1].per_row = per_row;
+    return OK;
+}
+
+void describe_vocab(ParamList *list) {
+    list->desc[list->count - 1].vocab = true;
+}
+
+Tensor own_rows(const Pass *pass, Tensor whole) {
+    Tensor rows = tensor_matrix(whole);
+    if (!pass->shape.sequence) return rows;
+    int64_t share = rows.dim[0] / pass->shape.tp;
+    return tensor_slice(rows, pass->tp->rank * share, share);
 }
 
 Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ...) {
@@ -43,20 +58,32 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
     return (Dropout){
         .p = p,
         .key = rng_key(pass->seed, site, pass->step),
-        .origin = {pass->micro->first, 0, 0},
+        .origin = {pass->micro->first,
+                   pass->shape.sequence ? pass->tp->rank * rows_of(pass->shape, 1).dim[1] : 0, 0},
         .extent = {pass->shape.T, width},
     };
 }
 
+Tensor head_room(const Block *block, Shape shape, Bump *bump) {
+    return tensor_take(bump, whole_of(shape, block->config->hidden));
+}
+
+Status head_input(Pass *pass, Tensor room, Tensor x, Tensor *ret_rows) {
+    Tensor whole;
+    TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, room, x, &whole));
+    *ret_rows = tensor_matrix(whole);
+    return OK;
+}
+
 Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
     if (!shape.train) return TENSOR_NONE;
-    return tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, block->config->hidden));
+    return tensor_take(bump, tensor_2d(NULL, shape.dtype, shape.B * shape.T, block->config->hidden));
 }
 
 Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
     (void)dy, (void)x;
     Bump saved = bump_over(pass->saved);
-    Tensor kept = head_saved(block, pass->shape, &saved);
+    Tensor kept = own_rows(pass, head_saved(block, pass->shape, &saved));
     return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
 }
 

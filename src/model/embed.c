@@ -1,6 +1,7 @@
 /* The embedding block: token, position and (BERT) type embeddings summed, BERT's layer norm, dropout.
  *
- * B sequences, T positions, C width. Saved for backward: with a norm, its input and statistics.
+ * B sequences, T positions, C width. Saved for backward: with a norm, its input, statistics and weight, so
+ * that backward needs no parameters.
  *
  * BERT's padding token is not learnt: its row gets no gradient from being looked up. That matters where
  * padding takes part in a loss, as in the span head, whose positions include it.
@@ -16,6 +17,7 @@ typedef struct EmbedParams {
 typedef struct EmbedSaved {
     Tensor sum;        /* (B,T,C) the norm's input */
     Tensor mean, rstd; /* (B*T) */
+    Tensor norm_w;     /* (C) */
 } EmbedSaved;
 
 static bool has_norm(const Block *block) {
@@ -31,11 +33,13 @@ static Status describe_embed(const Block *block, ParamList *ret_params) {
     /* GPT-2 draws its positions at half the deviation of its tokens. */
     float position_std = c->family == FAMILY_GPT2 ? c->init_std / 2 : c->init_std;
     TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
+    describe_vocab(ret_params);
+    ret_params->desc[0].shared = c->tied && (c->heads_mask & (HEAD_LM | HEAD_MLM)) != 0;
     TRY(describe_matrix(ret_params, c->family, position_std, -1, c->positions, c->hidden, 0,
                         "embed.position"));
     if (!has_norm(block)) return OK;
     TRY(describe_matrix(ret_params, c->family, c->init_std, -1, c->types, c->hidden, 0, "embed.type"));
-    return describe_norm(ret_params, c->hidden, "embed.norm");
+    return describe_norm(ret_params, c->hidden, true, "embed.norm");
 }
 
 static EmbedParams embed_params(const Block *block, const Tensor *view) {
@@ -47,30 +51,50 @@ static EmbedParams embed_params(const Block *block, const Tensor *view) {
 static EmbedSaved embed_saved(const Block *block, Shape shape, Bump *bump) {
     EmbedSaved s = {0};
     if (!has_norm(block)) return s;
-    s.sum = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.B, shape.T, block->config->hidden));
-    s.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, shape.B * shape.T));
-    s.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, shape.B * shape.T));
+    s.sum = tensor_take(bump, rows_of(shape, block->config->hidden));
+    s.mean = tensor_take(bump, row_stats(shape));
+    s.rstd = tensor_take(bump, row_stats(shape));
+    s.norm_w = tensor_take(bump, tensor_1d(NULL, shape.dtype, block->config->hidden));
     return s;
 }
 
+typedef struct EmbedScratch {
+    Tensor whole;   /* (B,T,C) where rows are cut */
+    Tensor pad_row; /* (1,C) the padding token's gradient */
+} EmbedScratch;
+
+static EmbedScratch embed_scratch(const Block *block, Shape shape, Bump *bump) {
+    EmbedScratch w = {0};
+    w.whole = tensor_take(bump, whole_of(shape, block->config->hidden));
+    if (skips_padding(block))
+        w.pad_row = tensor_take(bump, tensor_2d(NULL, DT_F32, 1, block->config->hidden));
+    return w;
+}
+
 static void measure_embed(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
-    Bump bump = {0};
-    embed_saved(block, shape, &bump);
-    *ret_saved = bump.used;
-    *ret_scratch = skips_padding(block) ? (size_t)block->config->hidden * sizeof(float) : 0;
+    Bump saved = {0}, scratch = {0};
+    embed_saved(block, shape, &saved);
+    embed_scratch(block, shape, &scratch);
+    *ret_saved = saved.used;
+    *ret_scratch = scratch.used;
 }
 
 static VocabPart vocab_part(const Pass *pass, const EmbedParams *p, int64_t vocab) {
     return (VocabPart){.start = pass->tp->rank * p->token.dim[0], .valid = vocab};
 }
 
+/* sum: this rank's rows of the embeddings' sum. */
 static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past) {
     const Micro *micro = pass->micro;
     EmbedParams p = embed_params(block, pass->param);
-    TRY(embedding_forward(pass->exec, sum, micro->tokens, micro->types, past, p.token,
+    Bump bump = bump_over(pass->scratch);
+    EmbedScratch w = embed_scratch(block, pass->shape, &bump);
+    TRY(bump_check(&bump, "the embedding's scratch"));
+    Tensor whole = pass->shape.sequence ? w.whole : sum;
+    TRY(embedding_forward(pass->exec, whole, micro->tokens, micro->types, past, p.token,
                           tp_once(pass->tp, p.position), tp_once(pass->tp, p.type),
                           vocab_part(pass, &p, block->config->vocab)));
-    return tp_exit_forward(pass->tp, pass->exec, sum);
+    return tp_collect(pass->tp, pass->exec, pass->shape.sequence, sum, whole);
 }
 
 static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
@@ -83,6 +107,8 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     TRY(embed_sum(block, pass, has_norm(block) ? s.sum : y, TENSOR_NONE));
     if (has_norm(block)) {
         EmbedParams p = embed_params(block, pass->param);
+        TRY(stream_copy(pass->exec->stream, s.norm_w.data, p.norm_w.data, tensor_bytes(p.norm_w),
+                        COPY_ON_DEVICE));
         TRY(layernorm_forward(pass->exec, y, s.mean, s.rstd, s.sum, p.norm_w, p.norm_b, c->norm_eps));
     }
     return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
@@ -97,14 +123,13 @@ static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     bool keep = skips_padding(block) && pad >= 0 && pad < g.token.dim[0];
     Stream *stream = pass->exec->stream;
     Bump bump = bump_over(pass->scratch);
-    Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE, kept = row;
-    if (keep) {
-        kept = tensor_take(&bump, row);
-        TRY(bump_check(&bump, "the embedding's scratch"));
-        TRY(stream_copy(stream, kept.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
-    }
+    EmbedScratch w = embed_scratch(block, pass->shape, &bump);
+    TRY(bump_check(&bump, "the embedding's scratch"));
+    TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
+    Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE;
+    if (keep) TRY(stream_copy(stream, w.pad_row.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
     TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types, part));
-    return keep ? stream_copy(stream, row.data, kept.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
+    return keep ? stream_copy(stream, row.data, w.pad_row.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
 }
 
 static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
@@ -116,8 +141,7 @@ static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor d
     if (has_norm(block)) {
         Bump bump = bump_over(pass->saved);
         EmbedSaved s = embed_saved(block, pass->shape, &bump);
-        EmbedParams p = embed_params(block, pass->param);
-        TRY(layernorm_backward(pass->exec, dx, g.norm_w, g.norm_b, dx, s.sum, s.mean, s.rstd, p.norm_w,
+        TRY(layernorm_backward(pass->exec, dx, g.norm_w, g.norm_b, dx, s.sum, s.mean, s.rstd, s.norm_w,
                                TENSOR_NONE));
     }
     return backward_lookup(block, pass, dx);

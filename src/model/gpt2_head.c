@@ -18,17 +18,17 @@ typedef struct HeadScratch {
     Tensor h, dh;         /* (R,C) */
     Tensor logits;        /* (R,V) */
     Tensor stats, losses; /* (R,3) (R) */
+    Tensor parts;         /* (tp,R,3) */
 } HeadScratch;
 
 static Status describe_head(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
-    TRY(describe_norm(ret_params, c->hidden, "head.norm"));
+    TRY(describe_norm(ret_params, c->hidden, false, "head.norm"));
     if (!config_has(c, HEAD_LM)) return OK;
-    if (!c->tied)
-        return describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0,
-                               "head.output.weight");
-    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
-    ret_params->desc[ret_params->count - 1].tied = true;
+    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+                        c->tied ? "embed.token" : "head.output.weight"));
+    describe_vocab(ret_params);
+    ret_params->desc[ret_params->count - 1].tied = c->tied;
     return OK;
 }
 
@@ -40,21 +40,23 @@ static HeadParams head_params(const Block *block, const Tensor *view) {
 
 static HeadScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t V = c->vocab / shape.tp, R = loss_chunk_rows(shape.B * shape.T, V);
+    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape.B * shape.T, V);
     HeadScratch w;
     w.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
-    w.h = tensor_take(bump, tensor_2d(NULL, DT_F32, R, c->hidden));
-    w.dh = tensor_take(bump, tensor_2d(NULL, DT_F32, R, c->hidden));
+    w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
+    w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, R, V));
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
+    w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
     return w;
 }
 
 static void measure_head(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     Bump saved = {0}, scratch = {0};
     head_saved(block, shape, &saved);
+    head_room(block, shape, &scratch);
     head_scratch(block, shape, &scratch);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
@@ -71,14 +73,14 @@ static Status chunk_head(const Block *block, Pass *pass, const HeadScratch *w, T
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
     TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
     TRY(xent_partial(e, w->stats, w->logits, labels, part));
-    TRY(tp_xent_combine(pass->tp, e, w->stats));
+    TRY(tp_xent_combine(pass->tp, e, w->stats, w->parts));
     TRY(xent_finish(e, w->losses, w->logits, w->stats, labels, part, scale, train));
     TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
     if (!train) return OK;
     HeadParams g = head_params(block, pass->grad);
     TRY(linear_backward_weight(e, g.output, TENSOR_NONE, w->logits, w->h));
     TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
-    TRY(tp_enter_backward(pass->tp, e, w->dh));
+    TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     return layernorm_backward(e, dx, g.norm_w, g.norm_b, w->dh, x, w->mean, w->rstd, p.norm_w, TENSOR_NONE);
 }
 
@@ -91,6 +93,7 @@ static HeadScratch cut_scratch(const HeadScratch *w, int64_t rows) {
         .logits = tensor_slice(w->logits, 0, rows),
         .stats = tensor_slice(w->stats, 0, rows),
         .losses = tensor_slice(w->losses, 0, rows),
+        .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
     };
 }
 
@@ -98,11 +101,12 @@ static Status forward_head(const Block *block, Pass *pass, Tensor y, Tensor x) {
     (void)y;
     if (!config_has(block->config, HEAD_LM)) return FAILED("the model has no language-modelling head");
     Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
-    Tensor dx = head_saved(block, pass->shape, &saved);
+    Tensor dx = head_saved(block, pass->shape, &saved), rows;
+    Tensor room = head_room(block, pass->shape, &scratch);
     HeadScratch w = head_scratch(block, pass->shape, &scratch);
     TRY(bump_check(&saved, "the head's activations"));
     TRY(bump_check(&scratch, "the head's scratch"));
-    Tensor rows = tensor_matrix(x);
+    TRY(head_input(pass, room, x, &rows));
     int64_t N = rows.dim[0], R = w.h.dim[0];
     for (int64_t first = 0; first < N; first += R) {
         int64_t count = N - first < R ? N - first : R;
@@ -121,7 +125,7 @@ static Status logits_head(const Block *block, Pass *pass, Head which, Tensor out
     Bump bump = bump_over(pass->scratch);
     int64_t M = tensor_rows(x);
     Tensor mean = tensor_take(&bump, tensor_1d(NULL, DT_F32, M)), rstd = tensor_take(&bump, mean);
-    Tensor h = tensor_take(&bump, tensor_2d(NULL, DT_F32, M, block->config->hidden));
+    Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
     TRY(bump_check(&bump, "the head's scratch"));
     TRY(layernorm_forward(pass->exec, h, mean, rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
     return linear_forward(pass->exec, out, TENSOR_NONE, h, p.output, TENSOR_NONE, ACT_NONE);

@@ -5,11 +5,14 @@
  *   post-norm:  mid = norm1(x + drop(out(attend(qkv x))))     y = norm2(mid + drop(down(act(up mid))))
  *
  * B sequences, T positions, C width, H heads of D, F inner width; H, F are this rank's part. qkv and up
- * are split by their outputs, out and down by their inputs, so tensor ranks meet twice: after out and
- * after down (tp_exit), and backward before qkv and before up (tp_enter).
+ * are split by their outputs, out and down by their inputs: tensor ranks spread rows before qkv and up and
+ * collect them after out and down, and backward the other way round (parallel/tp.h). "Rows" below are
+ * (B,T,C), or this rank's share of them where they are cut; then `whole` tensors hold all of them for a
+ * while, and those that backward needs are gathered again rather than kept.
  *
  * Dropout masks are not saved but drawn again. With selective recompute, norms' outputs and the
- * activation's output are not saved either.
+ * activation's output are not saved either. A backward whose weight gradients are to come later leaves the
+ * four gradients that their products take in `deferred`.
  */
 #include <math.h>
 
@@ -29,21 +32,29 @@ typedef struct LayerSaved {
     Tensor qkv;          /* (B,T,3,H,D) */
     Tensor att;          /* (B,T,H,D) */
     Tensor lse;          /* (B,H,T) */
-    Tensor mean1, rstd1; /* (B*T) */
-    Tensor mean2, rstd2; /* (B*T) */
-    Tensor pre;          /* (B,T,F) the activation's input */
-    Tensor sum1;         /* (B,T,C) pre-norm: mid; post-norm: norm1's input */
-    Tensor sum2;         /* (B,T,C) post-norm: norm2's input */
+    Tensor mean1, rstd1; /* a number a row */
+    Tensor mean2, rstd2;
+    Tensor pre;  /* (B,T,F) the activation's input */
+    Tensor sum1; /* rows; pre-norm: mid; post-norm: norm1's input */
+    Tensor sum2; /* rows; post-norm: norm2's input */
     /* Computed again under selective recompute. */
-    Tensor h1;  /* (B,T,C) what qkv takes: pre-norm only, else x */
-    Tensor h2;  /* (B,T,C) what up takes: the second norm's output; post-norm: mid */
+    Tensor h1;  /* rows; what qkv takes: pre-norm only, else x */
+    Tensor h2;  /* rows; what up takes: the second norm's output; post-norm: mid */
     Tensor act; /* (B,T,F) */
 } LayerSaved;
 
 typedef struct LayerScratch {
-    Tensor a, b; /* (B,T,C) */
-    Tensor wide; /* backward: (B,T,F) and (B,T,3,H,D), one after the other */
+    Tensor a, b;         /* rows */
+    Tensor whole, input; /* (B,T,C), where rows are cut */
+    Tensor wide;         /* backward: (B,T,F) and (B,T,3,H,D), one after the other */
 } LayerScratch;
+
+/* What the products for the weights' gradients take besides activations. */
+typedef struct LayerDeferred {
+    Tensor dz, da; /* (B,T,C) the gradients of down's and out's outputs */
+    Tensor dpre;   /* (B,T,F) */
+    Tensor dqkv;   /* (B,T,3,H,D) */
+} LayerDeferred;
 
 static bool pre_norm(const Block *block) {
     return block->config->family == FAMILY_GPT2;
@@ -57,7 +68,7 @@ static Status describe_layer(const Block *block, ParamList *ret_params) {
     /* GPT-2 scales what is added to the residual stream by one over the root of the additions. */
     float residual_std = pre_norm(block) ? c->init_std / sqrtf(2.0f * (float)c->layers) : c->init_std;
     snprintf(prefix, sizeof prefix, "layer.%d.norm1", i);
-    TRY(describe_norm(ret_params, width, prefix));
+    TRY(describe_norm(ret_params, width, true, prefix));
     TRY(describe_matrix(ret_params, c->family, c->init_std, 1, 3, width, width, "layer.%d.attn.qkv.weight",
                         i));
     TRY(describe_bias(ret_params, 1, 3, width, "layer.%d.attn.qkv.bias", i));
@@ -65,7 +76,7 @@ static Status describe_layer(const Block *block, ParamList *ret_params) {
                         i));
     TRY(describe_bias(ret_params, -1, width, 0, "layer.%d.attn.out.bias", i));
     snprintf(prefix, sizeof prefix, "layer.%d.norm2", i);
-    TRY(describe_norm(ret_params, width, prefix));
+    TRY(describe_norm(ret_params, width, true, prefix));
     TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->inner, width, 0, "layer.%d.mlp.up.weight",
                         i));
     TRY(describe_bias(ret_params, 0, c->inner, 0, "layer.%d.mlp.up.bias", i));
@@ -96,32 +107,52 @@ static LayerParams layer_params(const Tensor *view) {
 static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scratch, LayerSaved *ret_saved,
                          LayerScratch *ret_scratch) {
     const ModelConfig *c = block->config;
+    DType type = shape.dtype;
     int64_t B = shape.B, T = shape.T, C = c->hidden, D = C / c->heads;
     int64_t H = c->heads / shape.tp, F = c->inner / shape.tp;
-    Tensor rows = tensor_1d(NULL, DT_F32, B * T), width = tensor_3d(NULL, DT_F32, B, T, C);
-    Tensor inner = tensor_3d(NULL, DT_F32, B, T, F), qkv = tensor_5d(NULL, DT_F32, B, T, 3, H, D);
+    Tensor stats = row_stats(shape), rows = rows_of(shape, C);
+    Tensor inner = tensor_3d(NULL, type, B, T, F), qkv = tensor_5d(NULL, type, B, T, 3, H, D);
     LayerSaved s = {0};
     s.qkv = tensor_take(saved, qkv);
-    s.att = tensor_take(saved, tensor_4d(NULL, DT_F32, B, T, H, D));
+    s.att = tensor_take(saved, tensor_4d(NULL, type, B, T, H, D));
     s.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T));
-    s.mean1 = tensor_take(saved, rows);
-    s.rstd1 = tensor_take(saved, rows);
-    s.mean2 = tensor_take(saved, rows);
-    s.rstd2 = tensor_take(saved, rows);
+    s.mean1 = tensor_take(saved, stats);
+    s.rstd1 = tensor_take(saved, stats);
+    s.mean2 = tensor_take(saved, stats);
+    s.rstd2 = tensor_take(saved, stats);
     s.pre = tensor_take(saved, inner);
-    s.sum1 = tensor_take(saved, width);
-    if (!pre_norm(block)) s.sum2 = tensor_take(saved, width);
+    s.sum1 = tensor_take(saved, rows);
+    if (!pre_norm(block)) s.sum2 = tensor_take(saved, rows);
     Bump *cheap = shape.recompute == RECOMPUTE_SELECTIVE ? scratch : saved;
-    if (pre_norm(block)) s.h1 = tensor_take(cheap, width);
-    s.h2 = tensor_take(cheap, width);
+    if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
+    s.h2 = tensor_take(cheap, rows);
     s.act = tensor_take(cheap, inner);
     *ret_saved = s;
 
     LayerScratch w = {0};
-    w.a = tensor_take(scratch, width);
-    w.b = tensor_take(scratch, width);
+    w.a = tensor_take(scratch, rows);
+    w.b = tensor_take(scratch, rows);
+    w.whole = tensor_take(scratch, whole_of(shape, C));
+    w.input = tensor_take(scratch, whole_of(shape, C));
     w.wide = tensor_take(scratch, tensor_count(qkv) > tensor_count(inner) ? qkv : inner);
     *ret_scratch = w;
+}
+
+static LayerDeferred layer_deferred(const Block *block, Shape shape, Bump *bump) {
+    const ModelConfig *c = block->config;
+    int64_t B = shape.B, T = shape.T, D = c->hidden / c->heads;
+    LayerDeferred d;
+    d.dz = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
+    d.da = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
+    d.dpre = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->inner / shape.tp));
+    d.dqkv = tensor_take(bump, tensor_5d(NULL, shape.dtype, B, T, 3, c->heads / shape.tp, D));
+    return d;
+}
+
+static size_t measure_deferred_layer(const Block *block, Shape shape) {
+    Bump bump = {0};
+    layer_deferred(block, shape, &bump);
+    return bump.used;
 }
 
 static void measure_layer(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
@@ -164,6 +195,17 @@ static Tensor heads_as_rows(Tensor t) {
     return tensor_3d(t.data, t.dtype, t.dim[0], t.dim[1], tensor_count(t) / rows);
 }
 
+/* Rows into a split part, and partial sums out of it; the sums are computed where `partial_room` says. */
+static Status spread(Pass *pass, Tensor room, Tensor rows, Tensor *ret_whole) {
+    return tp_spread(pass->tp, pass->exec, pass->shape.sequence, room, rows, ret_whole);
+}
+static Status collect(Pass *pass, Tensor rows, Tensor partial) {
+    return tp_collect(pass->tp, pass->exec, pass->shape.sequence, rows, partial);
+}
+static Tensor partial_room(const Pass *pass, const LayerScratch *w, Tensor rows) {
+    return pass->shape.sequence ? w->whole : rows;
+}
+
 static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -171,23 +213,25 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
     LayerSaved s;
     LayerScratch w;
     TRY(layer_memory(block, pass, &s, &w));
-    Tensor into_qkv = x;
+    Tensor input = x, partial = partial_room(pass, &w, w.a);
     if (pre_norm(block)) {
         TRY(layernorm_forward(e, s.h1, s.mean1, s.rstd1, x, p.norm1_w, p.norm1_b, c->norm_eps));
-        into_qkv = s.h1;
+        input = s.h1;
     }
-    TRY(linear_forward(e, heads_as_rows(s.qkv), TENSOR_NONE, into_qkv, p.qkv_w, p.qkv_b, ACT_NONE));
+    TRY(spread(pass, w.input, input, &input));
+    TRY(linear_forward(e, heads_as_rows(s.qkv), TENSOR_NONE, input, p.qkv_w, p.qkv_b, ACT_NONE));
     TRY(attention_forward(e, s.att, s.lse, s.qkv, pass->micro->lens, attention_of(block, pass)));
-    TRY(linear_forward(e, w.a, TENSOR_NONE, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b),
+    TRY(linear_forward(e, partial, TENSOR_NONE, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b),
                        ACT_NONE));
-    TRY(tp_exit_forward(pass->tp, e, w.a));
+    TRY(collect(pass, w.a, partial));
     bool pre = pre_norm(block);
     TRY(dropout_add_norm_forward(e, s.sum1, s.h2, pre ? s.mean2 : s.mean1, pre ? s.rstd2 : s.rstd1, x, w.a,
                                  pre ? p.norm2_w : p.norm1_w, pre ? p.norm2_b : p.norm1_b, c->norm_eps,
                                  residual_dropout(block, pass, 1)));
-    TRY(linear_forward(e, s.act, s.pre, s.h2, p.up_w, p.up_b, c->act));
-    TRY(linear_forward(e, w.a, TENSOR_NONE, s.act, p.down_w, tp_once(pass->tp, p.down_b), ACT_NONE));
-    TRY(tp_exit_forward(pass->tp, e, w.a));
+    TRY(spread(pass, w.input, s.h2, &input));
+    TRY(linear_forward(e, s.act, s.pre, input, p.up_w, p.up_b, c->act));
+    TRY(linear_forward(e, partial, TENSOR_NONE, s.act, p.down_w, tp_once(pass->tp, p.down_b), ACT_NONE));
+    TRY(collect(pass, w.a, partial));
     Dropout dropout = residual_dropout(block, pass, 2);
     if (pre) return dropout_add_forward(e, y, s.sum1, w.a, dropout);
     return dropout_add_norm_forward(e, s.sum2, y, s.mean2, s.rstd2, s.h2, w.a, p.norm2_w, p.norm2_b,
@@ -206,35 +250,71 @@ static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *
     return act_forward(e, s->act, s->pre, c->act);
 }
 
-/* dmid from dz, the gradient of the MLP's output before its dropout, without the residual. */
-static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
-                           Tensor dmid, Tensor dz) {
-    Exec *e = pass->exec;
-    LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
-    Tensor dpre = s->pre;
-    dpre.data = w->wide.data;
-    TRY(linear_backward_weight(e, g.down_w, g.down_b, dz, s->act));
-    TRY(linear_backward_input(e, dpre, dz, p.down_w, block->config->act, s->pre, false));
-    TRY(linear_backward_weight(e, g.up_w, g.up_b, dpre, s->h2));
-    TRY(linear_backward_input(e, dmid, dpre, p.up_w, ACT_NONE, TENSOR_NONE, false));
-    return tp_enter_backward(pass->tp, e, dmid);
+/* Where backward puts the gradients that products take: in `deferred`, or in scratch for the moment. */
+static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                              LayerDeferred *ret_gradients) {
+    if (pass->deferred.data) {
+        Bump bump = bump_over(pass->deferred);
+        *ret_gradients = layer_deferred(block, pass->shape, &bump);
+        return bump_check(&bump, "a layer's deferred gradients");
+    }
+    LayerDeferred d = {.dz = pass->shape.sequence ? w->whole : w->a, .dpre = s->pre, .dqkv = s->qkv};
+    d.da = d.dz;
+    d.dpre.data = d.dqkv.data = w->wide.data;
+    *ret_gradients = d;
+    return OK;
 }
 
-/* dh from da, the gradient of the attention's output before its dropout: back to what qkv took. */
-static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
-                                 Tensor dh, Tensor da, Tensor into_qkv) {
+static Status weight_mlp(Pass *pass, const LayerSaved *s, const LayerScratch *w, const LayerDeferred *d) {
+    LayerParams g = layer_params(pass->grad);
+    Tensor input;
+    TRY(linear_backward_weight(pass->exec, g.down_w, g.down_b, d->dz, s->act));
+    TRY(spread(pass, w->input, s->h2, &input));
+    return linear_backward_weight(pass->exec, g.up_w, g.up_b, d->dpre, input);
+}
+
+static Status weight_attention(Pass *pass, const LayerSaved *s, const LayerScratch *w, const LayerDeferred *d,
+                               Tensor into_qkv) {
+    LayerParams g = layer_params(pass->grad);
+    Tensor input;
+    TRY(linear_backward_weight(pass->exec, g.out_w, g.out_b, d->da, heads_as_rows(s->att)));
+    TRY(spread(pass, w->input, into_qkv, &input));
+    return linear_backward_weight(pass->exec, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), input);
+}
+
+/* dmid (rows) from dy, the gradient of the MLP's dropped output, without the residual. */
+static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                           const LayerDeferred *d, Tensor dmid, Tensor dy) {
     Exec *e = pass->exec;
-    LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
-    Tensor datt = s->att, dqkv = s->qkv;
-    dqkv.data = w->wide.data;
-    datt.data = dh.data; /* free until the last product */
-    TRY(linear_backward_weight(e, g.out_w, g.out_b, da, heads_as_rows(s->att)));
-    TRY(linear_backward_input(e, heads_as_rows(datt), da, p.out_w, ACT_NONE, TENSOR_NONE, false));
-    TRY(attention_backward(e, dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
+    LayerParams p = layer_params(pass->param);
+    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
+    Tensor whole, rows = cut ? w->a : d->dz;
+    TRY(dropout_backward(e, rows, dy, residual_dropout(block, pass, 2)));
+    TRY(spread(pass, d->dz, rows, &whole));
+    TRY(linear_backward_input(e, d->dpre, whole, p.down_w, block->config->act, s->pre, false));
+    if (!later) TRY(weight_mlp(pass, s, w, d));
+    Tensor partial = partial_room(pass, w, dmid);
+    TRY(linear_backward_input(e, partial, d->dpre, p.up_w, ACT_NONE, TENSOR_NONE, false));
+    return collect(pass, dmid, partial);
+}
+
+/* dh (rows) from dmid, the gradient of the attention's dropped output: back to what qkv took. */
+static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                                 const LayerDeferred *d, Tensor dh, Tensor dmid, Tensor into_qkv) {
+    Exec *e = pass->exec;
+    LayerParams p = layer_params(pass->param);
+    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
+    Tensor whole, rows = cut ? w->a : d->da, datt = s->att;
+    datt.data = dh.data; /* as large, and free until the last product */
+    TRY(dropout_backward(e, rows, dmid, residual_dropout(block, pass, 1)));
+    TRY(spread(pass, d->da, rows, &whole));
+    TRY(linear_backward_input(e, heads_as_rows(datt), whole, p.out_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(attention_backward(e, d->dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
                            attention_of(block, pass)));
-    TRY(linear_backward_weight(e, g.qkv_w, g.qkv_b, heads_as_rows(dqkv), into_qkv));
-    TRY(linear_backward_input(e, dh, heads_as_rows(dqkv), p.qkv_w, ACT_NONE, TENSOR_NONE, false));
-    return tp_enter_backward(pass->tp, e, dh);
+    if (!later) TRY(weight_attention(pass, s, w, d, into_qkv));
+    Tensor partial = partial_room(pass, w, dh);
+    TRY(linear_backward_input(e, partial, heads_as_rows(d->dqkv), p.qkv_w, ACT_NONE, TENSOR_NONE, false));
+    return collect(pass, dh, partial);
 }
 
 static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
@@ -242,28 +322,36 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
     LayerSaved s;
     LayerScratch w;
+    LayerDeferred d;
     TRY(layer_memory(block, pass, &s, &w));
+    TRY(layer_gradients(block, pass, &s, &w, &d));
     if (pass->shape.recompute == RECOMPUTE_SELECTIVE) TRY(recompute_layer(block, pass, &s, x));
-    Dropout drop1 = residual_dropout(block, pass, 1), drop2 = residual_dropout(block, pass, 2);
     if (pre_norm(block)) {
-        TRY(dropout_backward(e, w.a, dy, drop2));
-        TRY(backward_mlp(block, pass, &s, &w, w.b, w.a));
+        TRY(backward_mlp(block, pass, &s, &w, &d, w.b, dy));
         TRY(layernorm_backward(e, w.b, g.norm2_w, g.norm2_b, w.b, s.sum1, s.mean2, s.rstd2, p.norm2_w, dy));
-        TRY(dropout_backward(e, w.a, w.b, drop1));
-        TRY(backward_attention(block, pass, &s, &w, dx, w.a, s.h1));
+        TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, s.h1));
         return layernorm_backward(e, dx, g.norm1_w, g.norm1_b, dx, x, s.mean1, s.rstd1, p.norm1_w, w.b);
     }
-    /* w.b carries the residual stream's gradient, w.a what goes into the branch. */
+    /* w.b carries the residual stream's gradient. */
     TRY(layernorm_backward(e, w.b, g.norm2_w, g.norm2_b, dy, s.sum2, s.mean2, s.rstd2, p.norm2_w,
                            TENSOR_NONE));
-    TRY(dropout_backward(e, w.a, w.b, drop2));
-    TRY(backward_mlp(block, pass, &s, &w, dx, w.a));
+    TRY(backward_mlp(block, pass, &s, &w, &d, dx, w.b));
     TRY(add(e, dx, w.b));
     TRY(layernorm_backward(e, w.b, g.norm1_w, g.norm1_b, dx, s.sum1, s.mean1, s.rstd1, p.norm1_w,
                            TENSOR_NONE));
-    TRY(dropout_backward(e, w.a, w.b, drop1));
-    TRY(backward_attention(block, pass, &s, &w, dx, w.a, x));
+    TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, x));
     return add(e, dx, w.b);
+}
+
+static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
+    LayerSaved s;
+    LayerScratch w;
+    LayerDeferred d;
+    TRY(layer_memory(block, pass, &s, &w));
+    TRY(layer_gradients(block, pass, &s, &w, &d));
+    if (pass->shape.recompute == RECOMPUTE_SELECTIVE) TRY(recompute_layer(block, pass, &s, x));
+    TRY(weight_mlp(pass, &s, &w, &d));
+    return weight_attention(pass, &s, &w, &d, pre_norm(block) ? s.h1 : x);
 }
 
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
@@ -281,12 +369,12 @@ static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
                          attention_of(block, pass).scale));
     TRY(linear_forward(e, w.a, TENSOR_NONE, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b),
                        ACT_NONE));
-    TRY(tp_exit_forward(pass->tp, e, w.a));
+    TRY(collect(pass, w.a, w.a));
     TRY(dropout_add_norm_forward(e, s.sum1, s.h2, s.mean2, s.rstd2, x, w.a, p.norm2_w, p.norm2_b, c->norm_eps,
                                  (Dropout){0}));
     TRY(linear_forward(e, s.act, TENSOR_NONE, s.h2, p.up_w, p.up_b, c->act));
     TRY(linear_forward(e, w.a, TENSOR_NONE, s.act, p.down_w, tp_once(pass->tp, p.down_b), ACT_NONE));
-    TRY(tp_exit_forward(pass->tp, e, w.a));
+    TRY(collect(pass, w.a, w.a));
     return dropout_add_forward(e, y, s.sum1, w.a, (Dropout){0});
 }
 
@@ -294,7 +382,10 @@ const BlockOps block_ops_layer = {
     .name = "layer",
     .describe = describe_layer,
     .measure = measure_layer,
+    .measure_deferred = measure_deferred_layer,
     .forward = forward_layer,
     .backward = backward_layer,
+    .backward_weight = backward_weight_layer,
     .decode = decode_layer,
+    .backward_params = true,
 };

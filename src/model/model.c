@@ -9,6 +9,43 @@ static const BlockOps *ops_of(const ModelConfig *config, int64_t at) {
     return config->family == FAMILY_GPT2 ? &block_ops_gpt2_head : &block_ops_bert_head;
 }
 
+static Status add_to_unit(Model *model, int at, const ParamDesc *desc, ParamRef *ret_ref) {
+    TRY(param_add(&model->unit[at], *desc));
+    *ret_ref = (ParamRef){.unit = at, .slot = (int)model->unit[at].count - 1};
+    return OK;
+}
+
+static bool find_param(const Model *model, const char *name, ParamRef *ret_ref) {
+    for (int i = 0; i < model->units; i++)
+        for (size_t j = 0; j < model->unit[i].count; j++) {
+            if (strcmp(model->unit[i].desc[j].name, name)) continue;
+            *ret_ref = (ParamRef){.unit = i, .slot = (int)j};
+            return true;
+        }
+    return false;
+}
+
+/* Sorts the blocks' parameters into units: a block's own, and one for each that blocks share. */
+static Status make_units(Model *model) {
+    int shared = 0;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++)
+            shared += model->block[i].params.desc[j].shared;
+    TRY(mem_new((size_t)(model->count + shared), sizeof *model->unit, &model->unit));
+    model->units = model->count;
+    for (int i = 0; i < model->count; i++) {
+        Block *block = &model->block[i];
+        TRY(mem_new(block->params.count, sizeof *block->ref, &block->ref));
+        for (size_t j = 0; j < block->params.count; j++) {
+            const ParamDesc *desc = &block->params.desc[j];
+            if (desc->tied && !find_param(model, desc->name, &block->ref[j]))
+                return FAILED("internal: the tied parameter %s has no owner", desc->name);
+            if (!desc->tied) TRY(add_to_unit(model, desc->shared ? model->units++ : i, desc, &block->ref[j]));
+        }
+    }
+    return OK;
+}
+
 Status model_new(Model **ret_model, const ModelConfig *config) {
     TRY(config_check(config));
     CLEANUP(model_freep) Model *model = NULL;
@@ -23,6 +60,7 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         model->count++;
         TRY(block->ops->describe(block, &block->params));
     }
+    TRY(make_units(model));
     *ret_model = model;
     model = NULL;
     return OK;
@@ -30,7 +68,12 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
 
 void model_free(Model *model) {
     if (!model) return;
-    for (int i = 0; i < model->count; i++) param_list_done(&model->block[i].params);
+    for (int i = 0; i < model->count; i++) {
+        param_list_done(&model->block[i].params);
+        free(model->block[i].ref);
+    }
+    for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
+    free(model->unit);
     free(model->block);
     free(model);
 }
@@ -45,6 +88,20 @@ int64_t model_params(const Model *model) {
     return count;
 }
 
+/* A product of (1,K) and (K,N) is 2KN operations, and twice that again backward. The masked-token head
+ * works on about a seventh of the positions. */
+double block_flops(const Block *block, int64_t T) {
+    const ModelConfig *c = block->config;
+    double C = (double)c->hidden, F = (double)c->inner, V = (double)c->vocab;
+    if (block->ops == &block_ops_layer) return 3 * (8 * C * C + 4 * C * F + 4 * C * (double)T);
+    if (block->ops == &block_ops_embed) return 30 * C;
+    double flops = 30 * C;
+    if (config_has(c, HEAD_LM)) flops += 3 * 2 * V * C;
+    if (config_has(c, HEAD_MLM)) flops += 3 * 2 * (V + C) * C * 0.15;
+    if (config_has(c, HEAD_SPAN)) flops += 3 * 4 * C;
+    return flops;
+}
+
 Status head_logits(const Block *head, Pass *pass, Head which, Tensor out, Tensor x) {
     return head->ops->logits(head, pass, which, out, x);
 }
@@ -53,35 +110,61 @@ size_t head_logits_scratch(const Block *head, Head which, int64_t rows) {
     return head->ops->logits_scratch(head, which, rows);
 }
 
-/* Views of a block's own parameters in order; a tied one is looked up among earlier blocks. */
-static Status bind_views(Store *store, int at) {
-    const ParamList *list = &store->model->block[at].params;
-    Tensor *view = NULL;
-    TRY(mem_new(list->count, sizeof *view, &view));
-    store->view[at] = view;
-    for (size_t i = 0, own = 0; i < list->count; i++) {
-        const ParamDesc *desc;
-        if (!list->desc[i].tied)
-            view[i] = unit_view(&store->unit[at].slot[own++], store->flat[at].data, DT_F32);
-        else if (!store_find(store, list->desc[i].name, &desc, &view[i]))
-            return FAILED("internal: the tied parameter %s has no owner", list->desc[i].name);
+void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views) {
+    for (size_t i = 0; i < block->params.count; i++) {
+        ParamRef ref = block->ref[i];
+        views[i] = unit_view(&unit[ref.unit].slot[ref.slot], flat[ref.unit], dtype);
+    }
+}
+
+Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype) {
+    CLEANUP(store_freep) Store *store = NULL;
+    TRY(mem_new(1, sizeof *store, &store));
+    store->model = model;
+    store->dtype = dtype;
+    store->borrowed = true;
+    size_t units = (size_t)model->units;
+    TRY(mem_new(units, sizeof *store->unit, &store->unit));
+    TRY(mem_new(units, sizeof *store->flat, &store->flat));
+    TRY(mem_new(units, sizeof *store->first, &store->first));
+    TRY(mem_new(units, sizeof *store->count, &store->count));
+    TRY(mem_new((size_t)model->count, sizeof *store->view, &store->view));
+    for (int i = 0; i < model->units; i++) TRY(unit_init(&store->unit[i], &model->unit[i], spec));
+    *ret_store = store;
+    store = NULL;
+    return OK;
+}
+
+static bool block_is_whole(const Store *store, const Block *block) {
+    for (size_t i = 0; i < block->params.count; i++) {
+        int at = block->ref[i].unit;
+        if (store->count[at] != store->unit[at].numel) return false;
+    }
+    return true;
+}
+
+Status store_bind(Store *store) {
+    const Model *model = store->model;
+    CLEANUP(mem_freep) void **flat = NULL;
+    TRY(mem_new((size_t)model->units, sizeof *flat, &flat));
+    for (int i = 0; i < model->units; i++) flat[i] = store->flat[i].data;
+    for (int i = 0; i < model->count; i++) {
+        if (!block_is_whole(store, &model->block[i])) continue;
+        TRY(mem_new(model->block[i].params.count, sizeof **store->view, &store->view[i]));
+        block_views(&model->block[i], store->unit, flat, store->dtype, store->view[i]);
     }
     return OK;
 }
 
 Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag) {
     CLEANUP(store_freep) Store *store = NULL;
-    TRY(mem_new(1, sizeof *store, &store));
-    store->model = model;
-    size_t blocks = (size_t)model->count;
-    TRY(mem_new(blocks, sizeof *store->unit, &store->unit));
-    TRY(mem_new(blocks, sizeof *store->flat, &store->flat));
-    TRY(mem_new(blocks, sizeof *store->view, &store->view));
-    for (int i = 0; i < model->count; i++) {
-        TRY(unit_init(&store->unit[i], &model->block[i].params, 0, 1));
+    TRY(store_new_borrowed(&store, model, (UnitSpec){0, 1, 1}, DT_F32));
+    store->borrowed = false;
+    for (int i = 0; i < model->units; i++) {
+        store->count[i] = store->unit[i].numel;
         TRY(dev_alloc(device, tag, (size_t)store->unit[i].numel * sizeof(float), &store->flat[i]));
-        TRY(bind_views(store, i));
     }
+    TRY(store_bind(store));
     *ret_store = store;
     store = NULL;
     return OK;
@@ -89,25 +172,32 @@ Status store_new(Store **ret_store, const Model *model, Device *device, MemTag t
 
 void store_free(Store *store) {
     if (!store) return;
-    for (int i = 0; store->unit && store->flat && store->view && i < store->model->count; i++) {
-        unit_done(&store->unit[i]);
-        dev_free(&store->flat[i]);
-        free(store->view[i]);
+    for (int i = 0; i < store->model->units; i++) {
+        if (store->unit) unit_done(&store->unit[i]);
+        if (store->flat && !store->borrowed) dev_free(&store->flat[i]);
     }
+    for (int i = 0; store->view && i < store->model->count; i++) free(store->view[i]);
     free(store->unit);
     free(store->flat);
+    free(store->first);
+    free(store->count);
     free(store->view);
     free(store);
 }
 
 Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
-    for (int i = 0; i < store->model->count; i++) {
-        Unit *unit = &store->unit[i];
+    for (int i = 0; i < store->model->units; i++) {
+        const Unit *unit = &store->unit[i];
+        if (!store->count[i]) continue;
         CLEANUP(mem_freep) float *values = NULL;
-        TRY(mem_new((size_t)unit->numel, sizeof *values, &values));
-        for (size_t j = 0; j < unit->count; j++)
-            param_init(&unit->slot[j], seed, values + unit->slot[j].offset);
-        TRY(stream_copy(stream, store->flat[i].data, values, (size_t)unit->numel * sizeof *values,
+        TRY(mem_new((size_t)store->count[i], sizeof *values, &values));
+        for (size_t j = 0; j < unit->count; j++) {
+            const ParamSlot *slot = &unit->slot[j];
+            int64_t from, count;
+            if (!slot_overlap(slot, store->first[i], store->count[i], &from, &count)) continue;
+            param_init(slot, seed, from, count, values + (slot->offset + from - store->first[i]));
+        }
+        TRY(stream_copy(stream, store->flat[i].data, values, (size_t)store->count[i] * sizeof *values,
                         COPY_TO_DEVICE));
         TRY(stream_sync(stream));
     }
@@ -115,20 +205,18 @@ Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
 }
 
 Status store_zero(Store *store, Stream *stream) {
-    for (int i = 0; i < store->model->count; i++)
-        TRY(stream_zero(stream, store->flat[i].data, store->flat[i].bytes));
+    for (int i = 0; i < store->model->units; i++)
+        if (store->count[i])
+            TRY(stream_zero(stream, store->flat[i].data, (size_t)store->count[i] * dtype_size(store->dtype)));
     return OK;
 }
 
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view) {
-    for (int i = 0; i < store->model->count; i++) {
-        const ParamList *list = &store->model->block[i].params;
-        for (size_t j = 0; store->view[i] && j < list->count; j++) {
-            if (list->desc[j].tied || strcmp(list->desc[j].name, name)) continue;
-            *ret_desc = &list->desc[j];
-            *ret_view = store->view[i][j];
-            return true;
-        }
-    }
-    return false;
+    ParamRef ref;
+    if (!find_param(store->model, name, &ref)) return false;
+    const Unit *unit = &store->unit[ref.unit];
+    if (store->count[ref.unit] < unit->numel) return false;
+    *ret_desc = &store->model->unit[ref.unit].desc[ref.slot];
+    *ret_view = unit_view(&unit->slot[ref.slot], store->flat[ref.unit].data, store->dtype);
+    return true;
 }

@@ -50,6 +50,8 @@ typedef struct Micro {
 typedef struct Shape {
     int64_t B, T;
     int tp;              /* tensor ranks */
+    bool sequence;       /* between split parts each tensor rank holds 1/tp of the B*T rows */
+    DType dtype;         /* of activations and weights */
     bool train;          /* keep what backward needs */
     Recompute recompute; /* selective: blocks keep less; the other modes are the runner's affair */
 } Shape;
@@ -74,6 +76,8 @@ typedef struct Pass {
     const Tensor *grad;          /* likewise; NULL outside training */
     uint64_t seed, step;         /* for dropout, which is on when shape.train is */
     Buffer saved;                /* this block's, for this micro-batch: from forward to backward */
+    Buffer deferred;             /* backward: put what the weights' gradients need here, for backward_weight,
+                                  * instead of computing them; empty: compute them at once */
     Buffer scratch;              /* shared, for this call alone */
     Tensor loss;                 /* (LOSS_COUNT) fp64 sums, added to by heads */
     float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
@@ -88,30 +92,46 @@ typedef struct BlockOps {
     /* Bytes of `saved` and `scratch` for a micro-batch; computed by the same functions that lay
      * the tensors out. */
     void (*measure)(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch);
-    /* y (B,T,C) from x (B,T,C). The embedding takes no x; the head gives no y: it adds to the loss
-     * sums and, in training, computes its gradients at once so that no logits are kept. */
+    /* Bytes of `deferred`; NULL: the block's backward does all of its work at once. */
+    size_t (*measure_deferred)(const Block *block, Shape shape);
+    /* y (B,T,C) from x (B,T,C), or a rank's rows of them (1,B*T/tp,C). The embedding takes no x; the head
+     * gives no y: it adds to the loss sums and, in training, computes its gradients at once so that no logits
+     * are kept. */
     Status (*forward)(const Block *block, Pass *pass, Tensor y, Tensor x);
     /* dx from dy, adding to the parameters' gradients. dx may be dy. */
     Status (*backward)(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
+    /* The rest of a backward that had `deferred`. x is the block's input, as in backward. */
+    Status (*backward_weight)(const Block *block, Pass *pass, Tensor x);
     /* forward for new positions against the caches in pass->decode; heads have none. */
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
     /* Heads only: see head_logits. */
     Status (*logits)(const Block *block, Pass *pass, Head which, Tensor out, Tensor x);
     size_t (*logits_scratch)(const Block *block, Head which, int64_t rows);
-    bool grads_in_forward; /* forward already adds to the gradients (heads) */
+    bool grads_in_forward; /* forward already adds to all gradients (heads) */
+    bool backward_params;  /* backward reads the parameters */
 } BlockOps;
+
+/* Where a parameter lies: a unit of the model and a slot in it. */
+typedef struct ParamRef {
+    int unit, slot;
+} ParamRef;
 
 struct Block {
     const BlockOps *ops;
     const ModelConfig *config;
     int index; /* the layer's number, for layers */
     ParamList params;
+    ParamRef *ref; /* of each of them */
 };
 
+/* Parameters lie in units. Unit i is what block i alone uses; units from `count` on hold one parameter
+ * each that several blocks share. */
 typedef struct Model {
     ModelConfig config;
     Block *block;
     int count;
+    ParamList *unit;
+    int units;
 } Model;
 
 extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
@@ -120,6 +140,8 @@ MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
 int64_t model_params(const Model *model); /* each parameter once */
+/* Operations that a block needs for one of T positions, forward and backward; for sharing out blocks. */
+double block_flops(const Block *block, int64_t T);
 
 /* out (M,K) = this head's scores for chosen rows x (M,C) of the last layer's output: LM, MLM any
  * rows (K = V); SPAN all rows (K = 2); NSP, CLASSIFY the first row of each sequence (K = 2, L). */
@@ -127,22 +149,32 @@ MUST_USE Status head_logits(const Block *head, Pass *pass, Head which, Tensor ou
 /* Bytes of scratch that head_logits needs for M rows. */
 size_t head_logits_scratch(const Block *head, Head which, int64_t rows);
 
-/* One flat buffer per block (parameters, gradients or a moment), and the views into it that blocks
- * take. A tied parameter's view is that of its owner. */
+/* Numbers of one kind (parameters, gradients or a moment) by unit: of each unit all of it, a part, or
+ * nothing where another stage has it. */
 typedef struct Store {
     const Model *model;
-    Unit *unit;    /* per block */
-    Buffer *flat;  /* per block, fp32 */
-    Tensor **view; /* view[block][param], in the order of the block's ParamList */
+    DType dtype;
+    Unit *unit;             /* how this rank lays out each unit */
+    Buffer *flat;           /* per unit: its elements first .. first + count - 1 */
+    int64_t *first, *count; /* 0 elements: not here */
+    Tensor **view;          /* where all of a block's parameters are here: view[block][param] */
+    bool borrowed;          /* the buffers are somebody else's */
 } Store;
 
+/* All of every unit, in fp32, for one tensor rank. */
 MUST_USE Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag);
+/* Without buffers: the caller sets flat, first and count of the units it holds. */
+MUST_USE Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype);
+/* ... and then makes the views of the blocks that are whole. */
+MUST_USE Status store_bind(Store *store);
 void store_free(Store *store);
 DEFINE_FREEP(Store, store)
 /* Fresh values as the papers have them, the same for a seed in every layout. */
 MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
 MUST_USE Status store_zero(Store *store, Stream *stream);
-/* The view of a parameter by name; false when the model has none. */
+/* The view of a parameter by name; false when the model has none or not all of it is here. */
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
+/* Views of a block's parameters into units whose first elements are at flat[unit]. */
+void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views);
 
 #endif

@@ -1,8 +1,9 @@
-/* The optimizer over stores: AdamW with decoupled decay, gradients clipped by their global norm. */
+/* AdamW with decoupled decay, gradients clipped by their global norm: the numbers of one update. Who holds
+ * what, and the update itself, is parallel/shard.h. */
 #ifndef WEFT_OPTIM_OPTIM_H
 #define WEFT_OPTIM_OPTIM_H
 
-#include "model/model.h"
+#include "kernels/kernels.h"
 
 typedef struct OptimSpec {
     double beta1, beta2, eps;
@@ -10,12 +11,9 @@ typedef struct OptimSpec {
     double clip;         /* largest norm; 0: not clipped */
 } OptimSpec;
 
-/* The norm over all gradients, each parameter once. `total` is room for one double on the device. */
-MUST_USE Status optim_grad_norm(const Store *grads, Exec *exec, Group *world, Buffer total, double *ret_norm);
 /* What gradients of this norm are multiplied by. */
 double optim_clip_scale(const OptimSpec *spec, double norm);
-/* One update, number `step` from 1. */
-MUST_USE Status optim_update(const OptimSpec *spec, Exec *exec, Store *params, Store *m, Store *v,
-                             const Store *grads, int64_t step, double lr, double grad_scale);
+/* The update number `step` from 1; the decay is the caller's to set, parameter by parameter. */
+AdamW optim_adamw(const OptimSpec *spec, int64_t step, double lr, double grad_scale);
 
 #endif

@@ -1,7 +1,13 @@
-/* Tensor parallelism: the two points inside a block where tensor ranks meet.
+/* Tensor parallelism: the points inside a block where tensor ranks meet.
  *
- * A block enters its split part with an activation that all ranks hold (f) and leaves it with partial
- * sums that are added up (g). Forward, enter is free and exit reduces; backward, the other way round.
+ * A block computes with rows (B*T of them, C wide) and, in between, with split matrices, of which each
+ * rank has a part. It goes into a split part with tp_spread and comes out of it with tp_collect; backward
+ * the two change places:
+ *
+ *                    rows are whole on every rank     rows are cut over the ranks (sequence parallelism)
+ *   tp_spread        nothing                          all-gather of the rows
+ *   tp_collect       all-reduce of partial sums       reduce-scatter of partial sums
+ *
  * In a group of one both are free.
  */
 #ifndef WEFT_PARALLEL_TP_H
@@ -10,8 +16,10 @@
 #include "comm/group.h"
 #include "kernels/kernels.h"
 
-MUST_USE Status tp_exit_forward(Group *tp, Exec *exec, Tensor y);
-MUST_USE Status tp_enter_backward(Group *tp, Exec *exec, Tensor dx);
+/* All rows, from a rank's own: `rows` itself, or `room` with all ranks' rows in it when they are cut. */
+MUST_USE Status tp_spread(Group *tp, Exec *exec, bool sequence, Tensor room, Tensor rows, Tensor *ret_whole);
+/* A rank's rows of the sum over all ranks of `partial`. Uncut, rows and partial are the same memory. */
+MUST_USE Status tp_collect(Group *tp, Exec *exec, bool sequence, Tensor rows, Tensor partial);
 
 /* The part of a dim of `extent` that each rank holds. */
 static inline int64_t tp_part(const Group *tp, int64_t extent) {
@@ -23,7 +31,8 @@ static inline Tensor tp_once(const Group *tp, Tensor bias) {
     return tp->rank == 0 ? bias : TENSOR_NONE;
 }
 
-/* Makes stats (M,3) of xent_partial complete over the ranks' parts of the vocabulary. */
-MUST_USE Status tp_xent_combine(Group *tp, Exec *exec, Tensor stats);
+/* Makes stats (M,3) of xent_partial complete over the ranks' parts of the vocabulary. `parts` is room for
+ * all ranks' (tp,M,3); none in a group of one. */
+MUST_USE Status tp_xent_combine(Group *tp, Exec *exec, Tensor stats, Tensor parts);
 
 #endif

@@ -1,5 +1,7 @@
 #include "param/param.h"
 
+#include <string.h>
+
 #include "base/rng.h"
 
 Status param_add(ParamList *list, ParamDesc desc) {
@@ -19,38 +21,66 @@ int64_t param_count(const ParamDesc *desc) {
     return count;
 }
 
-static Status slot_init(ParamSlot *slot, const ParamDesc *desc, int64_t offset, int tp_rank, int tp_size) {
+enum { VOCAB_MULTIPLE = 128 };
+
+int64_t vocab_padded(int64_t vocab, int tp_size) {
+    if (tp_size == 1) return vocab;
+    int64_t step = (int64_t)VOCAB_MULTIPLE * tp_size;
+    return (vocab + step - 1) / step * step;
+}
+
+static Status slot_init(ParamSlot *slot, const ParamDesc *desc, int64_t offset, UnitSpec spec) {
     *slot = (ParamSlot){.desc = *desc, .offset = offset, .count = 1};
     for (int i = 0; i < desc->ndim; i++) {
         slot->dim[i] = desc->dim[i];
         if (i == desc->split) {
-            if (desc->dim[i] % tp_size)
+            int64_t extent = desc->vocab ? vocab_padded(desc->dim[i], spec.tp_size) : desc->dim[i];
+            if (extent % spec.tp_size)
                 return USAGE("%s: its dim of %lld does not divide over %d tensor-parallel ranks", desc->name,
-                             (long long)desc->dim[i], tp_size);
-            slot->dim[i] /= tp_size;
-            slot->start = slot->dim[i] * tp_rank;
+                             (long long)desc->dim[i], spec.tp_size);
+            slot->dim[i] = extent / spec.tp_size;
+            slot->start = slot->dim[i] * spec.tp_rank;
+            slot->valid = desc->dim[i] - slot->start;
+            if (slot->valid < 0) slot->valid = 0;
+            if (slot->valid > slot->dim[i]) slot->valid = slot->dim[i];
         }
         slot->count *= slot->dim[i];
     }
     return OK;
 }
 
-Status unit_init(Unit *ret_unit, const ParamList *list, int tp_rank, int tp_size) {
+static int64_t round_up(int64_t value, int64_t step) {
+    return (value + step - 1) / step * step;
+}
+
+Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
     Unit unit = {0};
     TRY(mem_new(list->count, sizeof *unit.slot, &unit.slot));
     for (size_t i = 0; i < list->count; i++) {
         if (list->desc[i].tied) continue;
         ParamSlot *slot = &unit.slot[unit.count];
-        Status status = slot_init(slot, &list->desc[i], unit.numel, tp_rank, tp_size);
+        Status status = slot_init(slot, &list->desc[i], unit.numel, spec);
         if (status) {
             unit_done(&unit);
             return status;
         }
         unit.count++;
-        unit.numel += (slot->count + UNIT_ALIGN - 1) / UNIT_ALIGN * UNIT_ALIGN;
+        unit.numel += round_up(slot->count, UNIT_ALIGN);
     }
+    unit.numel = round_up(unit.numel, (int64_t)UNIT_ALIGN * spec.shards);
     *ret_unit = unit;
     return OK;
+}
+
+bool slot_overlap(const ParamSlot *slot, int64_t first, int64_t count, int64_t *ret_from,
+                  int64_t *ret_count) {
+    int64_t from = first > slot->offset ? first : slot->offset;
+    int64_t end = first + count, slot_end = slot->offset + slot->count;
+    if (end > slot_end) end = slot_end;
+    if (end <= from) return false;
+    *ret_from = from - slot->offset;
+    *ret_count = end - from;
+    return true;
 }
 
 void unit_done(Unit *unit) {
@@ -75,21 +105,50 @@ static float draw(RngKey key, uint64_t index, bool truncated) {
     return value;
 }
 
-void param_init(const ParamSlot *slot, uint64_t seed, float *values) {
+/* Along the cut dim this rank holds a run out of each group of desc->dim[cut] x inner elements. */
+typedef struct Cut {
+    int64_t inner; /* elements of one index along the cut dim */
+    int64_t run;   /* local elements of a group, padding included */
+    int64_t real;  /* those that are not padding */
+    int64_t group; /* global elements of a group */
+} Cut;
+
+static Cut cut_of(const ParamSlot *slot) {
     const ParamDesc *desc = &slot->desc;
-    if (desc->init == INIT_ONES || desc->init == INIT_ZEROS) {
-        for (int64_t i = 0; i < slot->count; i++) values[i] = desc->init == INIT_ONES ? 1.0f : 0.0f;
-        return;
-    }
-    /* Along the cut dim this rank holds a run out of each group of desc->dim[cut] x inner. */
-    int cut = desc->split < 0 ? 0 : desc->split;
+    if (desc->split < 0) return (Cut){1, slot->count, slot->count, slot->count};
     int64_t inner = 1;
-    for (int i = cut + 1; i < desc->ndim; i++) inner *= desc->dim[i];
-    int64_t run = slot->dim[cut] * inner;
-    RngKey key = rng_key(seed, desc->name, 0);
-#pragma omp parallel for schedule(static) if (slot->count > 65536)
-    for (int64_t i = 0; i < slot->count; i++) {
-        int64_t global = (i / run * desc->dim[cut] + slot->start) * inner + i % run;
-        values[i] = desc->std * draw(key, (uint64_t)global, desc->init == INIT_TRUNCATED);
+    for (int i = desc->split + 1; i < desc->ndim; i++) inner *= desc->dim[i];
+    return (Cut){inner, slot->dim[desc->split] * inner, slot->valid * inner, desc->dim[desc->split] * inner};
+}
+
+ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
+    Cut cut = cut_of(slot);
+    int64_t group = at / cut.run, place = at % cut.run;
+    bool real = place < cut.real;
+    int64_t count = (real ? cut.real : cut.run) - place;
+    if (count > limit) count = limit;
+    int64_t global = real ? group * cut.group + slot->start * cut.inner + place : -1;
+    return (ParamRun){.local = at, .global = global, .count = count};
+}
+
+static void init_run(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
+#pragma omp parallel for schedule(static) if (run.count > 65536)
+    for (int64_t i = 0; i < run.count; i++) {
+        uint64_t index = (uint64_t)(run.global + i);
+        values[i] = desc->init == INIT_ZEROS  ? 0.0f
+                    : desc->init == INIT_ONES ? 1.0f
+                                              : desc->std * draw(key, index, desc->init == INIT_TRUNCATED);
+    }
+}
+
+void param_init(const ParamSlot *slot, uint64_t seed, int64_t from, int64_t count, float *values) {
+    RngKey key = rng_key(seed, slot->desc.name, 0);
+    for (int64_t at = from; at < from + count;) {
+        ParamRun run = slot_run(slot, at, from + count - at);
+        if (run.global < 0)
+            memset(values + (at - from), 0, (size_t)run.count * sizeof *values);
+        else
+            init_run(&slot->desc, key, run, values + (at - from));
+        at += run.count;
     }
 }

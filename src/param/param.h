@@ -21,8 +21,11 @@ typedef struct ParamDesc {
     int split;               /* the dim cut over tensor ranks; -1: every rank holds all of it */
     InitKind init;
     float std;
-    bool decay; /* weight decay applies */
-    bool tied;  /* the storage is that of the parameter of this name in an earlier block */
+    bool decay;   /* weight decay applies */
+    bool vocab;   /* the split dim is a vocabulary: padded so that it divides, see vocab_padded */
+    bool per_row; /* its gradient adds up over rows: where rows are cut over tensor ranks, so is it */
+    bool shared;  /* several blocks use it, so it has a unit of its own */
+    bool tied;    /* the storage is that of the parameter of this name in an earlier block */
 } ParamDesc;
 
 typedef struct ParamList {
@@ -41,21 +44,42 @@ typedef struct ParamSlot {
     int64_t count;           /* local elements */
     int64_t dim[PARAM_DIMS]; /* local shape */
     int64_t start;           /* first global index along desc.split, 0 if not split */
+    int64_t valid;           /* local indices along desc.split that are real; the rest is padding */
 } ParamSlot;
 
 typedef struct Unit {
     ParamSlot *slot; /* the untied parameters, in order */
     size_t count;
-    int64_t numel; /* elements of the flat buffer, padding included */
+    int64_t numel; /* elements of the flat buffer, padding included; `shards` divides it */
 } Unit;
 
-MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, int tp_rank, int tp_size);
+/* Which part of each parameter a rank holds, and into how many equal parts the flat buffer can be cut. */
+typedef struct UnitSpec {
+    int tp_rank, tp_size;
+    int shards;
+} UnitSpec;
+
+MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec);
 void unit_done(Unit *unit);
+/* A vocabulary as tensor ranks hold it: whole for one rank, else a multiple of 128 for each. */
+int64_t vocab_padded(int64_t vocab, int tp_size);
+/* The part of elements first .. first + count - 1 of the flat buffer that lies in this slot: false when
+ * there is none. *ret_from is relative to the slot. */
+bool slot_overlap(const ParamSlot *slot, int64_t first, int64_t count, int64_t *ret_from, int64_t *ret_count);
 /* A view of the slot's local shape into a flat buffer of the unit. */
 Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype);
 
-/* Fills the slot's local elements with its initial values; element i of the global tensor is the
- * same whatever part of it a rank holds. */
-void param_init(const ParamSlot *slot, uint64_t seed, float *values);
+/* A run of a slot's local elements that also lie in a row in the global tensor. */
+typedef struct ParamRun {
+    int64_t local, global, count;
+} ParamRun;
+
+/* The longest such run that starts at local element `at` and has at most `limit` elements. For padding,
+ * global is -1. */
+ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit);
+
+/* Initial values of the slot's local elements from .. from + count - 1, into values[0 ...]; element i of
+ * the global tensor is the same whatever part of it a rank holds, and padding is zero. */
+void param_init(const ParamSlot *slot, uint64_t seed, int64_t from, int64_t count, float *values);
 
 #endif

@@ -1,11 +1,13 @@
-/* A step, on one rank: count what the loss divides by, carry out the schedule (forward over the blocks,
- * backward over them in reverse), add up the gradients' norm, update. Memory is laid out once, from the
- * blocks' own measures; only the kernels' workspace still grows, during the first step.
+/* A step on one rank: count what the loss divides by, carry out the schedule, add up the gradients' norm,
+ * update. Memory is laid out once, from the blocks' own measures; only the kernels' workspace still grows,
+ * during the first step.
  */
 #include "train/runner.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "train/runner_internal.h"
 
 static const double loss_weight[LOSS_COUNT] = {
     [LOSS_TOKEN] = 1, [LOSS_NSP] = 1, [LOSS_SPAN_START] = 0.5, [LOSS_SPAN_END] = 0.5, [LOSS_CLASSIFY] = 1};
@@ -27,60 +29,131 @@ static bool has_loss(const ModelConfig *config, int loss) {
     return (config->heads_mask & heads[loss]) != 0;
 }
 
-static Shape shape_of(const Runner *runner, int64_t B, int64_t T, bool train) {
+Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
     return (Shape){.B = B,
                    .T = T,
                    .tp = runner->mesh->extent[AXIS_TP],
+                   .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
+                   .dtype = runner->spec.dtype,
                    .train = train,
                    .recompute = runner->spec.recompute};
 }
 
-static bool shares_saved(const Runner *runner, int at) {
-    return runner->spec.recompute == RECOMPUTE_BLOCK && runner->model->block[at].ops == &block_ops_layer;
+bool runner_recomputes(const Runner *runner, int at) {
+    return runner->spec.recompute == RECOMPUTE_BLOCK && runner->model->block[at].ops->backward_params;
 }
 
-static Status alloc_activations(Runner *runner) {
+/* ---- what a rank holds ---- */
+
+/* Which units the stage's blocks use. A unit that both ends of the pipeline use is kept equal there. */
+static void find_units(Runner *runner, UnitUse *use) {
     const Model *model = runner->model;
-    Device *device = runner->device;
-    const RunnerSpec *spec = &runner->spec;
-    Shape shape = shape_of(runner, spec->micro_batch, spec->seq, spec->train);
-    size_t width = (size_t)(shape.B * shape.T * model->config.hidden) * sizeof(float);
-    size_t scratch = 0, shared = 0;
-    for (int i = 0; i < model->count; i++) {
-        const Block *block = &model->block[i];
-        size_t saved_bytes, scratch_bytes;
-        block->ops->measure(block, shape, &saved_bytes, &scratch_bytes);
-        if (scratch_bytes > scratch) scratch = scratch_bytes;
-        bool share = !spec->train || shares_saved(runner, i);
-        if (share && saved_bytes > shared) shared = saved_bytes;
-        if (!share) TRY(dev_alloc(device, MEM_ACTIVATIONS, saved_bytes, &runner->saved[i]));
-        /* Without backward two outputs suffice: a block's and the next one's. */
-        if (i + 1 < model->count && (spec->train || i < 2))
-            TRY(dev_alloc(device, MEM_ACTIVATIONS, width, &runner->between[i]));
+    bool piped = runner->mesh->extent[AXIS_PP] > 1;
+    for (int c = 0; c < runner->chunks; c++)
+        for (int at = runner->chunk[c].first; at < runner->chunk[c].first + runner->chunk[c].count; at++) {
+            const Block *block = &model->block[at];
+            for (size_t i = 0; i < block->params.count; i++) {
+                int unit = block->ref[i].unit;
+                bool shared = unit >= model->count;
+                use[unit].held = true;
+                use[unit].twin = shared && piped;
+                use[unit].counted = use[unit].counted || !shared || !piped || at == 0;
+            }
+            for (size_t i = 0; i < block->params.count; i++) {
+                int unit = block->ref[i].unit;
+                size_t k = 0;
+                while (k < i && block->ref[k].unit != unit) k++;
+                if (k == i) runner->unit_users[unit]++;
+            }
+        }
+}
+
+static Status borrow(Runner *runner, Store **ret_store, Tensor (*part)(const Shards *, int)) {
+    const ShardSpec *spec = &runner->shards->spec;
+    TRY(store_new_borrowed(ret_store, runner->model,
+                           (UnitSpec){spec->tp->rank, spec->tp->size, spec->shard->size}, DT_F32));
+    Store *store = *ret_store;
+    for (int i = 0; i < runner->model->units; i++) {
+        const ShardUnit *unit = &runner->shards->unit[i];
+        if (!unit->held) continue;
+        Tensor data = part(runner->shards, i);
+        store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
+        store->first[i] = unit->first;
+        store->count[i] = unit->count;
     }
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, shared, &runner->shared));
-    TRY(dev_alloc(device, MEM_SCRATCH, scratch, &runner->scratch));
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, spec->train ? width : 0, &runner->gradient));
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, host_batch_bytes(shape.B, shape.T), &runner->inputs));
-    return dev_alloc(device, MEM_ACTIVATIONS, LOSS_COUNT * sizeof(double), &runner->loss);
+    return store_bind(store);
 }
 
-static Status alloc_stores(Runner *runner) {
-    Device *device = runner->device;
-    TRY(store_new(&runner->params, runner->model, device, MEM_PARAMS));
-    if (!runner->spec.train) return OK;
-    TRY(store_new(&runner->grads, runner->model, device, MEM_GRADS));
-    TRY(store_new(&runner->m, runner->model, device, MEM_OPTIMIZER));
-    TRY(store_new(&runner->v, runner->model, device, MEM_OPTIMIZER));
-    return dev_alloc(device, MEM_OPTIMIZER, sizeof(double), &runner->norm);
+static Tensor part_m(const Shards *shards, int unit) {
+    return tensor_1d(shards->unit[unit].m.data, DT_F32, shards->unit[unit].count);
+}
+static Tensor part_v(const Shards *shards, int unit) {
+    return tensor_1d(shards->unit[unit].v.data, DT_F32, shards->unit[unit].count);
 }
 
-/* Only once all of it has been granted is memory touched. */
-static Status zero_stores(Runner *runner) {
-    Store *const stores[] = {runner->params, runner->grads, runner->m, runner->v};
-    for (int i = 0; i < 4; i++)
-        if (stores[i]) TRY(store_zero(stores[i], runner->stream));
-    return OK;
+static Status alloc_units(Runner *runner) {
+    const Model *model = runner->model;
+    const RunnerSpec *spec = &runner->spec;
+    Mesh *mesh = runner->mesh;
+    size_t units = (size_t)model->units, most = 0;
+    CLEANUP(mem_freep) UnitUse *use = NULL;
+    TRY(mem_new(units, sizeof *use, &use));
+    TRY(mem_new(units, sizeof *runner->unit_users, &runner->unit_users));
+    TRY(mem_new(units, sizeof *runner->unit_adds, &runner->unit_adds));
+    TRY(mem_new(units, sizeof *runner->param_base, &runner->param_base));
+    TRY(mem_new(units, sizeof *runner->grad_base, &runner->grad_base));
+    for (int i = 0; i < model->count; i++)
+        if (model->block[i].params.count > most) most = model->block[i].params.count;
+    TRY(mem_new(most, sizeof *runner->param_view, &runner->param_view));
+    TRY(mem_new(most, sizeof *runner->grad_view, &runner->grad_view));
+    find_units(runner, use);
+    ShardSpec shard = {.keep = spec->keep_params,
+                       .train = spec->train,
+                       .sequence = runner_shape(runner, 1, 1, true).sequence,
+                       .dtype = spec->dtype,
+                       .shard = mesh->shard,
+                       .replica = mesh->replica,
+                       .tp = mesh->axis[AXIS_TP],
+                       .model = mesh->model,
+                       .ends = mesh->ends};
+    shard_stage(&shard, spec->zero);
+    TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
+    TRY(borrow(runner, &runner->params, shard_master));
+    if (!spec->train) return OK;
+    TRY(borrow(runner, &runner->grads, shard_gradient));
+    TRY(borrow(runner, &runner->m, part_m));
+    return borrow(runner, &runner->v, part_v);
+}
+
+/* Scratch and what blocks save without anyone needing it for long: the largest that a block here asks. */
+static Status alloc_scratch(Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, spec->train);
+    size_t scratch = 0, shared = 0;
+    for (int c = 0; c < runner->chunks; c++)
+        for (int i = 0; i < runner->chunk[c].count; i++) {
+            int at = runner->chunk[c].first + i;
+            size_t saved_bytes, scratch_bytes;
+            runner->model->block[at].ops->measure(&runner->model->block[at], shape, &saved_bytes,
+                                                  &scratch_bytes);
+            if (scratch_bytes > scratch) scratch = scratch_bytes;
+            bool share = !spec->train || runner_recomputes(runner, at);
+            if (share && saved_bytes > shared) shared = saved_bytes;
+        }
+    TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, shared, &runner->shared));
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, scratch, &runner->scratch));
+    return dev_alloc(runner->device, MEM_ACTIVATIONS, LOSS_COUNT * sizeof(double), &runner->loss);
+}
+
+static Status set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind, int micros) {
+    int stages = runner->mesh->extent[AXIS_PP];
+    if (schedule->action && schedule->spec.micros == micros) return OK;
+    schedule_done(schedule);
+    /* With one stage, one micro-batch after the other is best in every way. */
+    if (stages == 1 && kind != SCHEDULE_EVAL) kind = SCHEDULE_1F1B;
+    ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = runner->chunks, .micros = micros};
+    TRY(schedule_init(schedule, &spec, runner->mesh->at[AXIS_PP]));
+    return runner_reserve(runner, schedule);
 }
 
 Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec) {
@@ -89,14 +162,21 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     runner->spec = *spec;
     runner->model = model;
     runner->device = device;
-    TRY(mesh_new_self(&runner->mesh));
+    runner->loss_scale = 1;
+    runner->mesh = spec->mesh;
+    if (!spec->mesh) {
+        TRY(mesh_new_self(&runner->own_mesh));
+        runner->mesh = runner->own_mesh;
+    }
     TRY(stream_new(&runner->stream, device));
     runner->exec = (Exec){.stream = runner->stream, .table = spec->table};
-    TRY(mem_new((size_t)model->count, sizeof(Buffer), &runner->between));
-    TRY(mem_new((size_t)model->count, sizeof(Buffer), &runner->saved));
-    TRY(alloc_stores(runner));
-    TRY(alloc_activations(runner));
-    TRY(zero_stores(runner));
+    TRY(runner_chunks_init(runner));
+    TRY(alloc_units(runner));
+    TRY(alloc_scratch(runner));
+    if (spec->train)
+        TRY(set_schedule(runner, &runner->schedule, spec->schedule, spec->micros ? spec->micros : 1));
+    TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
+    TRY(shards_clear(runner->shards));
     *ret_runner = runner;
     runner = NULL;
     return OK;
@@ -104,106 +184,39 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
 
 void runner_free(Runner *runner) {
     if (!runner) return;
-    for (int i = 0; i < runner->model->count; i++) {
-        if (runner->between) dev_free(&runner->between[i]);
-        if (runner->saved) dev_free(&runner->saved[i]);
-    }
-    free(runner->between);
-    free(runner->saved);
-    Buffer *const buffers[] = {&runner->inputs,   &runner->shared, &runner->scratch,
-                               &runner->gradient, &runner->norm,   &runner->loss};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
     store_free(runner->params);
     store_free(runner->grads);
     store_free(runner->m);
     store_free(runner->v);
+    shards_free(runner->shards);
+    runner_chunks_done(runner);
+    Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->loss};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
+    free(runner->param_base);
+    free(runner->grad_base);
+    free(runner->param_view);
+    free(runner->grad_view);
+    free(runner->unit_users);
+    free(runner->unit_adds);
     schedule_done(&runner->schedule);
+    schedule_done(&runner->eval_schedule);
     stream_free(runner->stream);
-    mesh_free(runner->mesh);
+    mesh_free(runner->own_mesh);
     free(runner);
 }
 
-/* What every block call of this micro-batch shares. */
-static Pass pass_over(Runner *runner, const Micro *micro, bool train, int64_t step) {
-    return (Pass){
-        .exec = &runner->exec,
-        .tp = runner->mesh->axis[AXIS_TP],
-        .shape = shape_of(runner, micro->B, micro->T, train),
-        .micro = micro,
-        .seed = runner->spec.seed,
-        .step = (uint64_t)step,
-        .scratch = runner->scratch,
-        .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
-    };
+Status runner_publish(Runner *runner) {
+    return shards_publish(runner->shards);
 }
 
-static void pass_enter(Runner *runner, Pass *pass, int at) {
-    pass->param = runner->params->view[at];
-    pass->grad = runner->grads ? runner->grads->view[at] : NULL;
-    pass->saved = runner->saved[at].data ? runner->saved[at] : runner->shared;
-}
+/* ---- a step ---- */
 
-/* The output of a block; without backward, outputs alternate between two buffers. */
-static Tensor output_of(Runner *runner, const Pass *pass, int at) {
-    if (at < 0 || at + 1 >= runner->model->count) return TENSOR_NONE;
-    void *data = runner->between[at].data ? runner->between[at].data : runner->between[at % 2].data;
-    return tensor_3d(data, DT_F32, pass->shape.B, pass->shape.T, runner->model->config.hidden);
-}
-
-static Status run_block(Runner *runner, Pass *pass, int at) {
-    const Block *block = &runner->model->block[at];
-    pass_enter(runner, pass, at);
-    return block->ops->forward(block, pass, output_of(runner, pass, at), output_of(runner, pass, at - 1));
-}
-
-static Status run_forward(Runner *runner, Pass *pass, int blocks) {
-    for (int at = 0; at < blocks; at++) TRY(run_block(runner, pass, at));
-    return OK;
-}
-
-static Status run_backward(Runner *runner, Pass *pass) {
-    Tensor gradient = output_of(runner, pass, 0);
-    gradient.data = runner->gradient.data;
-    for (int at = runner->model->count - 1; at >= 0; at--) {
-        const Block *block = &runner->model->block[at];
-        /* The last layer's activations are still there; the others share its memory. */
-        if (shares_saved(runner, at) && at + 2 < runner->model->count) TRY(run_block(runner, pass, at));
-        pass_enter(runner, pass, at);
-        TRY(block->ops->backward(block, pass, gradient, gradient, output_of(runner, pass, at - 1)));
-    }
-    return OK;
-}
-
+/* Sums over all replicas; only the last stage has them, and each of its tensor ranks has all of them. */
 static Status read_losses(Runner *runner, double sums[LOSS_COUNT]) {
-    TRY(all_reduce(runner->mesh->axis[AXIS_DP], runner->stream,
-                   tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT), REDUCE_SUM, NULL));
     TRY(stream_copy(runner->stream, sums, runner->loss.data, LOSS_COUNT * sizeof(double), COPY_TO_HOST));
-    return stream_sync(runner->stream);
-}
-
-/* The derivative of the objective by each loss's sum. */
-static void set_loss_grads(Pass *pass, const int64_t counts[LOSS_COUNT]) {
-    for (int i = 0; i < LOSS_COUNT; i++)
-        pass->loss_grad[i] = counts[i] ? (float)(loss_weight[i] / (double)counts[i]) : 0.0f;
-}
-
-static Status run_schedule(Runner *runner, HostBatch *const *micros, const int64_t counts[LOSS_COUNT],
-                           int64_t step) {
-    Micro micro;
-    Pass pass;
-    for (int i = 0; i < runner->schedule.count; i++) {
-        Action action = runner->schedule.action[i];
-        if (action.kind == ACTION_FORWARD) {
-            TRY(host_batch_upload(micros[action.micro], runner->stream, runner->inputs,
-                                  action.micro * runner->spec.micro_batch, &micro));
-            pass = pass_over(runner, &micro, true, step);
-            set_loss_grads(&pass, counts);
-            TRY(run_forward(runner, &pass, runner->model->count));
-        } else {
-            TRY(run_backward(runner, &pass));
-        }
-    }
-    return OK;
+    TRY(stream_sync(runner->stream));
+    TRY(host_reduce(runner->mesh->axis[AXIS_DP], sums, LOSS_COUNT, DT_F64, REDUCE_SUM));
+    return host_reduce(runner->mesh->axis[AXIS_PP], sums, LOSS_COUNT, DT_F64, REDUCE_SUM);
 }
 
 static Status check_micros(const Runner *runner, HostBatch *const *micros, int count) {
@@ -215,38 +228,50 @@ static Status check_micros(const Runner *runner, HostBatch *const *micros, int c
     return OK;
 }
 
+/* What the losses divide by, over all replicas, and the tokens there are. */
+static Status count_terms(Runner *runner, HostBatch *const *micros, int count, int64_t counts[LOSS_COUNT],
+                          int64_t *ret_tokens) {
+    int64_t all[LOSS_COUNT + 1] = {0};
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < LOSS_COUNT; k++)
+            if (has_loss(&runner->model->config, k)) all[k] += micros[i]->loss_count[k];
+        for (int64_t b = 0; b < micros[i]->B; b++) all[LOSS_COUNT] += micros[i]->lens[b];
+    }
+    TRY(host_reduce(runner->mesh->axis[AXIS_DP], all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
+    memcpy(counts, all, LOSS_COUNT * sizeof *counts);
+    *ret_tokens = all[LOSS_COUNT];
+    return OK;
+}
+
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_micros(runner, micros, count));
-    if (runner->schedule.spec.micros != count) {
-        schedule_done(&runner->schedule);
-        const ScheduleSpec spec = {.kind = SCHEDULE_1F1B, .stages = 1, .chunks = 1, .micros = count};
-        TRY(schedule_init(&runner->schedule, &spec, 0));
-    }
-    int64_t counts[LOSS_COUNT] = {0};
+    TRY(set_schedule(runner, &runner->schedule, runner->spec.schedule, count));
+    int64_t counts[LOSS_COUNT];
     StepResult result = {0};
-    for (int i = 0; i < count; i++) {
-        for (int k = 0; k < LOSS_COUNT; k++)
-            if (has_loss(&runner->model->config, k)) counts[k] += micros[i]->loss_count[k];
-        for (int64_t b = 0; b < micros[i]->B; b++) result.tokens += micros[i]->lens[b];
-    }
-    TRY(host_reduce(runner->mesh->axis[AXIS_DP], counts, LOSS_COUNT, DT_I64, REDUCE_SUM));
-    TRY(store_zero(runner->grads, runner->stream));
+    TRY(count_terms(runner, micros, count, counts, &result.tokens));
+    TRY(shards_begin(runner->shards));
+    memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    TRY(run_schedule(runner, micros, counts, step));
+    Round round = {.micros = micros, .count = count, .train = true, .step = step};
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (counts[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale / (double)counts[k]);
+    TRY(runner_run(runner, &runner->schedule, &round));
+    TRY(shards_finish(runner->shards));
     double sums[LOSS_COUNT];
     TRY(read_losses(runner, sums));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
-    TRY(optim_grad_norm(runner->grads, &runner->exec, runner->mesh->world, runner->norm, &result.grad_norm));
+    TRY(shards_norm(runner->shards, &result.grad_norm));
+    result.grad_norm /= runner->loss_scale;
     *ret_result = result;
     return OK;
 }
 
 Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) {
     const OptimSpec *spec = &runner->spec.optim;
-    return optim_update(spec, &runner->exec, runner->params, runner->m, runner->v, runner->grads, step, lr,
-                        optim_clip_scale(spec, grad_norm));
+    double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale;
+    return shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay);
 }
 
 Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
@@ -263,31 +288,41 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
     return OK;
 }
 
-Status runner_eval(Runner *runner, const HostBatch *batch, double sums[LOSS_COUNT],
+/* ---- without training ---- */
+
+Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                    int64_t counts[LOSS_COUNT]) {
-    TRY(check_micros(runner, (HostBatch *const *)&batch, 1));
-    Micro micro;
-    TRY(host_batch_upload(batch, runner->stream, runner->inputs, 0, &micro));
-    Pass pass = pass_over(runner, &micro, false, 0);
+    TRY(check_micros(runner, batches, count));
+    TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    TRY(run_forward(runner, &pass, runner->model->count));
+    Round round = {.micros = batches, .count = count};
+    TRY(runner_run(runner, &runner->eval_schedule, &round));
     double fresh[LOSS_COUNT];
+    int64_t terms[LOSS_COUNT], tokens;
     TRY(read_losses(runner, fresh));
+    TRY(count_terms(runner, batches, count, terms, &tokens));
     for (int k = 0; k < LOSS_COUNT; k++) {
         if (!has_loss(&runner->model->config, k)) continue;
         sums[k] += fresh[k];
-        counts[k] += batch->loss_count[k];
+        counts[k] += terms[k];
     }
     return OK;
 }
 
 Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden) {
-    TRY(check_micros(runner, (HostBatch *const *)&batch, 1));
-    Micro micro;
-    TRY(host_batch_upload(batch, runner->stream, runner->inputs, 0, &micro));
-    Pass pass = pass_over(runner, &micro, false, 0);
-    TRY(run_forward(runner, &pass, runner->model->count - 1));
-    *ret_hidden = output_of(runner, &pass, runner->model->count - 2);
+    HostBatch *const batches[] = {(HostBatch *)batch};
+    TRY(check_micros(runner, batches, 1));
+    if (runner->mesh->extent[AXIS_PP] > 1 || runner->mesh->extent[AXIS_TP] > 1)
+        return FAILED("internal: hidden states are for one stage and one tensor rank");
+    Round round = {.micros = batches, .count = 1};
+    Chunk *chunk = &runner->chunk[0];
+    Flight *flight;
+    TRY(flight_open(runner, 0, 0, &flight));
+    flight->used = false;
+    TRY(host_batch_upload(batch, runner->stream, flight->ids, 0, &flight->data));
+    TRY(runner_forward(runner, &round, chunk, flight, chunk->count - 1));
+    *ret_hidden = runner_output(runner, chunk, flight, runner_shape(runner, batch->B, batch->T, false),
+                                chunk->count - 2);
     return OK;
 }
 
@@ -298,12 +333,12 @@ static Status head_rows(Runner *runner, Tensor hidden, Head head, Buffer *ret_bu
     *ret_rows = rows;
     if (head != HEAD_NSP && head != HEAD_CLASSIFY) return OK;
     int64_t B = hidden.dim[0], T = hidden.dim[1];
-    size_t row = (size_t)rows.dim[1] * sizeof(float);
+    size_t row = (size_t)rows.dim[1] * dtype_size(rows.dtype);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)B * row, ret_buffer));
     for (int64_t b = 0; b < B; b++)
         TRY(stream_copy(runner->stream, (char *)ret_buffer->data + (size_t)b * row,
                         (char *)rows.data + (size_t)(b * T) * row, row, COPY_ON_DEVICE));
-    *ret_rows = tensor_2d(ret_buffer->data, DT_F32, B, rows.dim[1]);
+    *ret_rows = tensor_2d(ret_buffer->data, rows.dtype, B, rows.dim[1]);
     return OK;
 }
 
@@ -324,11 +359,12 @@ Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *o
     int64_t M = rows.dim[0], K = head_width(&runner->model->config, head);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, head_logits_scratch(block, head, M), &scratch));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
-    Micro micro = {.B = batch->B, .T = batch->T};
-    Pass pass = pass_over(runner, &micro, false, 0);
-    pass_enter(runner, &pass, at);
+    Round round = {0};
+    Pass pass = runner_pass(runner, &round, &runner->chunk[0].flight[0]);
+    TRY(runner_enter(runner, &pass, at, true, false));
     pass.scratch = scratch;
     TRY(head_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
+    runner_leave(runner, at);
     TRY(stream_copy(runner->stream, out, scores.data, scores.bytes, COPY_TO_HOST));
     return stream_sync(runner->stream);
 }

@@ -1,5 +1,11 @@
 /* The runner: the one place where model and parallel meet. It owns a rank's memory (parameters,
- * gradients, moments, activations, scratch) and carries out a step's schedule over the blocks. */
+ * gradients, moments, activations, scratch) and carries out a step's schedule over the blocks that its
+ * stage has.
+ *
+ *   runner.c          what a rank holds, losses, evaluation
+ *   runner_memory.c   memory of micro-batches in flight and of messages
+ *   runner_actions.c  the actions of a schedule
+ */
 #ifndef WEFT_TRAIN_RUNNER_H
 #define WEFT_TRAIN_RUNNER_H
 
@@ -8,6 +14,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "parallel/schedule.h"
+#include "parallel/shard.h"
 
 typedef struct RunnerSpec {
     const KernelTable *table;
@@ -16,26 +23,74 @@ typedef struct RunnerSpec {
     Recompute recompute;
     OptimSpec optim;
     uint64_t seed;
+    /* The layout; zeroes are one rank in fp32. */
+    Mesh *mesh;            /* NULL: one rank. It must outlive the runner. */
+    int zero;              /* 0 to 3 */
+    bool keep_params;      /* zero 3: whole from a block's forward to its backward */
+    bool sequence;         /* sequence parallelism over the tensor ranks */
+    DType dtype;           /* what kernels compute with */
+    ScheduleKind schedule; /* SCHEDULE_GPIPE is 0 and, with one stage, as good as any */
+    int chunks;            /* of a stage; 0: 1 */
+    int micros;            /* micro-batches of a step on a replica, for planning memory; 0: 1 */
 } RunnerSpec;
+
+/* The memory of one micro-batch on its way through one chunk. */
+typedef struct Flight {
+    bool used;
+    int micro;
+    Buffer ids;       /* its int32 arrays... */
+    Micro data;       /* ...and the views of them */
+    Buffer input;     /* what came from the stage before */
+    Buffer *output;   /* per block: what it gave, where backward needs it */
+    Buffer *saved;    /* per block */
+    Buffer *deferred; /* per block */
+    Ticket arrival;   /* of the input */
+} Flight;
+
+/* Blocks first .. first + count - 1 of the model, the stage's share of one part. */
+typedef struct Chunk {
+    int first, count;
+    bool from_stage, to_stage; /* its input comes from a stage, its output goes to one */
+    int from, to;              /* which */
+    Flight *flight;
+    int flights;
+} Chunk;
+
+typedef enum { RELAY_FORWARD, RELAY_BACKWARD } RelayWay;
+
+/* A message's memory: an output on its way to the next stage, or a gradient that comes from there, is
+ * carried through the blocks and goes on to the stage before. */
+typedef struct Relay {
+    Buffer buffer;
+    bool used;
+    RelayWay way;
+    int micro, chunk;
+    Ticket ticket; /* its receipt, or the sending after which it is free */
+} Relay;
 
 typedef struct Runner {
     RunnerSpec spec;
     const Model *model;
-    Mesh *mesh;
+    Mesh *mesh, *own_mesh;
     Device *device;
     Stream *stream;
     Exec exec;
-    Store *params, *grads, *m, *v; /* the last three in training only */
-    Schedule schedule;
-    /* Memory of the micro-batch in flight. */
-    Buffer inputs;   /* its int32 arrays */
-    Buffer *between; /* per block but the last: its output (B,T,C) */
-    Buffer *saved;   /* per block; with block recompute all layers share one */
-    Buffer shared;   /* that one */
+    Shards *shards;
+    Store *params, *grads, *m, *v; /* views of the part that this rank updates, in fp32; the last three in
+                                    * training only. After a change, runner_publish. */
+    Schedule schedule, eval_schedule;
+    Chunk *chunk;
+    int chunks;
+    Relay *relay;
+    size_t relays, relay_capacity;
+    Buffer shared; /* what blocks save, when nobody needs it for long */
     Buffer scratch;
-    Buffer gradient; /* (B,T,C), passed down from block to block */
-    Buffer loss;     /* LOSS_COUNT fp64 sums */
-    Buffer norm;     /* the gradients' sum of squares, fp64 */
+    Buffer loss; /* LOSS_COUNT fp64 sums */
+    /* For the block that runs: its parameters' and gradients' views, from the units' first elements. */
+    void **param_base, **grad_base;
+    Tensor *param_view, *grad_view;
+    int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
+    double loss_scale;           /* losses are multiplied by it before backward; fp16 only, else 1 */
 } Runner;
 
 typedef struct StepResult {
@@ -43,23 +98,29 @@ typedef struct StepResult {
     double part[LOSS_COUNT]; /* each loss on its own */
     double grad_norm;        /* before clipping */
     int64_t tokens;          /* input positions that are not padding */
+    bool skipped;            /* fp16: gradients overflowed, nothing was updated */
 } StepResult;
 
 MUST_USE Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec);
 void runner_free(Runner *runner);
 DEFINE_FREEP(Runner, runner)
+/* After runner->params was filled: what kernels compute with follows. Collective. */
+MUST_USE Status runner_publish(Runner *runner);
 
-/* One optimizer step, number `step` from 1, over the micro-batches in order. */
+/* One optimizer step, number `step` from 1, over this replica's micro-batches in order; all ranks take
+ * equally many. Replica d of the data axis has sequences d*n .. of the step's batch, n being its own. */
 MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
                             StepResult *ret_result);
 /* The gradients of a step without the update; runner_step is this and runner_update. */
 MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                                  StepResult *ret_result);
 MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm);
-/* Adds a batch's loss sums and counts, without dropout or gradients. */
-MUST_USE Status runner_eval(Runner *runner, const HostBatch *batch, double sums[LOSS_COUNT],
+/* Adds loss sums and counts of all replicas' batches, without dropout or gradients. Collective: all
+ * replicas give equally many batches. */
+MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                             int64_t counts[LOSS_COUNT]);
-/* Forward up to the last layer, without dropout: its output (B,T,C), valid until the next call. */
+/* For one tensor rank and one stage: forward up to the last layer, without dropout: its output (B,T,C),
+ * valid until the next call. */
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
 /* The whole model's scores from a head for every row it scores; `out` is host memory. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out);

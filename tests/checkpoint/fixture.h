@@ -71,7 +71,7 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
     assert_ok(store_new(&store, model, fixture->device, MEM_PARAMS));
     assert_ok(store_init_params(store, fixture->stream, seed));
     /* Biases and norms start as 0 and 1: give every element a value of its own instead. */
-    for (int i = 0; i < model->count; i++) {
+    for (int i = 0; i < model->units; i++) {
         float *values = store->flat[i].data;
         for (int64_t j = 0; j < store->unit[i].numel; j++)
             values[j] = (float)seed + (float)i + (float)j / 4096;

@@ -47,6 +47,7 @@ void attention_decode_sweep(Sweep *sweep);
 void embedding_forward_sweep(Sweep *sweep);
 void embedding_backward_sweep(Sweep *sweep);
 void xent_partial_sweep(Sweep *sweep);
+void xent_combine_sweep(Sweep *sweep);
 void xent_finish_sweep(Sweep *sweep);
 void gather_rows_sweep(Sweep *sweep);
 void scatter_add_rows_sweep(Sweep *sweep);

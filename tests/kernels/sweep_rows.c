@@ -76,6 +76,22 @@ void xent_partial_sweep(Sweep *sweep) {
     compare(sweep, xent_partial_case, (Args){{2, 3, 50304}, 1, norm_wise});
 }
 
+/* Parts of four ranks, the last of which has padding alone. */
+static void xent_combine_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1];
+    Tensor stats = kit_take(kit, shape2(M, 3)), parts = kit_uniform(kit, shape3(4, M, 3), 1, 3);
+    for (int64_t m = 0; m < M; m++) {
+        float *padding = tensor_f32(parts) + (3 * M + m) * 3;
+        padding[0] = -INFINITY, padding[1] = padding[2] = 0;
+    }
+    assert_ok(xent_combine(&kit->exec, stats, parts));
+    kit_output(kit, "stats", stats);
+}
+
+void xent_combine_sweep(Sweep *sweep) {
+    over_rows(sweep, xent_combine_case, 1, norm_wise);
+}
+
 /* The statistics are as over the whole vocabulary: a largest of 13 and a sum of some size. */
 static void xent_finish_case(Kit *kit, const Args *args) {
     Tensor logits = some_logits(kit, args), labels = some_labels(kit, args);

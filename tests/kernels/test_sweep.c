@@ -148,6 +148,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_EMBEDDING_FORWARD] = embedding_forward_sweep,
     [KERNEL_EMBEDDING_BACKWARD] = embedding_backward_sweep,
     [KERNEL_XENT_PARTIAL] = xent_partial_sweep,
+    [KERNEL_XENT_COMBINE] = xent_combine_sweep,
     [KERNEL_XENT_FINISH] = xent_finish_sweep,
     [KERNEL_GATHER_ROWS] = gather_rows_sweep,
     [KERNEL_SCATTER_ADD_ROWS] = scatter_add_rows_sweep,

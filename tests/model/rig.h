@@ -117,7 +117,7 @@ static inline void rig_free_guarded(Buffer *buffer) {
 }
 
 static inline void rig_randomize(Store *params) {
-    for (int i = 0; i < params->model->count; i++)
+    for (int i = 0; i < params->model->units; i++)
         for (size_t j = 0; j < params->unit[i].count; j++) {
             const ParamSlot *slot = &params->unit[i].slot[j];
             bool norm = slot->desc.init == INIT_ONES, vector = slot->desc.ndim == 1;

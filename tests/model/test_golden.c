@@ -59,7 +59,8 @@ static double check_logits(Golden *golden, const HostBatch *batch) {
 static double check_eval_loss(Golden *golden, const HostBatch *batch) {
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
-    assert_ok(runner_eval(golden->runner, batch, sums, counts));
+    HostBatch *const batches[] = {(HostBatch *)batch};
+    assert_ok(runner_eval(golden->runner, batches, 1, sums, counts));
     double expected = golden_number(golden->facts, "loss");
     double relative = fabs(loss_objective(sums, counts) - expected) / expected;
     assert_true(relative <= LOSS_LIMIT);
@@ -83,7 +84,7 @@ static double compare_slot(const ParamSlot *slot, const float *found, const floa
 /* The largest relative difference between the parameters of two stores. */
 static double compare_stores(const Store *found, const Store *expected, double whole, char *ret_name) {
     double most = -1;
-    for (int i = 0; i < found->model->count; i++)
+    for (int i = 0; i < found->model->units; i++)
         for (size_t j = 0; j < found->unit[i].count; j++) {
             const ParamSlot *slot = &found->unit[i].slot[j];
             double apart = compare_slot(slot, (float *)found->flat[i].data + slot->offset,
@@ -159,7 +160,7 @@ static double check_final(Golden *golden, char *ret_name) {
     ret_name[0] = 0;
     if (!expected) return 0;
     const Store *params = golden->runner->params;
-    for (int i = 0; i < params->model->count; i++)
+    for (int i = 0; i < params->model->units; i++)
         for (size_t j = 0; j < params->unit[i].count; j++) {
             const ParamSlot *slot = &params->unit[i].slot[j];
             if (strstr(slot->desc.name, "qkv.bias"))

@@ -68,10 +68,10 @@ static Outcome outcome_of(Family family, const char *kernels, Recompute recomput
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     outcome.activations = device->mem[MEM_ACTIVATIONS].peak;
     outcome.total = device->total.current;
-    for (int i = 0; i < model->count; i++) outcome.count += runner->params->unit[i].numel;
+    for (int i = 0; i < model->units; i++) outcome.count += runner->params->unit[i].numel;
     assert_ok(mem_new((size_t)outcome.count, sizeof(float), &outcome.weights));
     float *to = outcome.weights;
-    for (int i = 0; i < model->count; i++) {
+    for (int i = 0; i < model->units; i++) {
         memcpy(to, runner->params->flat[i].data, runner->params->flat[i].bytes);
         to += runner->params->unit[i].numel;
     }

@@ -15,7 +15,7 @@ static Unit unit_of(ParamDesc desc, int tp_rank, int tp_size) {
     ParamList list = {0};
     Unit unit;
     assert_ok(param_add(&list, desc));
-    assert_ok(unit_init(&unit, &list, tp_rank, tp_size));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){tp_rank, tp_size, 1}));
     param_list_done(&list);
     return unit;
 }
@@ -31,7 +31,7 @@ static void test_layout(void **state) {
     assert_ok(param_add(&list, desc_of("norm.bias", -1, 64, 0, 0)));
     assert_int_equal(param_count(&list.desc[2]), 144);
     Unit unit;
-    assert_ok(unit_init(&unit, &list, 1, 2));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){1, 2, 1}));
     assert_int_equal(unit.count, 3); /* the tied one lives elsewhere */
     assert_string_equal(unit.slot[1].desc.name, "qkv.weight");
     int64_t end = 0;
@@ -62,7 +62,8 @@ static void test_cut_that_does_not_divide(void **state) {
     ParamList list = {0};
     assert_ok(param_add(&list, desc_of("layer.0.mlp.up.weight", 0, 6, 4, 0)));
     Unit unit = {.count = 99};
-    assert_fails(unit_init(&unit, &list, 0, 4), STATUS_USAGE, "layer.0.mlp.up.weight: its dim of 6");
+    assert_fails(unit_init(&unit, &list, (UnitSpec){0, 4, 1}), STATUS_USAGE,
+                 "layer.0.mlp.up.weight: its dim of 6");
     assert_int_equal(unit.count, 99);
     param_list_done(&list);
 }
@@ -84,7 +85,7 @@ static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
     float *local = malloc((size_t)param_count(&desc) * sizeof *local);
     for (int rank = 0; rank < tp_size; rank++) {
         Unit unit = unit_of(desc, rank, tp_size);
-        param_init(&unit.slot[0], 42, local);
+        param_init(&unit.slot[0], 42, 0, unit.slot[0].count, local);
         place(global, &unit.slot[0], local);
         unit_done(&unit);
     }

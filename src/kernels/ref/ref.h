@@ -50,6 +50,7 @@ Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor typ
 Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                               Tensor tokens, Tensor types, VocabPart part);
 Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
+Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts);
 Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                        VocabPart part, float scale, bool gradient);
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index);

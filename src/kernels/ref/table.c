@@ -36,6 +36,7 @@ void kernels_ref_fill(KernelTable *table) {
         .embedding_forward = embedding_forward_ref,
         .embedding_backward = embedding_backward_ref,
         .xent_partial = xent_partial_ref,
+        .xent_combine = xent_combine_ref,
         .xent_finish = xent_finish_ref,
         .gather_rows = gather_rows_ref,
         .scatter_add_rows = scatter_add_rows_ref,

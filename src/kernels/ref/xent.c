@@ -22,6 +22,27 @@ Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labe
     return OK;
 }
 
+Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts) {
+    (void)stream;
+    int64_t ranks = parts.dim[0], M = tensor_rows(stats);
+    for (int64_t m = 0; m < M; m++) {
+        const float *part = tensor_f32(parts) + m * 3;
+        float largest = -INFINITY, label = 0;
+        double total = 0;
+        for (int64_t r = 0; r < ranks; r++) largest = fmaxf(largest, part[r * M * 3]);
+        for (int64_t r = 0; r < ranks; r++) {
+            const float *own = part + r * M * 3;
+            if (own[1] > 0) total += own[1] * exp((double)own[0] - largest);
+            label += own[2];
+        }
+        float *stat = tensor_f32(stats) + m * 3;
+        stat[0] = largest;
+        stat[1] = (float)total;
+        stat[2] = label;
+    }
+    return OK;
+}
+
 Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                        VocabPart part, float scale, bool gradient) {
     (void)stream;

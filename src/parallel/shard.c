@@ -1,0 +1,388 @@
+#include "parallel/shard.h"
+
+#include <math.h>
+
+#include "base/memory.h"
+
+void shard_stage(ShardSpec *spec, int zero) {
+    spec->optimizer = zero >= 1;
+    spec->grads = zero >= 2;
+    spec->params = zero >= 3;
+}
+
+/* ---- memory ---- */
+
+static size_t bytes_of(int64_t count, DType dtype) {
+    return (size_t)count * dtype_size(dtype);
+}
+
+static bool has_masters(const Shards *shards) {
+    return shards->spec.dtype != DT_F32;
+}
+
+static Status unit_alloc(Shards *shards, ShardUnit *unit) {
+    const ShardSpec *spec = &shards->spec;
+    Device *device = shards->device;
+    int64_t all = unit->layout.numel, part = all / spec->shard->size;
+    bool cut = spec->optimizer || spec->params;
+    unit->first = cut ? part * spec->shard->rank : 0;
+    unit->count = cut ? part : all;
+    TRY(dev_alloc(device, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype), &unit->param));
+    if (has_masters(shards))
+        TRY(dev_alloc(device, spec->train ? MEM_OPTIMIZER : MEM_PARAMS, bytes_of(unit->count, DT_F32),
+                      &unit->master));
+    if (!spec->train) return OK;
+    TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
+    TRY(dev_alloc(device, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->m));
+    return dev_alloc(device, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
+}
+
+/* Room for the two largest units. */
+static void set_limits(Shards *shards) {
+    int64_t largest = 0, second = 0;
+    for (int i = 0; i < shards->count; i++) {
+        int64_t numel = shards->unit[i].held ? shards->unit[i].layout.numel : 0;
+        if (numel > largest)
+            second = largest, largest = numel;
+        else if (numel > second)
+            second = numel;
+    }
+    shards->params.limit = bytes_of(largest + second, shards->spec.dtype);
+    shards->grads.limit = bytes_of(largest + second, DT_F32);
+}
+
+Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
+                  const UnitUse *use, int count) {
+    CLEANUP(shards_freep) Shards *shards = NULL;
+    TRY(mem_new(1, sizeof *shards, &shards));
+    shards->spec = *spec;
+    shards->device = exec->stream->device;
+    shards->exec = exec;
+    TRY(mem_new((size_t)count, sizeof *shards->unit, &shards->unit));
+    UnitSpec layout = {spec->tp->rank, spec->tp->size, spec->shard->size};
+    for (int i = 0; i < count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        shards->count++;
+        TRY(unit_init(&unit->layout, &units[i], layout));
+        unit->held = use[i].held && unit->layout.numel > 0;
+        unit->twin = use[i].twin;
+        unit->counted = use[i].counted;
+        if (unit->held) TRY(unit_alloc(shards, unit));
+    }
+    set_limits(shards);
+    if (spec->train)
+        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
+                      &shards->norm));
+    *ret_shards = shards;
+    shards = NULL;
+    return OK;
+}
+
+void shards_free(Shards *shards) {
+    if (!shards) return;
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        Buffer *const buffers[] = {&unit->param,     &unit->master,   &unit->m,
+                                   &unit->v,         &unit->grad,     &unit->full,
+                                   &unit->full_grad, &unit->reducing, &unit->arriving};
+        for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++) dev_free(buffers[k]);
+        unit_done(&unit->layout);
+    }
+    ShardPool *const pools[] = {&shards->params, &shards->grads};
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < pools[p]->count; i++) dev_free(&pools[p]->idle[i]);
+    dev_free(&shards->norm);
+    free(shards->unit);
+    free(shards);
+}
+
+Status shards_clear(Shards *shards) {
+    Stream *stream = shards->exec->stream;
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        const Buffer *const buffers[] = {&unit->param, &unit->master, &unit->grad, &unit->m, &unit->v};
+        for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++)
+            if (buffers[k]->bytes) TRY(stream_zero(stream, buffers[k]->data, buffers[k]->bytes));
+    }
+    return OK;
+}
+
+static bool pool_fits(const ShardPool *pool, size_t bytes) {
+    size_t idle = 0;
+    for (int i = 0; i < pool->count; i++) idle += pool->idle[i].bytes;
+    return pool->held - idle + bytes <= pool->limit;
+}
+
+static void pool_drop(ShardPool *pool, int at) {
+    pool->held -= pool->idle[at].bytes;
+    dev_free(&pool->idle[at]);
+    pool->idle[at] = pool->idle[--pool->count];
+}
+
+static Status pool_take(Shards *shards, ShardPool *pool, MemTag tag, size_t bytes, Buffer *ret_buffer) {
+    for (int i = 0; i < pool->count; i++)
+        if (pool->idle[i].bytes == bytes) {
+            *ret_buffer = pool->idle[i];
+            pool->idle[i] = pool->idle[--pool->count];
+            return OK;
+        }
+    while (pool->count && pool->held + bytes > pool->limit) pool_drop(pool, 0);
+    TRY(dev_alloc(shards->device, tag, bytes, ret_buffer));
+    pool->held += bytes;
+    return OK;
+}
+
+static void pool_give(ShardPool *pool, Buffer *buffer) {
+    if (!buffer->data) return;
+    if (pool->count == (int)(sizeof pool->idle / sizeof *pool->idle)) pool_drop(pool, 0);
+    pool->idle[pool->count++] = *buffer;
+    *buffer = (Buffer){0};
+}
+
+/* ---- parameters ---- */
+
+static char *param_at(const Shards *shards, const ShardUnit *unit, int64_t first) {
+    return (char *)unit->param.data +
+           bytes_of(shards->spec.params ? first - unit->first : first, shards->spec.dtype);
+}
+
+Tensor shard_master(const Shards *shards, int at) {
+    const ShardUnit *unit = &shards->unit[at];
+    void *data = has_masters(shards) ? unit->master.data : (void *)param_at(shards, unit, unit->first);
+    return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
+}
+
+/* Parameters that are whole on every rank follow from the parts. */
+static Status gather_parts(Shards *shards) {
+    const ShardSpec *spec = &shards->spec;
+    if (spec->params || !spec->optimizer) return OK;
+    Stream *stream = shards->exec->stream;
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
+        Tensor part = tensor_1d(param_at(shards, unit, unit->first), spec->dtype, unit->count);
+        TRY(all_gather(spec->shard, stream, all, part, &unit->gather));
+    }
+    for (int i = 0; i < shards->count; i++)
+        if (shards->unit[i].held) TRY(ticket_wait(stream, &shards->unit[i].gather));
+    return OK;
+}
+
+Status shards_publish(Shards *shards) {
+    for (int i = 0; has_masters(shards) && i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        Tensor part = tensor_1d(param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
+        TRY(convert(shards->exec, part, shard_master(shards, i)));
+        if (!shards->spec.train) dev_free(&unit->master);
+    }
+    return gather_parts(shards);
+}
+
+Status shard_fetch(Shards *shards, int at, bool must) {
+    ShardUnit *unit = &shards->unit[at];
+    const ShardSpec *spec = &shards->spec;
+    if (!spec->params || !unit->held || unit->full.data) return OK;
+    size_t bytes = bytes_of(unit->layout.numel, spec->dtype);
+    if (!must && !pool_fits(&shards->params, bytes)) return OK;
+    TRY(pool_take(shards, &shards->params, MEM_PARAMS, bytes, &unit->full));
+    return all_gather(spec->shard, shards->exec->stream,
+                      tensor_1d(unit->full.data, spec->dtype, unit->layout.numel),
+                      tensor_1d(unit->param.data, spec->dtype, unit->count), &unit->gather);
+}
+
+Status shard_ready(Shards *shards, int at, void **ret_params) {
+    ShardUnit *unit = &shards->unit[at];
+    TRY(shard_fetch(shards, at, true));
+    TRY(ticket_wait(shards->exec->stream, &unit->gather));
+    *ret_params = shards->spec.params ? unit->full.data : unit->param.data;
+    return OK;
+}
+
+void shard_release(Shards *shards, int at) {
+    pool_give(&shards->params, &shards->unit[at].full);
+}
+
+/* ---- gradients ---- */
+
+Status shards_begin(Shards *shards) {
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        unit->fresh = true;
+        if (!shards->spec.grads) TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
+    }
+    return OK;
+}
+
+/* What this rank has of the reduced gradient: all of it, or its part. */
+static Tensor reduced(const Shards *shards, const ShardUnit *unit) {
+    char *data = unit->grad.data;
+    if (!shards->spec.grads) data += bytes_of(unit->first, DT_F32);
+    return tensor_1d(data, DT_F32, unit->count);
+}
+
+Tensor shard_gradient(const Shards *shards, int at) {
+    return reduced(shards, &shards->unit[at]);
+}
+
+/* Waits for a reduction and puts what it gave where it belongs. */
+static Status complete(Shards *shards, ShardUnit *unit) {
+    const ShardSpec *spec = &shards->spec;
+    Stream *stream = shards->exec->stream;
+    if (!unit->pending) return OK;
+    unit->pending = false;
+    TRY(ticket_wait(stream, &unit->reduce));
+    Tensor here = reduced(shards, unit);
+    Tensor arrived = unit->arriving.data ? tensor_1d(unit->arriving.data, DT_F32, unit->count) : here;
+    if (spec->replica->size > 1) TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
+    if (unit->arriving.data) TRY(add(shards->exec, here, arrived));
+    dev_free(&unit->arriving);
+    pool_give(&shards->grads, &unit->reducing);
+    return OK;
+}
+
+static Status complete_all(Shards *shards) {
+    for (int i = 0; i < shards->count; i++) TRY(complete(shards, &shards->unit[i]));
+    return OK;
+}
+
+Status shard_grad(Shards *shards, int at, float **ret_grad) {
+    ShardUnit *unit = &shards->unit[at];
+    if (!shards->spec.grads) {
+        *ret_grad = unit->grad.data;
+        return OK;
+    }
+    if (!unit->full_grad.data) {
+        size_t bytes = bytes_of(unit->layout.numel, DT_F32);
+        if (!pool_fits(&shards->grads, bytes)) TRY(complete_all(shards));
+        TRY(pool_take(shards, &shards->grads, MEM_GRADS, bytes, &unit->full_grad));
+        TRY(stream_zero(shards->exec->stream, unit->full_grad.data, bytes));
+    }
+    *ret_grad = unit->full_grad.data;
+    return OK;
+}
+
+/* Where tensor ranks have rows of their own, norms' gradients are sums over all of theirs. */
+static Status add_rows(Shards *shards, const ShardUnit *unit, float *grad) {
+    if (!shards->spec.sequence) return OK;
+    for (size_t j = 0; j < unit->layout.count; j++) {
+        const ParamSlot *slot = &unit->layout.slot[j];
+        if (!slot->desc.per_row) continue;
+        TRY(all_reduce(shards->spec.tp, shards->exec->stream,
+                       tensor_1d(grad + slot->offset, DT_F32, slot->count), REDUCE_SUM, NULL));
+    }
+    return OK;
+}
+
+/* Reduces a gradient that is sharded: into its part at first, later into `arriving`. */
+static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
+    TRY(complete(shards, unit));
+    unit->reducing = unit->full_grad;
+    unit->full_grad = (Buffer){0};
+    Tensor to = reduced(shards, unit);
+    if (!unit->fresh) {
+        TRY(dev_alloc(shards->device, MEM_GRADS, bytes_of(unit->count, DT_F32), &unit->arriving));
+        to.data = unit->arriving.data;
+    }
+    unit->fresh = false;
+    unit->pending = true;
+    return reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce);
+}
+
+Status shard_grad_done(Shards *shards, int at, bool last) {
+    ShardUnit *unit = &shards->unit[at];
+    const ShardSpec *spec = &shards->spec;
+    if (!last && !spec->grads) return OK;
+    float *grad = NULL;
+    TRY(shard_grad(shards, at, &grad));
+    TRY(add_rows(shards, unit, grad));
+    Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
+    if (spec->grads) return start_sharded(shards, unit, all);
+    unit->fresh = false;
+    unit->pending = true;
+    Stream *stream = shards->exec->stream;
+    if (!spec->optimizer) return all_reduce(spec->shard, stream, all, REDUCE_SUM, &unit->reduce);
+    return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
+}
+
+Status shards_finish(Shards *shards) {
+    TRY(complete_all(shards));
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        if (unit->fresh && shards->spec.grads)
+            TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
+        if (unit->twin && shards->spec.ends->size > 1)
+            TRY(all_reduce(shards->spec.ends, shards->exec->stream, reduced(shards, unit), REDUCE_SUM, NULL));
+    }
+    return OK;
+}
+
+/* Adds the squares of one part of all units to a sum; what tensor ranks all have counts on the first. */
+static Status add_part(Shards *shards, int part, Tensor total) {
+    int size = shards->spec.shard->size;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        if (!unit->held || !unit->counted) continue;
+        int64_t share = unit->layout.numel / size, base = shards->spec.grads ? unit->first : 0;
+        for (size_t j = 0; j < unit->layout.count; j++) {
+            const ParamSlot *slot = &unit->layout.slot[j];
+            int64_t from, count;
+            if (slot->desc.split < 0 && shards->spec.tp->rank > 0) continue;
+            if (!slot_overlap(slot, part * share, share, &from, &count)) continue;
+            float *grad = (float *)unit->grad.data + (slot->offset + from - base);
+            TRY(sum_squares(shards->exec, total, tensor_1d(grad, DT_F32, count)));
+        }
+    }
+    return OK;
+}
+
+Status shards_norm(Shards *shards, double *ret_norm) {
+    const ShardSpec *spec = &shards->spec;
+    Stream *stream = shards->exec->stream;
+    int size = spec->shard->size;
+    TRY(stream_zero(stream, shards->norm.data, shards->norm.bytes));
+    for (int part = 0; part < size; part++)
+        if (!spec->optimizer || part == spec->shard->rank)
+            TRY(add_part(shards, part, tensor_1d((double *)shards->norm.data + part, DT_F64, 1)));
+    CLEANUP(mem_freep) double *sums = NULL;
+    TRY(mem_new((size_t)size, sizeof *sums, &sums));
+    TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));
+    TRY(stream_sync(stream));
+    if (spec->optimizer) TRY(host_reduce(spec->shard, sums, size, DT_F64, REDUCE_SUM));
+    double total = 0;
+    for (int part = 0; part < size; part++) total += sums[part];
+    TRY(host_reduce(spec->model, &total, 1, DT_F64, REDUCE_SUM));
+    *ret_norm = sqrt(total);
+    return OK;
+}
+
+/* ---- update ---- */
+
+static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
+    ShardUnit *unit = &shards->unit[at];
+    float *master = shard_master(shards, at).data, *grad = reduced(shards, unit).data;
+    for (size_t j = 0; j < unit->layout.count; j++) {
+        const ParamSlot *slot = &unit->layout.slot[j];
+        int64_t from, count;
+        if (!slot_overlap(slot, unit->first, unit->count, &from, &count)) continue;
+        int64_t place = slot->offset + from - unit->first;
+        Tensor copy = TENSOR_NONE;
+        if (has_masters(shards))
+            copy = tensor_1d(param_at(shards, unit, slot->offset + from), shards->spec.dtype, count);
+        update.decay = slot->desc.decay ? decay : 0.0f;
+        TRY(adamw_step(shards->exec, tensor_1d(master + place, DT_F32, count),
+                       tensor_1d((float *)unit->m.data + place, DT_F32, count),
+                       tensor_1d((float *)unit->v.data + place, DT_F32, count), copy,
+                       tensor_1d(grad + place, DT_F32, count), update));
+    }
+    return OK;
+}
+
+Status shards_update(Shards *shards, AdamW update, float decay) {
+    for (int i = 0; i < shards->count; i++)
+        if (shards->unit[i].held) TRY(update_unit(shards, i, update, decay));
+    return gather_parts(shards);
+}

@@ -1,0 +1,280 @@
+/* The actions of a schedule: forward and backward over a chunk's blocks, and the messages between stages.
+ *
+ * Around each block its units are fetched, computed with and let go (parallel/shard.h), and the next
+ * block's are fetched meanwhile. A unit's gradient is complete for a micro-batch when every block of this
+ * stage that uses it has added its share.
+ */
+#include <string.h>
+
+#include "train/runner_internal.h"
+
+Pass runner_pass(Runner *runner, const Round *round, const Flight *flight) {
+    Pass pass = {
+        .exec = &runner->exec,
+        .tp = runner->mesh->axis[AXIS_TP],
+        .shape = runner_shape(runner, flight->data.B, flight->data.T, round->train),
+        .micro = &flight->data,
+        .param = runner->param_view,
+        .grad = round->train ? runner->grad_view : NULL,
+        .seed = runner->spec.seed,
+        .step = (uint64_t)round->step,
+        .scratch = runner->scratch,
+        .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
+    };
+    memcpy(pass.loss_grad, round->loss_grad, sizeof pass.loss_grad);
+    return pass;
+}
+
+/* ---- a block's units ---- */
+
+/* The units that a block uses, each once; returns their number. */
+enum { BLOCK_UNITS = 4 };
+static int units_of(const Block *block, int units[BLOCK_UNITS]) {
+    int count = 0;
+    for (size_t i = 0; i < block->params.count; i++) {
+        int unit = block->ref[i].unit, k = 0;
+        while (k < count && units[k] != unit) k++;
+        if (k == count && count < BLOCK_UNITS) units[count++] = unit;
+    }
+    return count;
+}
+
+static Status fetch(Runner *runner, int at) {
+    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
+    for (int i = 0; i < count; i++) TRY(shard_fetch(runner->shards, units[i], false));
+    return OK;
+}
+
+Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads) {
+    const Block *block = &runner->model->block[at];
+    int units[BLOCK_UNITS], count = units_of(block, units);
+    for (int i = 0; i < count; i++) {
+        int unit = units[i];
+        if (params) TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
+        if (grads) {
+            float *grad;
+            TRY(shard_grad(runner->shards, unit, &grad));
+            runner->grad_base[unit] = grad;
+        }
+    }
+    const Store *layout = runner->params;
+    if (params) block_views(block, layout->unit, runner->param_base, runner->spec.dtype, runner->param_view);
+    if (grads) block_views(block, layout->unit, runner->grad_base, DT_F32, runner->grad_view);
+    pass->param = runner->param_view;
+    return OK;
+}
+
+void runner_leave(Runner *runner, int at) {
+    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
+    for (int i = 0; i < count; i++) shard_release(runner->shards, units[i]);
+}
+
+/* A block has added its share of a micro-batch to the gradients of its units. */
+static Status grads_added(Runner *runner, const Round *round, int at) {
+    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
+    for (int i = 0; i < count; i++) {
+        int unit = units[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
+        if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, adds == users * round->count));
+    }
+    return OK;
+}
+
+/* ---- forward ---- */
+
+static Tensor rows_at(void *data, const Runner *runner, Shape shape) {
+    int64_t width = runner->model->config.hidden;
+    if (!data) return TENSOR_NONE;
+    if (!shape.sequence) return tensor_3d(data, shape.dtype, shape.B, shape.T, width);
+    return tensor_3d(data, shape.dtype, 1, shape.B * shape.T / shape.tp, width);
+}
+
+Tensor runner_output(Runner *runner, const Chunk *chunk, const Flight *flight, Shape shape, int at) {
+    if (at < 0) return rows_at(chunk->from_stage ? flight->input.data : NULL, runner, shape);
+    if (at + 1 == chunk->count) {
+        if (!chunk->to_stage) return TENSOR_NONE;
+        Relay *relay = relay_find(runner, RELAY_FORWARD, (int)(chunk - runner->chunk), flight->micro);
+        return rows_at(relay ? relay->buffer.data : NULL, runner, shape);
+    }
+    void *data = flight->output[at].data ? flight->output[at].data : flight->output[at % 2].data;
+    return rows_at(data, runner, shape);
+}
+
+static void use_saved(Runner *runner, Pass *pass, const Flight *flight, int at) {
+    pass->saved = flight->saved[at].data ? flight->saved[at] : runner->shared;
+}
+
+static Status forward_block(Runner *runner, Pass *pass, const Chunk *chunk, const Flight *flight, int at) {
+    const Block *block = &runner->model->block[chunk->first + at];
+    use_saved(runner, pass, flight, at);
+    return block->ops->forward(block, pass, runner_output(runner, chunk, flight, pass->shape, at),
+                               runner_output(runner, chunk, flight, pass->shape, at - 1));
+}
+
+Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, Flight *flight, int end) {
+    Pass pass = runner_pass(runner, round, flight);
+    for (int at = 0; at < end; at++) {
+        int number = chunk->first + at;
+        bool grads = round->train && runner->model->block[number].ops->grads_in_forward;
+        TRY(runner_enter(runner, &pass, number, true, grads));
+        if (at + 1 < end) TRY(fetch(runner, number + 1));
+        TRY(forward_block(runner, &pass, chunk, flight, at));
+        if (grads) TRY(grads_added(runner, round, number));
+        if (!(round->train && runner->spec.keep_params)) runner_leave(runner, number);
+    }
+    return OK;
+}
+
+static int64_t first_sequence(const Runner *runner, const Round *round, int micro) {
+    return ((int64_t)runner->mesh->at[AXIS_DP] * round->count + micro) * runner->spec.micro_batch;
+}
+
+static Status do_forward(Runner *runner, const Round *round, Action action) {
+    Chunk *chunk = &runner->chunk[action.chunk];
+    Flight *flight = flight_find(runner, action.chunk, action.micro);
+    if (!flight) TRY(flight_open(runner, action.chunk, action.micro, &flight));
+    Relay *relay;
+    if (chunk->to_stage) TRY(relay_open(runner, RELAY_FORWARD, action.chunk, action.micro, &relay));
+    TRY(host_batch_upload(round->micros[action.micro], runner->stream, flight->ids,
+                          first_sequence(runner, round, action.micro), &flight->data));
+    TRY(ticket_wait(runner->stream, &flight->arrival));
+    TRY(runner_forward(runner, round, chunk, flight, chunk->count));
+    if (!round->train) flight->used = false;
+    return OK;
+}
+
+/* ---- backward ---- */
+
+/* A block whose activations were not kept runs once more; the last one's output has no use. */
+static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const Flight *flight, int at) {
+    if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, flight, at);
+    Relay *relay;
+    TRY(relay_open(runner, RELAY_FORWARD, (int)(chunk - runner->chunk), flight->micro, &relay));
+    TRY(forward_block(runner, pass, chunk, flight, at));
+    relay->used = false;
+    return OK;
+}
+
+static Status backward_block(Runner *runner, const Round *round, Pass *pass, const Chunk *chunk,
+                             Flight *flight, int at, bool split, Tensor gradient) {
+    int number = chunk->first + at;
+    const Block *block = &runner->model->block[number];
+    bool done = block->ops->grads_in_forward, params = block->ops->backward_params;
+    TRY(runner_enter(runner, pass, number, params, !done));
+    if (at > 0 && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
+    if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, flight, at));
+    use_saved(runner, pass, flight, at);
+    bool later = split && flight->deferred[at].data;
+    pass->deferred = later ? flight->deferred[at] : (Buffer){0};
+    TRY(block->ops->backward(block, pass, gradient, gradient,
+                             runner_output(runner, chunk, flight, pass->shape, at - 1)));
+    runner_leave(runner, number);
+    return done || later ? OK : grads_added(runner, round, number);
+}
+
+static Status do_backward(Runner *runner, const Round *round, Action action) {
+    Chunk *chunk = &runner->chunk[action.chunk];
+    Flight *flight = flight_find(runner, action.chunk, action.micro);
+    bool split = action.kind == ACTION_BACKWARD_INPUT;
+    Relay *relay = relay_find(runner, RELAY_BACKWARD, action.chunk, action.micro);
+    if (!relay) TRY(relay_open(runner, RELAY_BACKWARD, action.chunk, action.micro, &relay));
+    TRY(ticket_wait(runner->stream, &relay->ticket));
+    Pass pass = runner_pass(runner, round, flight);
+    Tensor gradient = rows_at(relay->buffer.data, runner, pass.shape);
+    for (int at = chunk->count - 1; at >= 0; at--)
+        TRY(backward_block(runner, round, &pass, chunk, flight, at, split, gradient));
+    /* Recomputing may have moved the list of messages. */
+    relay = relay_find(runner, RELAY_BACKWARD, action.chunk, action.micro);
+    if (!chunk->from_stage) relay->used = false;
+    if (!split) flight->used = false;
+    return OK;
+}
+
+static Status do_weight(Runner *runner, const Round *round, Action action) {
+    Chunk *chunk = &runner->chunk[action.chunk];
+    Flight *flight = flight_find(runner, action.chunk, action.micro);
+    Pass pass = runner_pass(runner, round, flight);
+    for (int at = chunk->count - 1; at >= 0; at--) {
+        if (!flight->deferred[at].data) continue;
+        int number = chunk->first + at;
+        const Block *block = &runner->model->block[number];
+        bool params = runner->spec.recompute == RECOMPUTE_SELECTIVE;
+        TRY(runner_enter(runner, &pass, number, params, true));
+        use_saved(runner, &pass, flight, at);
+        pass.deferred = flight->deferred[at];
+        TRY(block->ops->backward_weight(block, &pass,
+                                        runner_output(runner, chunk, flight, pass.shape, at - 1)));
+        runner_leave(runner, number);
+        TRY(grads_added(runner, round, number));
+    }
+    flight->used = false;
+    return OK;
+}
+
+/* ---- messages ---- */
+
+static Tensor message(Runner *runner, const Round *round, int micro, void *data) {
+    const HostBatch *batch = round->micros[micro];
+    return rows_at(data, runner, runner_shape(runner, batch->B, batch->T, round->train));
+}
+
+static Status do_receive_forward(Runner *runner, const Round *round, Action action) {
+    Flight *flight;
+    TRY(flight_open(runner, action.chunk, action.micro, &flight));
+    return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
+                        message(runner, round, action.micro, flight->input.data),
+                        runner->chunk[action.chunk].from, &flight->arrival);
+}
+
+static Status do_receive_backward(Runner *runner, const Round *round, Action action) {
+    Relay *relay;
+    TRY(relay_open(runner, RELAY_BACKWARD, action.chunk, action.micro, &relay));
+    return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
+                        message(runner, round, action.micro, relay->buffer.data),
+                        runner->chunk[action.chunk].to, &relay->ticket);
+}
+
+static Status do_send(Runner *runner, const Round *round, Action action, RelayWay way) {
+    const Chunk *chunk = &runner->chunk[action.chunk];
+    Relay *relay = relay_find(runner, way, action.chunk, action.micro);
+    if (!relay) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
+    relay->used = false;
+    return comm_send(runner->mesh->axis[AXIS_PP], runner->stream,
+                     message(runner, round, action.micro, relay->buffer.data),
+                     way == RELAY_FORWARD ? chunk->to : chunk->from, &relay->ticket);
+}
+
+/* ---- the schedule ---- */
+
+static bool is_message(ActionKind kind) {
+    return kind == ACTION_RECEIVE_FORWARD || kind == ACTION_SEND_FORWARD || kind == ACTION_RECEIVE_BACKWARD ||
+           kind == ACTION_SEND_BACKWARD;
+}
+
+static Status do_action(Runner *runner, const Round *round, Action action) {
+    switch (action.kind) {
+    case ACTION_RECEIVE_FORWARD: return do_receive_forward(runner, round, action);
+    case ACTION_FORWARD: return do_forward(runner, round, action);
+    case ACTION_SEND_FORWARD: return do_send(runner, round, action, RELAY_FORWARD);
+    case ACTION_RECEIVE_BACKWARD: return do_receive_backward(runner, round, action);
+    case ACTION_BACKWARD:
+    case ACTION_BACKWARD_INPUT: return do_backward(runner, round, action);
+    case ACTION_BACKWARD_WEIGHT: return do_weight(runner, round, action);
+    case ACTION_SEND_BACKWARD: return do_send(runner, round, action, RELAY_BACKWARD);
+    case ACTION_KINDS: break;
+    }
+    return FAILED("internal: an unknown action");
+}
+
+Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) {
+    Group *stages = runner->mesh->axis[AXIS_PP];
+    bool open = false;
+    for (int i = 0; i < schedule->count; i++) {
+        bool talks = is_message(schedule->action[i].kind);
+        if (talks != open) TRY(talks ? comm_batch_begin(stages) : comm_batch_end(stages));
+        open = talks;
+        TRY(do_action(runner, round, schedule->action[i]));
+    }
+    if (open) TRY(comm_batch_end(stages));
+    for (size_t i = 0; i < runner->relays; i++) TRY(ticket_wait(runner->stream, &runner->relay[i].ticket));
+    return OK;
+}
