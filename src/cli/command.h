@@ -72,8 +72,8 @@ struct Command {
 };
 
 extern const Command command_prepare, command_train, command_eval, command_generate, command_convert,
-    command_info, command_bench, command_tokenizer, command_tokenizer_train, command_tokenizer_encode,
-    command_tokenizer_decode, command_help, command_version;
+    command_info, command_plan, command_bench, command_tokenizer, command_tokenizer_train,
+    command_tokenizer_encode, command_tokenizer_decode, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

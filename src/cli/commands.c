@@ -11,6 +11,7 @@ static const Command *const commands[] = {
     &command_generate,
     &command_convert,
     &command_info,
+    &command_plan,
     &command_bench,
     &command_tokenizer,
     &command_tokenizer_train,

@@ -1,0 +1,225 @@
+/* weft plan --draw: the timeline of a pipeline's schedule, before anything runs. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "cli/show.h"
+#include "plan/draw.h"
+
+enum { MOST_BOXES = 1 << 16 };
+
+typedef struct PlanArgs {
+    bool draw;
+    int64_t pp, chunks, micros, batch, micro_batch, dp;
+    const char *schedule;
+} PlanArgs;
+
+static const char *const schedule_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option picture_table[] = {
+    {OPT_FLAG("draw", PlanArgs, draw),
+     .help = "Draw the pipeline's timeline: in the terminal, and as an SVG file where one is named."},
+};
+
+static const Option layout_table[] = {
+    {OPT_INT("pp", PlanArgs, pp), .fallback = "4", .low = 1, .high = 1024, .help = "Pipeline stages."},
+    {OPT_CHOICE("pp-schedule", PlanArgs, schedule, "NAME", schedule_choices), .fallback = "1f1b",
+     .help = "Order of work in the pipeline."},
+    {OPT_INT("pp-chunks", PlanArgs, chunks), .fallback = "1", .low = 1, .high = 64,
+     .help = "Chunks of the model on each stage, for the interleaved schedule."},
+    {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,
+     .shown = "from the batch, else 8", .help = "Micro-batches in a step."},
+    {OPT_INT("batch", PlanArgs, batch), .fallback = "0", .low = 1, .high = 1 << 24, .shown = "none",
+     .help = "Sequences in a step, all replicas together, instead of --micros."},
+    {OPT_INT("micro-batch", PlanArgs, micro_batch), .fallback = "1", .low = 1, .high = 1 << 20,
+     .help = "Sequences run at once."},
+    {OPT_INT("dp", PlanArgs, dp), .fallback = "1", .low = 1, .high = 1 << 20,
+     .help = "Data-parallel replicas."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {
+    OPTION_GROUP("Picture", picture_table, 0),
+    OPTION_GROUP("Layout", layout_table, 0),
+};
+
+static Status count_micros(const Invocation *call, const PlanArgs *args, int *ret_micros) {
+    if (args->micros && args->batch)
+        return USAGE("--micros and --batch both say how many micro-batches there are; give one of them");
+    if (!args->batch) {
+        *ret_micros = args->micros ? (int)args->micros : 8;
+        return OK;
+    }
+    char label[LABEL_SIZE];
+    int64_t each = args->micro_batch * args->dp;
+    if (args->batch % each)
+        return USAGE("%s %lld: expected a multiple of the micro-batch x the replicas, %lld x %lld",
+                     invocation_label(call, "batch", label), (long long)args->batch,
+                     (long long)args->micro_batch, (long long)args->dp);
+    if (args->batch / each > 1 << 16)
+        return USAGE("%s %lld: makes %lld micro-batches, expected at most %d",
+                     invocation_label(call, "batch", label), (long long)args->batch,
+                     (long long)(args->batch / each), 1 << 16);
+    *ret_micros = (int)(args->batch / each);
+    return OK;
+}
+
+/* All stages' lists, and when everything happens. */
+typedef struct Pipeline {
+    Schedule *stages;
+    int count;
+    ScheduleTimes times;
+} Pipeline;
+
+static void pipeline_done(Pipeline *pipeline) {
+    for (int s = 0; pipeline->stages && s < pipeline->count; s++) schedule_done(&pipeline->stages[s]);
+    schedule_times_done(&pipeline->times, pipeline->count);
+    free(pipeline->stages);
+}
+
+/* At equal costs: a backward takes twice as long as a forward, messages no time. */
+static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
+    static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
+    CLEANUP(pipeline_done) Pipeline pipeline = {.count = spec->stages};
+    TRY(mem_new((size_t)spec->stages, sizeof *pipeline.stages, &pipeline.stages));
+    for (int s = 0; s < spec->stages; s++) TRY(schedule_init(&pipeline.stages[s], spec, s));
+    TRY(schedule_simulate(pipeline.stages, spec->stages, &even, &pipeline.times));
+    *ret_pipeline = pipeline;
+    pipeline = (Pipeline){0};
+    return OK;
+}
+
+static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
+    const PlanArgs *args = call->config;
+    ScheduleSpec spec = {.stages = (int)args->pp, .chunks = (int)args->chunks};
+    TRY(schedule_parse(args->schedule, &spec.kind));
+    TRY(count_micros(call, args, &spec.micros));
+    if ((double)spec.stages * spec.chunks * spec.micros > MOST_BOXES)
+        return USAGE(
+            "%d stages x %d chunks x %d micro-batches are too many to draw, expected at most %d boxes of a "
+            "kind",
+            spec.stages, spec.chunks, spec.micros, MOST_BOXES);
+    return pipeline_init(ret_pipeline, &spec);
+}
+
+/* The share of waiting in a schedule of one chunk a stage and whole backwards. */
+static double formula(const ScheduleSpec *spec) {
+    return (spec->stages - 1.0) / (spec->micros + spec->stages - 1.0);
+}
+
+/* ---- the result ---- */
+
+static json_t *describe_stage(const Pipeline *pipeline, int stage) {
+    const Schedule *schedule = &pipeline->stages[stage];
+    json_t *boxes = json_array();
+    for (int i = 0; i < schedule->count; i++) {
+        Action action = schedule->action[i];
+        ActionTime time = pipeline->times.time[stage][i];
+        if (!action_computes(action.kind)) continue;
+        json_array_append_new(boxes, json_pack("{s:s, s:i, s:i, s:f, s:f}", "action",
+                                               action_name(action.kind), "micro", action.micro, "chunk",
+                                               action.chunk, "start", time.start, "end", time.end));
+    }
+    return json_pack("{s:i, s:i, s:i, s:o}", "stage", stage, "in_flight", schedule->in_flight, "deferred",
+                     schedule->deferred, "timeline", boxes);
+}
+
+static Status describe(const Pipeline *pipeline, const char *svg, json_t **ret_result) {
+    const ScheduleSpec *spec = &pipeline->stages[0].spec;
+    json_t *stages = json_array();
+    for (int s = 0; s < pipeline->count; s++) json_array_append_new(stages, describe_stage(pipeline, s));
+    json_t *result = json_pack(
+        "{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o, s:s?}", "pp_schedule", schedule_name(spec->kind), "pp",
+        spec->stages, "pp_chunks", spec->chunks, "micros", spec->micros, "makespan", pipeline->times.makespan,
+        "bubble", pipeline->times.bubble, "bubble_formula", formula(spec), "stages", stages, "svg", svg);
+    if (!result) return FAILED("out of memory while writing the result");
+    *ret_result = result;
+    return OK;
+}
+
+static Status write_svg(const Pipeline *pipeline, const char *path) {
+    const ScheduleSpec *spec = &pipeline->stages[0].spec;
+    CLEANUP(mem_freep) char *chunks = NULL;
+    CLEANUP(mem_freep) char *title = NULL;
+    CLEANUP(mem_freep) char *caption = NULL;
+    CLEANUP(mem_freep) char *svg = NULL;
+    if (spec->chunks > 1) TRY(str_format(&chunks, " of %d chunks", spec->chunks));
+    TRY(str_format(&title, "%s, %d stages%s, %d micro-batches", schedule_name(spec->kind), spec->stages,
+                   chunks ? chunks : "", spec->micros));
+    TRY(str_format(&caption, "bubble %.1f %% of the time; (p-1)/(m+p-1) is %.1f %%",
+                   100 * pipeline->times.bubble, 100 * formula(spec)));
+    Timeline timeline = {pipeline->stages, pipeline->count, &pipeline->times, title, caption};
+    TRY(draw_svg(&timeline, &svg));
+    return file_replace(path, svg, strlen(svg));
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const PlanArgs *args = arguments;
+    const char *path = call->operand_count ? call->operands[0] : NULL;
+    if (!args->draw) return USAGE("'weft plan' draws a pipeline's timeline; use --draw");
+    CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    TRY(pipeline_of(&pipeline, call));
+    if (path) TRY(write_svg(&pipeline, path));
+    return describe(&pipeline, path, ret_result);
+}
+
+/* ---- for a person ---- */
+
+static void print_held(const Pipeline *pipeline, FILE *out) {
+    bool deferred = false;
+    fprintf(out, "in flight at most");
+    for (int s = 0; s < pipeline->count; s++) {
+        fprintf(out, " %d", pipeline->stages[s].in_flight);
+        deferred |= pipeline->stages[s].deferred > 0;
+    }
+    fprintf(out, " micro-batches%s (stage by stage)\n",
+            pipeline->stages[0].spec.chunks > 1 ? " x chunks" : "");
+    if (!deferred) return;
+    fprintf(out, "weight gradients deferred at most");
+    for (int s = 0; s < pipeline->count; s++) fprintf(out, " %d", pipeline->stages[s].deferred);
+    fputc('\n', out);
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(pipeline_of(&pipeline, call));
+    Timeline timeline = {.stages = pipeline.stages, .count = pipeline.count, .times = &pipeline.times};
+    TRY(draw_text(&timeline, terminal_width(out), terminal_color(out), &text));
+    fprintf(out, "%s\n", text);
+    fprintf(out, "bubble %.1f %% of the time; (p-1)/(m+p-1) is %.1f %%\n", 100 * pipeline.times.bubble,
+            100 * formula(&pipeline.stages[0].spec));
+    print_held(&pipeline, out);
+    const char *svg = json_string_value(json_object_get(result, "svg"));
+    if (svg) fprintf(out, "picture in %s\n", svg);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
+    {"The zero-bubble schedule, as a file too",
+     "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
+};
+
+const Command command_plan = {
+    .name = "plan",
+    .summary = "draw the timeline of a pipeline",
+    .description = "Shows what each pipeline stage does when, and how much of the time stages wait (the "
+                   "bubble), with every "
+                   "part of the model equally costly, backward twice as long as forward, and messages that "
+                   "take no time. "
+                   "The lists drawn are those that a run carries out, checked for stages that would wait for "
+                   "each other.",
+    .operands = "[FILE.svg]",
+    .operands_max = 1,
+    .config_size = sizeof(PlanArgs),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};
