@@ -181,6 +181,7 @@ static void dropout_add_norm_forward_case(Kit *kit, const Args *args) {
     kit_output(kit, "rstd", rstd);
 }
 
+/* A sum that is rounded the other way moves its row by more than a step of the result. */
 void dropout_add_norm_forward_sweep(Sweep *sweep) {
-    over_rows(sweep, dropout_add_norm_forward_case, 4, norm_wise);
+    over_rows(sweep, dropout_add_norm_forward_case, 4, 10 * norm_wise);
 }

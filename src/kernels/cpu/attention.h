@@ -1,12 +1,16 @@
 /* What the attention kernels share: where heads lie, what a query sees, dropout's factors for a stretch of
  * keys. Sizes of tiles are those of micro.h.
  *
+ * All arithmetic is on panels of floats. Rows of 16-bit types are widened where panels are packed and rounded
+ * where they are unpacked, a few rows at a time by way of a buffer.
+ *
  * Legend: B sequences, T positions, H heads, D = C/H; qkv (B,T,3,H,D), out (B,T,H,D), lse (B,H,T) */
 #ifndef WEFT_KERNELS_CPU_ATTENTION_H
 #define WEFT_KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/philox.h"
+#include "kernels/cpu/runs.h"
 
 typedef struct HeadShape {
     int64_t B, T, H, D;
@@ -27,9 +31,67 @@ static inline HeadShape head_shape(Tensor qkv) {
 
 enum { PART_Q, PART_K, PART_V };
 
-/* q, k or v of position 0 of a head, in qkv or dqkv; positions are 3 * H * D apart. */
-static inline float *head_part(Tensor qkv, HeadShape s, int part, int64_t b, int64_t h) {
-    return tensor_f32(qkv) + ((b * s.T * 3 + part) * s.H + h) * s.D;
+/* Rows of D numbers inside a tensor: the first at element `at`, the others `stride` apart. */
+typedef struct Rows {
+    Tensor in;
+    int64_t at, stride, D;
+} Rows;
+
+/* q, k or v of a head, in qkv or dqkv, a row per position. */
+static inline Rows head_part(Tensor qkv, HeadShape s, int part, int64_t b, int64_t h) {
+    return (Rows){qkv, ((b * s.T * 3 + part) * s.H + h) * s.D, 3 * s.H * s.D, s.D};
+}
+/* The same in out or dout. */
+static inline Rows head_out(Tensor out, HeadShape s, int64_t b, int64_t h) {
+    return (Rows){out, (b * s.T * s.H + h) * s.D, s.H * s.D, s.D};
+}
+
+/* From row `first` on. */
+static inline Rows rows_from(Rows rows, int64_t first) {
+    rows.at += first * rows.stride;
+    return rows;
+}
+
+static inline bool rows_wide(Rows rows) {
+    return rows.in.dtype == DT_F32;
+}
+static inline float *rows_f32(Rows rows) {
+    return tensor_f32(rows.in) + rows.at;
+}
+
+/* Rows that go through a buffer at a time: a multiple of MICRO_ROWS and MICRO_COLS. */
+enum { STAGE_ROWS = 48 };
+
+/* buffer (count, D) = the first rows. */
+static inline void rows_stage(Rows rows, int64_t count, float *buffer) {
+    for (int64_t i = 0; i < count; i++)
+        half_load(buffer + i * rows.D, rows.in.data, rows.in.dtype, rows.at + i * rows.stride, rows.D);
+}
+
+/* pack_across and pack_along of `count` rows; `stage` holds (STAGE_ROWS, D). */
+static inline void rows_across(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
+                               float *stage) {
+    if (rows_wide(rows)) {
+        pack_across(panels, width, rows_f32(rows), rows.stride, count, rows.D, panel_stride);
+        return;
+    }
+    for (int64_t row = 0; row < count; row += STAGE_ROWS) {
+        int64_t n = least_of(STAGE_ROWS, count - row);
+        rows_stage(rows_from(rows, row), n, stage);
+        pack_across(panels + row / width * panel_stride, width, stage, rows.D, n, rows.D, panel_stride);
+    }
+}
+static inline void rows_along(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
+                              float *stage) {
+    if (rows_wide(rows)) {
+        pack_along(panels, width, rows_f32(rows), rows.stride, rows.D, count, panel_stride);
+        return;
+    }
+    for (int64_t row = 0; row < count; row += STAGE_ROWS) {
+        int64_t n = least_of(STAGE_ROWS, count - row);
+        rows_stage(rows_from(rows, row), n, stage);
+        pack_along(panels + row * width, width, stage, rows.D, rows.D, n, panel_stride);
+    }
 }
 
 /* How many keys the queries of sequence b may see at all, and how many query q sees. */
@@ -69,16 +131,21 @@ static inline void panel_unpack(float *to, int64_t stride, const float *panel, i
         for (int64_t k = 0; k < depth; k++) to[line * stride + k] = panel[k * MICRO_COLS + line];
 }
 
+/* The first rows = a panel (D, MICRO_COLS) the other way round; at most MICRO_COLS of them. */
+static inline void rows_unpack(Rows rows, const float *panel, int64_t count, float *stage) {
+    bool wide = rows_wide(rows);
+    panel_unpack(wide ? rows_f32(rows) : stage, wide ? rows.stride : rows.D, panel, count, rows.D);
+    for (int64_t i = 0; i < count; i++)
+        run_end(rows.in, rows.at + i * rows.stride, rows.D, stage + i * rows.D);
+}
+
 /* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the first
  * min(keys, past + q + 1) keys when causal, all of them otherwise. */
 typedef struct HeadJob {
     int64_t T, D, keys, past;
     bool causal;
     float scale;
-    const float *q, *k, *v; /* (T,D), (keys,D), (keys,D); rows these apart: */
-    int64_t q_stride, k_stride;
-    float *out; /* (T,D), rows out_stride apart */
-    int64_t out_stride;
+    Rows q, k, v, out;      /* T rows, `keys` rows, `keys` rows, T rows */
     float *lse;             /* (T), or NULL */
     const Dropout *dropout; /* NULL: none */
     int64_t b, h;           /* for dropout's draws */

@@ -13,7 +13,6 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/ref/ref.h"
 
 /* Both a multiple of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -29,6 +28,7 @@ typedef struct Space {
     float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS) */
     float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS) */
     float *through, *factors;                 /* (T): g . o;  (BLOCK, BLOCK): Z */
+    float *stage;                             /* (STAGE_ROWS, D), see attention.h */
 } Space;
 
 static float *floats(Bump *bump, int64_t count) {
@@ -53,17 +53,17 @@ static Space space_take(Bump *bump, HeadShape s) {
         .dquery = floats(bump, round_to(s.T, MICRO_COLS) * s.rows),
         .through = floats(bump, s.T),
         .factors = floats(bump, BLOCK * BLOCK),
+        .stage = floats(bump, STAGE_ROWS * s.D),
     };
 }
 
 typedef struct Head {
     HeadShape shape;
     const Attention *spec;
-    int64_t b, h, keys;      /* keys: how many may be seen at all */
-    const float *q, *k, *v;  /* position 0; `stride` apart */
-    const float *grad, *out; /* position 0; H * D apart */
-    const float *lse;        /* (T) */
-    int64_t stride;
+    int64_t b, h, keys; /* keys: how many may be seen at all */
+    Rows q, k, v;       /* T each */
+    Rows grad, out;
+    const float *lse; /* (T) */
 } Head;
 
 /* The part of the scores at hand: queries [q, q + queries), keys [k, k + keys). */
@@ -74,14 +74,15 @@ typedef struct Block {
 /* What all blocks of keys use. */
 static void head_pack(const Space *space, const Head *head) {
     HeadShape s = head->shape;
-    int64_t row = s.H * s.D, tall = s.T * MICRO_ROWS;
-    pack_across(space->query_lines, MICRO_ROWS, head->q, head->stride, s.T, s.D, s.D * MICRO_ROWS);
-    pack_across(space->grad_lines, MICRO_ROWS, head->grad, row, s.T, s.D, s.D * MICRO_ROWS);
-    pack_along(space->query_dims, MICRO_ROWS, head->q, head->stride, s.D, s.T, tall);
-    pack_along(space->grad_dims, MICRO_ROWS, head->grad, row, s.D, s.T, tall);
-    pack_along(space->key_dims, MICRO_ROWS, head->k, head->stride, s.D, head->keys, tall);
+    int64_t tall = s.T * MICRO_ROWS;
+    rows_across(space->query_lines, MICRO_ROWS, head->q, s.T, s.D * MICRO_ROWS, space->stage);
+    rows_across(space->grad_lines, MICRO_ROWS, head->grad, s.T, s.D * MICRO_ROWS, space->stage);
+    rows_along(space->query_dims, MICRO_ROWS, head->q, s.T, tall, space->stage);
+    rows_along(space->grad_dims, MICRO_ROWS, head->grad, s.T, tall, space->stage);
+    rows_along(space->key_dims, MICRO_ROWS, head->k, head->keys, tall, space->stage);
     for (int64_t t = 0; t < s.T; t++) {
-        const float *grad = head->grad + t * row, *out = head->out + t * row;
+        const float *grad = run_in(head->grad.in, head->grad.at + t * head->grad.stride, s.D, space->stage);
+        const float *out = run_in(head->out.in, head->out.at + t * head->out.stride, s.D, space->stage + s.D);
         float dot = 0;
 #pragma omp simd reduction(+ : dot)
         for (int64_t d = 0; d < s.D; d++) dot += grad[d] * out[d];
@@ -200,23 +201,20 @@ static void add_queries(const Space *space, const Head *head, const Block *at) {
     }
 }
 
-static void panels_unpack(float *to, int64_t stride, const float *panels, HeadShape s, int64_t lines) {
+static void panels_unpack(Rows to, const float *panels, HeadShape s, int64_t lines, float *stage) {
     for (int64_t line = 0; line < lines; line += MICRO_COLS)
-        panel_unpack(to + line * stride, stride, panels + line * s.rows, least_of(MICRO_COLS, lines - line),
-                     s.D);
+        rows_unpack(rows_from(to, line), panels + line * s.rows, least_of(MICRO_COLS, lines - line), stage);
 }
 
 /* dK and dV of keys [range.from, range.to); dQ's part from them stays in space->dquery. */
-static void keys_run(const Space *space, const Head *head, float *dk, float *dv, Range range) {
+static void keys_run(const Space *space, const Head *head, Rows dk, Rows dv, Range range) {
     HeadShape s = head->shape;
     memset(space->dquery, 0, (size_t)(round_to(s.T, MICRO_COLS) * s.rows) * sizeof(float));
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = least_of(BLOCK, range.to - k);
-        pack_across(space->keys, MICRO_COLS, head->k + k * head->stride, head->stride, keys, s.D,
-                    s.D * MICRO_COLS);
+        rows_across(space->keys, MICRO_COLS, rows_from(head->k, k), keys, s.D * MICRO_COLS, space->stage);
         for (int64_t i = 0; i < round_to(keys, MICRO_COLS) * s.D; i++) space->keys[i] *= head->spec->scale;
-        pack_across(space->values, MICRO_COLS, head->v + k * head->stride, head->stride, keys, s.D,
-                    s.D * MICRO_COLS);
+        rows_across(space->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS, space->stage);
         int64_t first = head->spec->causal ? k / BLOCK * BLOCK : 0;
         for (int64_t q = first; q < s.T; q += BLOCK) {
             Block at = {q, least_of(BLOCK, s.T - q), k, keys};
@@ -225,8 +223,8 @@ static void keys_run(const Space *space, const Head *head, float *dk, float *dv,
             add_keys(space, head, &at, q > first);
             add_queries(space, head, &at);
         }
-        panels_unpack(dk + k * head->stride, head->stride, space->dkeys, s, keys);
-        panels_unpack(dv + k * head->stride, head->stride, space->dvalues, s, keys);
+        panels_unpack(rows_from(dk, k), space->dkeys, s, keys, space->stage);
+        panels_unpack(rows_from(dv, k), space->dvalues, s, keys, space->stage);
     }
 }
 
@@ -251,7 +249,7 @@ static Plan plan_of(const Stream *stream, HeadShape s) {
 
 static Head head_of(Tensor qkv, Tensor dout, Tensor out, Tensor lse, Tensor lens, const Attention *spec,
                     HeadShape s, int64_t at) {
-    int64_t b = at / s.H, h = at % s.H, row = (b * s.T * s.H + h) * s.D;
+    int64_t b = at / s.H, h = at % s.H;
     return (Head){
         .shape = s,
         .spec = spec,
@@ -261,36 +259,31 @@ static Head head_of(Tensor qkv, Tensor dout, Tensor out, Tensor lse, Tensor lens
         .q = head_part(qkv, s, PART_Q, b, h),
         .k = head_part(qkv, s, PART_K, b, h),
         .v = head_part(qkv, s, PART_V, b, h),
-        .grad = tensor_f32(dout) + row,
-        .out = tensor_f32(out) + row,
+        .grad = head_out(dout, s, b, h),
+        .out = head_out(out, s, b, h),
         .lse = tensor_f32(lse) + at * s.T,
-        .stride = 3 * s.H * s.D,
     };
 }
 
 /* Keys that no query sees have no gradient. */
-static void clear_hidden(const Head *head, float *dk, float *dv) {
-    HeadShape s = head->shape;
-    for (int64_t t = head->keys; t < s.T; t++) {
-        memset(dk + t * head->stride, 0, (size_t)s.D * sizeof *dk);
-        memset(dv + t * head->stride, 0, (size_t)s.D * sizeof *dv);
-    }
+static void clear_hidden(const Head *head, Rows rows) {
+    size_t size = dtype_size(rows.in.dtype);
+    for (int64_t t = head->keys; t < head->shape.T; t++)
+        memset((char *)rows.in.data + (size_t)(rows.at + t * rows.stride) * size, 0, (size_t)rows.D * size);
 }
 
 /* dQ of one head, from the parts of its stretches. */
-static void dquery_sum(float *parts, const Plan *plan, HeadShape s, float *dq) {
+static void dquery_sum(float *parts, const Plan *plan, HeadShape s, Rows dq, float *stage) {
     for (int64_t cut = 1; cut < plan->cuts; cut++) {
         const float *from = parts + (size_t)cut * plan->partial;
 #pragma omp simd
         for (size_t i = 0; i < plan->partial; i++) parts[i] += from[i];
     }
-    panels_unpack(dq, 3 * s.H * s.D, parts, s, s.T);
+    panels_unpack(dq, parts, s, s.T, stage);
 }
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
-    FP32_ELSE(attention_backward_ref(stream, dqkv, dout, out, lse, qkv, lens, spec), dqkv, dout, out, lse,
-              qkv);
     HeadShape s = head_shape(qkv);
     Plan plan = plan_of(stream, s);
     size_t held = (size_t)plan.threads * plan.each;
@@ -306,20 +299,20 @@ static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, T
 #pragma omp for schedule(dynamic)
         for (int64_t job = 0; job < plan.heads * plan.cuts; job++) {
             Head head = head_of(qkv, dout, out, lse, lens, &spec, s, job / plan.cuts);
-            float *dq = head_part(dqkv, s, PART_Q, head.b, head.h);
-            float *dk = head_part(dqkv, s, PART_K, head.b, head.h);
-            float *dv = head_part(dqkv, s, PART_V, head.b, head.h);
+            Rows dq = head_part(dqkv, s, PART_Q, head.b, head.h);
+            Rows dk = head_part(dqkv, s, PART_K, head.b, head.h);
+            Rows dv = head_part(dqkv, s, PART_V, head.b, head.h);
             if (plan.cuts > 1) space.dquery = partial + (size_t)job * plan.partial;
             head_pack(&space, &head);
             keys_run(&space, &head, dk, dv,
                      range_part(head.keys, BLOCK, (int)(job % plan.cuts), (int)plan.cuts));
-            if (job % plan.cuts == 0) clear_hidden(&head, dk, dv);
-            if (plan.cuts == 1) panels_unpack(dq, head.stride, space.dquery, s, s.T);
+            if (job % plan.cuts == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+            if (plan.cuts == 1) panels_unpack(dq, space.dquery, s, s.T, space.stage);
         }
 #pragma omp for schedule(static)
         for (int64_t head = 0; head < (plan.cuts > 1 ? plan.heads : 0); head++)
             dquery_sum(partial + (size_t)(head * plan.cuts) * plan.partial, &plan, s,
-                       head_part(dqkv, s, PART_Q, head / s.H, head % s.H));
+                       head_part(dqkv, s, PART_Q, head / s.H, head % s.H), space.stage);
     }
     return OK;
 }

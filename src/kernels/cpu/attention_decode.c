@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/ref/ref.h"
 
 /* From so many new positions on, packing pays. */
 enum { TILES_FROM = 8 };
@@ -23,70 +22,110 @@ static Status check_room(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
     return OK;
 }
 
-/* scores (keys) = scale * (k . q) for rows of k. */
-static void row_scores(float *scores, const float *q, const float *k, int64_t keys, int64_t D, float scale) {
-    for (int64_t i = 0; i < keys; i++) {
-        const float *row = k + i * D;
-        float dot = 0;
+/* scores (keys) = scale * (k . q) for rows of k, which lie one after another. */
+static void row_scores(float *scores, const float *q, Rows k, int64_t keys, float scale, float *stage) {
+    int64_t D = k.D;
+    for (int64_t first = 0; first < keys; first += STAGE_ROWS) {
+        int64_t n = least_of(STAGE_ROWS, keys - first);
+        const float *row = run_in(k.in, k.at + first * D, n * D, stage);
+        for (int64_t i = 0; i < n; i++, row += D) {
+            float dot = 0;
 #pragma omp simd reduction(+ : dot)
-        for (int64_t d = 0; d < D; d++) dot += q[d] * row[d];
-        scores[i] = dot * scale;
+            for (int64_t d = 0; d < D; d++) dot += q[d] * row[d];
+            scores[first + i] = dot * scale;
+        }
     }
 }
 
-/* out (D) = weights (keys) v, four rows at a time. */
-static void row_mix(float *out, const float *weights, const float *v, int64_t keys, int64_t D) {
-    memset(out, 0, (size_t)D * sizeof *out);
+/* out (D) += weights (n) v, four rows at a time. */
+static void mix(float *out, const float *weights, const float *v, int64_t n, int64_t D) {
     int64_t k = 0;
-    for (; k + 4 <= keys; k += 4) {
+    for (; k + 4 <= n; k += 4) {
         const float *row = v + k * D, *w = weights + k;
 #pragma omp simd
         for (int64_t d = 0; d < D; d++)
             out[d] += w[0] * row[d] + w[1] * row[D + d] + (w[2] * row[2 * D + d] + w[3] * row[3 * D + d]);
     }
-    for (; k < keys; k++)
+    for (; k < n; k++)
         for (int64_t d = 0; d < D; d++) out[d] += weights[k] * v[k * D + d];
 }
 
-/* `scores` holds as many as keys, rounded up to whole vectors. */
-static void query_run(float *out, float *scores, const float *q, const float *k, const float *v, int64_t keys,
-                      int64_t D, float scale) {
-    row_scores(scores, q, k, keys, D, scale);
+static void row_mix(float *out, const float *weights, Rows v, int64_t keys, float *stage) {
+    memset(out, 0, (size_t)v.D * sizeof *out);
+    for (int64_t first = 0; first < keys; first += STAGE_ROWS) {
+        int64_t n = least_of(STAGE_ROWS, keys - first);
+        mix(out, weights + first, run_in(v.in, v.at + first * v.D, n * v.D, stage), n, v.D);
+    }
+}
+
+/* One thread's memory. */
+typedef struct Space {
+    float *scores;      /* (keys), rounded up to whole vectors */
+    float *query, *out; /* (D) */
+    float *stage;       /* (STAGE_ROWS, D), see attention.h */
+} Space;
+
+static Space space_take(Bump *bump, int64_t keys, int64_t D) {
+    return (Space){
+        .scores = bump_take(bump, (size_t)round_to(keys, VEC) * sizeof(float)),
+        .query = bump_take(bump, (size_t)D * sizeof(float)),
+        .out = bump_take(bump, (size_t)D * sizeof(float)),
+        .stage = bump_take(bump, (size_t)(STAGE_ROWS * D) * sizeof(float)),
+    };
+}
+
+/* One query of a job against the first `keys` rows of the caches. */
+static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t keys) {
+    float *scores = space->scores;
+    int64_t D = job->D, at = job->out.at + t * job->out.stride;
+    const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, space->query);
+    row_scores(scores, q, job->k, keys, job->scale, space->stage);
     float most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < keys; i++) most = scores[i] > most ? scores[i] : most;
     for (int64_t i = 0; i < keys; i += VEC) vec_store(scores + i, vec_exp(vec_load(scores + i) - most));
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < keys; i++) sum += scores[i];
-    row_mix(out, scores, v, keys, D);
+    float *out = run_out(job->out.in, at, space->out);
+    row_mix(out, scores, job->v, keys, space->stage);
     float inverse = 1.0f / sum;
 #pragma omp simd
     for (int64_t d = 0; d < D; d++) out[d] *= inverse;
+    run_end(job->out.in, at, D, out);
+}
+
+/* Rows first .. first + count - 1 of a cache = the new ones. */
+static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count) {
+    size_t size = dtype_size(cache.in.dtype);
+    for (int64_t t = 0; t < count; t++)
+        memcpy((char *)cache.in.data + (size_t)(cache.at + (first + t) * cache.stride) * size,
+               (char *)fresh.in.data + (size_t)(fresh.at + t * fresh.stride) * size, (size_t)cache.D * size);
 }
 
 /* One head of one sequence: its new rows go to the caches, then its queries run. */
-static void head_decode(const HeadJob *job, float *keys, float *values, void *memory) {
-    size_t row = (size_t)job->D * sizeof(float);
-    for (int64_t t = 0; t < job->T; t++) {
-        memcpy(keys + (job->past + t) * job->D, job->k + t * job->k_stride, row);
-        memcpy(values + (job->past + t) * job->D, job->v + t * job->k_stride, row);
-    }
+static void head_decode(const HeadJob *job, Rows keys, Rows values, void *memory) {
+    cache_put(keys, job->past, job->k, job->T);
+    cache_put(values, job->past, job->v, job->T);
+    HeadJob cached = *job;
+    cached.k = keys;
+    cached.v = values;
     if (job->T >= TILES_FROM) {
-        HeadJob cached = *job;
-        cached.k = keys;
-        cached.v = values;
-        cached.k_stride = job->D;
         attention_head(&cached, (Range){0, job->T}, memory);
         return;
     }
-    for (int64_t t = 0; t < job->T; t++)
-        query_run(job->out + t * job->out_stride, memory, job->q + t * job->q_stride, keys, values,
-                  job->past + t + 1, job->D, job->scale);
+    Bump bump = {.base = memory};
+    Space space = space_take(&bump, job->keys, job->D);
+    for (int64_t t = 0; t < job->T; t++) query_run(&cached, t, &space, job->past + t + 1);
+}
+
+static size_t decode_space(int64_t T, int64_t keys, int64_t D) {
+    if (T >= TILES_FROM) return attention_head_space(keys, D);
+    Bump count = {0};
+    space_take(&count, keys, D);
+    return (size_t)round_to((int64_t)count.used, BUMP_ALIGN);
 }
 
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                                    Tensor past, Tensor fresh, float scale) {
-    FP32_ELSE(attention_decode_ref(stream, out, kcache, vcache, qkv, past, fresh, scale), out, kcache, vcache,
-              qkv);
     HeadShape s = head_shape(qkv);
     int64_t S = kcache.dim[2], longest = 0;
     TRY(check_room(s, S, past, fresh));
@@ -95,8 +134,8 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
         longest = keys > longest ? keys : longest;
     }
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
-    size_t each = s.T >= TILES_FROM ? attention_head_space(longest, s.D)
-                                    : (size_t)round_to(longest, BUMP_ALIGN) * sizeof(float);
+    size_t few = decode_space(1, longest, s.D), many = decode_space(s.T, longest, s.D);
+    size_t each = few > many ? few : many;
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
@@ -112,13 +151,10 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
             .q = head_part(qkv, s, PART_Q, b, h),
             .k = head_part(qkv, s, PART_K, b, h),
             .v = head_part(qkv, s, PART_V, b, h),
-            .q_stride = 3 * s.H * s.D,
-            .k_stride = 3 * s.H * s.D,
-            .out = tensor_f32(out) + (b * s.T * s.H + h) * s.D,
-            .out_stride = s.H * s.D,
+            .out = head_out(out, s, b, h),
         };
-        head_decode(&job, tensor_f32(kcache) + at * S * s.D, tensor_f32(vcache) + at * S * s.D,
-                    (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
+        Rows keys = {kcache, at * S * s.D, s.D, s.D}, values = {vcache, at * S * s.D, s.D, s.D};
+        head_decode(&job, keys, values, (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
     }
     return OK;
 }

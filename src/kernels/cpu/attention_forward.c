@@ -10,7 +10,6 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/ref/ref.h"
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS, MASK_KEYS = 64 };
 
@@ -22,6 +21,7 @@ typedef struct Space {
     float *query;  /* (D, MICRO_COLS) */
     float *scores; /* (SCORE_KEYS, MICRO_COLS) */
     float *mixed;  /* (rows, MICRO_COLS) */
+    float *stage;  /* (STAGE_ROWS, D), see attention.h */
 } Space;
 
 static Space space_take(Bump *bump, int64_t keys, int64_t D) {
@@ -33,6 +33,7 @@ static Space space_take(Bump *bump, int64_t keys, int64_t D) {
         .query = bump_take(bump, (size_t)(D * MICRO_COLS) * sizeof(float)),
         .scores = bump_take(bump, SCORE_KEYS * MICRO_COLS * sizeof(float)),
         .mixed = bump_take(bump, (size_t)(rows * MICRO_COLS) * sizeof(float)),
+        .stage = bump_take(bump, (size_t)(STAGE_ROWS * D) * sizeof(float)),
     };
 }
 
@@ -132,13 +133,13 @@ static void panel_finish(const Space *space, const HeadJob *job, const Running *
     }
     for (int64_t d = 0; d < job->D; d++)
         for (int64_t i = 0; i < MICRO_COLS; i++) space->mixed[d * MICRO_COLS + i] *= inverse[i];
-    panel_unpack(job->out + q * job->out_stride, job->out_stride, space->mixed, queries, job->D);
+    rows_unpack(rows_from(job->out, q), space->mixed, queries, space->stage);
 }
 
 /* Queries q .. q + queries - 1, at most MICRO_COLS. */
 static void panel_run(const Space *space, const HeadJob *job, int64_t q, int64_t queries) {
     int64_t D = job->D;
-    pack_across(space->query, MICRO_COLS, job->q + q * job->q_stride, job->q_stride, queries, D, 0);
+    rows_across(space->query, MICRO_COLS, rows_from(job->q, q), queries, 0, space->stage);
     for (int64_t i = 0; i < D * MICRO_COLS; i++) space->query[i] *= job->scale;
     memset(space->mixed, 0, (size_t)(space->rows * MICRO_COLS) * sizeof(float));
     Running run;
@@ -164,15 +165,14 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
     Bump bump = {.base = memory};
     Space space = space_take(&bump, job->keys, job->D);
     int64_t keys = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
-    pack_across(space.keys, MICRO_ROWS, job->k, job->k_stride, keys, job->D, job->D * MICRO_ROWS);
-    pack_along(space.values, MICRO_ROWS, job->v, job->k_stride, job->D, keys, job->keys * MICRO_ROWS);
+    rows_across(space.keys, MICRO_ROWS, job->k, keys, job->D * MICRO_ROWS, space.stage);
+    rows_along(space.values, MICRO_ROWS, job->v, keys, job->keys * MICRO_ROWS, space.stage);
     for (int64_t q = queries.from; q < queries.to; q += MICRO_COLS)
         panel_run(&space, job, q, least_of(MICRO_COLS, queries.to - q));
 }
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
-    FP32_ELSE(attention_forward_ref(stream, out, lse, qkv, lens, spec), out, lse, qkv);
     HeadShape s = head_shape(qkv);
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
     /* Heads are cut only where there are too few of them: each cut packs the keys again. */
@@ -192,10 +192,7 @@ static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tens
             .q = head_part(qkv, s, PART_Q, b, h),
             .k = head_part(qkv, s, PART_K, b, h),
             .v = head_part(qkv, s, PART_V, b, h),
-            .q_stride = 3 * s.H * s.D,
-            .k_stride = 3 * s.H * s.D,
-            .out = tensor_f32(out) + (b * s.T * s.H + h) * s.D,
-            .out_stride = s.H * s.D,
+            .out = head_out(out, s, b, h),
             .lse = tensor_f32(lse) + (b * s.H + h) * s.T,
             .dropout = spec.dropout.p > 0 ? &spec.dropout : NULL,
             .b = b,

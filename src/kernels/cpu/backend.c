@@ -5,12 +5,20 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+
 void table_override_avx2(KernelTable *table);
 void table_override_avx512(KernelTable *table);
 
+/* fp16 conversions, which not every compiler's __builtin_cpu_supports knows by name. */
+static bool has_f16c(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_F16C;
+}
+
 static int level(void) {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return 0;
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw")
                ? 2

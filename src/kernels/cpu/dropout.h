@@ -33,16 +33,16 @@ static inline void dropout_run(float *out, const float *res, const float *y, int
     }
 }
 
-/* The same for row `row` of a (B,T,C) tensor of which T is dim[1]; without dropout a plain sum. */
-static inline void dropout_add_row(float *out, const float *res, const float *y, int64_t row, int64_t T,
-                                   int64_t C, const Dropout *dropout) {
+/* The same, a plain sum without dropout. */
+static inline void dropout_add_run(float *out, const float *res, const float *y, int64_t n,
+                                   const Dropout *dropout, uint64_t first) {
     if (dropout->p > 0) {
-        dropout_run(out, res, y, C, dropout, dropout_row(dropout, row / T, row % T));
+        dropout_run(out, res, y, n, dropout, first);
     } else if (res) {
 #pragma omp simd
-        for (int64_t c = 0; c < C; c++) out[c] = res[c] + y[c];
+        for (int64_t c = 0; c < n; c++) out[c] = res[c] + y[c];
     } else if (out != y) {
-        memmove(out, y, (size_t)C * sizeof *out);
+        memmove(out, y, (size_t)n * sizeof *out);
     }
 }
 

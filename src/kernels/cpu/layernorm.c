@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
-#include "kernels/ref/ref.h"
 
 static void norm_row(float *y, float *ret_mean, float *ret_rstd, const float *x, const float *gamma,
                      const float *beta, int64_t C, float eps) {
@@ -23,17 +23,46 @@ static void norm_row(float *y, float *ret_mean, float *ret_rstd, const float *x,
     *ret_rstd = rstd;
 }
 
+/* Rows of floats for 16-bit types: gamma and beta for all threads, then some for each thread. Nothing for
+ * fp32, which is used where it lies. */
+typedef struct Wide {
+    float *memory;
+    const float *gamma, *beta;
+    int64_t stride; /* of a row */
+    int each;       /* rows of a thread */
+} Wide;
+
+static int64_t wide_count(DType dtype, int64_t C, int threads, int each) {
+    return dtype == DT_F32 ? 0 : (2 + threads * each) * ((C + 15) / 16 * 16);
+}
+
+static Wide wide_of(float *memory, Tensor gamma, Tensor beta, int64_t C, int each) {
+    int64_t stride = gamma.dtype == DT_F32 ? 0 : (C + 15) / 16 * 16;
+    return (Wide){memory, run_in(gamma, 0, C, memory), run_in(beta, 0, C, memory + stride), stride, each};
+}
+
+/* Row `row` of thread `part`'s. */
+static float *wide_row(const Wide *wide, int part, int row) {
+    return wide->memory + (2 + part * wide->each + row) * wide->stride;
+}
+
 static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                     Tensor gamma, Tensor beta, float eps) {
-    FP32_ELSE(layernorm_forward_ref(stream, y, mean, rstd, x, gamma, beta, eps), y, mean, rstd, x, gamma,
-              beta);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
+    int threads = threads_for(stream, rows * C);
+    void *space;
+    TRY(stream_workspace(stream, (size_t)wide_count(x.dtype, C, threads, 1) * sizeof(float), &space));
+    Wide wide = wide_of(space, gamma, beta, C, 1);
+#pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++)
-            norm_row(tensor_f32(y) + row * C, tensor_f32(mean) + row, tensor_f32(rstd) + row,
-                     tensor_f32(x) + row * C, tensor_f32(gamma), tensor_f32(beta), C, eps);
+        float *buffer = wide_row(&wide, omp_get_thread_num(), 0);
+        for (int64_t row = mine.from; row < mine.to; row++) {
+            const float *from = run_in(x, row * C, C, buffer);
+            float *to = run_out(y, row * C, buffer);
+            norm_row(to, tensor_f32(mean) + row, tensor_f32(rstd) + row, from, wide.gamma, wide.beta, C, eps);
+            run_end(y, row * C, C, to);
+        }
     }
     return OK;
 }
@@ -41,19 +70,26 @@ static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tenso
 static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
                                            Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
                                            Dropout dropout) {
-    FP32_ELSE(dropout_add_norm_forward_ref(stream, sum, out, mean, rstd, res, y, gamma, beta, eps, dropout),
-              sum, out, mean, rstd, res, y, gamma, beta);
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
     int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
+    int threads = threads_for(stream, rows * C);
+    void *space;
+    TRY(stream_workspace(stream, (size_t)wide_count(y.dtype, C, threads, 2) * sizeof(float), &space));
+    Wide wide = wide_of(space, gamma, beta, C, 2);
+#pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(rows, 1);
+        float *buffer = wide_row(&wide, omp_get_thread_num(), 0);
+        float *other = wide_row(&wide, omp_get_thread_num(), 1);
         for (int64_t row = mine.from; row < mine.to; row++) {
-            float *both = tensor_f32(sum) + row * C;
-            dropout_add_row(both, res.data ? tensor_f32(res) + row * C : NULL, tensor_f32(y) + row * C, row,
-                            T, C, &dropout);
-            norm_row(tensor_f32(out) + row * C, tensor_f32(mean) + row, tensor_f32(rstd) + row, both,
-                     tensor_f32(gamma), tensor_f32(beta), C, eps);
+            int64_t at = row * C;
+            float *both = run_out(sum, at, buffer), *to = run_out(out, at, buffer);
+            dropout_add_run(both, run_in(res, at, C, other), run_in(y, at, C, buffer), C, &dropout,
+                            dropout_row(&dropout, row / T, row % T));
+            run_end(sum, at, C, both);
+            norm_row(to, tensor_f32(mean) + row, tensor_f32(rstd) + row, run_in(sum, at, C, buffer),
+                     wide.gamma, wide.beta, C, eps);
+            run_end(out, at, C, to);
         }
     }
     return OK;
@@ -84,27 +120,38 @@ static void norm_row_backward(float *dx, float *dgamma, float *dbeta, const floa
     }
 }
 
+/* A thread's rows; its sums go to `sums`: (C) for gamma, (C) for beta. */
+static void norm_part_backward(Tensor dx, float *sums, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
+                               Tensor dres, const Wide *wide, int part, Range mine) {
+    int64_t C = tensor_cols(x);
+    memset(sums, 0, (size_t)(2 * C) * sizeof(float));
+    float *grads = wide_row(wide, part, 0), *inputs = wide_row(wide, part, 1),
+          *more = wide_row(wide, part, 2);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int64_t at = row * C;
+        const float *grad = run_in(dy, at, C, grads), *in = run_in(x, at, C, inputs);
+        float *to = run_out(dx, at, grads);
+        norm_row_backward(to, sums, sums + C, grad, in, tensor_f32(mean)[row], tensor_f32(rstd)[row],
+                          wide->gamma, run_in(dres, at, C, more), C);
+        run_end(dx, at, C, to);
+    }
+}
+
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
-    FP32_ELSE(layernorm_backward_ref(stream, dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), dx, dgamma,
-              dbeta, dy, x, mean, rstd, gamma, dres);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int threads = threads_for(stream, rows * C);
-    int64_t stride = (2 * C + 15) / 16 * 16;
+    int64_t stride = (2 * C + 15) / 16 * 16, held = wide_count(x.dtype, C, threads, 3);
     void *space;
-    TRY(stream_workspace(stream, (size_t)(threads * stride) * sizeof(float), &space));
+    TRY(stream_workspace(stream, (size_t)(held + threads * stride) * sizeof(float), &space));
+    Wide wide = wide_of(space, gamma, TENSOR_NONE, C, 3);
+    float *sums = (float *)space + held;
 #pragma omp parallel for schedule(static) num_threads(threads)
+    for (int part = 0; part < threads; part++)
+        norm_part_backward(dx, sums + part * stride, dy, x, mean, rstd, dres, &wide, part,
+                           range_part(rows, 1, part, threads));
     for (int part = 0; part < threads; part++) {
-        float *mine_gamma = (float *)space + part * stride, *mine_beta = mine_gamma + C;
-        memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
-        Range mine = range_part(rows, 1, part, threads);
-        for (int64_t row = mine.from; row < mine.to; row++)
-            norm_row_backward(tensor_f32(dx) + row * C, mine_gamma, mine_beta, tensor_f32(dy) + row * C,
-                              tensor_f32(x) + row * C, tensor_f32(mean)[row], tensor_f32(rstd)[row],
-                              tensor_f32(gamma), dres.data ? tensor_f32(dres) + row * C : NULL, C);
-    }
-    for (int part = 0; part < threads; part++) {
-        const float *from = (const float *)space + part * stride;
+        const float *from = sums + part * stride;
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {
             tensor_f32(dgamma)[c] += from[c];

@@ -1,8 +1,8 @@
-/* AdamW: one pass over the four flat buffers. */
+/* AdamW: one pass over the four flat buffers; the copy is made of what was just computed. */
 #include <math.h>
 
+#include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
-#include "kernels/ref/ref.h"
 
 static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
                       int64_t n, AdamW spec) {
@@ -22,13 +22,16 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
 
 static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
                              AdamW spec) {
-    if (copy.data) return adamw_step_ref(stream, param, m, v, copy, grad, spec);
     int64_t count = tensor_count(param);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        adamw_run(tensor_f32(param) + mine.from, tensor_f32(m) + mine.from, tensor_f32(v) + mine.from,
-                  tensor_f32(grad) + mine.from, mine.to - mine.from, spec);
+        for (int64_t at = mine.from; at < mine.to; at += RUN) {
+            int64_t n = run_length(mine.to - at);
+            adamw_run(tensor_f32(param) + at, tensor_f32(m) + at, tensor_f32(v) + at, tensor_f32(grad) + at,
+                      n, spec);
+            if (copy.data) half_store(copy.data, copy.dtype, at, tensor_f32(param) + at, n);
+        }
     }
     return OK;
 }

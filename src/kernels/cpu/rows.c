@@ -2,8 +2,10 @@
  * element is summed by one thread in the order of the index. */
 #include <string.h>
 
+#include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
-#include "kernels/ref/ref.h"
+
+enum { TILE = 16 };
 
 static Status index_check(const char *kernel, Tensor index, int64_t rows) {
     const int32_t *at = tensor_i32(index);
@@ -15,51 +17,60 @@ static Status index_check(const char *kernel, Tensor index, int64_t rows) {
 }
 
 static Status gather_rows_cpu(Stream *stream, Tensor out, Tensor x, Tensor index) {
-    FP32_ELSE(gather_rows_ref(stream, out, x, index), out, x);
     TRY(index_check("gather_rows", index, tensor_rows(x)));
     int64_t M = tensor_count(index), C = tensor_cols(x);
+    size_t bytes = (size_t)C * dtype_size(x.dtype);
     const int32_t *at = tensor_i32(index);
 #pragma omp parallel num_threads(threads_for(stream, M *C))
     {
         Range mine = range_mine(M, 1);
         for (int64_t i = mine.from; i < mine.to; i++)
-            memcpy(tensor_f32(out) + i * C, tensor_f32(x) + at[i] * C, (size_t)C * sizeof(float));
+            memcpy((char *)out.data + (size_t)i * bytes, (char *)x.data + (size_t)at[i] * bytes, bytes);
     }
     return OK;
 }
 
 static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor index) {
-    FP32_ELSE(scatter_add_rows_ref(stream, x, y, index), x, y);
     TRY(index_check("scatter_add_rows", index, tensor_rows(x)));
     int64_t M = tensor_count(index), C = tensor_cols(x);
     const int32_t *at = tensor_i32(index);
 #pragma omp parallel num_threads(threads_for(stream, M *C))
     {
         Range mine = range_mine(C, 16);
-        for (int64_t i = 0; i < M; i++) {
-            float *to = tensor_f32(x) + at[i] * C;
-            const float *from = tensor_f32(y) + i * C;
+        float buffer[RUN], other[RUN];
+        for (int64_t i = 0; i < M; i++)
+            for (int64_t c = mine.from; c < mine.to; c += RUN) {
+                int64_t n = run_length(mine.to - c), row = at[i] * C + c;
+                const float *from = run_in(x, row, n, buffer), *more = run_in(y, i * C + c, n, other);
+                float *to = run_out(x, row, buffer);
 #pragma omp simd
-            for (int64_t c = mine.from; c < mine.to; c++) to[c] += from[c];
-        }
+                for (int64_t j = 0; j < n; j++) to[j] = from[j] + more[j];
+                run_end(x, row, n, to);
+            }
     }
     return OK;
 }
 
-/* Tiles of 16 x 16: one cache line of each row of either side. */
+/* Columns [mine.from, mine.to) of x, in tiles of 16 x 16: one or half a cache line of each row of either
+ * side. `size`, of an element, is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void transpose_part(char *to, const char *from, size_t size,
+                                                                 int64_t M, int64_t N, Range mine) {
+    for (int64_t n0 = mine.from; n0 < mine.to; n0 += TILE)
+        for (int64_t m0 = 0; m0 < M; m0 += TILE)
+            for (int64_t n = n0; n < n0 + TILE && n < mine.to; n++)
+                for (int64_t m = m0; m < m0 + TILE && m < M; m++)
+                    memcpy(to + (size_t)(n * M + m) * size, from + (size_t)(m * N + n) * size, size);
+}
+
 static Status transpose_cpu(Stream *stream, Tensor y, Tensor x) {
-    FP32_ELSE(transpose_ref(stream, y, x), y, x);
-    enum { TILE = 16 };
     int64_t M = tensor_rows(x), N = tensor_cols(x);
-    const float *from = tensor_f32(x);
-    float *to = tensor_f32(y);
 #pragma omp parallel num_threads(threads_for(stream, M *N))
     {
         Range mine = range_mine(N, TILE);
-        for (int64_t n0 = mine.from; n0 < mine.to; n0 += TILE)
-            for (int64_t m0 = 0; m0 < M; m0 += TILE)
-                for (int64_t n = n0; n < n0 + TILE && n < mine.to; n++)
-                    for (int64_t m = m0; m < m0 + TILE && m < M; m++) to[n * M + m] = from[m * N + n];
+        if (dtype_size(x.dtype) == 2)
+            transpose_part(y.data, x.data, 2, M, N, mine);
+        else
+            transpose_part(y.data, x.data, 4, M, N, mine);
     }
     return OK;
 }

@@ -1,0 +1,40 @@
+/* Runs of a tensor's elements as fp32, whatever its type: fp32 where it lies, 16-bit types by way of a small
+ * buffer that stays in the first cache. So a kernel is written once, on floats: it reads what run_in gives,
+ * writes where run_out says and then calls run_end.
+ *
+ *   const float *from = run_in(x, at, n, buffer);
+ *   float *to = run_out(y, at, buffer);
+ *   ... to[i] = f(from[i]) ...
+ *   run_end(y, at, n, to);
+ *
+ * The buffers of `in` and `out` may be the same where each element is read before it is written. */
+#ifndef WEFT_KERNELS_CPU_RUNS_H
+#define WEFT_KERNELS_CPU_RUNS_H
+
+#include "kernels/cpu/half.h"
+#include "tensor/tensor.h"
+
+/* Elements at a time, where a buffer on the stack is to do. */
+enum { RUN = 512 };
+
+static inline int64_t run_length(int64_t left) {
+    return left < RUN ? left : RUN;
+}
+
+/* n elements from `at` on; NULL for a tensor that is none. */
+static inline const float *run_in(Tensor tensor, int64_t at, int64_t n, float *buffer) {
+    if (!tensor.data) return NULL;
+    if (tensor.dtype == DT_F32) return tensor_f32(tensor) + at;
+    half_load(buffer, tensor.data, tensor.dtype, at, n);
+    return buffer;
+}
+
+static inline float *run_out(Tensor tensor, int64_t at, float *buffer) {
+    return tensor.dtype == DT_F32 ? tensor_f32(tensor) + at : buffer;
+}
+
+static inline void run_end(Tensor tensor, int64_t at, int64_t n, const float *from) {
+    if (tensor.dtype != DT_F32) half_store(tensor.data, tensor.dtype, at, from, n);
+}
+
+#endif
