@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/tokenizer_input.h"
-#include "tokenizer/tokenizer.h"
 
 typedef struct DecodeArgs {
     const char *tokenizer, *ids, *file;
@@ -17,7 +16,8 @@ typedef struct DecodeArgs {
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", DecodeArgs, tokenizer, "DIR"), .required = true,
-     .help = "The tokenizer: a directory or one of its files (tokenizer.json, vocab.json, vocab.txt)."},
+     .help =
+         "The tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_TEXT("ids", DecodeArgs, ids, "N,N,..."), .may_be_empty = true,
      .help = "The tokens, as numbers parted by spaces or commas, or as JSON."},
     {OPT_TEXT("file", DecodeArgs, file, "FILE"), .shown = "standard input",
@@ -116,7 +116,7 @@ static Status pack_text(const char *bytes, size_t size, json_t **ret_result) {
 static Status run(Invocation *call, void *config, json_t **ret_result) {
     const DecodeArgs *args = config;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    TRY(tokenizer_load(&tokenizer, args->tokenizer));
+    TRY(open_tokenizer(&tokenizer, args->tokenizer));
     CLEANUP(text_input_done) TextInput input = {0};
     TRY(text_input_init(&input, "ids", args->ids, args->file));
     CLEANUP(ids_done) Ids ids = {0};

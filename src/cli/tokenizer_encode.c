@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/tokenizer_input.h"
-#include "tokenizer/tokenizer.h"
 
 typedef struct EncodeArgs {
     const char *tokenizer, *file, *text;
@@ -17,7 +16,8 @@ typedef struct EncodeArgs {
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", EncodeArgs, tokenizer, "DIR"), .required = true,
-     .help = "The tokenizer: a directory or one of its files (tokenizer.json, vocab.json, vocab.txt)."},
+     .help =
+         "The tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_TEXT("file", EncodeArgs, file, "FILE"), .shown = "standard input",
      .help = "The text, every byte as it is; - is standard input."},
     {OPT_TEXT("text", EncodeArgs, text, "TEXT"), .may_be_empty = true, .help = "The text itself."},
@@ -166,7 +166,7 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     (void)ret_result;
     const EncodeArgs *args = config;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    TRY(tokenizer_load(&tokenizer, args->tokenizer));
+    TRY(open_tokenizer(&tokenizer, args->tokenizer));
     CLEANUP(text_input_done) TextInput input = {0};
     TRY(text_input_init(&input, "text", args->text, args->file));
     CLEANUP(encoded_done) Encoded encoded = {0};

@@ -10,6 +10,11 @@
 
 enum { READ_AT_ONCE = 1 << 16 };
 
+Status open_tokenizer(Tokenizer **ret_tokenizer, const char *name) {
+    if (strcmp(name, "bytes") == 0 && !path_exists(name)) return tokenizer_new_bytes(ret_tokenizer, false);
+    return tokenizer_load(ret_tokenizer, name);
+}
+
 /* All that a pipe, a terminal or standard input gives. */
 static Status read_all(int fd, const char *name, char **ret_text, size_t *ret_size) {
     CLEANUP(mem_freep) char *text = NULL;

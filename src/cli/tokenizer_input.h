@@ -1,8 +1,13 @@
-/* What a tokenizer's command works on: bytes from the command line, a file or standard input. */
+/* What encode and decode work with: a tokenizer by its name, and bytes from the command line, a file or
+ * standard input. */
 #ifndef WEFT_CLI_TOKENIZER_INPUT_H
 #define WEFT_CLI_TOKENIZER_INPUT_H
 
 #include "base/fs.h"
+#include "tokenizer/tokenizer.h"
+
+/* A tokenizer's files, or the word "bytes". */
+MUST_USE Status open_tokenizer(Tokenizer **ret_tokenizer, const char *name);
 
 typedef struct TextInput {
     const char *name; /* for messages */

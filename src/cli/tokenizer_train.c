@@ -19,7 +19,7 @@ typedef struct TrainArgs {
     const char **data, **special;
     int data_count, special_count;
     int64_t vocab, min_count, alphabet, threads;
-    bool cased;
+    bool cased, quiet;
 } TrainArgs;
 
 static const char *const kind_choices[] = {"bpe", "wordpiece", NULL};
@@ -51,6 +51,7 @@ static const Option text_options[] = {
      .help = "Where the tokenizer's files go; a directory that holds a tokenizer is refused."},
     {OPT_INT("threads", TrainArgs, threads), .low = 1, .high = 4096, .fallback = "0", .shown = "all cores",
      .help = "Threads to count words with. The result does not depend on it."},
+    {OPT_FLAG("quiet", TrainArgs, quiet), .help = "Show no progress."},
 };
 /* clang-format on */
 
@@ -219,10 +220,10 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     ReaderSpec spec;
     TRY(start(&counting, args, &spec));
     double begin = clock_wall();
-    TRY(count_words(&counting, call->json));
+    TRY(count_words(&counting, args->quiet));
     double counted = clock_wall();
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    TRY(learn(&counting, call->json, &tokenizer));
+    TRY(learn(&counting, args->quiet, &tokenizer));
     double learned = clock_wall();
     TRY(tokenizer_save(tokenizer, args->out));
     int64_t vocab = tokenizer_vocab(tokenizer);

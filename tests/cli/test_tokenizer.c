@@ -258,6 +258,18 @@ static void reads_a_pipe(void **state) {
     assert_string_equal(reply, "the loom");
 }
 
+/* weft's own vocabulary, which has no files. */
+static void bytes_are_a_tokenizer(void **state) {
+    (void)state;
+    Ran ran = program_run("tokenizer", "encode", "--tokenizer", "bytes", "--text", "Az");
+    assert_string_equal(ran.out, "65 122\n");
+    ran_done(&ran);
+    ran = program_run("tokenizer", "decode", "--tokenizer", "bytes", "--ids", "65 122 256",
+                      "--skip-special-tokens");
+    assert_string_equal(ran.out, "Az");
+    ran_done(&ran);
+}
+
 static void decode_takes_lists(void **state) {
     const Place *place = *state;
     static const char *const forms[] = {"1 2 3", "1,2,3", " 1,\n2\t3 ", "[1, 2, 3]", "{\"ids\": [1,2,3]}"};
@@ -329,6 +341,7 @@ int main(void) {
         cmocka_unit_test(lines_by_themselves),
         cmocka_unit_test(names_of_special_tokens),
         cmocka_unit_test(reads_a_pipe),
+        cmocka_unit_test(bytes_are_a_tokenizer),
         cmocka_unit_test(decode_takes_lists),
         cmocka_unit_test(wrong_use),
         cmocka_unit_test(names_of_commands),
