@@ -43,7 +43,7 @@ Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
 void dev_free(Buffer *buffer) {
     if (buffer->data) {
         Device *device = buffer->device;
-        device->ops->free(device, buffer->data, buffer->bytes);
+        if (!device->keep) device->ops->free(device, buffer->data, buffer->bytes);
         device->mem[buffer->tag].current -= buffer->bytes;
         device->total.current -= buffer->bytes;
     }

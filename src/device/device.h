@@ -45,6 +45,7 @@ struct Device {
     MemStat mem[MEM_TAGS];
     MemStat total;
     size_t limit; /* bytes that may be allocated in all; 0: no limit */
+    bool keep;    /* after a failure: nothing is given back, since other ranks may still write to it */
     void *impl;
 };
 

@@ -2,10 +2,11 @@
 #include "base/memory.h"
 #include "comm/mpi/traffic.h"
 
-Status op_new(Op **ret_op, Group *group, int flows) {
+Status op_new(Op **ret_op, Group *group, Device *device, int flows) {
     CLEANUP(op_freep) Op *op = NULL;
     TRY(mem_new(1, sizeof *op, &op));
     op->group = group;
+    op->device = device;
     op->comm = ((MpiGroup *)group->impl)->comm;
     op->flow_count = flows;
     op->peers = group->size - 1;

@@ -1,34 +1,48 @@
 /* Host data, for control: gathered by all and, where it is reduced, added up by each in the order of the
- * ranks. */
+ * ranks. It goes through memory of its own: should an operation fail while others still send, their bytes
+ * arrive there, and it is left to them. */
 #include "base/memory.h"
 #include "comm/mpi/reduce.h"
 #include "comm/mpi/traffic.h"
 
-Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes) {
+/* Everybody's bytes, in order. */
+static Status gather(Group *group, const void *src, size_t bytes, char **ret_all) {
     Ticket ticket = {0};
-    TRY(start_gather(group, dst, src, (int64_t)bytes, &ticket));
-    return ticket_wait(NULL, &ticket);
+    char *all = NULL;
+    TRY(mem_new((size_t)group->size, bytes, &all));
+    if (bytes) memcpy(all + (size_t)group->rank * bytes, src, bytes);
+    TRY(start_gather(group, NULL, all, all + (size_t)group->rank * bytes, (int64_t)bytes, &ticket));
+    TRY(ticket_wait(NULL, &ticket));
+    *ret_all = all;
+    return OK;
 }
 
-Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root) {
-    Ticket ticket = {0};
-    TRY(start_broadcast(group, data, (int64_t)bytes, root, &ticket));
-    return ticket_wait(NULL, &ticket);
+Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes) {
+    CLEANUP(mem_freep) char *all = NULL;
+    TRY(gather(group, src, bytes, &all));
+    if (bytes) memcpy(dst, all, (size_t)group->size * bytes);
+    return OK;
 }
 
 Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     size_t bytes = (size_t)count * dtype_size(dtype);
     CLEANUP(mem_freep) char *all = NULL;
     CLEANUP(mem_freep) const void **part = NULL;
-    TRY(mem_new((size_t)group->size, bytes, &all));
     TRY(mem_new((size_t)group->size, sizeof *part, &part));
-    /* Should this fail, what other ranks still send has nowhere to go. */
-    Status status = host_gather_mpi(group, all, data, bytes);
-    if (status) {
-        all = NULL;
-        return status;
-    }
+    TRY(gather(group, data, bytes, &all));
     for (int r = 0; r < group->size; r++) part[r] = all + (size_t)r * bytes;
     reduce_parts(data, part, group->size, count, dtype, op);
+    return OK;
+}
+
+Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root) {
+    Ticket ticket = {0};
+    char *copy = NULL;
+    TRY(mem_new(1, bytes, &copy));
+    if (bytes) memcpy(copy, data, bytes);
+    TRY(start_broadcast(group, NULL, copy, (int64_t)bytes, root, &ticket));
+    TRY(ticket_wait(NULL, &ticket));
+    if (bytes) memcpy(data, copy, bytes);
+    free(copy);
     return OK;
 }

@@ -40,13 +40,14 @@ static int64_t part_first(int64_t count, int size, int r) {
     return count / size * r + (r < more ? r : more);
 }
 
-Status start_gather(Group *group, void *dst, const void *src, int64_t bytes, Ticket *ret_ticket) {
+Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
+                    Ticket *ret_ticket) {
     char *out = dst, *own = out + group->rank * bytes;
     int tag = tag_of(TAG_GATHER, impl(group)->collectives++), peers = group->size - 1;
     if (bytes == 0) return OK;
     if (own != src) memcpy(own, src, (size_t)bytes);
     Op *op;
-    TRY(op_new(&op, group, 2 * peers));
+    TRY(op_new(&op, group, device, 2 * peers));
     for (int j = 0; j < peers; j++) {
         int peer = peer_at(group, j);
         flow_set(&op->flow[j], peer, tag, false, out + peer * bytes, bytes, PIECE);
@@ -56,8 +57,7 @@ Status start_gather(Group *group, void *dst, const void *src, int64_t bytes, Tic
 }
 
 Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
-    (void)stream;
-    return start_gather(group, dst.data, src.data, (int64_t)tensor_bytes(src), ret_ticket);
+    return start_gather(group, stream->device, dst.data, src.data, (int64_t)tensor_bytes(src), ret_ticket);
 }
 
 /* Flow 0 receives, and what has come flow 1 may hand on. */
@@ -67,12 +67,13 @@ static bool step_chain(Traffic *traffic, Op *op) {
     return moved;
 }
 
-static Status start_chain(Group *group, void *data, int64_t bytes, int root, int tag, Ticket *ret_ticket) {
+static Status start_chain(Group *group, Device *device, void *data, int64_t bytes, int root, int tag,
+                          Ticket *ret_ticket) {
     int size = group->size, place = (group->rank - root + size) % size;
     int before = (group->rank - 1 + size) % size, after = (group->rank + 1) % size;
     bool first = place == 0, last = place == size - 1;
     Op *op;
-    TRY(op_new(&op, group, first || last ? 1 : 2));
+    TRY(op_new(&op, group, device, first || last ? 1 : 2));
     flow_set(&op->flow[0], first ? after : before, tag, first, data, bytes, PIECE);
     if (op->flow_count > 1) {
         flow_set(&op->flow[1], after, tag, true, data, bytes, PIECE);
@@ -81,41 +82,40 @@ static Status start_chain(Group *group, void *data, int64_t bytes, int root, int
     return traffic_start(impl(group)->traffic, op, ret_ticket);
 }
 
-Status start_broadcast(Group *group, void *data, int64_t bytes, int root, Ticket *ret_ticket) {
+Status start_broadcast(Group *group, Device *device, void *data, int64_t bytes, int root,
+                       Ticket *ret_ticket) {
     int tag = tag_of(TAG_GATHER, impl(group)->collectives++);
     bool sends = group->rank == root;
     if (bytes == 0) return OK;
-    if (bytes > SMALL) return start_chain(group, data, bytes, root, tag, ret_ticket);
+    if (bytes > SMALL) return start_chain(group, device, data, bytes, root, tag, ret_ticket);
     Op *op;
-    TRY(op_new(&op, group, sends ? group->size - 1 : 1));
+    TRY(op_new(&op, group, device, sends ? group->size - 1 : 1));
     for (int i = 0; i < op->flow_count; i++)
         flow_set(&op->flow[i], sends ? peer_at(group, i) : root, tag, sends, data, bytes, PIECE);
     return traffic_start(impl(group)->traffic, op, ret_ticket);
 }
 
 Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
-    (void)stream;
-    return start_broadcast(group, data.data, (int64_t)tensor_bytes(data), root, ret_ticket);
+    return start_broadcast(group, stream->device, data.data, (int64_t)tensor_bytes(data), root, ret_ticket);
 }
 
-static Status start_pair(Group *group, Tensor data, int peer, bool sends, Ticket *ret_ticket) {
+static Status start_pair(Group *group, Stream *stream, Tensor data, int peer, bool sends,
+                         Ticket *ret_ticket) {
     uint64_t *numbers = sends ? impl(group)->sends : impl(group)->receives;
     int tag = tag_of(TAG_PAIR, numbers[peer]++);
     if (tensor_bytes(data) == 0) return OK;
     Op *op;
-    TRY(op_new(&op, group, 1));
+    TRY(op_new(&op, group, stream->device, 1));
     flow_set(&op->flow[0], peer, tag, sends, data.data, (int64_t)tensor_bytes(data), PIECE);
     return traffic_start(impl(group)->traffic, op, ret_ticket);
 }
 
 Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
-    (void)stream;
-    return start_pair(group, data, to, true, ret_ticket);
+    return start_pair(group, stream, data, to, true, ret_ticket);
 }
 
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
-    (void)stream;
-    return start_pair(group, data, from, false, ret_ticket);
+    return start_pair(group, stream, data, from, false, ret_ticket);
 }
 
 /* The short way: once all is here, and what was sent may be overwritten. */
@@ -282,7 +282,7 @@ Status all_reduce_mpi(Group *group, Stream *stream, Tensor data, ReduceOp op, Ti
     if (count == 0) return OK;
     bool is_short = count * size <= SMALL;
     Op *made;
-    TRY(op_new(&made, group, is_short ? 2 * peers : REDUCE_BLOCKS * peers));
+    TRY(op_new(&made, group, stream->device, is_short ? 2 * peers : REDUCE_BLOCKS * peers));
     made->dtype = data.dtype;
     made->reduce = op;
     made->own = made->dst = data.data;
@@ -300,7 +300,7 @@ Status reduce_scatter_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, 
     if (count == 0) return OK;
     bool is_short = (int64_t)tensor_bytes(src) <= SMALL;
     Op *made;
-    TRY(op_new(&made, group, is_short ? 2 * peers : GATHER_IN * peers));
+    TRY(op_new(&made, group, stream->device, is_short ? 2 * peers : GATHER_IN * peers));
     made->dtype = src.dtype;
     made->reduce = op;
     made->own = (char *)src.data + group->rank * bytes;

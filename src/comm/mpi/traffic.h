@@ -53,6 +53,7 @@ struct Op {
     uint64_t number;
     bool (*step)(Traffic *traffic, Op *op); /* whether anything moved; sets `done` */
     bool done;
+    Device *device; /* whose memory it works on; NULL: memory that lives as long as the operation */
     MPI_Comm comm;
     int flow_count, peers;
     Flow *flow;
@@ -76,6 +77,7 @@ struct Traffic {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
+    bool may_thread; /* MPI allows a thread; it is started with the first operation, on the cores of then */
     bool threaded, quitting;
     bool dropped; /* after a failure: operations in flight are left alone for good */
     int waiting;  /* callers that drive it themselves */
@@ -104,7 +106,7 @@ MUST_USE Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded)
 void traffic_free(Traffic *traffic);
 
 /* An operation with room for `flows` flows; once started it belongs to the traffic. */
-MUST_USE Status op_new(Op **ret_op, Group *group, int flows);
+MUST_USE Status op_new(Op **ret_op, Group *group, Device *device, int flows);
 void op_free(Op *op);
 DEFINE_FREEP(Op, op)
 /* Sets the flow to move `bytes` bytes in pieces, all of which may be posted. */
@@ -141,7 +143,9 @@ Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket
 Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 /* All ranks' bytes into dst, in order; src may be its own place in dst. */
-MUST_USE Status start_gather(Group *group, void *dst, const void *src, int64_t bytes, Ticket *ret_ticket);
-MUST_USE Status start_broadcast(Group *group, void *data, int64_t bytes, int root, Ticket *ret_ticket);
+MUST_USE Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
+                             Ticket *ret_ticket);
+MUST_USE Status start_broadcast(Group *group, Device *device, void *data, int64_t bytes, int root,
+                                Ticket *ret_ticket);
 
 #endif
