@@ -11,6 +11,7 @@
 #define WEFT_CLI_COMMAND_H
 
 #include "cli/option.h"
+#include "comm/mesh.h"
 
 typedef struct Command Command;
 
@@ -38,6 +39,10 @@ typedef struct Invocation {
     Slot *slots;
     size_t slot_count;
     bool json, help;
+    char **line;             /* the program's whole command line, NULL-terminated */
+    Group *world;            /* all ranks, in commands that run as several; NULL: not there yet */
+    Mesh *mesh;              /* over them, where there is a layout */
+    int exit_code;           /* of a command that was run elsewhere: under a launcher */
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */
     char *run_config;        /* the path, where it is a run's own */
@@ -72,7 +77,7 @@ struct Command {
 };
 
 extern const Command command_prepare, command_train, command_eval, command_generate, command_convert,
-    command_info, command_plan, command_bench, command_tokenizer, command_tokenizer_train,
+    command_info, command_plan, command_bench, command_ranks, command_tokenizer, command_tokenizer_train,
     command_tokenizer_encode, command_tokenizer_decode, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */

@@ -13,6 +13,7 @@ static const Command *const commands[] = {
     &command_info,
     &command_plan,
     &command_bench,
+    &command_ranks,
     &command_tokenizer,
     &command_tokenizer_train,
     &command_tokenizer_encode,

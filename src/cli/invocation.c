@@ -278,6 +278,8 @@ void invocation_free(Invocation *call) {
         if (call->slots[i].count) free(*(void **)call->slots[i].field);
         json_decref(call->slots[i].file_value);
     }
+    mesh_free(call->mesh);
+    group_free(call->world);
     free(call->slots);
     free(call->operands);
     free(call->config);

@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/launch.h"
 
 /* Writing to a closed pipe or past a size limit shall be an error like any other. */
 static void ignore_signals(void) {
@@ -46,17 +47,50 @@ static Status flush_stdout(void) {
     return FAILED("standard output: cannot be written: %s", strerror(errno ? errno : EIO));
 }
 
-static Status run_command(const Command *command, int argc, char **argv, int *ret_code) {
-    CLEANUP(invocation_freep) Invocation *call = NULL;
-    TRY(invocation_new(&call, command, argc, argv));
-    if (call->help) return help_command(call, command);
-    if (command->family) return help_wanted_member(command);
+/* Runs it and prints its result; of several ranks the first one does. */
+static Status carry_out(Invocation *call, int *ret_code) {
+    const Command *command = call->command;
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(command->run(call, call->config, &result));
-    *ret_code = call->incomplete ? STATUS_FAILED : 0;
-    if (!result) return OK;
-    if (call->json) return print_json(result);
-    return command->show ? command->show(call, result, stdout) : OK;
+    *ret_code = call->incomplete ? STATUS_FAILED : call->exit_code;
+    if (!result || (call->world && call->world->rank > 0)) return OK;
+    if (call->json)
+        TRY(print_json(result));
+    else if (command->show)
+        TRY(command->show(call, result, stdout));
+    return flush_stdout();
+}
+
+static void report(Status status, bool json) {
+    fprintf(stderr, "weft: error: %s\n", status_message(status));
+    const char *trace = getenv("WEFT_TRACE");
+    if (trace && *trace && strcmp(trace, "0") != 0) status_print_trace(status, stderr);
+    if (!json) return;
+    CLEANUP(json_decrefp) json_t *object = json_pack("{ss}", "error", status_message(status));
+    if (object) status_free(print_json(object));
+    fflush(stdout);
+}
+
+/* A rank's failure is everybody's: one of them reports, with its name, and ends the others. */
+static Status fail_together(const Invocation *call, Status status) {
+    if (!call->world || call->world->size == 1) return status;
+    if (launch_may_report(call)) {
+        status = status_wrap(status, "rank %d", call->world->rank);
+        report(status, call->json);
+    }
+    launch_end(call, status_exit_code(status));
+    return status;
+}
+
+/* Options and operands are the arguments from `first` on. */
+static Status run_command(const Command *command, char **argv, int first, int argc, int *ret_code) {
+    CLEANUP(invocation_freep) Invocation *call = NULL;
+    TRY(invocation_new(&call, command, argc - first, argv + first));
+    call->line = argv;
+    if (call->help) return help_command(call, command);
+    if (command->family) return help_wanted_member(command);
+    Status status = carry_out(call, ret_code);
+    return status ? fail_together(call, status) : OK;
 }
 
 static Status run_line(int argc, char **argv, int *ret_code) {
@@ -72,17 +106,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
     const Command *command;
     size_t used;
     TRY(command_find(words, argc > 2 ? 2 : 1, &command, &used));
-    return run_command(command, argc - 1 - (int)used, argv + 1 + used, ret_code);
-}
-
-static void report(Status status, bool json) {
-    fprintf(stderr, "weft: error: %s\n", status_message(status));
-    const char *trace = getenv("WEFT_TRACE");
-    if (trace && *trace && strcmp(trace, "0") != 0) status_print_trace(status, stderr);
-    if (!json) return;
-    CLEANUP(json_decrefp) json_t *object = json_pack("{ss}", "error", status_message(status));
-    if (object) status_free(print_json(object));
-    fflush(stdout);
+    return run_command(command, argv, (int)used + 1, argc, ret_code);
 }
 
 int main(int argc, char **argv) {
@@ -91,7 +115,7 @@ int main(int argc, char **argv) {
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);
     if (status) {
-        report(status, wants_json(argc, argv));
+        if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
         return status_exit_code(status);
     }
     status = flush_stdout();

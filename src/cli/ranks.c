@@ -1,0 +1,139 @@
+/* weft ranks: whether ranks can be started here, how they share the machine, how fast they talk. */
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "base/memory.h"
+#include "cli/launch.h"
+#include "cli/show.h"
+#include "comm/cores.h"
+#include "comm/mpi.h"
+
+typedef struct RanksConfig {
+    int64_t ranks, threads, size, repeats;
+} RanksConfig;
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "those there are", .help = "Ranks to start, under mpirun."},
+    {OPT_INT("threads", RanksConfig, threads), .fallback = "0", .low = 1, .high = 4096,
+     .shown = "the rank's part of the cores", .help = "Threads that each rank would compute with."},
+    {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", .low = 4096, .high = 1e15,
+     .help = "Bytes of the tensor that ranks add up to measure their bandwidth."},
+    {OPT_INT("repeats", RanksConfig, repeats), .fallback = "5", .low = 1, .high = 1 << 20,
+     .help = "Times to measure; the fastest counts."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+
+/* What each rank tells of itself. */
+typedef struct RankFacts {
+    char host[64];
+    CoreShare share;
+} RankFacts;
+
+static Status gather_facts(Group *world, int threads, json_t **ret_list) {
+    RankFacts own = {0};
+    CLEANUP(mem_freep) RankFacts *all = NULL;
+    TRY(mem_new((size_t)world->size, sizeof *all, &all));
+    TRY(cores_share(world, threads, &own.share));
+    gethostname(own.host, sizeof own.host - 1);
+    TRY(host_gather(world, all, &own, sizeof own));
+    json_t *list = json_array();
+    for (int r = 0; r < world->size; r++)
+        json_array_append_new(list, json_pack("{s:i, s:s, s:i, s:i, s:b}", "rank", r, "host", all[r].host,
+                                              "cores", all[r].share.cores, "threads", all[r].share.threads,
+                                              "bound", (int)all[r].share.bound));
+    *ret_list = list;
+    return OK;
+}
+
+/* The fastest of several sums of the tensor, in seconds. */
+static Status time_all_reduce(Group *world, Stream *stream, Tensor data, int64_t repeats, double *ret_s) {
+    double best = 0;
+    for (int64_t i = 0; i <= repeats; i++) { /* the first warms up */
+        TRY(barrier(world));
+        double start = clock_wall();
+        TRY(all_reduce(world, stream, data, REDUCE_SUM, NULL));
+        double seconds = clock_wall() - start;
+        TRY(host_reduce(world, &seconds, 1, DT_F64, REDUCE_MAX));
+        if (i == 1 || (i > 1 && seconds < best)) best = seconds;
+    }
+    *ret_s = best;
+    return OK;
+}
+
+static Status measure(Group *world, const RanksConfig *config, double *ret_small_s, double *ret_large_s) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(stream_freep) Stream *stream = NULL;
+    CLEANUP(dev_free) Buffer buffer = {0};
+    TRY(device_new_cpu(&device, 1));
+    TRY(stream_new(&stream, device));
+    TRY(dev_alloc(device, MEM_COMM, (size_t)config->size, &buffer));
+    TRY(stream_zero(stream, buffer.data, buffer.bytes));
+    Tensor data = tensor_1d(buffer.data, DT_F32, config->size / 4);
+    TRY(time_all_reduce(world, stream, tensor_slice(data, 0, 1), 20 * config->repeats, ret_small_s));
+    return time_all_reduce(world, stream, data, config->repeats, ret_large_s);
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const RanksConfig *config = arguments;
+    bool here;
+    TRY(launch(call, config->ranks, false, &here));
+    if (!here) return OK;
+    Group *world = call->world;
+    CLEANUP(json_decrefp) json_t *facts = NULL;
+    double small_s, large_s;
+    TRY(gather_facts(world, (int)config->threads, &facts));
+    TRY(measure(world, config, &small_s, &large_s));
+    *ret_result = json_pack("{s:s, s:O, s:I, s:f, s:f}", "library", mpi_library(), "ranks", facts, "bytes",
+                            (json_int_t)config->size, "latency_us", 1e6 * small_s, "gbytes_per_s",
+                            1e-9 * (double)config->size / large_s);
+    return *ret_result ? OK : FAILED("out of memory while writing the result");
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    size_t i;
+    json_t *rank;
+    char text[FORMAT_SIZE];
+    double latency = 0, rate = 0;
+    json_array_foreach(json_object_get(result, "ranks"), i, rank) {
+        const char *bound = json_is_true(json_object_get(rank, "bound")) ? "of its own" : "shared";
+        fprintf(out, "rank %zu on %s: %lld threads, %lld cores%s%s\n", i,
+                json_string_value(json_object_get(rank, "host")), (long long)show_int(rank, "threads"),
+                (long long)show_int(rank, "cores"),
+                json_array_size(json_object_get(result, "ranks")) > 1 ? " " : "",
+                json_array_size(json_object_get(result, "ranks")) > 1 ? bound : "");
+    }
+    show_number(result, "latency_us", &latency);
+    show_number(result, "gbytes_per_s", &rate);
+    if (i < 2) return OK;
+    fprintf(out, "one number added up over all ranks: %.1f us\n", latency);
+    fprintf(out, "%s added up over all ranks: %.2f GB/s\n",
+            format_bytes(text, (double)show_int(result, "bytes")), rate);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Four ranks on this machine", "weft ranks --ranks 4"},
+    {"The ranks of a cluster's job", "mpirun -n 64 weft ranks"},
+};
+
+const Command command_ranks = {
+    .name = "ranks",
+    .summary = "start ranks, show how they share cores and how fast they talk",
+    .description =
+        "Runs as several ranks, as train --ranks does, or as one of those that mpirun or srun started. Shows "
+        "for each its machine and its part of the cores, and measures how fast the ranks add up numbers: "
+        "the time for a single one, and the bandwidth for many, which is their bytes over the time.",
+    .config_size = sizeof(RanksConfig),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};
