@@ -8,7 +8,9 @@
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainArgs *args = arguments;
-    TRY(layout_check(call, args));
+    bool here;
+    TRY(layout_enter(call, args, false, &here));
+    if (!here) return OK;
     args->config.log = stderr;
     return bench_run(&args->config, ret_result);
 }

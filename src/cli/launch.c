@@ -156,7 +156,7 @@ Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
 bool launch_may_report(const Invocation *call) {
     Launched launched = mpi_launched();
     if (call && call->world) return group_claim_failure(call->world);
-    if (launched.launched && launched.rank > 0) sleep(1);
+    if (launched.launched && launched.rank > 0) sleep(3);
     return true;
 }
 

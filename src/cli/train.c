@@ -22,12 +22,12 @@ static void catch_stop(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* what a launcher hands on */
 }
 
 static Status check(const Invocation *call, const TrainArgs *args) {
     const TrainConfig *config = &args->config;
     char label[LABEL_SIZE];
-    TRY(layout_check(call, args));
     if (config->resume && !config->out)
         return USAGE("%s: --out DIR is needed to say which run", invocation_label(call, "resume", label));
     if (config->min_lr > config->lr)
@@ -83,7 +83,10 @@ static Status find_tokenizer(const Invocation *call, const TrainConfig *config, 
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainArgs *args = arguments;
+    bool here;
     TRY(check(call, args));
+    TRY(layout_enter(call, args, true, &here));
+    if (!here) return OK;
     TrainConfig config = args->config; /* as this start runs it */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
@@ -100,7 +103,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
-    if (call->incomplete)
+    if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
                 config.out ? "; --resume goes on from there" : "");
     return OK;

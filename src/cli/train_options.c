@@ -139,13 +139,14 @@ static const Option run_table[] = {
 };
 
 static const Option layout_table[] = {
-    {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "1", .low = 1, .high = INFINITY,
-     .help = "Processes that share the work: data x tensor x pipeline."},
-    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "1", .low = 1, .high = INFINITY,
-     .help = "Data-parallel replicas."},
-    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", .low = 1, .high = INFINITY,
+    {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "those that mpirun or srun started, or dp x tp x pp",
+     .help = "Processes that share the work: data x tensor x pipeline. They are started under mpirun."},
+    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "the ranks that tp x pp leave", .help = "Data-parallel replicas."},
+    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", .low = 1, .high = 1 << 20,
      .help = "Tensor-parallel ranks."},
-    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", .low = 1, .high = INFINITY,
+    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", .low = 1, .high = 1 << 20,
      .help = "Pipeline stages."},
     {OPT_INT("zero", TrainArgs, layout.zero), .fallback = "0", .low = 0, .high = 3,
      .help = "What the replicas share out: nothing, optimizer state, gradients too, parameters too."},
@@ -194,7 +195,7 @@ const OptionGroup bench_groups[BENCH_GROUPS] = {
 
 static Status one_rank(const Invocation *call, const char *name, int64_t value) {
     char label[LABEL_SIZE];
-    if (value == 1) return OK;
+    if (value <= 1 || !invocation_given(call, name)) return OK;
     return USAGE("%s %lld: this version runs one rank; use --%s 1", invocation_label(call, name, label),
                  (long long)value, name);
 }
@@ -217,6 +218,8 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
     TRY(one_rank(call, "dp", layout->dp));
     TRY(one_rank(call, "tp", layout->tp));
     TRY(one_rank(call, "pp", layout->pp));
+    if (layout->ranks > 1)
+        return USAGE("%lld ranks were started, and this version runs one rank", (long long)layout->ranks);
     TRY(only(call, "precision", layout->precision, "fp32", "computes in fp32"));
     TRY(only(call, "offload", layout->offload, "none", "keeps everything on its device"));
     return device_check(call, args->config.device);

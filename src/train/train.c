@@ -234,8 +234,12 @@ static Status one_step(Trainer *t) {
     return log_step(t, &result, lr, seconds);
 }
 
-static bool stop_asked(const Trainer *t) {
-    return t->config->stop && *t->config->stop;
+/* Signals reach ranks at different moments, and all must stop after the same step. */
+static Status stop_agreed(const Trainer *t, bool *ret_stop) {
+    int64_t stop = t->config->stop && *t->config->stop;
+    if (t->config->mesh) TRY(host_reduce(t->config->mesh->world, &stop, 1, DT_I64, REDUCE_MAX));
+    *ret_stop = stop != 0;
+    return OK;
 }
 
 static Status run_steps(Trainer *t) {
@@ -244,7 +248,8 @@ static Status run_steps(Trainer *t) {
     if (t->step == 0 && c->eval_every) TRY(evaluate(t));
     while (t->step < last) {
         TRY(one_step(t));
-        bool stopping = stop_asked(t), end = t->step == last;
+        bool stopping = false, end = t->step == last;
+        TRY(stop_agreed(t, &stopping));
         if (!stopping && (end || (c->eval_every && t->step % c->eval_every == 0))) TRY(evaluate(t));
         if (c->out && (end || stopping || (c->save_every && t->step % c->save_every == 0)))
             TRY(save_checkpoint(t));
@@ -329,13 +334,20 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     return rundir_begin(t->dir, config_json, t->step);
 }
 
+static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summary) {
+    TRY(prepare(t, config_json));
+    TRY(run_steps(t));
+    progress_end(t->progress);
+    return summarise(t, ret_summary);
+}
+
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
     Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
     t.wall_start = clock_wall();
     t.cpu_start = clock_cpu();
-    TRY(prepare(&t, config_json));
-    TRY(run_steps(&t));
-    progress_end(t.progress);
-    return summarise(&t, ret_summary);
+    Status status = run_all(&t, config_json, ret_summary);
+    /* Other ranks may still be sending to what is about to be freed. */
+    if (status && config->mesh) group_drop(config->mesh->world);
+    return status;
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "base/json.h"
+#include "comm/mesh.h"
 #include "data/data.h"
 #include "model/model.h"
 
@@ -51,6 +52,7 @@ typedef struct TrainConfig {
     const char *device;    /* "cpu" */
     const char *kernels;   /* "cpu", "ref" */
     int64_t threads;
+    Mesh *mesh; /* the ranks; NULL: this one alone. It must outlive the run */
     bool quiet;
     FILE *log; /* where progress shows */
     /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */

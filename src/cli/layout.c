@@ -1,0 +1,88 @@
+/* From layout options to a mesh of ranks.
+ *
+ * dp x tp x pp is the number of ranks. A launcher's word on that number comes first, then --ranks, then the
+ * product itself; --dp follows from the others where it is not given. What the line says wins over what a
+ * file says of another of them: a run of 8 ranks is resumed on 4 by --ranks 4 alone. */
+#include <stdlib.h>
+
+#include "cli/launch.h"
+#include "cli/train_options.h"
+#include "comm/cores.h"
+
+static Source source_of(const Invocation *call, const char *name) {
+    return invocation_slot(call, name)->source;
+}
+
+static bool on_line(const Invocation *call, const char *name) {
+    return source_of(call, name) == SOURCE_LINE;
+}
+
+/* The number of ranks where something but the product says it; 0 otherwise. */
+static Status ranks_wanted(const Invocation *call, const Layout *layout, int64_t world, int64_t *ret_ranks) {
+    Source ranks = source_of(call, "ranks");
+    bool others = on_line(call, "dp") || on_line(call, "tp") || on_line(call, "pp");
+    if (world && ranks == SOURCE_LINE && layout->ranks != world)
+        return USAGE("--ranks %lld: the launcher started %lld; leave --ranks out, or start as many",
+                     (long long)layout->ranks, (long long)world);
+    if (world)
+        *ret_ranks = world;
+    else
+        *ret_ranks = ranks == SOURCE_LINE || (ranks == SOURCE_FILE && !others) ? layout->ranks : 0;
+    return OK;
+}
+
+static Status refuse_share(const Invocation *call, const Layout *layout, int64_t ranks) {
+    char label[LABEL_SIZE];
+    int64_t model = layout->tp * layout->pp, below = ranks / model * model;
+    const char *name = layout->tp > 1 ? "tp" : "pp";
+    if (below == 0)
+        return USAGE("%s %lld: %lld ranks are too few for tp %lld x pp %lld; use --ranks %lld or a multiple",
+                     invocation_label(call, name, label),
+                     (long long)(layout->tp > 1 ? layout->tp : layout->pp), (long long)ranks,
+                     (long long)layout->tp, (long long)layout->pp, (long long)model);
+    return USAGE("%s %lld: tp %lld x pp %lld does not divide %lld ranks; --ranks %lld or %lld would do",
+                 invocation_label(call, name, label), (long long)(layout->tp > 1 ? layout->tp : layout->pp),
+                 (long long)layout->tp, (long long)layout->pp, (long long)ranks, (long long)below,
+                 (long long)(below + model));
+}
+
+Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
+    int64_t ranks = 0, model = layout->tp * layout->pp;
+    TRY(ranks_wanted(call, layout, world, &ranks));
+    bool moved = world || on_line(call, "ranks") || on_line(call, "tp") || on_line(call, "pp");
+    Source dp = source_of(call, "dp");
+    bool dp_given = dp == SOURCE_LINE || (dp == SOURCE_FILE && !(ranks && moved));
+    if (!ranks) ranks = (dp_given ? layout->dp : 1) * model;
+    if (!dp_given) {
+        if (ranks % model) return refuse_share(call, layout, ranks);
+        layout->dp = ranks / model;
+    }
+    if (layout->dp * model != ranks)
+        return USAGE(
+            "--dp %lld: dp %lld x tp %lld x pp %lld makes %lld ranks where there are %lld; leave --dp "
+            "out, or use --ranks %lld",
+            (long long)layout->dp, (long long)layout->dp, (long long)layout->tp, (long long)layout->pp,
+            (long long)(layout->dp * model), (long long)ranks, (long long)(layout->dp * model));
+    layout->ranks = ranks;
+    return OK;
+}
+
+Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
+    Layout *layout = &args->layout;
+    TRY(launch_join(call));
+    TRY(layout_settle(call, layout, call->world ? call->world->size : 0));
+    TRY(layout_check(call, args));
+    TRY(launch(call, layout->ranks, stops, ret_here));
+    if (!*ret_here) return OK;
+    MeshSpec spec = {.dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp};
+    TRY(mesh_new(&call->mesh, call->world, spec));
+    args->config.mesh = call->mesh;
+    if (call->world->rank > 0) args->config.quiet = true;
+    if (call->world->size == 1) return OK;
+    CoreShare share;
+    const char *openmp = getenv("OMP_NUM_THREADS");
+    int asked = args->config.threads ? (int)args->config.threads : openmp ? atoi(openmp) : 0;
+    TRY(cores_share(call->world, asked, &share));
+    args->config.threads = share.threads;
+    return OK;
+}
