@@ -1,0 +1,252 @@
+/* Operations beside each other: started and waited for in any order, in several groups, both ways, while the
+ * caller computes; and the grid of ranks.
+ * Ranks: 2 3 4 8 */
+#include "ranks.h"
+
+#include <sched.h>
+
+#include "base/clock.h"
+#include "comm/cores.h"
+#include "comm/mesh.h"
+
+static Tensor filled(int64_t count, float value) {
+    float *data = malloc((size_t)count * sizeof *data);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) data[i] = value + (float)(i % 1000);
+    return tensor_1d(data, DT_F32, count);
+}
+
+static void assert_filled(Tensor t, float value, float scale) {
+    const float *data = t.data;
+    for (int64_t i = 0; i < tensor_count(t); i++)
+        if (data[i] != value + scale * (float)(i % 1000))
+            fail_msg("element %lld is %g, expected %g", (long long)i, (double)data[i],
+                     (double)(value + scale * (float)(i % 1000)));
+}
+
+/* The sum over ranks of (rank + plus). */
+static float sum_of_ranks(const Group *group, float plus) {
+    float n = (float)group->size;
+    return n * (n - 1) / 2 + n * plus;
+}
+
+/* More staged reductions than there are slots, waited for from the last one on. */
+static void test_many_in_flight(void **state) {
+    Ranks *ranks = *state;
+    enum { MANY = 7 };
+    Tensor data[MANY];
+    Ticket ticket[MANY];
+    for (int i = 0; i < MANY; i++) {
+        data[i] = filled(20000 * (i + 1), (float)(ranks->world->rank + i));
+        assert_ok(all_reduce(ranks->world, ranks->stream, data[i], REDUCE_SUM, &ticket[i]));
+    }
+    for (int i = MANY - 1; i >= 0; i--) {
+        assert_ok(ticket_wait(ranks->stream, &ticket[i]));
+        assert_null(ticket[i].group);
+        assert_filled(data[i], sum_of_ranks(ranks->world, (float)i), (float)ranks->world->size);
+        assert_ok(ticket_wait(ranks->stream, &ticket[i])); /* a zero ticket is complete */
+        free(data[i].data);
+    }
+    /* What was counted under comm is what streams keep, and no more than two slots. */
+    assert_true(ranks->device->mem[MEM_COMM].current <= (4u << 20) + 64);
+}
+
+/* Groups that overlap, whose operations ranks start in different orders, and whose waiting depends on
+ * another's: no operation holds another one back. */
+static void test_groups_interleave(void **state) {
+    Ranks *ranks = *state;
+    Group *world = ranks->world, *low = NULL, *same = NULL;
+    int pair = world->rank / 2;
+    assert_ok(group_split(world, pair, -world->rank, &low));
+    assert_ok(group_split(world, world->rank % 2, world->rank, &same));
+    assert_int_equal(low->size, pair * 2 + 1 < world->size ? 2 : 1);
+    if (low->size == 2) assert_int_equal(low->rank, 1 - world->rank % 2); /* the key turned it round */
+    Tensor a = filled(150000, (float)low->rank), b = filled(150000, (float)same->rank);
+    Ticket ta, tb;
+    if (world->rank % 3 == 0) {
+        assert_ok(all_reduce(low, ranks->stream, a, REDUCE_SUM, &ta));
+        assert_ok(all_reduce(same, ranks->stream, b, REDUCE_SUM, &tb));
+    } else {
+        assert_ok(all_reduce(same, ranks->stream, b, REDUCE_SUM, &tb));
+        assert_ok(all_reduce(low, ranks->stream, a, REDUCE_SUM, &ta));
+    }
+    assert_ok(ticket_wait(ranks->stream, world->rank % 2 ? &ta : &tb));
+    assert_ok(ticket_wait(ranks->stream, world->rank % 2 ? &tb : &ta));
+    assert_filled(a, sum_of_ranks(low, 0), (float)low->size);
+    assert_filled(b, sum_of_ranks(same, 0), (float)same->size);
+    free(a.data);
+    free(b.data);
+    group_free(low);
+    group_free(same);
+}
+
+/* A reduction that a peer starts late must not keep others from the slots. */
+static void test_late_peer(void **state) {
+    Ranks *ranks = *state;
+    Group *world = ranks->world;
+    enum { HELD = 4 };
+    Tensor held[HELD], now = filled(100000, (float)world->rank);
+    Ticket ticket[HELD], soon;
+    Group *others[HELD] = {NULL};
+    for (int i = 0; i < HELD; i++) {
+        held[i] = filled(60000, (float)world->rank);
+        assert_ok(group_split(world, 0, world->rank, &others[i]));
+    }
+    for (int i = 0; i < HELD && world->rank != 1; i++)
+        assert_ok(all_reduce(others[i], ranks->stream, held[i], REDUCE_SUM, &ticket[i]));
+    assert_ok(all_reduce(world, ranks->stream, now, REDUCE_SUM, &soon));
+    assert_ok(ticket_wait(ranks->stream, &soon));
+    for (int i = 0; i < HELD && world->rank == 1; i++)
+        assert_ok(all_reduce(others[i], ranks->stream, held[i], REDUCE_SUM, &ticket[i]));
+    assert_filled(now, sum_of_ranks(world, 0), (float)world->size);
+    for (int i = 0; i < HELD; i++) {
+        assert_ok(ticket_wait(ranks->stream, &ticket[i]));
+        assert_filled(held[i], sum_of_ranks(world, 0), (float)world->size);
+        free(held[i].data);
+        group_free(others[i]);
+    }
+    free(now.data);
+}
+
+/* The operation goes on while the caller computes and does not look. */
+static void test_overlap(void **state) {
+    Ranks *ranks = *state;
+    int64_t count = 1000003;
+    Tensor data = filled(count, (float)ranks->world->rank);
+    Ticket ticket;
+    assert_ok(barrier(ranks->world));
+    assert_ok(all_reduce(ranks->world, ranks->stream, data, REDUCE_SUM, &ticket));
+    volatile const float *last = (float *)data.data + count - 1, *first = data.data;
+    float want = sum_of_ranks(ranks->world, 0);
+    double start = clock_wall();
+    float want_last = want + (float)ranks->world->size * (float)((count - 1) % 1000);
+    while ((*first != want || *last != want_last) && clock_wall() - start < 20)
+        for (volatile int i = 0; i < 100000; i++) continue;
+    assert_true(clock_wall() - start < 20);
+    assert_ok(ticket_wait(ranks->stream, &ticket));
+    assert_filled(data, want, (float)ranks->world->size);
+    free(data.data);
+}
+
+/* Round the ring in both directions at once, several messages each way, large and small. */
+static void test_send_both_ways(void **state) {
+    Ranks *ranks = *state;
+    Group *world = ranks->world;
+    int after = (world->rank + 1) % world->size, before = (world->rank + world->size - 1) % world->size;
+    enum { MESSAGES = 4 };
+    static const int64_t counts[MESSAGES] = {5, 400000, 0, 30000};
+    Tensor out[MESSAGES], up[MESSAGES], down[MESSAGES];
+    Ticket ticket[4 * MESSAGES] = {{0}};
+    int at = 0;
+    assert_ok(comm_batch_begin(world));
+    for (int i = 0; i < MESSAGES; i++) {
+        out[i] = filled(counts[i], (float)(100 * world->rank + i));
+        up[i] = filled(counts[i], -1);
+        down[i] = filled(counts[i], -1);
+        assert_ok(comm_send(world, ranks->stream, out[i], after, &ticket[at++]));
+        if (world->size > 2) assert_ok(comm_send(world, ranks->stream, out[i], before, &ticket[at++]));
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        assert_ok(comm_receive(world, ranks->stream, up[i], before, &ticket[at++]));
+        if (world->size > 2) assert_ok(comm_receive(world, ranks->stream, down[i], after, &ticket[at++]));
+    }
+    assert_ok(comm_batch_end(world));
+    while (at > 0) assert_ok(ticket_wait(ranks->stream, &ticket[--at]));
+    for (int i = 0; i < MESSAGES; i++) {
+        assert_filled(up[i], (float)(100 * before + i), 1);
+        if (world->size > 2) assert_filled(down[i], (float)(100 * after + i), 1);
+        free(out[i].data);
+        free(up[i].data);
+        free(down[i].data);
+    }
+    assert_fails(comm_send(world, ranks->stream, up[0], world->rank, NULL), 1, "itself");
+    assert_fails(comm_send(world, ranks->stream, up[0], world->size, NULL), 1, "rank");
+}
+
+/* Members of a group, in order. */
+static void assert_members(Group *group, Group *world, const int *want, int count) {
+    int found[64];
+    assert_int_equal(group->size, count);
+    assert_ok(host_gather(group, found, &world->rank, sizeof(int)));
+    for (int i = 0; i < count; i++) assert_int_equal(found[i], want[i]);
+}
+
+static void check_mesh(Group *world, MeshSpec spec) {
+    Mesh *mesh = NULL;
+    assert_ok(mesh_new(&mesh, world, spec));
+    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], want[64], n = 0;
+    assert_int_equal(mesh_rank(mesh, dp, tp, pp), world->rank);
+    for (int i = 0; i < spec.dp; i++) want[i] = mesh_rank(mesh, i, tp, pp);
+    assert_members(mesh->axis[AXIS_DP], world, want, spec.dp);
+    for (int i = 0; i < spec.tp; i++) want[i] = mesh_rank(mesh, dp, i, pp);
+    assert_members(mesh->axis[AXIS_TP], world, want, spec.tp);
+    if (spec.tp > 1) assert_int_equal(want[1], want[0] + 1); /* neighbours */
+    for (int i = 0; i < spec.pp; i++) want[i] = mesh_rank(mesh, dp, tp, i);
+    assert_members(mesh->axis[AXIS_PP], world, want, spec.pp);
+    int shard = spec.shard ? spec.shard : spec.dp;
+    for (int i = 0; i < shard; i++) want[i] = mesh_rank(mesh, dp / shard * shard + i, tp, pp);
+    assert_members(mesh->shard, world, want, shard);
+    for (int i = 0; i < spec.dp / shard; i++) want[i] = mesh_rank(mesh, i * shard + dp % shard, tp, pp);
+    assert_members(mesh->replica, world, want, spec.dp / shard);
+    for (int i = 0; i < spec.pp * spec.tp; i++) want[i] = mesh_rank(mesh, dp, i % spec.tp, i / spec.tp);
+    assert_members(mesh->model, world, want, spec.pp * spec.tp);
+    want[n++] = mesh_rank(mesh, dp, tp, pp == spec.pp - 1 ? 0 : pp);
+    if (spec.pp > 1 && (pp == 0 || pp == spec.pp - 1)) want[n++] = mesh_rank(mesh, dp, tp, spec.pp - 1);
+    assert_members(mesh->ends, world, want, n);
+    mesh_free(mesh);
+}
+
+static void test_mesh(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int n = world->size;
+    for (int dp = 1; dp <= n; dp++)
+        for (int tp = 1; dp * tp <= n; tp++)
+            if (n % (dp * tp) == 0)
+                check_mesh(world,
+                           (MeshSpec){.dp = dp, .tp = tp, .pp = n / dp / tp, .shard = dp % 2 ? 0 : dp / 2});
+    Mesh *mesh = NULL;
+    assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 2, .pp = 1}), 2, "number of ranks");
+    assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 1, .pp = 1, .shard = n + 1}), 2, "divide");
+    assert_null(mesh);
+}
+
+/* Ranks on one machine: the threads they take are not more than its cores, unless each has but one. */
+static void test_cores(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    cpu_set_t before;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    CoreShare share;
+    assert_ok(cores_share(world, 0, &share));
+    assert_int_equal(share.ranks, world->size);
+    int64_t threads = share.threads;
+    assert_ok(host_reduce(world, &threads, 1, DT_I64, REDUCE_SUM));
+    assert_true(share.threads >= 1);
+    assert_true(threads <= CPU_COUNT(&before) || share.threads == 1);
+    assert_true(share.bound == (CPU_COUNT(&before) >= world->size));
+    cpu_set_t after;
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_int_equal(CPU_COUNT(&after), share.cores);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_ok(cores_share(world, 5000, &share)); /* as asked for */
+    assert_int_equal(share.threads, 5000);
+    assert_false(share.bound);
+}
+
+/* Many small operations one after the other, with ranks sharing cores: waiting must not take turns of
+ * milliseconds. */
+static void test_small_ones_are_quick(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    double start = clock_wall();
+    for (int i = 0; i < 200; i++) assert_ok(barrier(world));
+    double each = (clock_wall() - start) / 200;
+    if (each > 0.02) fail_msg("a barrier takes %.1f ms", 1e3 * each);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_groups_interleave),
+    cmocka_unit_test(test_late_peer),      cmocka_unit_test(test_overlap),
+    cmocka_unit_test(test_send_both_ways), cmocka_unit_test(test_mesh),
+    cmocka_unit_test(test_cores),          cmocka_unit_test(test_small_ones_are_quick),
+};
+
+RANKS_MAIN(tests)
