@@ -55,13 +55,19 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
     va_start(args, fmt);
     vsnprintf(site, sizeof site, fmt, args);
     va_end(args);
-    return (Dropout){
+    Dropout dropout = {
         .p = p,
         .key = rng_key(pass->seed, site, pass->step),
-        .origin = {pass->micro->first,
-                   pass->shape.sequence ? pass->tp->rank * rows_of(pass->shape, 1).dim[1] : 0, 0},
+        .origin = {pass->micro->first, 0, 0},
         .extent = {pass->shape.T, width},
     };
+    if (pass->shape.sequence) { /* one run of rows, which may begin and end inside sequences */
+        int64_t rows = rows_of(pass->shape, 1).dim[1];
+        dropout.origin[0] = 0;
+        dropout.origin[1] = pass->micro->first * pass->shape.T + pass->tp->rank * rows;
+        dropout.extent[0] = dropout.origin[1] + rows;
+    }
+    return dropout;
 }
 
 Tensor head_room(const Block *block, Shape shape, Bump *bump) {

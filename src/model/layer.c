@@ -178,6 +178,7 @@ static Attention attention_of(const Block *block, const Pass *pass) {
     Attention spec = {.causal = pre_norm(block), .scale = score};
     if (!pass->shape.train) return spec;
     spec.dropout = dropout_at(pass, c->dropout_attn, 0, "layer.%d.attn", block->index);
+    spec.dropout.origin[0] = pass->micro->first; /* all sequences, some heads */
     spec.dropout.origin[1] = pass->tp->rank * tp_part(pass->tp, c->heads);
     spec.dropout.extent[0] = c->heads;
     spec.dropout.extent[1] = pass->shape.T;

@@ -145,6 +145,17 @@ static Status alloc_scratch(Runner *runner) {
     return dev_alloc(runner->device, MEM_ACTIVATIONS, LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
+/* All stages' lists are carried out on paper before any is in earnest. */
+static Status check_schedule(const ScheduleSpec *spec) {
+    CLEANUP(mem_freep) Schedule *stages = NULL;
+    TRY(mem_new((size_t)spec->stages, sizeof *stages, &stages));
+    Status status = OK;
+    for (int s = 0; !status && s < spec->stages; s++) status = schedule_init(&stages[s], spec, s);
+    if (!status) status = schedule_simulate(stages, spec->stages, NULL, NULL);
+    for (int s = 0; s < spec->stages; s++) schedule_done(&stages[s]);
+    return status;
+}
+
 static Status set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind, int micros) {
     int stages = runner->mesh->extent[AXIS_PP];
     if (schedule->action && schedule->spec.micros == micros) return OK;
@@ -152,6 +163,7 @@ static Status set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind
     /* With one stage, one micro-batch after the other is best in every way. */
     if (stages == 1 && kind != SCHEDULE_EVAL) kind = SCHEDULE_1F1B;
     ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = runner->chunks, .micros = micros};
+    if (stages > 1) TRY(check_schedule(&spec));
     TRY(schedule_init(schedule, &spec, runner->mesh->at[AXIS_PP]));
     return runner_reserve(runner, schedule);
 }

@@ -44,7 +44,6 @@ typedef struct Flight {
     Buffer *output;   /* per block: what it gave, where backward needs it */
     Buffer *saved;    /* per block */
     Buffer *deferred; /* per block */
-    Ticket arrival;   /* of the input */
 } Flight;
 
 /* Blocks first .. first + count - 1 of the model, the stage's share of one part. */
@@ -56,16 +55,17 @@ typedef struct Chunk {
     int flights;
 } Chunk;
 
-typedef enum { RELAY_FORWARD, RELAY_BACKWARD } RelayWay;
+typedef enum { RELAY_INPUT, RELAY_OUTPUT, RELAY_GRADIENT } RelayWay;
 
-/* A message's memory: an output on its way to the next stage, or a gradient that comes from there, is
- * carried through the blocks and goes on to the stage before. */
+/* A message's memory: an input that has been asked for ahead of its use; an output on its way to the next
+ * stage; a gradient that comes from there, is carried through the blocks and goes on to the stage before. */
 typedef struct Relay {
     Buffer buffer;
     bool used;
     RelayWay way;
     int micro, chunk;
-    Ticket ticket; /* its receipt, or the sending after which it is free */
+    Ticket ticket; /* its receipt, or the sending after which it is free... */
+    bool launched; /* ...and may be waited for, its batch being complete */
 } Relay;
 
 typedef struct Runner {

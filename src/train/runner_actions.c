@@ -92,7 +92,7 @@ Tensor runner_output(Runner *runner, const Chunk *chunk, const Flight *flight, S
     if (at < 0) return rows_at(chunk->from_stage ? flight->input.data : NULL, runner, shape);
     if (at + 1 == chunk->count) {
         if (!chunk->to_stage) return TENSOR_NONE;
-        Relay *relay = relay_find(runner, RELAY_FORWARD, (int)(chunk - runner->chunk), flight->micro);
+        Relay *relay = relay_find(runner, RELAY_OUTPUT, (int)(chunk - runner->chunk), flight->micro);
         return rows_at(relay ? relay->buffer.data : NULL, runner, shape);
     }
     void *data = flight->output[at].data ? flight->output[at].data : flight->output[at % 2].data;
@@ -128,15 +128,27 @@ static int64_t first_sequence(const Runner *runner, const Round *round, int micr
     return ((int64_t)runner->mesh->at[AXIS_DP] * round->count + micro) * runner->spec.micro_batch;
 }
 
+/* What came from the stage before becomes the flight's: the two exchange memory. */
+static Status take_input(Runner *runner, Flight *flight, Action action) {
+    Relay *relay = relay_find(runner, RELAY_INPUT, action.chunk, action.micro);
+    if (!relay) return FAILED("internal: micro-batch %d has not been received", action.micro);
+    TRY(ticket_wait(runner->stream, &relay->ticket));
+    Buffer buffer = flight->input;
+    flight->input = relay->buffer;
+    relay->buffer = buffer;
+    relay->used = false;
+    return OK;
+}
+
 static Status do_forward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
-    Flight *flight = flight_find(runner, action.chunk, action.micro);
-    if (!flight) TRY(flight_open(runner, action.chunk, action.micro, &flight));
+    Flight *flight;
+    TRY(flight_open(runner, action.chunk, action.micro, &flight));
+    if (chunk->from_stage) TRY(take_input(runner, flight, action));
     Relay *relay;
-    if (chunk->to_stage) TRY(relay_open(runner, RELAY_FORWARD, action.chunk, action.micro, &relay));
+    if (chunk->to_stage) TRY(relay_open(runner, RELAY_OUTPUT, action.chunk, action.micro, &relay));
     TRY(host_batch_upload(round->micros[action.micro], runner->stream, flight->ids,
                           first_sequence(runner, round, action.micro), &flight->data));
-    TRY(ticket_wait(runner->stream, &flight->arrival));
     TRY(runner_forward(runner, round, chunk, flight, chunk->count));
     if (!round->train) flight->used = false;
     return OK;
@@ -148,7 +160,7 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
 static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const Flight *flight, int at) {
     if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, flight, at);
     Relay *relay;
-    TRY(relay_open(runner, RELAY_FORWARD, (int)(chunk - runner->chunk), flight->micro, &relay));
+    TRY(relay_open(runner, RELAY_OUTPUT, (int)(chunk - runner->chunk), flight->micro, &relay));
     TRY(forward_block(runner, pass, chunk, flight, at));
     relay->used = false;
     return OK;
@@ -175,15 +187,15 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
     Flight *flight = flight_find(runner, action.chunk, action.micro);
     bool split = action.kind == ACTION_BACKWARD_INPUT;
-    Relay *relay = relay_find(runner, RELAY_BACKWARD, action.chunk, action.micro);
-    if (!relay) TRY(relay_open(runner, RELAY_BACKWARD, action.chunk, action.micro, &relay));
+    Relay *relay = relay_find(runner, RELAY_GRADIENT, action.chunk, action.micro);
+    if (!relay) TRY(relay_open(runner, RELAY_GRADIENT, action.chunk, action.micro, &relay));
     TRY(ticket_wait(runner->stream, &relay->ticket));
     Pass pass = runner_pass(runner, round, flight);
     Tensor gradient = rows_at(relay->buffer.data, runner, pass.shape);
     for (int at = chunk->count - 1; at >= 0; at--)
         TRY(backward_block(runner, round, &pass, chunk, flight, at, split, gradient));
     /* Recomputing may have moved the list of messages. */
-    relay = relay_find(runner, RELAY_BACKWARD, action.chunk, action.micro);
+    relay = relay_find(runner, RELAY_GRADIENT, action.chunk, action.micro);
     if (!chunk->from_stage) relay->used = false;
     if (!split) flight->used = false;
     return OK;
@@ -217,64 +229,59 @@ static Tensor message(Runner *runner, const Round *round, int micro, void *data)
     return rows_at(data, runner, runner_shape(runner, batch->B, batch->T, round->train));
 }
 
-static Status do_receive_forward(Runner *runner, const Round *round, Action action) {
-    Flight *flight;
-    TRY(flight_open(runner, action.chunk, action.micro, &flight));
-    return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
-                        message(runner, round, action.micro, flight->input.data),
-                        runner->chunk[action.chunk].from, &flight->arrival);
-}
-
-static Status do_receive_backward(Runner *runner, const Round *round, Action action) {
+static Status do_receive(Runner *runner, const Round *round, Action action, RelayWay way) {
+    const Chunk *chunk = &runner->chunk[action.chunk];
     Relay *relay;
-    TRY(relay_open(runner, RELAY_BACKWARD, action.chunk, action.micro, &relay));
+    TRY(relay_open(runner, way, action.chunk, action.micro, &relay));
     return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
                         message(runner, round, action.micro, relay->buffer.data),
-                        runner->chunk[action.chunk].to, &relay->ticket);
+                        way == RELAY_INPUT ? chunk->from : chunk->to, &relay->ticket);
 }
 
 static Status do_send(Runner *runner, const Round *round, Action action, RelayWay way) {
     const Chunk *chunk = &runner->chunk[action.chunk];
     Relay *relay = relay_find(runner, way, action.chunk, action.micro);
     if (!relay) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
-    relay->used = false;
+    relay->used = relay->launched = false;
     return comm_send(runner->mesh->axis[AXIS_PP], runner->stream,
                      message(runner, round, action.micro, relay->buffer.data),
-                     way == RELAY_FORWARD ? chunk->to : chunk->from, &relay->ticket);
+                     way == RELAY_OUTPUT ? chunk->to : chunk->from, &relay->ticket);
 }
 
 /* ---- the schedule ---- */
 
-static bool is_message(ActionKind kind) {
-    return kind == ACTION_RECEIVE_FORWARD || kind == ACTION_SEND_FORWARD || kind == ACTION_RECEIVE_BACKWARD ||
-           kind == ACTION_SEND_BACKWARD;
-}
-
 static Status do_action(Runner *runner, const Round *round, Action action) {
     switch (action.kind) {
-    case ACTION_RECEIVE_FORWARD: return do_receive_forward(runner, round, action);
+    case ACTION_RECEIVE_FORWARD: return do_receive(runner, round, action, RELAY_INPUT);
     case ACTION_FORWARD: return do_forward(runner, round, action);
-    case ACTION_SEND_FORWARD: return do_send(runner, round, action, RELAY_FORWARD);
-    case ACTION_RECEIVE_BACKWARD: return do_receive_backward(runner, round, action);
+    case ACTION_SEND_FORWARD: return do_send(runner, round, action, RELAY_OUTPUT);
+    case ACTION_RECEIVE_BACKWARD: return do_receive(runner, round, action, RELAY_GRADIENT);
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT: return do_backward(runner, round, action);
     case ACTION_BACKWARD_WEIGHT: return do_weight(runner, round, action);
-    case ACTION_SEND_BACKWARD: return do_send(runner, round, action, RELAY_BACKWARD);
+    case ACTION_SEND_BACKWARD: return do_send(runner, round, action, RELAY_GRADIENT);
     case ACTION_KINDS: break;
     }
     return FAILED("internal: an unknown action");
 }
 
+static Status end_batch(Runner *runner) {
+    TRY(comm_batch_end(runner->mesh->axis[AXIS_PP]));
+    for (size_t i = 0; i < runner->relays; i++) runner->relay[i].launched = true;
+    return OK;
+}
+
+/* Messages between two computations go out as one batch. */
 Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) {
-    Group *stages = runner->mesh->axis[AXIS_PP];
     bool open = false;
     for (int i = 0; i < schedule->count; i++) {
-        bool talks = is_message(schedule->action[i].kind);
-        if (talks != open) TRY(talks ? comm_batch_begin(stages) : comm_batch_end(stages));
+        bool talks = !action_computes(schedule->action[i].kind);
+        if (talks && !open) TRY(comm_batch_begin(runner->mesh->axis[AXIS_PP]));
+        if (!talks && open) TRY(end_batch(runner));
         open = talks;
         TRY(do_action(runner, round, schedule->action[i]));
     }
-    if (open) TRY(comm_batch_end(stages));
+    if (open) TRY(end_batch(runner));
     for (size_t i = 0; i < runner->relays; i++) TRY(ticket_wait(runner->stream, &runner->relay[i].ticket));
     return OK;
 }

@@ -4,6 +4,8 @@
  * output (the next block's input) and what blocks save. How many flights a chunk needs follows from the
  * schedule. Without backward two outputs suffice, a block's and the next one's.
  */
+#include <string.h>
+
 #include "train/runner_internal.h"
 
 /* ---- chunks ---- */
@@ -96,12 +98,10 @@ static Status flight_init(Runner *runner, const Chunk *chunk, Flight *flight, bo
 /* Most micro-batches that a schedule has in a chunk at once. */
 static int most_in_flight(const Schedule *schedule, int chunk) {
     int now = 0, most = 0;
-    bool received_ahead = false;
     for (int i = 0; i < schedule->count; i++) {
         Action action = schedule->action[i];
         if (action.chunk != chunk) continue;
-        if (action.kind == ACTION_RECEIVE_FORWARD) now++, received_ahead = true;
-        if (action.kind == ACTION_FORWARD && !received_ahead) now++;
+        if (action.kind == ACTION_FORWARD) now++;
         if (now > most) most = now;
         bool forward_only = schedule->spec.kind == SCHEDULE_EVAL;
         if (forward_only && action.kind == ACTION_FORWARD) now--;
@@ -155,13 +155,19 @@ Relay *relay_find(Runner *runner, RelayWay way, int chunk, int micro) {
     return NULL;
 }
 
+/* One that is free at once; else, when each way has one computing and one travelling, one that is free
+ * when its sending is done. */
+static Relay *relay_free(Runner *runner) {
+    enum { ENOUGH = 4 };
+    for (size_t i = 0; i < runner->relays; i++)
+        if (!runner->relay[i].used && !runner->relay[i].ticket.group) return &runner->relay[i];
+    for (size_t i = 0; runner->relays >= ENOUGH && i < runner->relays; i++)
+        if (!runner->relay[i].used && runner->relay[i].launched) return &runner->relay[i];
+    return NULL;
+}
+
 Status relay_open(Runner *runner, RelayWay way, int chunk, int micro, Relay **ret_relay) {
-    Relay *relay = NULL;
-    for (size_t i = 0; !relay && i < runner->relays; i++)
-        if (!runner->relay[i].used && !runner->relay[i].ticket.group) relay = &runner->relay[i];
-    /* Two are there for each way, one computing and one travelling, before a sending is waited for. */
-    for (size_t i = 0; !relay && runner->relays >= 4 && i < runner->relays; i++)
-        if (!runner->relay[i].used) relay = &runner->relay[i];
+    Relay *relay = relay_free(runner);
     if (!relay) {
         TRY(mem_grow(&runner->relay, &runner->relay_capacity, runner->relays + 1, sizeof *runner->relay));
         relay = &runner->relay[runner->relays];
