@@ -136,6 +136,7 @@ int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_
 uint32_t bert_char_entry(const BertChars *chars, uint32_t c) {
     const BertSettings *settings = &chars->settings;
     const Kind kind = kind_of(c);
+    if (!kind.flags && !kind.level) return c << BERT_CLASS_BITS | BERT_LETTER; /* as most are */
     uint32_t to[BERT_PARTS];
     int count = normalise(settings, c, to);
     if (count == 0) return kind.level || (settings->clean_text && kind.flags & DROP) ? BERT_GONE : BERT_OTHER;
