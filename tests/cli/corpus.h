@@ -29,7 +29,7 @@ static inline int corpus_teardown(void **state) {
 
 /* The path of a name below the folder; a few of them live at a time. */
 static inline const char *at(const char *name) {
-    static char paths[16][160];
+    static char paths[16][256];
     static int next;
     char *path = paths[next++ % 16];
     snprintf(path, sizeof paths[0], "%s/%s", corpus_root, name);
@@ -81,7 +81,7 @@ static inline const char *byte_name(int byte, char out[8]) {
 
 /* A byte-level BPE of the bytes, the merges given ("t h", "th e") and <|endoftext|>. */
 static inline void put_bpe(const char *name, const char *const *merges, int count) {
-    char path[160], text[8];
+    char path[64], text[8];
     assert_ok(dir_make(at(name)));
     snprintf(path, sizeof path, "%s/vocab.json", name);
     FILE *vocab = fopen(at(path), "w");
@@ -104,7 +104,7 @@ static inline void put_bpe(const char *name, const char *const *merges, int coun
 
 /* A BERT vocabulary of the words above. */
 static inline void put_wordpiece(const char *name) {
-    char path[160];
+    char path[64];
     assert_ok(dir_make(at(name)));
     snprintf(path, sizeof path, "%s/vocab.txt", name);
     put_text(path,

@@ -1,0 +1,241 @@
+/* Training on text: with a tokenizer, prepared once into a cache; what does not belong together is refused.
+ */
+#include "corpus.h"
+
+#include "checkpoint/checkpoint.h"
+
+#define SHAPE                                                                                                \
+    "--layers", "1", "--hidden", "16", "--heads", "2", "--seq", "16", "--batch", "2", "--threads", "1"
+#define TINY "--model", "gpt2-tiny", SHAPE
+
+static const char *const few[] = {"t h", "th e", "q u"};
+static const char *const more[] = {"t h", "th e", "q u", "o v"};
+
+static int setup(void **state) {
+    if (corpus_setup(state)) return -1;
+    put_bpe("bpe", few, 3);
+    put_bpe("other", more, 4);
+    put_wordpiece("bert");
+    put_sentences("text.txt", 400, 1, false);
+    put_sentences("val.txt", 100, 2, false);
+    put_sentences("text.jsonl", 400, 1, true);
+    return 0;
+}
+
+static ModelConfig config_of(const char *run) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    ModelConfig config;
+    assert_ok(ckpt_latest(at(run), &dir));
+    assert_non_null(dir);
+    assert_ok(hf_config_read(dir, &config));
+    return config;
+}
+
+static double loss_of(Ran ran, const char *key) {
+    if (ran.code) fail_msg("exit code %d: %s", ran.code, ran.err);
+    json_t *json = json_of(&ran);
+    double loss = json_number_value(json_object_get(json, key));
+    json_decref(json);
+    ran_done(&ran);
+    return loss;
+}
+
+/* The first run prepares, the second finds it; the model speaks the tokenizer's language and carries it. */
+static void cached(void **state) {
+    (void)state;
+    Ran first = program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "3",
+                            "--out", at("run"), "--json");
+    assert_int_equal(number_in(&first, "steps"), 3);
+    assert_contains(first.err, "preparing ");
+    assert_contains(first.err, "(bpe, 260 tokens, ");
+    ran_done(&first);
+    Ran second =
+        program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "3");
+    assert_int_equal(second.code, 0);
+    assert_contains(second.err, "text.txt: prepared already, in ");
+    assert_null(strstr(second.err, "preparing "));
+    ran_done(&second);
+    assert_int_equal(entries_with(at("cache/shards"), "lock"), 1);
+    ModelConfig config = config_of("run");
+    assert_int_equal(config.vocab, 260);
+    assert_int_equal(config.eos_token, 259);
+    assert_true(path_exists(at("run/latest/vocab.json")) && path_exists(at("run/latest/merges.txt")));
+
+    /* The checkpoint's own tokenizer is enough. */
+    double named = loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--tokenizer",
+                                       at("bpe"), "--json"),
+                           "loss");
+    double found =
+        loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--json"), "loss");
+    assert_true(named == found);
+    /* A file that has changed is another one. */
+    put_sentences("val.txt", 90, 3, false);
+    double changed =
+        loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--json"), "loss");
+    assert_true(changed != found);
+}
+
+/* Raw text, its shards and JSON lines of the same documents train to the same loss. */
+static void same_by_every_way(void **state) {
+    (void)state;
+    assert_runs(program_run("prepare", "--tokenizer", at("bpe"), "--data", at("text.txt"), "--documents",
+                            "line", "--out", at("lines"), "--quiet", "--json"));
+#define LOSS(...)                                                                                            \
+    loss_of(program_run("train", "--tokenizer", at("bpe"), __VA_ARGS__, TINY, "--steps", "4", "--quiet",     \
+                        "--json"),                                                                           \
+            "loss_last")
+    double shards = LOSS("--data", at("lines"));
+    assert_true(shards > 1 && shards < 6);
+    assert_true(LOSS("--data", at("text.jsonl")) == shards);
+    assert_true(LOSS("--data", at("text.txt"), "--documents", "line") == shards);
+    assert_true(LOSS("--data", at("text.txt"), "--documents", "line", "--no-cache") == shards);
+    assert_true(LOSS("--data", at("text.txt")) != shards);
+    /* The shards alone say what their vocabulary is. */
+    Ran bare = program_run("train", "--data", at("lines"), TINY, "--steps", "4", "--quiet", "--json");
+    assert_true(loss_of(bare, "loss_last") == shards);
+}
+
+static void assert_same_weights(const char *a, const char *b) {
+    CLEANUP(file_map_done) FileMap x = {0}, y = {0};
+    assert_ok(file_map_init(&x, a));
+    assert_ok(file_map_init(&y, b));
+    assert_int_equal(x.size, y.size);
+    assert_memory_equal(x.data, y.data, x.size);
+}
+
+/* A run that was stopped goes on to the same bits, also when its tokenizer's directory is gone. */
+static void resumed(void **state) {
+    (void)state;
+    put_bpe("passing", few, 3);
+#define RUN(dir, steps)                                                                                      \
+    "train", "--tokenizer", at("passing"), "--data", at("text.jsonl"), TINY, "--warmup", "0", "--schedule",  \
+        "constant", "--steps", steps, "--out", at(dir), "--quiet", "--json"
+    assert_runs(program_run(RUN("whole", "6")));
+    assert_runs(program_run(RUN("half", "3")));
+    assert_ok(dir_remove(at("passing")));
+    assert_runs(program_run("train", "--resume", "--out", at("half"), "--steps", "6", "--quiet", "--json"));
+    assert_same_weights(at("whole/latest/model.safetensors"), at("half/latest/model.safetensors"));
+    assert_true(path_exists(at("half/latest/merges.txt")));
+}
+
+static void without_cache(void **state) {
+    (void)state;
+    put_sentences("alone.txt", 300, 9, false);
+    int before = entries_with(at("cache/shards"), "lock");
+    assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("alone.txt"), TINY, "--steps",
+                            "2", "--no-cache", "--out", at("apart"), "--quiet", "--json"));
+    assert_int_equal(entries_with(at("apart/shards"), "lock"), 1);
+    assert_ok(dir_make(at("tmp")));
+    assert_int_equal(setenv("TMPDIR", at("tmp"), 1), 0);
+    assert_runs(
+        program_run("eval", "--model", at("apart"), "--data", at("alone.txt"), "--no-cache", "--json"));
+    assert_int_equal(unsetenv("TMPDIR"), 0);
+    assert_int_equal(entries_with(at("tmp"), "weft"), 0);
+    assert_int_equal(entries_with(at("cache/shards"), "lock"), before);
+}
+
+/* Of several that want the same text at once, one prepares it and all get it. */
+static void at_once(void **state) {
+    (void)state;
+    enum { RUNS = 4 };
+    pid_t child[RUNS];
+    put_sentences("shared.txt", 20000, 5, false);
+    const char *text = at("shared.txt"), *bpe = at("bpe");
+    for (int i = 0; i < RUNS; i++) {
+        child[i] = fork();
+        assert_true(child[i] >= 0);
+        if (child[i]) continue;
+        FILE *null = fopen("/dev/null", "w");
+        dup2(fileno(null), 1);
+        const char *argv[] = {WEFT_BINARY, "train", "--tokenizer",    bpe, "--data",  text,     TINY,
+                              "--steps",   "1",     "--eval-batches", "1", "--quiet", "--json", NULL};
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    for (int i = 0; i < RUNS; i++) {
+        int code;
+        assert_int_equal(waitpid(child[i], &code, 0), child[i]);
+        assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    }
+    assert_int_equal(entries_with(at("cache/shards"), "tmp"), 0);
+}
+
+static void bert(void **state) {
+    (void)state;
+    Ran ran =
+        program_run("train", "--model", "bert-tiny", "--tokenizer", at("bert"), "--data", at("text.txt"),
+                    "--documents", "line", SHAPE, "--steps", "3", "--out", at("bert-run"), "--json");
+    assert_int_equal(number_in(&ran, "steps"), 3);
+    ran_done(&ran);
+    ModelConfig config = config_of("bert-run");
+    assert_int_equal(config.vocab, 15);
+    assert_int_equal(config.pad_token, 0);
+    assert_true(path_exists(at("bert-run/latest/vocab.txt")));
+    assert_runs(program_run("eval", "--model", at("bert-run"), "--data", at("text.jsonl"), "--json"));
+}
+
+/* What was not made for each other. */
+static void refusals(void **state) {
+    (void)state;
+    assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "1",
+                            "--out", at("mine"), "--quiet", "--json"));
+    assert_runs(program_run("prepare", "--tokenizer", at("other"), "--data", at("text.txt"), "--out",
+                            at("other-shards"), "--quiet", "--json"));
+    assert_runs(program_run("train", "--data", at("text.txt"), "--model", "gpt2-tiny", SHAPE, "--steps", "1",
+                            "--out", at("byte-run"), "--quiet", "--json"));
+    /* Shards and a tokenizer, shards and a checkpoint. */
+    assert_refused(2, "(bpe, 261 tokens, ", "train", "--tokenizer", at("bpe"), "--data", at("other-shards"),
+                   TINY, "--quiet");
+    assert_refused(2, "was made with another tokenizer", "train", "--model", at("mine"), "--data",
+                   at("other-shards"), "--quiet");
+    assert_refused(2, "was made with another tokenizer", "eval", "--model", at("mine"), "--data",
+                   at("other-shards"));
+    assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "eval", "--model",
+                   at("byte-run"), "--data", at("other-shards"));
+    /* A checkpoint and a tokenizer. */
+    assert_refused(2, "is not the one of the checkpoint", "train", "--model", at("mine"), "--tokenizer",
+                   at("other"), "--data", at("text.txt"), "--quiet");
+    assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "train", "--model",
+                   at("byte-run"), "--tokenizer", at("bpe"), "--data", at("text.txt"), "--quiet");
+    assert_refused(2, "--vocab has a vocabulary of 100, which", "train", "--vocab", "100", "--tokenizer",
+                   at("bpe"), "--data", at("text.txt"), TINY, "--quiet");
+    assert_refused(2, "needs a start ([CLS]) token", "train", "--model", "bert-tiny", "--tokenizer",
+                   at("bpe"), "--data", at("text.txt"), SHAPE, "--quiet");
+    assert_refused(2, "exclude each other", "train", "--format", "bytes", "--tokenizer", at("bpe"), "--data",
+                   at("text.txt"), TINY, "--quiet");
+    assert_refused(2, "their tokenizer (bpe, 261 tokens, ", "train", "--data", at("other-shards"), "--val",
+                   at("text.jsonl"), TINY, "--quiet");
+    assert_refused(1, "no-such-place", "train", "--tokenizer", at("no-such-place"), "--data", at("text.txt"),
+                   TINY, "--quiet");
+    put_text("odd.jsonl", "{\"content\": \"text\"}\n");
+    assert_refused(1, "has neither \"ids\" nor \"text\"", "train", "--tokenizer", at("bpe"), "--data",
+                   at("odd.jsonl"), TINY, "--quiet");
+    assert_refused(2, "expected files of one format", "train", "--tokenizer", at("bpe"), "--data",
+                   at("text.txt"), at("other-shards"), TINY, "--quiet");
+}
+
+static void described(void **state) {
+    (void)state;
+    Ran ran = program_run("info", at("bpe"), "--json");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "\"kind\": \"tokenizer\"");
+    assert_contains(ran.out, "\"vocab\": 260");
+    assert_contains(ran.out, "\"end\": 259");
+    ran_done(&ran);
+    Ran people = program_run("info", at("bert"));
+    assert_contains(people.out, "tokenizer    wordpiece, 15 tokens, fingerprint ");
+    assert_contains(people.out, "mask 4");
+    ran_done(&people);
+    Ran bench = program_run("bench", "--tokenizer", at("bpe"), TINY, "--steps", "1", "--json");
+    assert_int_equal(bench.code, 0);
+    ran_done(&bench);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cached),        cmocka_unit_test(same_by_every_way), cmocka_unit_test(resumed),
+        cmocka_unit_test(without_cache), cmocka_unit_test(at_once),           cmocka_unit_test(bert),
+        cmocka_unit_test(refusals),      cmocka_unit_test(described),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
