@@ -4,7 +4,7 @@
  * the newline that decides whether it goes on (data/reader.c), so each block can be split on its own. */
 #include <string.h>
 
-#include "base/json.h"
+#include "data/json_text.h"
 #include "data/reader.h"
 
 typedef struct Split {
@@ -74,49 +74,28 @@ static Status split_blank(const Split *split) {
 
 /* ---- JSON lines ---- */
 
-static const char *type_name(const json_t *value) {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_INTEGER:
-    case JSON_REAL: return "a number";
-    case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    default: return "null";
-    }
-}
-
-static Status split_object(const Split *split, int64_t number, const char *text, size_t size) {
+static Status split_object(const Split *split, JsonText *text, int64_t number, const char *line,
+                           size_t size) {
     const char *file = split->block->file, *field = split->spec->field ? split->spec->field : "text";
-    json_error_t error;
-    CLEANUP(json_decrefp)
-    json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (!json)
-        return FAILED("%s: line %lld, column %d: not valid JSON: %s", file, (long long)number, error.column,
-                      error.text);
-    if (!json_is_object(json))
-        return FAILED("%s: line %lld: expected an object with \"%s\", found %s", file, (long long)number,
-                      field, type_name(json));
-    const json_t *value = json_object_get(json, field);
-    if (!value)
-        return FAILED("%s: line %lld: has no \"%s\", expected the text of a document there (see --field)",
-                      file, (long long)number, field);
-    if (!json_is_string(value))
+    TRY(json_text_read(text, line, size, field, file, number));
+    if (text->text) return give(split, text->text, text->size, true, true);
+    if (text->found)
         return FAILED("%s: line %lld: \"%s\" must be a string, found %s", file, (long long)number, field,
-                      type_name(value));
-    return give(split, json_string_value(value), json_string_length(value), true, true);
+                      text->found);
+    return FAILED("%s: line %lld: has no \"%s\", expected the text of a document there (see --field)", file,
+                  (long long)number, field);
 }
 
 static Status split_json(const Split *split) {
     static const char mark[] = "\xef\xbb\xbf"; /* of byte order, which some programs begin a file with */
     const TextBlock *block = split->block;
     const char *at = block->text, *end = at + block->size;
+    CLEANUP(json_text_done) JsonText text = {0};
     if (block->line == 1 && block->size >= 3 && !memcmp(at, mark, 3)) at += 3;
     for (int64_t number = block->line; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
-        if (!is_blank(at, size)) TRY(split_object(split, number, at, size));
+        if (!is_blank(at, size)) TRY(split_object(split, &text, number, at, size));
         at = newline ? newline + 1 : end;
     }
     return OK;

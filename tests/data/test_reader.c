@@ -162,7 +162,7 @@ static void test_bad_lines(void **state) {
         {"{\"text\": \"a\"}\n{\"text\": 7}\n",
          "bad.jsonl: line 2: \"text\" must be a string, found a number"},
         {"{\"body\": \"a\"}\n", "bad.jsonl: line 1: has no \"text\", expected the text of a document"},
-        {"[1]\n", "bad.jsonl: line 1: expected an object with \"text\", found an array"},
+        {"[1]\n", "bad.jsonl: line 1, column 1: not valid JSON: expected an object"},
         {"{\"text\": \"\\ud800\"}\n", "bad.jsonl: line 1, column "},
         {"{\"text\": \"a\"} x\n", "bad.jsonl: line 1, column "},
         {"{\"text\": \"a\", \"text\": \"b\"}\n", "bad.jsonl: line 1, column "},
