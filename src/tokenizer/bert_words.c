@@ -2,8 +2,8 @@
  * only counted, so a word of a gigabyte takes no memory.
  *
  * Marks that survive are put in order as they come: one with a level goes before those of a higher level
- * that stand right before it. Places stay in the order of the text, as a word's characters do in the
- * normalised text of the original. */
+ * that stand right before it. Places stay in the order of the text. (The original also counts the marks it
+ * drops when it hands places to sorted ones, and so points at a neighbour now and then; ids are the same.) */
 #include "tokenizer/bert_words.h"
 
 #include <string.h>
