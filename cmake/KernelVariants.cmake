@@ -2,7 +2,7 @@
 # for the oldest machine of the kind; on x86-64 they are compiled again for newer ones, with WEFT_ISA as the
 # suffix of their symbols, and src/kernels/cpu/backend.c chooses at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
-  layernorm linear micro optim rows table xent)
+  gemm16 layernorm linear linear16 micro optim rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
@@ -19,9 +19,19 @@ set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-c
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro.c PROPERTIES
     COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")
+  set(unscheduled -fno-schedule-insns)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  weft_kernel_variant(avx2 -mavx2 -mfma)
-  weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma
+  weft_kernel_variant(avx2 -mavx2 -mfma -mf16c)
+  weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c
     -mprefer-vector-width=512)
+  # Compiled for what src/kernels/cpu/bf16.c looks for at run time, each in a file of its own.
+  set(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mavx2 -mfma)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_dot.c PROPERTIES
+    COMPILE_OPTIONS "${avx512};${unscheduled}")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_amx.c PROPERTIES
+    COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_mmla.c PROPERTIES
+    COMPILE_OPTIONS "-march=armv8.2-a+bf16;${unscheduled}")
 endif()

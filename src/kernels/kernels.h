@@ -212,5 +212,8 @@ MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 const char *kernels_cpu_isa(void);
 /* The matrix library behind the cpu backend, with its version. */
 const char *kernels_cpu_blas(void);
+/* How the cpu backend multiplies bf16: by the machine's "bfmmla", "avx512-bf16" or "amx", or "converted" to
+ * fp32; "none" where WEFT_CPU_BF16 asks for what the machine lacks. */
+const char *kernels_cpu_bf16(void);
 
 #endif

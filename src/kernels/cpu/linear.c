@@ -5,7 +5,7 @@
  * Legend: M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/ref/ref.h"
+#include "kernels/cpu/linear16.h"
 
 /* What a block of the output takes part in; NULL where there is none. */
 typedef struct Forward {
@@ -30,7 +30,7 @@ static void forward_finish(const void *context, int64_t row, int64_t col, int64_
 
 static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                  Act act) {
-    FP32_ELSE(linear_forward_ref(stream, y, pre, x, w, b, act), y, pre, x, w, b);
+    FP32_ELSE(linear16_forward(stream, y, pre, x, w, b, act), y, pre, x, w, b);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
     bool plain = !b.data && !pre.data && act == ACT_NONE;
@@ -71,7 +71,7 @@ static void backward_finish(const void *context, int64_t row, int64_t col, int64
 /* With an activation the product cannot go straight onto what dx holds; it goes through the workspace. */
 static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                         bool accumulate) {
-    FP32_ELSE(linear_backward_input_ref(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
+    FP32_ELSE(linear16_backward_input(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
     Gemm gemm = {.m = M,
@@ -105,7 +105,7 @@ static void column_sums(Stream *stream, float *sums, const float *x, int64_t row
 }
 
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-    FP32_ELSE(linear_backward_weight_ref(stream, dw, db, dy, x), dw, db, dy, x);
+    FP32_ELSE(linear16_backward_weight(stream, dw, db, dy, x), dw, db, dy, x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     Gemm gemm = {.m = N,
                  .n = K,

@@ -1,0 +1,146 @@
+/* TDPBF16PS: a tile of 32 rows x 32 columns as 2 x 2 of AMX's tiles of 16 x 16 sums; see micro16.h. The
+ * instruction takes 32 steps: of the left operand 16 rows side by side in memory, so left panels come in
+ * groups of 32 steps; of the right one 16 pairs of steps, so right panels come in groups of two. Both are
+ * filled up to 32 steps. Compiled for AMX and AVX-512. */
+#if defined(__x86_64__)
+
+#include "kernels/cpu/pack16_pairs.h"
+
+enum { ROWS = 32, COLS = 32, STEPS = 32, HALF = 16 };
+
+/* What LDTILECFG reads: the shape of each tile. */
+typedef struct TileConfig {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} TileConfig;
+
+/* In memory for good: to the compiler, the instruction reads only the beginning. */
+static const TileConfig config = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {HALF, HALF, HALF, HALF, HALF, HALF, HALF, HALF},
+};
+
+static void begin_amx(void) {
+    _tile_loadconfig(&config);
+}
+
+static void end_amx(void) {
+    _tile_release();
+}
+
+/* Tiles 0 to 3 are the sums, 4 and 5 the upper and lower rows, 6 and 7 the columns. */
+static void tile_amx(int64_t depth, const void *left_panel, const void *right_panel, float *c,
+                     int64_t c_stride, bool add) {
+    const uint16_t *a = left_panel, *b = right_panel;
+    float *lower = c + HALF * c_stride;
+    int64_t bytes = c_stride * (int64_t)sizeof *c;
+    if (add) {
+        _tile_loadd(0, c, bytes);
+        _tile_loadd(1, c + HALF, bytes);
+        _tile_loadd(2, lower, bytes);
+        _tile_loadd(3, lower + HALF, bytes);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < depth; k += STEPS) {
+        _tile_loadd(4, a, 2 * STEPS);
+        _tile_loadd(6, b, 4 * COLS);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + 2 * HALF, 4 * COLS);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, a + HALF * STEPS, 2 * STEPS);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+        a += ROWS * STEPS;
+        b += COLS * STEPS;
+    }
+    _tile_stored(0, c, bytes);
+    _tile_stored(1, c + HALF, bytes);
+    _tile_stored(2, lower, bytes);
+    _tile_stored(3, lower + HALF, bytes);
+}
+
+/* 32 steps of a row are copied as they lie. */
+static void left_across(uint16_t *panel, PackSource s, int64_t panel_stride) {
+    int64_t steps = s.depth / STEPS * STEPS, padded = pack16_round_up(s.depth, STEPS);
+    for (int64_t first = 0; first < s.lines; first += ROWS, panel += panel_stride) {
+        const uint16_t *from = (const uint16_t *)s.from + first * s.stride;
+        int64_t lines = s.lines - first, whole = lines < ROWS ? lines : ROWS;
+        for (int64_t k = 0; k < steps; k += STEPS)
+            for (int64_t line = 0; line < whole; line++)
+                memcpy(panel + k * ROWS + line * STEPS, from + line * s.stride + k, STEPS * sizeof *panel);
+        pack16_rest(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, whole, ROWS, 0, steps);
+        pack16_rest(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, 0, ROWS, steps, padded);
+    }
+}
+
+/* Eight steps of eight lines, to lines STEPS apart: a transposition in three rounds. */
+static inline void transpose_eight(uint16_t *to, const uint16_t *from, int64_t stride) {
+    __m128i r[8], two[8], four[8];
+    for (int i = 0; i < 8; i++) r[i] = pack16_load(from + i * stride);
+    for (int i = 0; i < 4; i++) {
+        two[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* lines 0-3 of a pair of steps */
+        two[i + 4] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]); /* lines 4-7 */
+    }
+    for (int i = 0; i < 4; i++) {
+        four[2 * i] = _mm_unpacklo_epi32(two[2 * i], two[2 * i + 1]);     /* two lines of four steps */
+        four[2 * i + 1] = _mm_unpackhi_epi32(two[2 * i], two[2 * i + 1]); /* the next two */
+    }
+    for (int i = 0; i < 4; i++) {
+        int at = i / 2 * 4 + i % 2; /* steps 0-3; two places on are steps 4-7 of the same lines */
+        pack16_store(to + (2 * i) * STEPS, _mm_unpacklo_epi64(four[at], four[at + 2]));
+        pack16_store(to + (2 * i + 1) * STEPS, _mm_unpackhi_epi64(four[at], four[at + 2]));
+    }
+}
+
+static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
+    int64_t padded = pack16_round_up(s.depth, STEPS);
+    for (int64_t k = 0; k < padded; k += STEPS) {
+        const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
+        uint16_t *to = panels + k * ROWS;
+        int64_t line = 0;
+        if (k + STEPS <= s.depth)
+            for (; line + ROWS <= s.lines; line += ROWS, to += panel_stride)
+                for (int step = 0; step < STEPS; step += 8)
+                    for (int i = 0; i < ROWS; i += 8)
+                        transpose_eight(to + i * STEPS + step, from + step * s.stride + line + i, s.stride);
+        for (; line < s.lines; line += ROWS, to += panel_stride)
+            pack16_rest(to, ROWS, STEPS, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, ROWS, 0,
+                        STEPS);
+    }
+}
+
+static void across_amx(void *panels, bool left, PackSource source, int64_t panel_stride) {
+    if (left)
+        left_across(panels, source, panel_stride);
+    else
+        pairs_across(panels, COLS, STEPS, source, panel_stride);
+}
+
+static void along_amx(void *panels, bool left, PackSource source, int64_t panel_stride) {
+    if (left)
+        left_along(panels, source, panel_stride);
+    else
+        pairs_along(panels, COLS, STEPS, source, panel_stride);
+}
+
+const Micro16 micro16_amx = {
+    .name = "amx",
+    .dtype = DT_BF16,
+    .rows = ROWS,
+    .cols = COLS,
+    .unit = STEPS,
+    .depth = 512,
+    .begin = begin_amx,
+    .end = end_amx,
+    .tile = tile_amx,
+    .pack_across = across_amx,
+    .pack_along = along_amx,
+};
+
+#endif

@@ -1,0 +1,142 @@
+/* BFMMLA: a tile of 8 rows x 12 columns as 4 x 6 sums of 2 x 2, in 24 registers; see micro16.h. A group is
+ * what the instruction takes of a row: 4 steps. Compiled for bf16 instructions, and without the scheduling
+ * that comes before register allocation: it moves loads so far up that sums are spilled. */
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#include "kernels/cpu/pack16.h"
+
+enum { ROWS = 8, COLS = 12, GROUP = 4 };
+
+#define EACH_PAIR(X) X(0) X(1) X(2) X(3)
+#define START(i)                                                                                             \
+    float32x4_t s##i##0 = {0}, s##i##1 = {0}, s##i##2 = {0}, s##i##3 = {0}, s##i##4 = {0}, s##i##5 = {0};
+#define STEP(j)                                                                                              \
+    {                                                                                                        \
+        const bfloat16x8_t right = vld1q_bf16(b + 8 * (j));                                                  \
+        s0##j = vbfmmlaq_f32(s0##j, a0, right);                                                              \
+        s1##j = vbfmmlaq_f32(s1##j, a1, right);                                                              \
+        s2##j = vbfmmlaq_f32(s2##j, a2, right);                                                              \
+        s3##j = vbfmmlaq_f32(s3##j, a3, right);                                                              \
+    }
+#define STORE(i)                                                                                             \
+    store_pair(c + 2 * (i)*c_stride, c_stride, s##i##0, s##i##1, add);                                       \
+    store_pair(c + 2 * (i)*c_stride + 4, c_stride, s##i##2, s##i##3, add);                                   \
+    store_pair(c + 2 * (i)*c_stride + 8, c_stride, s##i##4, s##i##5, add);
+
+/* Two sums side by side are four columns of two rows. */
+static inline void store_pair(float *c, int64_t c_stride, float32x4_t left, float32x4_t right, bool add) {
+    float64x2_t l = vreinterpretq_f64_f32(left), r = vreinterpretq_f64_f32(right);
+    float32x4_t upper = vreinterpretq_f32_f64(vtrn1q_f64(l, r));
+    float32x4_t lower = vreinterpretq_f32_f64(vtrn2q_f64(l, r));
+    if (add) {
+        upper = vaddq_f32(upper, vld1q_f32(c));
+        lower = vaddq_f32(lower, vld1q_f32(c + c_stride));
+    }
+    vst1q_f32(c, upper);
+    vst1q_f32(c + c_stride, lower);
+}
+
+static void tile_mmla(int64_t depth, const void *left, const void *right_panel, float *c, int64_t c_stride,
+                      bool add) {
+    const bfloat16_t *a = left, *b = right_panel;
+    EACH_PAIR(START)
+    for (int i = 0; i < ROWS; i++) __builtin_prefetch(c + i * c_stride, 1);
+    for (int64_t k = 0; k < depth; k += GROUP) {
+        const bfloat16x8_t a0 = vld1q_bf16(a), a1 = vld1q_bf16(a + 8);
+        const bfloat16x8_t a2 = vld1q_bf16(a + 16), a3 = vld1q_bf16(a + 24);
+        STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) a += ROWS * GROUP;
+        b += COLS * GROUP;
+    }
+    EACH_PAIR(STORE)
+}
+
+/* Lines two by two, eight steps at a time: half of each pair goes to one group, half to the next. */
+static inline void across_panel(uint16_t *panel, int width, const uint16_t *from, int64_t stride,
+                                int64_t lines, int64_t depth) {
+    int64_t whole = lines < width ? lines / 2 * 2 : width, steps = depth / 8 * 8;
+    for (int64_t k = 0; k < steps; k += 8)
+        for (int64_t line = 0; line < whole; line += 2) {
+            uint64x2_t first = vreinterpretq_u64_u16(vld1q_u16(from + line * stride + k));
+            uint64x2_t second = vreinterpretq_u64_u16(vld1q_u16(from + (line + 1) * stride + k));
+            uint16_t *to = panel + k * width + line * GROUP;
+            vst1q_u16(to, vreinterpretq_u16_u64(vzip1q_u64(first, second)));
+            vst1q_u16(to + width * GROUP, vreinterpretq_u16_u64(vzip2q_u64(first, second)));
+        }
+    int64_t padded = pack16_round_up(depth, GROUP);
+    pack16_rest(panel, width, GROUP, from, stride, 1, lines, depth, whole, width, 0, steps);
+    pack16_rest(panel, width, GROUP, from, stride, 1, lines, depth, 0, width, steps, padded);
+}
+
+static void across_mmla(void *panels, bool left, PackSource s, int64_t panel_stride) {
+    const uint16_t *from = s.from;
+    uint16_t *panel = panels;
+    if (left)
+        for (int64_t line = 0; line < s.lines; line += ROWS, panel += panel_stride)
+            across_panel(panel, ROWS, from + line * s.stride, s.stride, s.lines - line, s.depth);
+    else
+        for (int64_t line = 0; line < s.lines; line += COLS, panel += panel_stride)
+            across_panel(panel, COLS, from + line * s.stride, s.stride, s.lines - line, s.depth);
+}
+
+/* Four steps of four lines: a transposition. */
+static inline void along_four(uint16_t *to, const uint16_t *from, int64_t stride) {
+    uint16x4_t r0 = vld1_u16(from), r1 = vld1_u16(from + stride);
+    uint16x4_t r2 = vld1_u16(from + 2 * stride), r3 = vld1_u16(from + 3 * stride);
+    uint16x8_t even = vzip1q_u16(vcombine_u16(r0, r0), vcombine_u16(r2, r2));
+    uint16x8_t odd = vzip1q_u16(vcombine_u16(r1, r1), vcombine_u16(r3, r3));
+    vst1q_u16(to, vzip1q_u16(even, odd));
+    vst1q_u16(to + 8, vzip2q_u16(even, odd));
+}
+
+/* The same for eight lines. */
+static inline void along_eight(uint16_t *to, const uint16_t *from, int64_t stride) {
+    uint16x8_t r0 = vld1q_u16(from), r1 = vld1q_u16(from + stride);
+    uint16x8_t r2 = vld1q_u16(from + 2 * stride), r3 = vld1q_u16(from + 3 * stride);
+    uint16x8_t even = vzip1q_u16(r0, r2), odd = vzip1q_u16(r1, r3);
+    vst1q_u16(to, vzip1q_u16(even, odd));
+    vst1q_u16(to + 8, vzip2q_u16(even, odd));
+    even = vzip2q_u16(r0, r2), odd = vzip2q_u16(r1, r3);
+    vst1q_u16(to + 16, vzip1q_u16(even, odd));
+    vst1q_u16(to + 24, vzip2q_u16(even, odd));
+}
+
+/* Group by group over all panels, so that each line of the cache is read once. */
+static inline void along(uint16_t *panels, int width, PackSource s, int64_t panel_stride) {
+    int64_t padded = pack16_round_up(s.depth, GROUP);
+    for (int64_t k = 0; k < padded; k += GROUP) {
+        const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
+        uint16_t *to = panels + k * width;
+        int64_t line = 0;
+        if (k + GROUP <= s.depth)
+            for (; line + width <= s.lines; line += width, to += panel_stride) {
+                along_eight(to, from + line, s.stride);
+                if (width == COLS) along_four(to + 8 * GROUP, from + line + 8, s.stride);
+            }
+        for (; line < s.lines; line += width, to += panel_stride)
+            pack16_rest(to, width, GROUP, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, width, 0,
+                        GROUP);
+    }
+}
+
+static void along_mmla(void *panels, bool left, PackSource source, int64_t panel_stride) {
+    if (left)
+        along(panels, ROWS, source, panel_stride);
+    else
+        along(panels, COLS, source, panel_stride);
+}
+
+const Micro16 micro16_mmla = {
+    .name = "bfmmla",
+    .dtype = DT_BF16,
+    .rows = ROWS,
+    .cols = COLS,
+    .unit = GROUP,
+    .depth = 1024,
+    .tile = tile_mmla,
+    .pack_across = across_mmla,
+    .pack_along = along_mmla,
+};
+
+#endif

@@ -1,0 +1,23 @@
+/* Packing 16-bit panels in groups of steps (see micro16.h), element by element: for what is left at edges
+ * by the faster ways in the files that include this. */
+#ifndef WEFT_KERNELS_CPU_PACK16_H
+#define WEFT_KERNELS_CPU_PACK16_H
+
+#include "kernels/cpu/micro16.h"
+
+/* Lines [line, line_to) and steps [k, k_to) of one panel; a source step is `step` elements away from the
+ * one before, a line `over`. What is past the source's `lines` and `depth` is 0. */
+static inline void pack16_rest(uint16_t *panel, int width, int group, const uint16_t *from, int64_t over,
+                               int64_t step, int64_t lines, int64_t depth, int64_t line, int64_t line_to,
+                               int64_t k, int64_t k_to) {
+    for (int64_t i = line; i < line_to; i++)
+        for (int64_t p = k; p < k_to; p++)
+            panel[p / group * group * width + i * group + p % group] =
+                i < lines && p < depth ? from[i * over + p * step] : 0;
+}
+
+static inline int64_t pack16_round_up(int64_t value, int64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+#endif
