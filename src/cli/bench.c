@@ -63,8 +63,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, %lld threads", text_of(result, "model"),
             format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
             (long long)show_int(result, "seq"), (long long)show_int(result, "threads"));
-    fprintf(out, ", %s kernels, %s, %s\n\n", text_of(result, "kernels_from"), text_of(result, "isa"),
-            text_of(result, "blas"));
+    fprintf(out, ", %s kernels, %s, %s (bf16: %s)\n\n", text_of(result, "kernels_from"),
+            text_of(result, "isa"), text_of(result, "blas"), text_of(result, "bf16"));
     TRY(print_kernels(result, out));
     fprintf(out, "\nstep %.1f ms (best %.1f ms), %s tokens/s", member(result, "step_ms"),
             member(result, "step_ms_best"), format_count(text, member(result, "tokens_per_s")));

@@ -74,11 +74,11 @@ Status machine_describe(json_t *result) {
     struct utsname system = {0};
     uname(&system);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    json_t *facts =
-        json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:I, s:[s], s:o}", "kind", "machine", "version",
-                  WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads", device->threads,
-                  "instruction_set", kernels_cpu_isa(), "matrix_library", kernels_cpu_blas(), "memory_bytes",
-                  (json_int_t)memory, "devices", "cpu", "cuda", cuda_json());
+    json_t *facts = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:[s], s:o}", "kind", "machine",
+                              "version", WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads",
+                              device->threads, "instruction_set", kernels_cpu_isa(), "matrix_library",
+                              kernels_cpu_blas(), "bf16_products", kernels_cpu_bf16(), "memory_bytes",
+                              (json_int_t)memory, "devices", "cpu", "cuda", cuda_json());
     int failed = !facts || json_object_update(result, facts);
     json_decref(facts);
     return failed ? FAILED("out of memory while writing the result") : OK;
@@ -104,7 +104,9 @@ void machine_show(const json_t *result, FILE *out) {
             json_string_value(json_object_get(result, "architecture")));
     fprintf(out, "threads      %lld\n", (long long)json_integer_value(json_object_get(result, "threads")));
     fprintf(out, "instructions %s\n", json_string_value(json_object_get(result, "instruction_set")));
-    fprintf(out, "matrices     %s\n", json_string_value(json_object_get(result, "matrix_library")));
+    fprintf(out, "matrices     %s (bf16: %s)\n",
+            json_string_value(json_object_get(result, "matrix_library")),
+            json_string_value(json_object_get(result, "bf16_products")));
     fprintf(out, "memory       %s\n",
             format_bytes(text, (double)json_integer_value(json_object_get(result, "memory_bytes"))));
     show_cuda(json_object_get(result, "cuda"), out);

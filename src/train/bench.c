@@ -89,14 +89,15 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     TRY(job_peak_flops(job, &peak));
     double tokens = (double)(c->batch * job->seq);
     json_t *result = json_pack(
-        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:I, s:o}", "model",
-        c->model, "params_total", (json_int_t)model_params(job->model), "batch", (json_int_t)c->batch, "seq",
-        (json_int_t)job->seq, "threads", job->device->threads, "kernels_from", job->runner->exec.table->name,
-        "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "step_ms", 1e3 * mean, "step_ms_best",
-        1e3 * plain.best, "steps_ms", each, "step_ms_measured", 1e3 * measured.total / (double)steps,
-        "tokens_per_s", tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean,
-        "peak_gflops", 1e-9 * peak, "mfu", tokens * job_flops_per_token(job) / mean / peak, "peak_bytes",
-        (json_int_t)memory, "kernels", kernels_json(&profile, steps));
+        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:I, s:o}",
+        "model", c->model, "params_total", (json_int_t)model_params(job->model), "batch",
+        (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads, "kernels_from",
+        job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16",
+        kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each,
+        "step_ms_measured", 1e3 * measured.total / (double)steps, "tokens_per_s", tokens / mean, "gflops",
+        1e-9 * tokens * job_flops_per_token(job) / mean, "peak_gflops", 1e-9 * peak, "mfu",
+        tokens * job_flops_per_token(job) / mean / peak, "peak_bytes", (json_int_t)memory, "kernels",
+        kernels_json(&profile, steps));
     if (!result) return FAILED("out of memory");
     *ret_result = result;
     return OK;
