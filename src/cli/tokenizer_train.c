@@ -30,7 +30,7 @@ static const Option vocabulary_options[] = {
      .help = "Byte-level BPE as GPT-2's, or WordPiece as BERT's."},
     {OPT_INT("vocab", TrainArgs, vocab), .required = true, .low = 1, .high = 1 << 24,
      .help = "Tokens of the vocabulary, special ones and the alphabet included."},
-    {OPT_INT("min-count", TrainArgs, min_count), .low = 1, .high = INT64_MAX, .fallback = "2",
+    {OPT_INT("min-count", TrainArgs, min_count), .low = 1, .high = 1e15, .fallback = "2",
      .help = "Occurrences that a pair of tokens must have to become one."},
     {OPT_LIST("special", TrainArgs, special, "TOKEN"), .one_each = true,
      .help = "A special token beside the usual ones (<|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK]); give "
