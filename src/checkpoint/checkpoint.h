@@ -8,6 +8,7 @@
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 
 #include "base/json.h"
+#include "comm/mesh.h"
 #include "data/data.h"
 #include "model/model.h"
 
@@ -61,6 +62,7 @@ typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
+    Mesh *mesh;                             /* the ranks that save together; NULL: this one alone */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,

@@ -74,7 +74,8 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     TRY(layout_check(call, args));
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
-    MeshSpec spec = {.dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp};
+    MeshSpec spec = {
+        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
     TRY(mesh_new(&call->mesh, call->world, spec));
     args->config.mesh = call->mesh;
     if (call->world->rank > 0) args->config.quiet = true;

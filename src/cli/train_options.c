@@ -1,6 +1,6 @@
 /* Tables of the options of train and bench. The layout options are the same in every command that has
- * them, and are complete already; this version runs one rank on the CPU in fp32, and layout_check says so
- * to those who ask for more. */
+ * them. What this version cannot run is refused by layout_check, what a model does not divide into by
+ * train/job_layout.c. */
 #include "cli/train_options.h"
 
 #include <math.h>
@@ -64,14 +64,16 @@ static const Option data_table[] = {
      .help = "The part of the data, at its end, that is kept for evaluation when --val is not given and no "
              "validation shards lie beside the data."},
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
-     .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
-             "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
-             "tokenizer (text). auto goes by the name: .tokens is shards, .bin and .u16 are u16, .u32 is "
-             "u32, .jsonl is ids or text by its first line, all else is text or, without a tokenizer, bytes."},
+     .help =
+         "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
+         "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
+         "tokenizer (text). auto goes by the name: .tokens is shards, .bin and .u16 are u16, .u32 is "
+         "u32, .jsonl is ids or text by its first line, all else is text or, without a tokenizer, bytes."},
     {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
-     .help = "What a document is in text files: the whole file, each line, or what lies between blank lines."},
+     .help =
+         "What a document is in text files: the whole file, each line, or what lies between blank lines."},
     {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Keep text that was prepared in the run's directory, or in a temporary one without --out. "
              "Otherwise it is kept for other runs in $WEFT_CACHE, or in weft below $XDG_CACHE_HOME or "
@@ -128,7 +130,7 @@ static const Option run_table[] = {
     {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", .low = 0, .high = INFINITY,
      .help = "Evaluate every N steps and at the end; 0 for the end alone."},
     {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
-     .help = "Batches of an evaluation; 0 for all of the validation data."},
+     .help = "Batches, of --batch sequences, of an evaluation; 0 for all of the validation data."},
     {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", .low = 0, .high = INFINITY,
      .help = "Save a checkpoint every N steps and at the end; 0 for the end alone."},
     {OPT_INT("keep", TrainConfig, keep), .fallback = "2", .low = 0, .high = 1 << 20,
@@ -148,14 +150,32 @@ static const Option layout_table[] = {
      .help = "Tensor-parallel ranks."},
     {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", .low = 1, .high = 1 << 20,
      .help = "Pipeline stages."},
-    {OPT_INT("zero", TrainArgs, layout.zero), .fallback = "0", .low = 0, .high = 3,
+    {OPT_INT("zero", TrainArgs, config.zero), .fallback = "0", .low = 0, .high = 3,
      .help = "What the replicas share out: nothing, optimizer state, gradients too, parameters too."},
-    {OPT_CHOICE("pp-schedule", TrainArgs, layout.pp_schedule, "NAME", pipeline_choices), .fallback = "1f1b",
+    {OPT_FLAG("zero-keep", TrainArgs, config.keep_params),
+     .help = "With --zero 3, keep parameters whole from the forward to the backward pass: less traffic, more "
+             "memory."},
+    {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "all replicas",
+     .help =
+         "Replicas that share out among them what --zero shards, such as those of one machine; the groups "
+         "of so many hold the same. It must divide --dp."},
+    {OPT_FLAG("sequence-parallel", TrainArgs, config.sequence),
+     .help = "Cut what tensor-parallel ranks would all compute, norms and dropouts, over the positions."},
+    {OPT_CHOICE("pp-schedule", TrainArgs, config.pp_schedule, "NAME", pipeline_choices), .fallback = "1f1b",
      .help = "Order of work in the pipeline."},
+    {OPT_INT("pp-chunks", TrainArgs, config.pp_chunks), .fallback = "0", .low = 1, .high = 64,
+     .shown = "2 where interleaved",
+     .help = "Chunks of layers that a stage has, with --pp-schedule interleaved."},
     {OPT_CHOICE("recompute", TrainArgs, config.recompute, "WHAT", recompute_choices), .fallback = "none",
      .help = "What the backward pass computes again instead of keeping it in memory."},
-    {OPT_CHOICE("precision", TrainArgs, layout.precision, "TYPE", precision_choices), .fallback = "fp32",
-     .help = "Number format of the computation."},
+    {OPT_CHOICE("precision", TrainArgs, config.precision, "TYPE", precision_choices), .fallback = "fp32",
+     .help = "Number format of the computation; weights and their updates are kept in fp32 beside it."},
+    {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", .low = 1, .high = 16777216,
+     .shown = "65536",
+     .help = "fp16: the first factor of the loss, which then follows the gradients' range."},
+    {OPT_INT("loss-scale-steps", TrainArgs, config.loss_scale_steps), .fallback = "0", .low = 1,
+     .high = 1 << 30, .shown = "2000", .help = "fp16: steps without overflow before the factor doubles."},
     {OPT_CHOICE("offload", TrainArgs, layout.offload, "WHAT", offload_choices), .fallback = "none",
      .help = "What is kept in the host's memory instead of the device's."},
     {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
@@ -184,21 +204,14 @@ const OptionGroup train_groups[TRAIN_GROUPS] = {
     OPTION_GROUP("Data", data_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Training", training_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Run", run_table, offsetof(TrainArgs, config)),
-    OPTION_GROUP("Layout (this version runs one rank, on the CPU, in fp32)", layout_table, 0),
+    OPTION_GROUP("Layout", layout_table, 0),
 };
 
 const OptionGroup bench_groups[BENCH_GROUPS] = {
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Measurement", bench_table, offsetof(TrainArgs, config)),
-    OPTION_GROUP("Layout (this version runs one rank, on the CPU, in fp32)", layout_table, 0),
+    OPTION_GROUP("Layout", layout_table, 0),
 };
-
-static Status one_rank(const Invocation *call, const char *name, int64_t value) {
-    char label[LABEL_SIZE];
-    if (value <= 1 || !invocation_given(call, name)) return OK;
-    return USAGE("%s %lld: this version runs one rank; use --%s 1", invocation_label(call, name, label),
-                 (long long)value, name);
-}
 
 static Status only(const Invocation *call, const char *name, const char *value, const char *can,
                    const char *does) {
@@ -214,13 +227,13 @@ Status device_check(const Invocation *call, const char *device) {
 
 Status layout_check(const Invocation *call, const TrainArgs *args) {
     const Layout *layout = &args->layout;
-    TRY(one_rank(call, "ranks", layout->ranks));
-    TRY(one_rank(call, "dp", layout->dp));
-    TRY(one_rank(call, "tp", layout->tp));
-    TRY(one_rank(call, "pp", layout->pp));
-    if (layout->ranks > 1)
-        return USAGE("%lld ranks were started, and this version runs one rank", (long long)layout->ranks);
-    TRY(only(call, "precision", layout->precision, "fp32", "computes in fp32"));
+    char label[LABEL_SIZE];
+    if (layout->shard && layout->dp % layout->shard)
+        return USAGE("%s %lld: does not divide %lld replicas", invocation_label(call, "shard", label),
+                     (long long)layout->shard, (long long)layout->dp);
+    if (strcmp(args->config.precision, "fp8") == 0)
+        return USAGE("%s fp8: is for GPUs; the CPU computes in fp32, bf16 or fp16",
+                     invocation_label(call, "precision", label));
     TRY(only(call, "offload", layout->offload, "none", "keeps everything on its device"));
     return device_check(call, args->config.device);
 }

@@ -7,8 +7,8 @@
 
 /* How the work is laid out over ranks and devices. */
 typedef struct Layout {
-    int64_t ranks, dp, tp, pp, zero;
-    const char *pp_schedule, *precision, *offload;
+    int64_t ranks, dp, tp, pp, shard;
+    const char *offload;
 } Layout;
 
 typedef struct TrainArgs {

@@ -78,3 +78,14 @@ void mesh_free(Mesh *mesh) {
     if (mesh->owns_world) group_free(mesh->world);
     free(mesh);
 }
+
+void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]) {
+    const Group *const groups[] = {mesh->world, mesh->axis[AXIS_DP], mesh->axis[AXIS_TP], mesh->axis[AXIS_PP],
+                                   mesh->shard, mesh->replica,       mesh->model,         mesh->ends};
+    for (int k = 0; k < COMM_KINDS; k++) sent[k] = 0;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        size_t first = 0;
+        while (groups[first] != groups[i]) first++;
+        for (int k = 0; first == i && k < COMM_KINDS; k++) sent[k] += groups[i]->bytes_sent[k];
+    }
+}

@@ -35,6 +35,9 @@ MUST_USE Status mesh_new_self(Mesh **ret_mesh);
 void mesh_free(Mesh *mesh);
 DEFINE_FREEP(Mesh, mesh)
 
+/* Bytes that this rank has sent through all of the mesh's groups. */
+void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]);
+
 /* The rank at coordinates (dp, tp, pp). */
 int mesh_rank(const Mesh *mesh, int dp, int tp, int pp);
 

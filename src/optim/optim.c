@@ -18,3 +18,14 @@ AdamW optim_adamw(const OptimSpec *spec, int64_t step, double lr, double grad_sc
         .grad_scale = (float)grad_scale,
     };
 }
+
+void loss_scale_next(LossScale *scale, bool overflowed) {
+    const double largest = 16777216; /* 2^24 */
+    if (overflowed) {
+        scale->scale /= 2;
+        scale->good = 0;
+    } else if (++scale->good >= scale->interval) {
+        if (scale->scale < largest) scale->scale *= 2;
+        scale->good = 0;
+    }
+}

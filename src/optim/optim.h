@@ -16,4 +16,13 @@ double optim_clip_scale(const OptimSpec *spec, double norm);
 /* The update number `step` from 1; the decay is the caller's to set, parameter by parameter. */
 AdamW optim_adamw(const OptimSpec *spec, int64_t step, double lr, double grad_scale);
 
+/* The factor that keeps fp16's small gradients from vanishing: halved when they overflow, and the step is
+ * left out; doubled after `interval` steps without. */
+typedef struct LossScale {
+    double scale;
+    int64_t good, interval; /* steps since the last change */
+} LossScale;
+
+void loss_scale_next(LossScale *scale, bool overflowed);
+
 #endif

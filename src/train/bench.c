@@ -87,6 +87,7 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     size_t memory = job->device->total.peak;
     double peak, mean = plain.total / (double)steps;
     TRY(job_peak_flops(job, &peak));
+    peak *= job->runner->mesh->size;
     double tokens = (double)(c->batch * job->seq);
     json_t *result = json_pack(
         "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:I, s:o}",
@@ -104,10 +105,6 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
 }
 
 Status bench_run(const TrainConfig *c, json_t **ret_result) {
-    int64_t micro_batch = c->micro_batch ? c->micro_batch : c->batch;
-    if (c->batch < 1 || micro_batch > c->batch || c->batch % micro_batch)
-        return USAGE("--batch %lld does not divide into micro-batches of %lld", (long long)c->batch,
-                     (long long)micro_batch);
     JobSpec spec = job_spec_of(c);
     spec.format = "u32"; /* the preset's own vocabulary, not that of bytes */
     spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
@@ -116,9 +113,9 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     TRY(job_new(&job, &spec));
     TRY(job_start(job, &report));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    TRY(host_batch_new(&batch, micro_batch, job->seq));
+    TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
     fill_batch(job, batch);
-    int count = (int)(c->batch / micro_batch);
+    int count = job->plan.micros;
     CLEANUP(mem_freep) HostBatch **micro = NULL;
     TRY(mem_new((size_t)count, sizeof *micro, &micro));
     for (int i = 0; i < count; i++) micro[i] = batch;

@@ -36,7 +36,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     job_report(job, &report, progress);
     EvalResult result;
     double start = clock_wall();
-    TRY(job_evaluate(job, data, config->max_batches, &result));
+    TRY(job_evaluate(job, data, config->max_batches * spec.micro_batch, &result));
     double seconds = clock_wall() - start;
     json_t *json =
         json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task", task_name(job->task),

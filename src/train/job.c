@@ -187,6 +187,15 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     return OK;
 }
 
+/* As asked for, or all that a replica has in a step; a pipeline wants several to be busy. */
+static int64_t micro_batch_of(const TrainConfig *c) {
+    if (c->micro_batch) return c->micro_batch;
+    int64_t dp = c->mesh ? c->mesh->extent[AXIS_DP] : 1, pp = c->mesh ? c->mesh->extent[AXIS_PP] : 1;
+    int64_t share = c->batch / dp, micro = pp > 1 ? share / (4 * pp) : share;
+    while (micro > 1 && share % micro) micro--;
+    return micro < 1 ? 1 : micro;
+}
+
 JobSpec job_spec_of(const TrainConfig *c) {
     return (JobSpec){
         .model = c->model,
@@ -203,7 +212,7 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .vocab = c->vocab,
         .labels = c->labels,
         .threads = c->threads,
-        .micro_batch = c->micro_batch ? c->micro_batch : c->batch,
+        .micro_batch = micro_batch_of(c),
         .dropout = c->dropout,
         .no_next_sentence = c->no_next_sentence,
         .data = c->data,
@@ -220,6 +229,14 @@ JobSpec job_spec_of(const TrainConfig *c) {
                   .weight_decay = c->weight_decay,
                   .clip = c->clip},
         .seed = c->seed,
+        .mesh = c->mesh,
+        .batch = c->batch,
+        .zero = c->zero,
+        .pp_chunks = c->pp_chunks,
+        .keep_params = c->keep_params,
+        .sequence = c->sequence,
+        .pp_schedule = c->pp_schedule,
+        .precision = c->precision,
     };
 }
 
@@ -244,6 +261,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .seed = spec->seed};
     TRY(kernels_find(spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
+    TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
     TRY(model_new(&job->model, &config));
     TRY(device_new_cpu(&job->device, (int)spec->threads));
     *ret_job = job;
@@ -260,8 +278,9 @@ Status job_start(Job *job, LoadReport *ret_report) {
     TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
     TRY(store_init_params(job->runner->params, job->runner->stream, job->plan.seed));
     *ret_report = (LoadReport){0};
-    if (!job->model_dir) return OK;
-    return hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report);
+    if (job->model_dir)
+        TRY(hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report));
+    return runner_publish(job->runner);
 }
 
 void job_free(Job *job) {
@@ -313,10 +332,10 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
     return OK;
 }
 
-Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result) {
+Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result) {
     Runner *runner = job->runner;
     int64_t B = runner->spec.micro_batch, examples = dataset_count(data);
-    if (batches > 0 && batches < (examples + B - 1) / B) examples = batches * B;
+    if (limit > 0 && limit < examples) examples = limit;
     int stages = runner->mesh->extent[AXIS_PP], replicas = runner->mesh->extent[AXIS_DP];
     CLEANUP(eval_round_done) EvalRound round = {.count = stages == 1 ? 1 : stages * 4};
     if (round.count > ROUND_LIMIT) round.count = ROUND_LIMIT;

@@ -49,6 +49,11 @@ typedef struct JobSpec {
     bool train;
     OptimSpec optim;
     uint64_t seed;
+    /* The layout; zeroes are one rank in fp32. */
+    Mesh *mesh;
+    int64_t batch, zero, pp_chunks;
+    bool keep_params, sequence;
+    const char *pp_schedule, *precision;
 } JobSpec;
 
 /* What a training configuration asks for. */
@@ -61,6 +66,10 @@ MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
+/* Refuses a layout that the model or the batch does not divide into, and says what would do; fills in the
+ * layout's part of the plan. */
+MUST_USE Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq,
+                                  RunnerSpec *plan);
 /* Part of job_new: which tokenizer there is, and whether the vocabulary is the bytes. */
 MUST_USE Status job_settle_data(Job *job, const JobSpec *spec);
 /* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */
@@ -70,14 +79,14 @@ MUST_USE Status job_data(Job *job, const char *const *paths, int count, double k
 /* The shards for validation that lie in the directories among the paths; none when there are none. */
 MUST_USE Status job_val_shards(const char *const *paths, int count, ShardList *list);
 
-/* Mean loss over up to `batches` batches (0: all of the data) of at most the runner's micro-batch. */
+/* Mean loss over the first `limit` examples (0: all of the data), the same in every layout. */
 typedef struct EvalResult {
     double loss;
     double part[LOSS_COUNT];
     int64_t counts[LOSS_COUNT];
     int64_t examples;
 } EvalResult;
-MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t batches, EvalResult *ret_result);
+MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result);
 
 /* A number that tells one data set from another: a hash of examples spread over it. */
 MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print);

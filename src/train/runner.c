@@ -174,7 +174,11 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     runner->spec = *spec;
     runner->model = model;
     runner->device = device;
-    runner->loss_scale = 1;
+    bool scaled = spec->dtype == DT_F16;
+    runner->loss_scale = (LossScale){.scale = !scaled                ? 1
+                                              : spec->loss_scale > 0 ? spec->loss_scale
+                                                                     : 65536,
+                                     .interval = spec->scale_steps ? spec->scale_steps : 2000};
     runner->mesh = spec->mesh;
     if (!spec->mesh) {
         TRY(mesh_new_self(&runner->own_mesh));
@@ -267,7 +271,8 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = micros, .count = count, .train = true, .step = step};
     for (int k = 0; k < LOSS_COUNT; k++)
-        if (counts[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale / (double)counts[k]);
+        if (counts[k])
+            round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)counts[k]);
     TRY(runner_run(runner, &runner->schedule, &round));
     TRY(shards_finish(runner->shards));
     double sums[LOSS_COUNT];
@@ -275,27 +280,43 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
     TRY(shards_norm(runner->shards, &result.grad_norm));
-    result.grad_norm /= runner->loss_scale;
+    result.grad_norm /= runner->loss_scale.scale;
     *ret_result = result;
     return OK;
 }
 
 Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) {
     const OptimSpec *spec = &runner->spec.optim;
-    double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale;
+    double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale.scale;
     return shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay);
+}
+
+/* fp16: gradients that overflowed are not used. All ranks have the same norm, so all agree. */
+static Status skip_step(Runner *runner, int64_t step, StepResult *result) {
+    loss_scale_next(&runner->loss_scale, true);
+    if (runner->loss_scale.scale < 1)
+        return FAILED("step %lld: gradients overflow fp16 even without a loss scale; bf16 would do",
+                      (long long)step);
+    result->skipped = true;
+    return OK;
 }
 
 Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
                    StepResult *ret_result) {
     StepResult result;
+    bool scaled = runner->spec.dtype == DT_F16;
     TRY(runner_gradients(runner, micros, count, step, &result));
-    if (!isfinite(result.loss) || !isfinite(result.grad_norm))
+    if (!isfinite(result.loss) || (!scaled && !isfinite(result.grad_norm)))
         return FAILED(
             "step %lld: the loss is %g and the gradient norm %g; a lower learning rate, a longer warm-up "
             "or clipping would help",
             (long long)step, result.loss, result.grad_norm);
-    TRY(runner_update(runner, step, lr, result.grad_norm));
+    if (!isfinite(result.grad_norm)) {
+        TRY(skip_step(runner, step, &result));
+    } else {
+        TRY(runner_update(runner, step, lr, result.grad_norm));
+        if (scaled) loss_scale_next(&runner->loss_scale, false);
+    }
     *ret_result = result;
     return OK;
 }

@@ -31,6 +31,8 @@ typedef struct RunnerSpec {
     DType dtype;           /* what kernels compute with */
     ScheduleKind schedule; /* SCHEDULE_GPIPE is 0 and, with one stage, as good as any */
     int chunks;            /* of a stage; 0: 1 */
+    double loss_scale;     /* fp16: the first; 0: 65536 */
+    int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches of a step on a replica, for planning memory; 0: 1 */
 } RunnerSpec;
 
@@ -90,7 +92,7 @@ typedef struct Runner {
     void **param_base, **grad_base;
     Tensor *param_view, *grad_view;
     int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
-    double loss_scale;           /* losses are multiplied by it before backward; fp16 only, else 1 */
+    LossScale loss_scale;        /* losses are multiplied by it before backward; other than fp16: 1 */
 } Runner;
 
 typedef struct StepResult {

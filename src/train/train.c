@@ -49,12 +49,17 @@ static Status check_config(const TrainConfig *c) {
     if (c->data_count == 0)
         return USAGE("no data: name files with --data, or --data self for weft's own source");
     if (c->batch < 1) return USAGE("--batch %lld: expected at least 1", (long long)c->batch);
-    int64_t micro = c->micro_batch ? c->micro_batch : c->batch;
-    if (micro > c->batch || c->batch % micro)
-        return USAGE("--batch %lld does not divide into micro-batches of %lld", (long long)c->batch,
-                     (long long)micro);
     if (c->resume && !c->out) return USAGE("--resume needs --out: the run directory to go on with");
     return OK;
+}
+
+static bool is_first(const Trainer *t) {
+    return !t->config->mesh || t->config->mesh->rank == 0;
+}
+
+/* Ranks wait here for all. */
+static Status meet(const Trainer *t) {
+    return t->config->mesh ? barrier(t->config->mesh->world) : OK;
 }
 
 /* Validation: files of its own, the shards beside the training shards, or the end of the data. */
@@ -93,7 +98,7 @@ static Status plan_steps(Trainer *t) {
         return USAGE("--warmup %lld is longer than the run of %lld steps", (long long)t->lr.warmup,
                      (long long)t->lr.steps);
     int64_t micro = t->job->plan.micro_batch;
-    t->micro_count = (int)(c->batch / micro);
+    t->micro_count = t->job->plan.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
     for (int i = 0; i < t->micro_count; i++) TRY(host_batch_new(&t->micro[i], micro, t->job->seq));
     return OK;
@@ -120,10 +125,12 @@ static json_t *number_or_null(double value) {
 
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp)
-    json_t *progress = json_pack("{s:I, s:I, s:o, s:o, s:o, s:O}", "step", (json_int_t)t->step, "tokens",
-                                 (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first),
-                                 "loss_last", number_or_null(t->loss_last), "val_loss",
-                                 number_or_null(t->val_loss), "settings", t->settings);
+    json_t *progress =
+        json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:O}", "step", (json_int_t)t->step, "tokens",
+                  (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
+                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "loss_scale",
+                  t->job->runner->loss_scale.scale, "loss_scale_good",
+                  (json_int_t)t->job->runner->loss_scale.good, "settings", t->settings);
     if (!progress) return FAILED("out of memory");
     Runner *runner = t->job->runner;
     CheckpointState state = {.params = runner->params,
@@ -131,7 +138,8 @@ static Status save_checkpoint(Trainer *t) {
                              .v = runner->v,
                              .progress = progress,
                              .assets_dir = t->job->model_dir,
-                             .tokenizer_dir = t->job->tokenizer_dir};
+                             .tokenizer_dir = t->job->tokenizer_dir,
+                             .mesh = t->config->mesh};
     return ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep);
 }
 
@@ -166,6 +174,7 @@ static Status resume(Trainer *t) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     Runner *runner = t->job->runner;
     TRY(ckpt_load(dir, runner->params, runner->m, runner->v, runner->stream, &progress));
+    TRY(runner_publish(runner));
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
@@ -175,6 +184,10 @@ static Status resume(Trainer *t) {
     t->loss_first = number_member(progress, "loss_first");
     t->loss_last = number_member(progress, "loss_last");
     t->val_loss = number_member(progress, "val_loss");
+    if (runner->spec.dtype == DT_F16) {
+        TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
+        TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
+    }
     progress_line(t->progress, "going on from %s", dir);
     return OK;
 }
@@ -182,7 +195,7 @@ static Status resume(Trainer *t) {
 static Status evaluate(Trainer *t) {
     if (!t->val) return OK;
     EvalResult result;
-    TRY(job_evaluate(t->job, t->val, t->config->eval_batches, &result));
+    TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
     t->val_loss = result.loss;
     progress_line(t->progress, "step %lld  validation loss %.4f", (long long)t->step, result.loss);
     return rundir_metrics(t->dir,
@@ -216,8 +229,10 @@ static Status one_step(Trainer *t) {
     const TrainConfig *c = t->config;
     double start = clock_wall();
     int64_t step = t->step + 1;
+    int64_t replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
     for (int i = 0; i < t->micro_count; i++) {
-        uint64_t position = (uint64_t)(t->step * c->batch + i * t->micro[i]->B);
+        int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
+        uint64_t position = (uint64_t)(t->step * c->batch + first);
         TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
     }
     StepResult result;
@@ -258,27 +273,73 @@ static Status run_steps(Trainer *t) {
     return OK;
 }
 
-static json_t *memory_json(const Device *device) {
-    json_t *memory = json_object();
+/* What each rank tells of itself. */
+typedef struct RankReport {
+    int64_t peak[MEM_TAGS + 1];
+    uint64_t sent[COMM_KINDS];
+    double cpu_s;
+} RankReport;
+
+static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_reports, int *ret_count) {
+    const Device *device = t->job->device;
+    const Mesh *mesh = t->job->runner->mesh;
+    RankReport own = {.cpu_s = cpu_s};
+    for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
+    own.peak[MEM_TAGS] = (int64_t)device->total.peak;
+    mesh_sent(mesh, own.sent);
+    RankReport *all = NULL;
+    TRY(mem_new((size_t)mesh->size, sizeof *all, &all));
+    Status status = host_gather(mesh->world, all, &own, sizeof own);
+    if (status) {
+        free(all);
+        return status;
+    }
+    *ret_reports = all;
+    *ret_count = mesh->size;
+    return OK;
+}
+
+static json_t *rank_json(const RankReport *report, int rank) {
+    json_t *memory = json_object(), *sent = json_object();
     for (MemTag tag = 0; tag < MEM_TAGS; tag++)
-        json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)device->mem[tag].peak));
-    json_object_set_new(memory, "total", json_integer((json_int_t)device->total.peak));
-    return memory;
+        json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)report->peak[tag]));
+    json_object_set_new(memory, "total", json_integer((json_int_t)report->peak[MEM_TAGS]));
+    uint64_t total = 0;
+    for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
+        total += report->sent[kind];
+        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)report->sent[kind]));
+    }
+    json_object_set_new(sent, "total", json_integer((json_int_t)total));
+    return json_pack("{s:i, s:o, s:o}", "rank", rank, "peak_bytes", memory, "comm_bytes", sent);
 }
 
 static json_t *layout_json(const Trainer *t) {
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks", 1, "dp", 1, "tp", 1,
-                     "pp", 1, "zero", 0, "batch", (json_int_t)t->config->batch, "micro_batch",
-                     (json_int_t)t->job->runner->spec.micro_batch, "recompute", t->config->recompute,
-                     "precision", "fp32", "device", t->config->device, "threads", t->job->device->threads);
+    const RunnerSpec *spec = &t->job->runner->spec;
+    const Mesh *mesh = t->job->runner->mesh;
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks",
+                     mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
+                     mesh->extent[AXIS_PP], "zero", spec->zero, "pp_schedule", schedule_name(spec->schedule),
+                     "pp_chunks", spec->chunks, "sequence_parallel", spec->sequence, "batch",
+                     (json_int_t)t->config->batch, "micro_batch", (json_int_t)spec->micro_batch, "recompute",
+                     t->config->recompute, "precision", dtype_name(spec->dtype), "device", t->config->device,
+                     "threads", t->job->device->threads);
 }
 
 static Status summarise(Trainer *t, json_t **ret_summary) {
     double wall = clock_wall() - t->wall_start;
     double cpu = clock_cpu() - t->cpu_start;
-    json_t *memory = memory_json(t->job->device); /* before the peak's measurement adds to it */
+    CLEANUP(mem_freep) RankReport *report = NULL;
+    int count = 0;
+    TRY(report_ranks(t, cpu, &report, &count)); /* before the peak's measurement adds to it */
+    json_t *ranks = json_array();
     double peak;
     TRY(job_peak_flops(t->job, &peak));
+    peak *= count;
+    cpu = 0;
+    for (int i = 0; i < count; i++) {
+        cpu += report[i].cpu_s;
+        json_array_append_new(ranks, rank_json(&report[i], i));
+    }
     double seconds = t->seconds > 0 ? t->seconds : NAN;
     double tokens_per_s = (double)t->tokens_here / seconds;
     json_t *summary = json_pack(
@@ -286,11 +347,10 @@ static Status summarise(Trainer *t, json_t **ret_summary) {
         "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
         number_or_null(t->val_loss), "runtime_s", wall, "tokens_per_s", number_or_null(tokens_per_s),
         "samples_per_s", number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
-        cpu / (wall * t->job->device->threads), "mfu",
+        cpu / (wall * t->job->device->threads * count), "mfu",
         number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "params_total",
         (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
-        t->step < t->lr.steps, "ranks",
-        json_pack("[{s:i, s:o, s:{}}]", "rank", 0, "peak_bytes", memory, "comm_bytes"));
+        t->step < t->lr.steps, "ranks", ranks);
     if (!summary) return FAILED("out of memory");
     *ret_summary = summary;
     return rundir_summary(t->dir, summary);
@@ -321,11 +381,16 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     CLEANUP(load_report_done) LoadReport report = {0};
     JobSpec spec = job_spec_of(c);
     TRY(job_new(&t->job, &spec));
-    if (c->text.no_cache) TRY(rundir_open(&t->dir, c->out)); /* prepared text goes there */
+    const char *out = is_first(t) ? c->out : NULL;
+    if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* prepared text goes there */
+    /* The first rank prepares what needs it; the others then find it done. */
+    if (!is_first(t)) TRY(meet(t));
     TRY(open_data(t));
+    if (is_first(t)) TRY(meet(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
-    if (!t->dir) TRY(rundir_open(&t->dir, c->out));
+    if (!t->dir) TRY(rundir_open(&t->dir, out));
+    TRY(meet(t));
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(describe_settings(t));

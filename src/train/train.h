@@ -52,7 +52,16 @@ typedef struct TrainConfig {
     const char *device;    /* "cpu" */
     const char *kernels;   /* "cpu", "ref" */
     int64_t threads;
-    Mesh *mesh; /* the ranks; NULL: this one alone. It must outlive the run */
+    /* layout */
+    Mesh *mesh;               /* the ranks; NULL: this one alone. It must outlive the run */
+    int64_t zero;             /* 0 to 3 */
+    bool keep_params;         /* zero 3: parameters stay whole from forward to backward */
+    bool sequence;            /* sequence parallelism over the tensor ranks */
+    const char *pp_schedule;  /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
+    int64_t pp_chunks;        /* of a stage, interleaved; 0: 2 there, else 1 */
+    const char *precision;    /* "fp32", "bf16", "fp16"; NULL: fp32 */
+    double loss_scale;        /* fp16: the first; 0: 65536 */
+    int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
     bool quiet;
     FILE *log; /* where progress shows */
     /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */

@@ -51,7 +51,8 @@ static void wrong_values(void **state) {
     assert_refused(2, "--beta1 1: expected a number of at least 0 and below 1", "train", "--beta1", "1");
     assert_refused(2, "--zero 4: expected a whole number from 0 to 3", "train", "--zero", "4");
     assert_refused(2, "--seed -1: expected a whole number from 0", "train", "--seed", "-1");
-    assert_refused(2, "--format csv: expected auto, bytes, u16, u32, ids, shards or text", "train", "--format", "csv");
+    assert_refused(2, "--format csv: expected auto, bytes, u16, u32, ids, shards or text", "train",
+                   "--format", "csv");
     assert_refused(2, "--steps '': expected", "train", "--steps=");
     assert_refused(2, "--out: expected DIR, found an empty text", "train", "--out=");
 }
@@ -81,13 +82,13 @@ static void contradictions(void **state) {
 /* What this version cannot do is said before any work: the file does not even exist. */
 static void layouts_of_later(void **state) {
     (void)state;
-    assert_refused(2, "--ranks 4: this version runs one rank; use --ranks 1", "train", "--data", "x",
-                   "--ranks", "4");
-    assert_refused(2, "--dp 2: this version runs one rank; use --dp 1", "train", "--data", "x", "--dp", "2");
-    assert_refused(2, "--tp 2: this version runs one rank", "bench", "--tp", "2");
-    assert_refused(2, "--pp 2: this version runs one rank", "train", "--data", "x", "--pp=2");
-    assert_refused(2, "--precision bf16: this version computes in fp32; use --precision fp32", "train",
-                   "--data", "x", "--precision", "bf16");
+    assert_refused(2, "--precision fp8: is for GPUs", "train", "--data", "x", "--precision", "fp8");
+    assert_refused(2, "--pp-chunks 3: is for --pp-schedule interleaved", "train", "--data", "self",
+                   "--pp-chunks", "3");
+    assert_refused(2, "--pp-schedule interleaved: needs several stages", "train", "--data", "self",
+                   "--pp-schedule", "interleaved");
+    assert_refused(2, "--batch 10: does not divide into micro-batches of 4 over 1 replicas; --batch 8 or 12",
+                   "train", "--data", "self", "--batch", "10", "--micro-batch", "4");
     assert_refused(2, "--offload params: this version keeps everything on its device", "train", "--data", "x",
                    "--offload", "params");
     assert_refused(2, "--device cuda: this version computes on the CPU; use --device cpu", "eval", "--model",

@@ -1,0 +1,92 @@
+/* Layouts against models: what does not divide is refused before any work, with what would do. */
+#include <string.h>
+
+#include "train/job.h"
+
+/* The divisors of `number` up to `most`, as "1, 2, 4"; into a buffer. */
+enum { DIVISORS_TEXT = 160 };
+static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t most) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int64_t d = 1; d <= most && used + 24 < DIVISORS_TEXT; d++)
+        if (number % d == 0)
+            used +=
+                (size_t)snprintf(text + used, DIVISORS_TEXT - used, used ? ", %lld" : "%lld", (long long)d);
+    return text;
+}
+
+static Status check_tensor(const ModelConfig *c, int64_t tp) {
+    char text[DIVISORS_TEXT];
+    if (c->heads % tp)
+        return USAGE("--tp %lld: the model's %lld heads do not divide into so many parts; --tp %s would do",
+                     (long long)tp, (long long)c->heads, divisors(text, c->heads, c->heads));
+    if (c->inner % tp)
+        return USAGE(
+            "--tp %lld: the inner width of %lld does not divide into so many parts; --tp %s would do",
+            (long long)tp, (long long)c->inner, divisors(text, c->inner, c->heads));
+    return OK;
+}
+
+static Status check_pipeline(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t pp) {
+    if (pp * plan->chunks > c->layers)
+        return USAGE(
+            "--pp %lld%s: the model has %lld layers, and every %s needs one; at most --pp %lld would do",
+            (long long)pp, plan->chunks > 1 ? " with several chunks a stage" : "", (long long)c->layers,
+            plan->chunks > 1 ? "chunk" : "stage", (long long)(c->layers / plan->chunks));
+    if (plan->schedule == SCHEDULE_INTERLEAVED && pp == 1)
+        return USAGE("--pp-schedule interleaved: needs several stages; use --pp 2 or more");
+    if (spec->pp_chunks > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
+        return USAGE("--pp-chunks %lld: is for --pp-schedule interleaved", (long long)spec->pp_chunks);
+    return OK;
+}
+
+static Status check_batch(const JobSpec *spec, int64_t dp) {
+    int64_t unit = dp * spec->micro_batch, below = spec->batch / unit * unit;
+    if (!spec->batch || spec->batch % unit == 0) return OK;
+    if (!below)
+        return USAGE(
+            "--batch %lld: is less than one micro-batch of %lld for each of %lld replicas; --batch %lld "
+            "would do",
+            (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, (long long)unit);
+    return USAGE(
+        "--batch %lld: does not divide into micro-batches of %lld over %lld replicas; --batch %lld or "
+        "%lld would do",
+        (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, (long long)below,
+        (long long)(below + unit));
+}
+
+static Status parse_precision(const char *name, DType *ret_dtype) {
+    if (!name || strcmp(name, "fp32") == 0)
+        *ret_dtype = DT_F32;
+    else if (strcmp(name, "bf16") == 0)
+        *ret_dtype = DT_BF16;
+    else if (strcmp(name, "fp16") == 0)
+        *ret_dtype = DT_F16;
+    else
+        return USAGE("--precision %s: the CPU computes in fp32, bf16 or fp16", name);
+    return OK;
+}
+
+Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
+    const Mesh *mesh = spec->mesh;
+    int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, tp = mesh ? mesh->extent[AXIS_TP] : 1;
+    int64_t pp = mesh ? mesh->extent[AXIS_PP] : 1;
+    plan->mesh = spec->mesh;
+    plan->zero = (int)spec->zero;
+    plan->keep_params = spec->keep_params;
+    plan->sequence = spec->sequence;
+    TRY(schedule_parse(spec->pp_schedule ? spec->pp_schedule : "1f1b", &plan->schedule));
+    plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+    if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
+    TRY(parse_precision(spec->precision, &plan->dtype));
+    TRY(check_tensor(config, tp));
+    TRY(check_pipeline(spec, config, plan, pp));
+    TRY(check_batch(spec, dp));
+    if (spec->sequence && tp > 1 && spec->micro_batch * seq % tp)
+        return USAGE(
+            "--sequence-parallel: a micro-batch of %lld x %lld positions does not divide over %lld tensor "
+            "ranks",
+            (long long)spec->micro_batch, (long long)seq, (long long)tp);
+    plan->micros = (int)(spec->batch ? spec->batch / (dp * spec->micro_batch) : 1);
+    return OK;
+}
