@@ -14,7 +14,10 @@
 
 /* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
 MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
-/* The same from parsed JSON; `from` names it in messages. */
+/* The tokens that generation starts from and ends at, from the directory's generation_config.json where it
+ * names them, as transformers does; without it they stay what config.json says. */
+MUST_USE Status hf_generation_read(const char *dir, ModelConfig *config);
+/* The same as hf_config_read from parsed JSON; `from` names it in messages. */
 MUST_USE Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config);
 /* What transformers expects to find, architectures and model_type included; caller owns it. */
 MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);

@@ -367,6 +367,24 @@ Status hf_config_read(const char *dir, ModelConfig *ret_config) {
     return hf_config_parse(json, path, ret_config);
 }
 
+Status hf_generation_read(const char *dir, ModelConfig *config) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "generation_config.json"));
+    if (!path_exists(path)) return OK;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_read_file(path, &json));
+    if (!json_is_object(json)) return FAILED("%s: expected a JSON object", path);
+    ModelConfig named = {.bos_token = -1, .eos_token = -1};
+    TRY(read_token(json, path, "bos_token_id", &named.bos_token));
+    TRY(read_ends(json, path, &named));
+    if (named.bos_token >= 0) config->bos_token = named.bos_token;
+    if (named.eos_token < 0) return OK;
+    config->eos_token = named.eos_token;
+    config->eos_more_count = named.eos_more_count;
+    memcpy(config->eos_more, named.eos_more, sizeof config->eos_more);
+    return OK;
+}
+
 /* ---- writing ---- */
 
 /* The shortest decimal that is this float, as a real: 0.1, not 0.10000000149. */

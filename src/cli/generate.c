@@ -1,6 +1,7 @@
 /* weft generate: continue prompts with a GPT-2.
  *
- * Prompts are texts (for models whose vocabulary is the bytes) or token numbers. A single continuation is
+ * Prompts are texts, where the model's tokenizer is known, or token numbers. Each sequence has a TextStream
+ * that its tokens go through as they are chosen, since a stop text may end it. A single continuation is
  * printed as it comes; several are printed one after another at the end. */
 #include <errno.h>
 #include <string.h>
@@ -8,18 +9,17 @@
 
 #include "base/memory.h"
 #include "cli/train_options.h"
-#include "data/data.h"
 #include "infer/prompt.h"
 #include "infer/text.h"
 
 typedef struct GenerateConfig {
-    const char *model;
-    const char **prompts, **files, **ids;
-    int prompts_count, files_count, ids_count;
+    const char *model, *tokenizer;
+    const char **prompts, **files, **ids, **stops;
+    int prompts_count, files_count, ids_count, stops_count;
     int64_t samples, max_tokens, top_k, batch, threads;
     double temperature, top_p;
     uint64_t seed;
-    bool greedy, stream, ignore_end;
+    bool greedy, stream, ignore_end, skip_special;
     const char *device, *kernels;
 } GenerateConfig;
 
@@ -29,9 +29,12 @@ enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
      .help = "A GPT-2 checkpoint, or the directory of a run, whose newest checkpoint is taken."},
+    {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files beside the model",
+     .help = "The model's tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), "
+             "or bytes."},
     {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true,
-     .help = "The text to continue; an empty one, or no prompt at all, starts from the end token. Give it "
-             "several times for several prompts."},
+     .help = "The text to continue; - is standard input. An empty one, or no prompt at all, starts from the "
+             "end token. Give it several times for several prompts."},
     {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true,
      .help = "The text to continue, from a file; - is standard input."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
@@ -44,6 +47,8 @@ static const Option sampling_options[] = {
      .help = "Tokens to add at most. Refused when a prompt and so many are more than the model's positions."},
     {OPT_INT("samples", GenerateConfig, samples), .low = 1, .high = SAMPLES_LIMIT, .fallback = "1",
      .help = "Continuations of each prompt."},
+    {OPT_LIST("stop", GenerateConfig, stops, "TEXT"), .one_each = true,
+     .help = "End a continuation before this text. Give it several times for several texts."},
     {OPT_FLOAT("temperature", GenerateConfig, temperature), .low = 0, .high = 1e6, .fallback = "1",
      .help = "Below 1 favours likely tokens, above 1 unlikely ones; 0 always takes the likeliest."},
     {OPT_INT("top-k", GenerateConfig, top_k), .low = 0, .high = INT32_MAX, .fallback = "0", .shown = "all",
@@ -59,6 +64,8 @@ static const Option sampling_options[] = {
 static const Option run_options[] = {
     {OPT_FLAG("stream", GenerateConfig, stream), .fallback = "on",
      .help = "Print a single continuation only when it is complete."},
+    {OPT_FLAG("skip-special-tokens", GenerateConfig, skip_special), .fallback = "on",
+     .help = "Show special tokens, such as <|endoftext|>, in the text too."},
     {OPT_INT("batch", GenerateConfig, batch), .low = 1, .high = SAMPLES_LIMIT, .fallback = "0",
      .shown = "up to 64, as memory suggests",
      .help = "Sequences that are computed at once; the result does not depend on it."},
@@ -77,69 +84,137 @@ static const OptionGroup groups[] = {
     OPTION_GROUP("Running", run_options, 0),
 };
 
-static bool speaks_bytes(int64_t vocab) {
-    return vocab == BYTE_VOCAB_GPT2;
+/* ---- prompts ---- */
+
+static Status add_prompt(PromptList *list, Encoder *encoder, const char *text) {
+    if (strcmp(text, "-") == 0) return prompt_list_add_file(list, encoder, text);
+    return prompt_list_add_text(list, encoder, text, strlen(text));
 }
 
-static Status collect_prompts(PromptList *list, const GenerateConfig *config) {
-    for (int i = 0; i < config->prompts_count; i++)
-        TRY(prompt_list_add_bytes(list, config->prompts[i], strlen(config->prompts[i])));
-    for (int i = 0; i < config->files_count; i++) TRY(prompt_list_add_file(list, config->files[i]));
+static Status collect_prompts(PromptList *list, const GenerateConfig *config, const Tokenizer *tokenizer) {
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    if (tokenizer) TRY(encoder_new(&encoder, tokenizer, NULL));
+    for (int i = 0; i < config->prompts_count; i++) TRY(add_prompt(list, encoder, config->prompts[i]));
+    for (int i = 0; i < config->files_count; i++) TRY(prompt_list_add_file(list, encoder, config->files[i]));
     for (int i = 0; i < config->ids_count; i++) TRY(prompt_list_add_ids(list, config->ids[i]));
     return OK;
 }
 
-/* Tokens as they come: text for bytes, numbers otherwise. */
+/* Without text on the command line, a tokenizer that cannot be used is no reason to stop: tokens are then
+ * shown as numbers. */
+static Status find_tokenizer(const GenerateConfig *config, const char *dir, const ModelConfig *model,
+                             Tokenizer **ret_tokenizer) {
+    bool text = config->prompts_count + config->files_count + config->stops_count > 0;
+    CLEANUP(status_freep) Status status = text_tokenizer(dir, model, config->tokenizer, ret_tokenizer);
+    if (status && !config->tokenizer && !text) {
+        fprintf(stderr, "weft: note: %s; tokens are shown as numbers\n", status_message(status));
+        return OK;
+    }
+    if (!status && !*ret_tokenizer && text)
+        return USAGE("%s: it has no tokenizer, and its vocabulary of %lld tokens is not the bytes: name the "
+                     "tokenizer with --tokenizer, or give tokens with --prompt-ids",
+                     config->model, (long long)model->vocab);
+    Status failed = status;
+    status = NULL;
+    return failed;
+}
+
+/* ---- printing ---- */
+
+/* Tokens as they come: text, or numbers where there is no tokenizer. */
 typedef struct Printer {
     FILE *out;
-    bool bytes, terminal;
-    bool started;
-    TextStream text;
-    const Prompt *prompt; /* streaming: it goes before the first token */
+    bool terminal, started;
+    size_t printed; /* bytes of the text */
 } Printer;
 
+static Printer printer_of(FILE *out) {
+    return (Printer){.out = out, .terminal = isatty(fileno(out))};
+}
+
 /* A model that has learnt little writes any byte; those that steer a terminal stay off it. */
-static void print_piece(const Printer *printer, const char *piece, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        unsigned char byte = (unsigned char)piece[i];
+static void print_text(Printer *printer, const char *text, size_t size) {
+    for (size_t i = printer->printed; i < size; i++) {
+        unsigned char byte = (unsigned char)text[i];
         bool steers = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
         if (steers && printer->terminal)
             fputs("\xEF\xBF\xBD", printer->out);
         else
             putc(byte, printer->out);
     }
-}
-
-static void print_token(Printer *printer, int32_t token) {
-    char piece[TEXT_PIECE];
-    if (printer->bytes)
-        print_piece(printer, piece, text_push(&printer->text, token, piece));
-    else
-        fprintf(printer->out, printer->started ? " %d" : "%d", (int)token);
+    printer->printed = size;
     printer->started = true;
 }
 
-static void print_end(Printer *printer) {
-    if (!printer->started) return;
-    char piece[TEXT_PIECE];
-    print_piece(printer, piece, text_end(&printer->text, piece));
-    putc('\n', printer->out);
+static void print_number(Printer *printer, int32_t token) {
+    fprintf(printer->out, printer->started ? " %d" : "%d", (int)token);
+    printer->started = true;
 }
 
-static Status stream_token(void *context, int64_t prompt, int32_t token) {
-    (void)prompt;
-    Printer *printer = context;
+static void print_end(const Printer *printer) {
+    if (printer->started) putc('\n', printer->out);
+}
+
+/* ---- tokens as they are chosen ---- */
+
+typedef struct Writing {
+    const Tokenizer *tokenizer; /* NULL: numbers */
+    const Prompt *prompts;
+    TextStream *texts; /* one per sequence, where there is a tokenizer */
+    int64_t count;
+    bool streams;
+    Printer printer;
+} Writing;
+
+static void writing_done(Writing *writing) {
+    for (int64_t i = 0; writing->texts && i < writing->count; i++) text_stream_done(&writing->texts[i]);
+    free(writing->texts);
+}
+
+static Status writing_init(Writing *writing, const GenerateConfig *config, const StopTexts *stops) {
+    if (!writing->tokenizer) return OK;
+    TRY(mem_new((size_t)writing->count, sizeof *writing->texts, &writing->texts));
+    for (int64_t i = 0; i < writing->count; i++) {
+        const Prompt *prompt = &writing->prompts[i];
+        TRY(text_stream_init(&writing->texts[i], writing->tokenizer, stops, config->skip_special));
+        TRY(text_stream_prompt(&writing->texts[i], prompt->ids, prompt->count));
+    }
+    return OK;
+}
+
+static void stream_token(Writing *writing, int32_t token) {
+    Printer *printer = &writing->printer;
+    const Prompt *prompt = writing->prompts;
+    if (writing->texts) {
+        print_text(printer, writing->texts->text, writing->texts->sure);
+        return;
+    }
     if (!printer->started)
-        for (int64_t i = 0; i < printer->prompt->count; i++) print_token(printer, printer->prompt->ids[i]);
-    print_token(printer, token);
-    if (fflush(printer->out) != 0 || ferror(printer->out))
+        for (int64_t i = 0; i < prompt->count; i++) print_number(printer, prompt->ids[i]);
+    print_number(printer, token);
+}
+
+static Status take_token(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
+    Writing *writing = context;
+    if (writing->texts) {
+        TRY(text_stream_push(&writing->texts[prompt], token));
+        *ret_stop = writing->texts[prompt].stop >= 0;
+    }
+    if (!writing->streams) return OK;
+    stream_token(writing, token);
+    if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out))
         return FAILED("standard output: cannot be written: %s", strerror(errno));
     return OK;
 }
 
-static Printer printer_of(FILE *out, bool bytes) {
-    return (Printer){.out = out, .bytes = bytes, .terminal = isatty(fileno(out))};
+static Status writing_end(Writing *writing) {
+    for (int64_t i = 0; writing->texts && i < writing->count; i++) TRY(text_stream_end(&writing->texts[i]));
+    if (writing->streams && writing->texts && writing->printer.started)
+        print_text(&writing->printer, writing->texts->text, writing->texts->sure);
+    return OK;
 }
+
+/* ---- the result ---- */
 
 static Status pack_ids(const int32_t *ids, int64_t count, json_t **ret_array) {
     json_t *array = json_array();
@@ -155,14 +230,20 @@ static Status set_new(json_t *object, const char *key, json_t *value) {
     return OK;
 }
 
-static Status set_text(json_t *object, const char *key, const int32_t *ids, int64_t count) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size;
-    TRY(text_of_tokens(ids, count, &text, &size));
-    return set_new(object, key, json_stringn(text, size));
+static Status pack_text(const TextStream *text, json_t *object) {
+    const char *all = text->text ? text->text : "";
+    size_t prompt = text->prompt_size;
+    TRY(set_new(object, "text", json_stringn(all, text->size)));
+    TRY(set_new(object, "new_text", json_stringn(all + prompt, text->size - prompt)));
+    return text->stop < 0 ? OK : set_new(object, "stop", json_string(text->stops.texts[text->stop]));
 }
 
-static Status pack_sample(const Sample *sample, bool bytes, json_t *samples) {
+static const char *reason_of(const Sample *sample, const TextStream *text) {
+    if (text && text->stop >= 0) return "stop";
+    return sample->ended == ENDED_END ? "end" : "length";
+}
+
+static Status pack_sample(const Sample *sample, const TextStream *text, json_t *samples) {
     const int32_t *new_ids = sample->ids + sample->prompt_count;
     int64_t new_count = sample->count - sample->prompt_count;
     json_t *object = json_object(), *ids = NULL;
@@ -171,13 +252,12 @@ static Status pack_sample(const Sample *sample, bool bytes, json_t *samples) {
     TRY(set_new(object, "ids", ids));
     TRY(pack_ids(new_ids, new_count, &ids));
     TRY(set_new(object, "new_ids", ids));
-    TRY(set_new(object, "ended", json_boolean(sample->ended)));
-    if (!bytes) return OK;
-    TRY(set_text(object, "text", sample->ids, sample->count));
-    return set_text(object, "new_text", new_ids, new_count);
+    TRY(set_new(object, "reason", json_string(reason_of(sample, text))));
+    return text ? pack_text(text, object) : OK;
 }
 
-static Status pack_result(const Generated *generated, const Engine *engine, json_t **ret_result) {
+static Status pack_result(const Generated *generated, const TextStream *texts, const Engine *engine,
+                          json_t **ret_result) {
     double seconds = generated->prefill_s + generated->decode_s;
     int64_t decoded = generated->new_tokens - generated->count;
     CLEANUP(json_decrefp)
@@ -189,11 +269,13 @@ static Status pack_result(const Generated *generated, const Engine *engine, json
         (json_int_t)engine->device->total.peak);
     if (!result) return FAILED("out of memory while writing the result");
     for (int64_t i = 0; i < generated->count; i++)
-        TRY(pack_sample(&generated->samples[i], speaks_bytes(engine->model->config.vocab),
+        TRY(pack_sample(&generated->samples[i], texts ? &texts[i] : NULL,
                         json_object_get(result, "samples")));
     *ret_result = json_incref(result);
     return OK;
 }
+
+/* ---- the command ---- */
 
 static Status make_spec(const Invocation *call, const GenerateConfig *config, const PromptList *list,
                         const ModelConfig *model, GenerateSpec *ret_spec) {
@@ -236,42 +318,59 @@ static bool streams(const Invocation *call, const GenerateConfig *config, size_t
 
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     const GenerateConfig *config = options;
+    const StopTexts stops = {config->stops, config->stops_count};
     TRY(device_check(call, config->device));
+    TRY(stop_texts_check(&stops));
+    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(prompt_list_done) PromptList list = {0};
-    TRY(collect_prompts(&list, config));
+    ModelConfig model;
+    TRY(engine_find(config->model, &dir, &model));
+    TRY(find_tokenizer(config, dir, &model, &tokenizer));
+    TRY(collect_prompts(&list, config, tokenizer));
+    TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
+    GenerateSpec spec;
+    TRY(make_spec(call, config, &list, &model, &spec));
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(engine_new(&engine, config->model,
                    &(EngineOptions){config->device, config->kernels, (int)config->threads}));
-    const ModelConfig *model = &engine->model->config;
-    if (config->prompts_count + config->files_count > 0 && !speaks_bytes(model->vocab))
-        return USAGE("%s: its vocabulary of %lld tokens is not the bytes, so a text cannot be its prompt; "
-                     "give the tokens with --prompt-ids",
-                     config->model, (long long)model->vocab);
     note_unused(&engine->report, config->model);
-    TRY(prompt_list_finish(&list, model, config->samples));
-    GenerateSpec spec;
-    TRY(make_spec(call, config, &list, model, &spec));
-    Printer printer = printer_of(stdout, speaks_bytes(model->vocab));
-    printer.prompt = list.prompts;
-    if (streams(call, config, (size_t)spec.count)) spec.sink = stream_token, spec.context = &printer;
+    CLEANUP(writing_done)
+    Writing writing = {.tokenizer = tokenizer,
+                       .prompts = list.prompts,
+                       .count = spec.count,
+                       .streams = streams(call, config, (size_t)spec.count),
+                       .printer = printer_of(stdout)};
+    TRY(writing_init(&writing, config, &stops));
+    spec.sink = take_token, spec.context = &writing;
     CLEANUP(generated_freep) Generated *generated = NULL;
     Status status = generate(engine, &spec, &generated);
-    if (spec.sink) print_end(&printer);
+    if (!status) status = writing_end(&writing);
+    if (writing.streams) print_end(&writing.printer);
     TRY(status);
-    return pack_result(generated, engine, ret_result);
+    return pack_result(generated, writing.texts, engine, ret_result);
+}
+
+static void show_sample(const json_t *sample, FILE *out) {
+    const json_t *text = json_object_get(sample, "text"), *id;
+    Printer printer = printer_of(out);
+    size_t place;
+    if (text)
+        print_text(&printer, json_string_value(text), json_string_length(text));
+    else
+        json_array_foreach(json_object_get(sample, "ids"), place, id)
+            print_number(&printer, (int32_t)json_integer_value(id));
+    print_end(&printer);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    const json_t *samples = json_object_get(result, "samples"), *sample, *id;
-    size_t at, place, count = json_array_size(samples);
+    const json_t *samples = json_object_get(result, "samples"), *sample;
+    size_t at, count = json_array_size(samples);
     bool streamed = streams(call, call->config, count);
     json_array_foreach(samples, at, sample) {
         if (streamed) break;
-        Printer printer = printer_of(out, json_object_get(sample, "text") != NULL);
         if (count > 1) fprintf(out, "%s=== sample %zu of %zu ===\n", at ? "\n" : "", at + 1, count);
-        json_array_foreach(json_object_get(sample, "ids"), place, id)
-            print_token(&printer, (int32_t)json_integer_value(id));
-        print_end(&printer);
+        show_sample(sample, out);
     }
     fflush(out);
     fprintf(stderr, "weft: %lld new tokens in %.2f s, %.1f a second\n",
@@ -286,6 +385,8 @@ static const Example examples[] = {
     {"Continue a text with the model of a run", "weft generate --model runs/first --prompt 'int main('"},
     {"Four samples, less adventurous",
      "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
+    {"One line that goes on with a file",
+     "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
     {"The likeliest continuation of tokens, as JSON",
      "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"},
 };
@@ -293,12 +394,20 @@ static const Example examples[] = {
 const Command command_generate = {
     .name = "generate",
     .summary = "continue prompts with a GPT-2",
-    .description = "Continues each prompt token by token, until an end token or --max-tokens. "
-                   "A single continuation is printed as it comes.\n"
-                   "Text prompts are for models whose vocabulary is the bytes, which is what 'weft train' "
-                   "makes from plain "
-                   "files; for others the prompt and the result are token numbers.\n"
-                   "A sample depends on the seed, its prompt and its number alone, not on how many are made.",
+    .description =
+        "Continues each prompt token by token, until an end token (as generation_config.json or config.json "
+        "name them), a text given with --stop, or --max-tokens. A single continuation is printed as it "
+        "comes, "
+        "whole characters only.\n"
+        "The tokenizer is the one whose files lie beside the model, or the one that --tokenizer names; "
+        "models "
+        "trained without one have the bytes as their vocabulary. Where there is none, prompts and results "
+        "are "
+        "token numbers. A model's vocabulary may be padded beyond its tokenizer's; such tokens have no "
+        "text.\n"
+        "With --json, 'reason' says why a sample ended: end, stop or length. What --stop cuts off is missing "
+        "in its texts, not in its tokens.\n"
+        "A sample depends on the seed, its prompt and its number alone, not on how many are made.",
     .config_size = sizeof(GenerateConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -5,18 +5,27 @@
 
 #include "base/fs.h"
 
-static Status find_checkpoint(const char *dir, char **ret_dir) {
-    if (!path_is_dir(dir))
-        return FAILED("%s: %s; a checkpoint directory was expected", dir,
-                      path_exists(dir) ? "not a directory" : "no such directory");
-    return ckpt_model_dir(dir, ret_dir);
-}
-
 static Status check_generates(const char *dir, const ModelConfig *config) {
     if (config->family != FAMILY_GPT2)
         return FAILED("%s: a BERT model does not generate text; a GPT-2 checkpoint was expected", dir);
     if (!config_has(config, HEAD_LM))
         return FAILED("%s: the model has no language-modelling head to generate with", dir);
+    return OK;
+}
+
+Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config) {
+    if (!path_is_dir(dir))
+        return FAILED("%s: %s; a checkpoint directory was expected", dir,
+                      path_exists(dir) ? "not a directory" : "no such directory");
+    CLEANUP(mem_freep) char *from = NULL;
+    TRY(ckpt_model_dir(dir, &from));
+    ModelConfig config;
+    TRY(hf_config_read(from, &config));
+    TRY(check_generates(from, &config));
+    TRY(hf_generation_read(from, &config));
+    *ret_config = config;
+    *ret_dir = from;
+    from = NULL;
     return OK;
 }
 
@@ -32,10 +41,8 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     const char *device = options->device ? options->device : "cpu";
     if (strcmp(device, "cpu")) return USAGE("device %s: this build generates on the cpu alone", device);
     CLEANUP(mem_freep) char *from = NULL;
-    TRY(find_checkpoint(dir, &from));
     ModelConfig config;
-    TRY(hf_config_read(from, &config));
-    TRY(check_generates(from, &config));
+    TRY(engine_find(dir, &from, &config));
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
     TRY(kernels_find(options->kernels ? options->kernels : "cpu", &engine->exec.table));

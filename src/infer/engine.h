@@ -22,8 +22,10 @@ typedef struct Engine {
     LoadReport report; /* tensors of the files that were not used; nothing is missing */
 } Engine;
 
-/* `dir` is a checkpoint, or a run, whose newest checkpoint is taken. A model that cannot generate is
- * refused. */
+/* What engine_new would load: the checkpoint's directory, owned by the caller, and its configuration with
+ * the tokens of generation_config.json. `dir` is a checkpoint, or a run, whose newest checkpoint is taken. A
+ * model that cannot generate is refused. */
+MUST_USE Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config);
 MUST_USE Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options);
 void engine_free(Engine *engine);
 DEFINE_FREEP(Engine, engine)

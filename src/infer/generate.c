@@ -150,9 +150,11 @@ static Status choose(Run *run, int64_t b, bool *ret_finished) {
         return status_wrap(status, "prompt %lld, position %lld", (long long)at + 1, (long long)sample->count);
     sample->ids[sample->count++] = token;
     run->out->new_tokens++;
-    sample->ended = is_end(spec, token);
-    *ret_finished = sample->ended || sample->count == sample->prompt_count + spec->max_tokens;
-    return spec->sink ? spec->sink(spec->context, at, token) : OK;
+    bool stop = false;
+    if (spec->sink) TRY(spec->sink(spec->context, at, token, &stop));
+    sample->ended = stop ? ENDED_STOP : is_end(spec, token) ? ENDED_END : ENDED_LENGTH;
+    *ret_finished = sample->ended != ENDED_LENGTH || sample->count == sample->prompt_count + spec->max_tokens;
+    return OK;
 }
 
 /* Chooses a token for each of `*count` places and closes the gaps that finished sequences leave. */

@@ -12,8 +12,9 @@ typedef struct Prompt {
     uint64_t sequence; /* its number for the sampler; equal prompts of equal number come out equal */
 } Prompt;
 
-/* Called with each new token as it is chosen. A failure ends the generation with it. */
-typedef Status (*TokenSink)(void *context, int64_t prompt, int32_t token);
+/* Called with each new token as it is chosen. *ret_stop, false so far, ends the sequence with this token when
+ * set. A failure ends the generation with it. */
+typedef Status (*TokenSink)(void *context, int64_t prompt, int32_t token, bool *ret_stop);
 
 typedef struct GenerateSpec {
     const Prompt *prompts;
@@ -28,11 +29,14 @@ typedef struct GenerateSpec {
     void *context;
 } GenerateSpec;
 
+/* Why a sequence ended: there was no room for more, by an end token, or because the sink said so. */
+typedef enum { ENDED_LENGTH, ENDED_END, ENDED_STOP } Ended;
+
 /* A prompt and its continuation, its end token included. */
 typedef struct Sample {
     int32_t *ids;
     int64_t count, prompt_count;
-    bool ended; /* by an end token */
+    Ended ended;
 } Sample;
 
 typedef struct Generated {

@@ -27,11 +27,10 @@ static Status append(PromptList *list, int32_t **ids, int64_t count) {
     return OK;
 }
 
-Status prompt_list_add_bytes(PromptList *list, const char *text, size_t size) {
-    CLEANUP(mem_freep) int32_t *ids = NULL;
-    TRY(mem_new(size, sizeof *ids, &ids));
-    for (size_t i = 0; i < size; i++) ids[i] = (unsigned char)text[i];
-    return append(list, &ids, (int64_t)size);
+Status prompt_list_add_text(PromptList *list, Encoder *encoder, const char *text, size_t size) {
+    CLEANUP(token_list_done) TokenList tokens = {0};
+    TRY(encoder_add(encoder, text, size, &tokens));
+    return append(list, &tokens.ids, (int64_t)tokens.count);
 }
 
 static Status read_stdin(char **ret_text, size_t *ret_size) {
@@ -50,14 +49,18 @@ static Status read_stdin(char **ret_text, size_t *ret_size) {
     return OK;
 }
 
-Status prompt_list_add_file(PromptList *list, const char *path) {
+Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
-    if (strcmp(path, "-") == 0)
-        TRY(read_stdin(&text, &size));
-    else
+    if (strcmp(path, "-") != 0) {
         TRY(file_read(path, PROMPT_LIMIT, &text, &size));
-    return prompt_list_add_bytes(list, text, size);
+    } else if (list->stdin_taken) {
+        return USAGE("standard input is the prompt twice, expected once");
+    } else {
+        list->stdin_taken = true;
+        TRY(read_stdin(&text, &size));
+    }
+    return prompt_list_add_text(list, encoder, text, size);
 }
 
 Status prompt_list_add_ids(PromptList *list, const char *text) {
@@ -82,10 +85,16 @@ static bool in_vocab(const ModelConfig *model, int64_t token) {
 }
 
 /* An empty prompt starts as training does: after the end of another text. */
-static Status fill_empty(PromptList *list, const ModelConfig *model) {
-    if (list->used == 0) TRY(prompt_list_add_bytes(list, "", 0));
+static int64_t start_token(const ModelConfig *model, const Tokenizer *tokenizer) {
     /* A config.json may carry the token numbers of a larger vocabulary. */
-    int64_t start = in_vocab(model, model->bos_token) ? model->bos_token : model->eos_token;
+    if (in_vocab(model, model->bos_token)) return model->bos_token;
+    if (in_vocab(model, model->eos_token)) return model->eos_token;
+    return tokenizer ? tokenizer_special(tokenizer).end : -1;
+}
+
+static Status fill_empty(PromptList *list, const ModelConfig *model, int64_t start) {
+    int32_t *none = NULL;
+    if (list->used == 0) TRY(append(list, &none, 0));
     for (size_t i = 0; i < list->used; i++) {
         if (list->count[i] > 0) continue;
         if (!in_vocab(model, start)) return USAGE("the model has no end token to start from: give a prompt");
@@ -112,7 +121,8 @@ static Status number_sequences(PromptList *list, int64_t samples) {
     return OK;
 }
 
-Status prompt_list_finish(PromptList *list, const ModelConfig *model, int64_t samples) {
-    TRY(fill_empty(list, model));
+Status prompt_list_finish(PromptList *list, const ModelConfig *model, const Tokenizer *tokenizer,
+                          int64_t samples) {
+    TRY(fill_empty(list, model, start_token(model, tokenizer)));
     return number_sequences(list, samples);
 }

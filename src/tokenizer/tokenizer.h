@@ -57,6 +57,11 @@ MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);
 const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece" */
 int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* ids are 0 .. vocab - 1 */
+/* Whether a model's vocabulary goes with a tokenizer's: it is as large, or padded by less than this. */
+enum { VOCAB_PADDING = 1024, BYTE_PADDING = 256 };
+static inline bool tokenizer_fits(int64_t tokens, int64_t model_vocab) {
+    return model_vocab >= tokens && model_vocab < tokens + VOCAB_PADDING;
+}
 SpecialTokens tokenizer_special(const Tokenizer *tokenizer);
 /* A number that two tokenizers share only when they give the same ids for every text: it covers the
  * kind, the settings, every token with its id, the merges and the added tokens, and not the form of the

@@ -10,9 +10,6 @@ static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "sp
                                                    "classify"};
 static const char *const task_names[] = {"lm", "mlm", "span", "classify"};
 
-/* A model's vocabulary may be padded beyond its tokenizer's, by less than this. */
-enum { VOCAB_PADDING = 1024 };
-
 const char *loss_name(LossId loss) {
     return loss_names[loss];
 }
@@ -147,7 +144,7 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
 
 static Status check_bytes(const char *dir, const ModelConfig *config) {
     int64_t needed = config->family == FAMILY_GPT2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
-    if (config->vocab >= needed && config->vocab < needed + 256) return OK;
+    if (config->vocab >= needed && config->vocab < needed + BYTE_PADDING) return OK;
     return USAGE("the data is bytes, which needs a vocabulary of %lld, and %s has %lld: give its tokenizer "
                  "(--tokenizer DIR), or token files (--format u16, u32 or ids)",
                  (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
@@ -157,7 +154,7 @@ static Status check_bytes(const char *dir, const ModelConfig *config) {
 static Status check_vocab(const Job *job, const ModelConfig *config) {
     if (job->bytes) return check_bytes(job->model_dir, config);
     int64_t needed = job->tokens_known ? job->tokens.vocab : config->vocab;
-    if (config->vocab >= needed && config->vocab < needed + VOCAB_PADDING) return OK;
+    if (tokenizer_fits(needed, config->vocab)) return OK;
     char text[TOKENIZER_ID_TEXT];
     return USAGE("%s has a vocabulary of %lld, which does not go with the tokenizer of %s (%s)",
                  job->model_dir ? job->model_dir : "--vocab", (long long)config->vocab, job->tokenizer_name,

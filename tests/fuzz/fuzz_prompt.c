@@ -35,10 +35,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text[size] = 0;
     size_t numbers = strlen(text), rest = numbers < size ? numbers + 1 : size;
     ModelConfig model = {.vocab = 257, .bos_token = -1, .eos_token = size % 2 ? 256 : 257};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    fuzz_require(fuzz_succeeded(tokenizer_new_bytes(&tokenizer, false)));
+    fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, NULL)));
     CLEANUP(prompt_list_done) PromptList list = {0};
     if (fuzz_succeeded(prompt_list_add_ids(&list, text))) check_numbers(list.ids[0], list.count[0]);
-    fuzz_require(fuzz_succeeded(prompt_list_add_bytes(&list, text + rest, size - rest)));
-    if (fuzz_succeeded(prompt_list_finish(&list, &model, SAMPLES))) check_sequences(&list);
+    fuzz_require(fuzz_succeeded(prompt_list_add_text(&list, encoder, text + rest, size - rest)));
+    if (fuzz_succeeded(prompt_list_finish(&list, &model, NULL, SAMPLES))) check_sequences(&list);
     free(text);
     return 0;
 }

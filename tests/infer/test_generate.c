@@ -15,7 +15,7 @@ static void assert_golden(const Golden *golden, const Generated *generated, int 
         assert_int_equal(sample->count, prompt->count + golden->continued_count);
         for (int64_t t = 0; t < golden->continued_count; t++)
             assert_int_equal(sample->ids[prompt->count + t], golden->continued[first + i][t]);
-        assert_false(sample->ended);
+        assert_int_equal(sample->ended, ENDED_LENGTH);
     }
 }
 
@@ -106,7 +106,7 @@ static void stops_at_the_end_token(void **state) {
             int64_t place = first_place(golden.continued[p], golden.continued_count, (int32_t)spec.end_token);
             int64_t expected = place < 0 ? golden.continued_count : place + 1;
             assert_int_equal(sample->count - sample->prompt_count, expected);
-            assert_int_equal(sample->ended, place >= 0);
+            assert_int_equal(sample->ended, place >= 0 ? ENDED_END : ENDED_LENGTH);
             assert_memory_equal(sample->ids + sample->prompt_count, golden.continued[p],
                                 (size_t)expected * sizeof(int32_t));
         }
@@ -138,9 +138,10 @@ static void stops_at_any_end_token(void **state) {
             if (place >= 0) expected = place + 1, ended = true;
         }
         assert_int_equal(sample->count - sample->prompt_count, expected);
-        assert_int_equal(sample->ended, ended);
+        assert_int_equal(sample->ended, ended ? ENDED_END : ENDED_LENGTH);
     }
-    assert_true(generated->samples[0].ended && generated->samples[1].ended);
+    assert_int_equal(generated->samples[0].ended, ENDED_END);
+    assert_int_equal(generated->samples[1].ended, ENDED_END);
     generated_free(generated);
     engine_free(engine);
 }
@@ -149,12 +150,14 @@ typedef struct Seen {
     int32_t ids[GOLDEN_PROMPTS][GOLDEN_TOKENS];
     int64_t count[GOLDEN_PROMPTS];
     int64_t limit; /* fails after so many; 0: never */
+    int64_t stop;  /* prompt p ends after so many + p; 0: never */
 } Seen;
 
-static Status see(void *context, int64_t prompt, int32_t token) {
+static Status see(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
     Seen *seen = context;
     seen->ids[prompt][seen->count[prompt]++] = token;
     if (seen->limit && seen->count[prompt] == seen->limit) return FAILED("the sink is full");
+    *ret_stop = seen->stop && seen->count[prompt] == seen->stop + prompt;
     return OK;
 }
 
@@ -178,6 +181,30 @@ static void streams_tokens(void **state) {
     seen = (Seen){.limit = 3};
     assert_fails(generate(engine, &spec, &generated), 1, "the sink is full");
     assert_null(generated);
+    engine_free(engine);
+}
+
+/* The sink ends each sequence where it likes, and the others go on undisturbed. */
+static void stops_when_told_to(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    GenerateSpec spec = golden_spec(&golden);
+    for (spec.batch = 1; spec.batch <= golden.count; spec.batch++) {
+        Seen seen = {.stop = 2};
+        spec.sink = see, spec.context = &seen;
+        Generated *generated = NULL;
+        assert_ok(generate(engine, &spec, &generated));
+        for (int p = 0; p < golden.count; p++) {
+            const Sample *sample = &generated->samples[p];
+            assert_int_equal(sample->count - sample->prompt_count, 2 + p);
+            assert_int_equal(sample->ended, ENDED_STOP);
+            assert_memory_equal(sample->ids + sample->prompt_count, golden.continued[p],
+                                (size_t)(2 + p) * sizeof(int32_t));
+        }
+        generated_free(generated);
+    }
     engine_free(engine);
 }
 
@@ -303,11 +330,17 @@ static void chunks_bound_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_alone),           cmocka_unit_test(greedy_batched),
-        cmocka_unit_test(equal_prompts),          cmocka_unit_test(stops_at_the_end_token),
-        cmocka_unit_test(stops_at_any_end_token), cmocka_unit_test(streams_tokens),
-        cmocka_unit_test(samples_by_seed_alone),  cmocka_unit_test(refuses_bad_requests),
-        cmocka_unit_test(refuses_bad_models),     cmocka_unit_test(weights_that_are_no_numbers),
+        cmocka_unit_test(greedy_alone),
+        cmocka_unit_test(greedy_batched),
+        cmocka_unit_test(equal_prompts),
+        cmocka_unit_test(stops_at_the_end_token),
+        cmocka_unit_test(stops_at_any_end_token),
+        cmocka_unit_test(streams_tokens),
+        cmocka_unit_test(stops_when_told_to),
+        cmocka_unit_test(samples_by_seed_alone),
+        cmocka_unit_test(refuses_bad_requests),
+        cmocka_unit_test(refuses_bad_models),
+        cmocka_unit_test(weights_that_are_no_numbers),
         cmocka_unit_test(chunks_bound_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,88 +1,220 @@
-/* Bytes as text: characters come whole, broken ones as U+FFFD. */
+/* The text of a sequence: whole characters, held back where a stop text may begin, cut where one came. */
 #include "infer/text.h"
 
 #include "base/json.h"
+#include "base/rng.h"
 #include "test.h"
 
 #define BROKEN "\xEF\xBF\xBD"
 
-static void assert_text(const char *bytes, const char *expected) {
-    int32_t tokens[64];
-    int64_t count = (int64_t)strlen(bytes);
-    for (int64_t i = 0; i < count; i++) tokens[i] = (unsigned char)bytes[i];
-    char *text = NULL;
-    size_t size = 0;
-    assert_ok(text_of_tokens(tokens, count, &text, &size));
-    assert_string_equal(text, expected);
-    assert_int_equal(size, strlen(expected));
-    free(text);
+static Tokenizer *bytes_new(void) {
+    Tokenizer *tokenizer = NULL;
+    assert_ok(tokenizer_new_bytes(&tokenizer, false));
+    return tokenizer;
 }
 
-static void whole_characters_pass(void **state) {
-    (void)state;
-    assert_text("", "");
-    assert_text("plain", "plain");
-    assert_text("gr\xC3\xBC\xC3\x9F", "gr\xC3\xBC\xC3\x9F");
-    assert_text("\xE2\x82\xAC \xF0\x9F\x90\x8D", "\xE2\x82\xAC \xF0\x9F\x90\x8D");
+static void assert_sure(const TextStream *stream, const char *text) {
+    if (stream->sure != strlen(text) || memcmp(stream->text ? stream->text : "", text, stream->sure))
+        fail_msg("expected '%s', found '%.*s'", text, (int)stream->sure, stream->text);
 }
 
-static void broken_ones_are_replaced(void **state) {
-    (void)state;
-    assert_text("a\x80z", "a" BROKEN "z");
-    assert_text("\xC3", BROKEN);
-    assert_text("\xE2\x82x", BROKEN "x");
-    assert_text("\xE2\x82\xC3\xBC", BROKEN "\xC3\xBC");
-    assert_text("\xF0\x9F\x90", BROKEN);
-    assert_text("\xC0\xAF", BROKEN BROKEN);                       /* overlong */
-    assert_text("\xE0\x80\x80", BROKEN BROKEN BROKEN);            /* overlong */
-    assert_text("\xED\xA0\x80", BROKEN BROKEN BROKEN);            /* a surrogate */
-    assert_text("\xF4\x90\x80\x80", BROKEN BROKEN BROKEN BROKEN); /* past the last character */
-    assert_text("\xFF\xFE", BROKEN BROKEN);
+static void push_text(TextStream *stream, const char *text) {
+    for (const char *at = text; *at; at++) assert_ok(text_stream_push(stream, (unsigned char)*at));
 }
 
-/* What is printed while tokens come is held back until it is a character. */
-static void pieces_are_whole(void **state) {
+/* ---- characters ---- */
+
+static void characters_come_whole(void **state) {
     (void)state;
-    TextStream stream = {0};
-    char piece[TEXT_PIECE];
-    assert_int_equal(text_push(&stream, 0xE2, piece), 0);
-    assert_int_equal(text_push(&stream, 0x82, piece), 0);
-    assert_int_equal(text_push(&stream, 0xAC, piece), 3);
-    assert_memory_equal(piece, "\xE2\x82\xAC", 3);
-    assert_int_equal(text_push(&stream, 0xF0, piece), 0);
-    assert_int_equal(text_push(&stream, 'a', piece), 4);
-    assert_memory_equal(piece, BROKEN "a", 4);
-    assert_int_equal(text_push(&stream, 0xC3, piece), 0);
-    assert_int_equal(text_push(&stream, 256, piece), 3); /* the end token ends a character too */
-    assert_int_equal(text_end(&stream, piece), 0);
-    assert_int_equal(text_push(&stream, 256, piece), 0);
+    Tokenizer *tokenizer = bytes_new();
+    TextStream stream;
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){0}, true));
+    assert_ok(text_stream_prompt(&stream, (const int32_t[]){'a', 0xE2}, 2));
+    assert_sure(&stream, "a");
+    assert_ok(text_stream_push(&stream, 0x82));
+    assert_sure(&stream, "a");
+    assert_ok(text_stream_push(&stream, 0xAC));
+    assert_sure(&stream, "a\xE2\x82\xAC");
+    assert_int_equal(stream.prompt_size, 1); /* what the prompt left open is new text */
+    assert_ok(text_stream_push(&stream, 256));
+    assert_ok(text_stream_push(&stream, 300)); /* a padded vocabulary's: no text */
+    assert_ok(text_stream_push(&stream, 0xF0));
+    assert_sure(&stream, "a\xE2\x82\xAC");
+    assert_ok(text_stream_end(&stream));
+    assert_sure(&stream, "a\xE2\x82\xAC" BROKEN);
+    text_stream_done(&stream);
+    tokenizer_free(tokenizer);
 }
 
-/* Whatever the bytes, the text is valid: jansson takes no other. */
-static void any_bytes(void **state) {
+static void special_tokens_show_when_asked_for(void **state) {
     (void)state;
-    for (int a = 0; a < 256; a++) {
-        int32_t tokens[4 * 256];
-        for (int i = 0; i < 256; i++) {
-            tokens[4 * i] = a, tokens[4 * i + 1] = i;
-            tokens[4 * i + 2] = 255 - i, tokens[4 * i + 3] = 300;
-        }
-        char *text = NULL;
-        size_t size = 0;
-        assert_ok(text_of_tokens(tokens, 4 * 256, &text, &size));
-        json_t *checked = json_stringn(text, size);
-        assert_non_null(checked);
-        json_decref(checked);
-        free(text);
+    Tokenizer *tokenizer = bytes_new();
+    TextStream stream;
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){0}, false));
+    assert_ok(text_stream_prompt(&stream, (const int32_t[]){256}, 1));
+    push_text(&stream, "x");
+    assert_sure(&stream, "<|endoftext|>x");
+    text_stream_done(&stream);
+    tokenizer_free(tokenizer);
+}
+
+/* ---- stop texts ---- */
+
+/* What may be the beginning of a stop text is held back and comes when it is none after all. */
+static void beginnings_are_held_back(void **state) {
+    (void)state;
+    Tokenizer *tokenizer = bytes_new();
+    static const char *const stops[] = {"\n\n", "STOP"};
+    TextStream stream;
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 2}, true));
+    assert_ok(text_stream_prompt(&stream, (const int32_t[]){'S', 'T', 'O'}, 3));
+    push_text(&stream, "P"); /* it began in the prompt: not new text */
+    assert_sure(&stream, "STOP");
+    push_text(&stream, "\n");
+    assert_sure(&stream, "STOP");
+    push_text(&stream, "aST");
+    assert_sure(&stream, "STOP\na");
+    push_text(&stream, "S");
+    assert_sure(&stream, "STOP\naST");
+    push_text(&stream, "TO");
+    assert_sure(&stream, "STOP\naST");
+    assert_int_equal(stream.stop, -1);
+    push_text(&stream, "P and more");
+    assert_int_equal(stream.stop, 1);
+    assert_int_equal(stream.size, 8);
+    assert_sure(&stream, "STOP\naST");
+    assert_ok(text_stream_end(&stream));
+    assert_sure(&stream, "STOP\naST");
+    text_stream_done(&stream);
+    tokenizer_free(tokenizer);
+}
+
+static void the_end_lets_go(void **state) {
+    (void)state;
+    Tokenizer *tokenizer = bytes_new();
+    static const char *const stops[] = {"abc", BROKEN};
+    TextStream stream;
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 1}, true));
+    push_text(&stream, "xab");
+    assert_sure(&stream, "x");
+    assert_ok(text_stream_end(&stream));
+    assert_sure(&stream, "xab");
+    text_stream_done(&stream);
+    /* A stop text may come from the end itself. */
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 2}, true));
+    push_text(&stream, "x\xC3");
+    assert_ok(text_stream_end(&stream));
+    assert_int_equal(stream.stop, 1);
+    assert_sure(&stream, "x");
+    text_stream_done(&stream);
+    tokenizer_free(tokenizer);
+}
+
+static void the_first_one_complete_counts(void **state) {
+    (void)state;
+    static const struct {
+        const char *stops[3], *text, *expected;
+        int count, which;
+    } cases[] = {
+        {{"abcd", "bc"}, "xabcd", "xa", 2, 1},
+        {{"bc", "abc"}, "xabc", "x", 2, 1}, /* both complete at once: the longest */
+        {{"aab"}, "aaab", "a", 1, 0},
+        {{"abab"}, "ababab", "", 1, 0},
+        {{"\xE2\x82\xAC"}, "5\xE2\x82\xAC", "5", 1, 0},
+        {{"z", "y", "x"}, "abc", "abc", 3, -1},
+    };
+    Tokenizer *tokenizer = bytes_new();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TextStream stream;
+        assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){cases[i].stops, cases[i].count}, true));
+        push_text(&stream, cases[i].text);
+        assert_ok(text_stream_end(&stream));
+        assert_sure(&stream, cases[i].expected);
+        assert_int_equal(stream.stop, cases[i].which);
+        text_stream_done(&stream);
     }
+    tokenizer_free(tokenizer);
+}
+
+/* Random texts of few letters: what was sure stays, all of it is valid UTF-8 at every token, and no stop
+ * text is ever in it. */
+static void any_tokens(void **state) {
+    (void)state;
+    static const char *const stops[] = {"ab", "bba\xC3\xA9", "\xC3\xA9\xC3\xA9"};
+    static const int32_t alphabet[] = {'a', 'b', 0xC3, 0xA9, 256};
+    Tokenizer *tokenizer = bytes_new();
+    for (uint64_t round = 0; round < 2000; round++) {
+        RngKey key = rng_key(1, "texts", round);
+        TextStream stream;
+        assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 3}, true));
+        char before[64];
+        size_t sure = 0;
+        for (uint64_t i = 0; i <= 12; i++) {
+            if (i < 12)
+                assert_ok(text_stream_push(&stream, alphabet[rng_below(key, i, 5)]));
+            else
+                assert_ok(text_stream_end(&stream));
+            assert_true(stream.sure >= sure && stream.sure <= stream.size);
+            assert_memory_equal(stream.text ? stream.text : "", before, sure);
+            sure = stream.sure;
+            if (sure) memcpy(before, stream.text, sure);
+            json_t *valid = json_stringn(before, sure); /* takes nothing but UTF-8 */
+            assert_non_null(valid);
+            for (int s = 0; s < 3; s++) assert_null(strstr(json_string_value(valid), stops[s]));
+            json_decref(valid);
+        }
+        text_stream_done(&stream);
+    }
+    tokenizer_free(tokenizer);
+}
+
+static void refuses_stops_that_never_come(void **state) {
+    (void)state;
+    const char *stops[] = {"fine", ""};
+    assert_fails(stop_texts_check(&(StopTexts){stops, 2}), 2, "stop text 2 is empty");
+    stops[1] = "\xC3";
+    assert_fails(stop_texts_check(&(StopTexts){stops, 2}), 2, "stop text 2 is not UTF-8");
+    assert_ok(stop_texts_check(&(StopTexts){stops, 1}));
+}
+
+/* ---- the tokenizer of a model ---- */
+
+static void bytes_are_known_by_their_vocabulary(void **state) {
+    (void)state;
+    static const struct {
+        int64_t vocab, end;
+        bool bytes;
+    } cases[] = {{257, 256, true}, {257, 50256, true}, {512, 256, true},  {513, 256, false},
+                 {300, 2, false},  {256, 256, false},  {50257, -1, false}};
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s/golden/cases/gpt2", WEFT_TEST_DIR);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ModelConfig config = {.vocab = cases[i].vocab, .eos_token = cases[i].end};
+        Tokenizer *tokenizer = NULL;
+        assert_ok(text_tokenizer(dir, &config, NULL, &tokenizer));
+        assert_int_equal(tokenizer != NULL, cases[i].bytes);
+        tokenizer_free(tokenizer);
+    }
+    ModelConfig config = {.vocab = 1281, .eos_token = -1};
+    Tokenizer *tokenizer = NULL;
+    assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2,
+                 "the tokenizer bytes has 257 tokens, which does not go with the model");
+    assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2, "whose vocabulary is 1281");
+    config.vocab = 1280;
+    assert_ok(text_tokenizer(dir, &config, "bytes", &tokenizer));
+    tokenizer_free(tokenizer);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_characters_pass),
-        cmocka_unit_test(broken_ones_are_replaced),
-        cmocka_unit_test(pieces_are_whole),
-        cmocka_unit_test(any_bytes),
+        cmocka_unit_test(characters_come_whole),
+        cmocka_unit_test(special_tokens_show_when_asked_for),
+        cmocka_unit_test(beginnings_are_held_back),
+        cmocka_unit_test(the_end_lets_go),
+        cmocka_unit_test(the_first_one_complete_counts),
+        cmocka_unit_test(any_tokens),
+        cmocka_unit_test(refuses_stops_that_never_come),
+        cmocka_unit_test(bytes_are_known_by_their_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,336 @@
+/* weft generate with tokenizers: where they are found, what is printed while tokens come, where it ends.
+ *
+ * A small model learns one sentence by heart, with characters of two to four bytes that its BPE cuts to
+ * pieces, so that what it writes is known. */
+#include "corpus.h"
+
+#define SENTENCE                                                                                             \
+    "Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 \xE2\x82\xAC f\xC3\xBCr 3 \xF0\x9F\x99\x82 und mehr.\n"
+#define SHAPE                                                                                                \
+    "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 48 --batch 8 --threads 1 --val-fraction 0 "    \
+    "--quiet "
+
+/* Runs a line of the shell in the folder, where $WEFT is the program. */
+static Ran shell(const char *line) {
+    char full[4096];
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_non_null(out);
+    assert_non_null(err);
+    snprintf(full, sizeof full, "cd '%s' && { %s; } >&%d 2>&%d", corpus_root, line, fileno(out), fileno(err));
+    int state = system(full);
+    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128};
+    ran.out = program_slurp(out);
+    ran.err = program_slurp(err);
+    return ran;
+}
+
+static void assert_line(const char *line, const char *expected) {
+    Ran ran = shell(line);
+    if (ran.code) fail_msg("%s: %s", line, ran.err);
+    assert_string_equal(ran.out, expected);
+    ran_done(&ran);
+}
+
+static void assert_line_fails(const char *line, int code, const char *part) {
+    Ran ran = shell(line);
+    assert_contains(ran.err, part);
+    assert_int_equal(ran.code, code);
+    assert_string_equal(ran.out, "");
+    assert_ptr_equal(strchr(ran.err, '\n'), ran.err + strlen(ran.err) - 1); /* one sentence */
+    ran_done(&ran);
+}
+
+static json_t *line_json(const char *line) {
+    Ran ran = shell(line);
+    if (ran.code) fail_msg("%s: %s", line, ran.err);
+    json_t *json = json_loads(ran.out, JSON_ALLOW_NUL, NULL); /* a model may write any byte */
+    assert_non_null(json);
+    ran_done(&ran);
+    return json;
+}
+
+static const json_t *sample_of(const json_t *json, size_t index) {
+    const json_t *sample = json_array_get(json_object_get(json, "samples"), index);
+    assert_non_null(sample);
+    return sample;
+}
+
+static const char *text_in(const json_t *sample, const char *key) {
+    const char *text = json_string_value(json_object_get(sample, key));
+    return text ? text : "(none)";
+}
+
+static int setup(void **state) {
+    if (corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1)) return -1;
+    FILE *file = fopen(at("text.txt"), "w");
+    for (int i = 0; i < 300; i++) fputs(SENTENCE, file);
+    fclose(file);
+    put_sentences("words.txt", 400, 1, false);
+    put_wordpiece("bert");
+    Ran ran = shell("$WEFT tokenizer train --vocab 262 --data text.txt --out tok --quiet && "
+                    "$WEFT tokenizer train --vocab 300 --data words.txt --out other --quiet && "
+                    "$WEFT train --tokenizer tok --data text.txt " SHAPE "--steps 200 --lr 2e-2 --out run && "
+                    "mkdir bare && cp run/latest/config.json run/latest/model.safetensors bare");
+    if (ran.code) fprintf(stderr, "%s", ran.err);
+    int code = ran.code;
+    ran_done(&ran);
+    return code;
+}
+
+/* ---- text ---- */
+
+static void finds_the_tokenizer_beside_the_model(void **state) {
+    (void)state;
+    static const char learned[] = "Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 \xE2\x82\xAC f\xC3\xBCr";
+    const char *const models[] = {"run", "run/latest", "bare --tokenizer tok", "bare --tokenizer run/latest",
+                                  "bare --tokenizer tok/tokenizer.json"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "$WEFT generate --model %s --prompt Gr --greedy --stop ' 3'", models[i]);
+        Ran ran = shell(line);
+        if (ran.code) fail_msg("%s: %s", line, ran.err);
+        assert_memory_equal(ran.out, learned, sizeof learned - 1);
+        assert_string_equal(ran.out + sizeof learned - 1, "\n");
+        ran_done(&ran);
+    }
+}
+
+/* Converted, the model still has its tokenizer and writes the same. */
+static void conversion_keeps_it(void **state) {
+    (void)state;
+    assert_line("$WEFT convert --model run --out again "
+                ">/dev/null; cd again && ls tokenizer.json tokenizer_config.json vocab.json merges.txt",
+                "merges.txt\ntokenizer.json\ntokenizer_config.json\nvocab.json\n");
+    assert_line("$WEFT generate --model again --prompt 'Gr' --greedy --stop ' aus'",
+                "Gr\xC3\xBC\xC3\x9F\x65\n");
+}
+
+static bool is_utf8(const char *text, size_t size) {
+    json_t *json = json_stringn(text, size); /* takes nothing else */
+    json_decref(json);
+    return json != NULL;
+}
+
+/* What each write to a pipe brings is whole characters. Returns the size of all of it. */
+static size_t read_pieces(const char *arguments, char *all, size_t room, int *pieces) {
+    char line[1024];
+    snprintf(line, sizeof line, "cd '%s' && exec \"$WEFT\" generate --threads 1 %s 2>/dev/null", corpus_root,
+             arguments);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    size_t size = 0;
+    for (ssize_t got; (got = read(fileno(pipe), all + size, room - size)) > 0; size += (size_t)got) {
+        assert_true(is_utf8(all + size, (size_t)got));
+        ++*pieces;
+    }
+    assert_int_equal(pclose(pipe), 0);
+    return size;
+}
+
+static void streams_whole_characters(void **state) {
+    (void)state;
+    static const char *const arguments[] = {
+        "--model run --prompt Gr --greedy",
+        "--model run --prompt Gr --temperature 5 --ignore-end --seed 1",
+        "--model run --prompt Gr --temperature 5 --ignore-end --seed 2 --stop xyz",
+        "--model run --prompt-ids 159 --temperature 5 --ignore-end --seed 3",
+        "--model run --temperature 100 --ignore-end --seed 4",
+    };
+    int pieces = 0;
+    for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
+        char all[4096], whole[4096], line[512];
+        int one = 0;
+        size_t size = read_pieces(arguments[i], all, sizeof all, &pieces);
+        snprintf(line, sizeof line, "--no-stream %s", arguments[i]);
+        assert_int_equal(read_pieces(line, whole, sizeof whole, &one), size);
+        assert_memory_equal(all, whole, size);
+        snprintf(line, sizeof line, "$WEFT generate --threads 1 --json %s", arguments[i]);
+        json_t *json = line_json(line);
+        const json_t *text = json_object_get(sample_of(json, 0), "text");
+        assert_int_equal(json_string_length(text) + 1, size);
+        assert_memory_equal(json_string_value(text), all, size - 1);
+        json_decref(json);
+    }
+    assert_true(pieces >= 10);
+}
+
+static void special_tokens(void **state) {
+    (void)state;
+    assert_line("$WEFT generate --model run --prompt '<|endoftext|>Gr' --greedy --stop ' aus'",
+                "Gr\xC3\xBC\xC3\x9F\x65\n");
+    assert_line("$WEFT generate --model run --prompt '<|endoftext|>Gr' --greedy --stop ' aus' "
+                "--no-skip-special-tokens",
+                "<|endoftext|>Gr\xC3\xBC\xC3\x9F\x65\n");
+    json_t *json = line_json("$WEFT generate --model run --prompt '<|endoftext|>Gr' --max-tokens 1 --json");
+    const json_t *ids = json_object_get(sample_of(json, 0), "ids");
+    assert_int_equal(json_integer_value(json_array_get(ids, 0)), 0);
+    json_decref(json);
+}
+
+/* A GPT-2 that learned words: pieces of WordPiece are joined as BERT's are. */
+static void wordpiece(void **state) {
+    (void)state;
+    Ran ran = shell("$WEFT train --tokenizer bert --data words.txt " SHAPE "--steps 5 --out words");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    assert_line(
+        "$WEFT generate --model words --prompt 'The QUICK fox, jumps' --greedy --max-tokens 1 --json | "
+        "grep -o ' \"text\": \"the quick fox jumps'",
+        " \"text\": \"the quick fox jumps\n");
+    assert_line("$WEFT generate --model words --prompt 'The QUICK fox, jumps' --greedy --max-tokens 1 "
+                "--no-skip-special-tokens | cut -c-25",
+                "the quick fox [UNK] jumps\n");
+}
+
+/* ---- ends ---- */
+
+static void stops_at_texts(void **state) {
+    (void)state;
+    static const struct {
+        const char *stops, *new_text, *stop;
+    } cases[] = {
+        {"--stop '5 \xE2\x82\xAC f'", "\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: ", "5 \xE2\x82\xAC f"},
+        {"--stop mehr --stop '\xE2\x82\xAC'", "\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 ", "\xE2\x82\xAC"},
+        {"--stop '\xC3\xBC'", "", "\xC3\xBC"},
+        {"--stop Gr\xC3\xBC --stop 'n: 5 x' --stop 'n: 5'", "\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6l", "n: 5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[512], expected[512];
+        snprintf(line, sizeof line, "$WEFT generate --model run --prompt Gr --greedy %s --json",
+                 cases[i].stops);
+        json_t *json = line_json(line);
+        const json_t *sample = sample_of(json, 0);
+        assert_string_equal(text_in(sample, "new_text"), cases[i].new_text);
+        assert_string_equal(text_in(sample, "stop"), cases[i].stop);
+        assert_string_equal(text_in(sample, "reason"), "stop");
+        json_decref(json);
+        snprintf(line, sizeof line, "$WEFT generate --model run --prompt Gr --greedy %s", cases[i].stops);
+        snprintf(expected, sizeof expected, "Gr%s\n", cases[i].new_text);
+        assert_line(line, expected);
+    }
+    assert_line_fails("$WEFT generate --model run --prompt x --stop ''", 2, "stop text 1 is empty");
+    assert_line_fails("$WEFT generate --model run --prompt x --stop a --stop \"$(printf '\\303')\"", 2,
+                      "stop text 2 is not UTF-8");
+}
+
+/* Samples end one by one, each for its own reason. */
+static void samples_end_on_their_own(void **state) {
+    (void)state;
+    json_t *json = line_json("$WEFT generate --model run --prompt Gr --prompt ' 3' --samples 2 --greedy "
+                             "--max-tokens 20 --stop '\xE2\x82\xAC' --stop und --json");
+    static const char *const texts[] = {"Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 ", " 3 \xF0\x9F\x99\x82 "};
+    for (size_t i = 0; i < 4; i++) {
+        assert_string_equal(text_in(sample_of(json, i), "text"), texts[i / 2]);
+        assert_string_equal(text_in(sample_of(json, i), "reason"), "stop");
+    }
+    json_decref(json);
+    json = line_json(
+        "$WEFT generate --model run --prompt Gr --prompt ' 3' --greedy --max-tokens 5 --stop xy --json");
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(text_in(sample_of(json, i), "reason"), "length");
+        assert_string_equal(text_in(sample_of(json, i), "stop"), "(none)");
+    }
+    json_decref(json);
+}
+
+/* transformers stops at the tokens of generation_config.json, whatever config.json says. */
+static void ends_by_generation_config(void **state) {
+    (void)state;
+    json_t *json =
+        line_json("cp -r bare ended && $WEFT generate --model ended --tokenizer tok --prompt Gr --greedy "
+                  "--max-tokens 9 --json");
+    int third = (int)json_integer_value(json_array_get(json_object_get(sample_of(json, 0), "new_ids"), 2));
+    json_decref(json);
+    static const char *const forms[] = {"%d", "[%d]", "[7, %d]"};
+    for (int i = 0; i < 3; i++) {
+        char form[64], text[128];
+        snprintf(form, sizeof form, "{\"eos_token_id\": %s}", forms[i]);
+        snprintf(text, sizeof text, form, third);
+        put_text("ended/generation_config.json", text);
+        json = line_json(
+            "$WEFT generate --model ended --tokenizer tok --prompt Gr --greedy --max-tokens 9 --json");
+        assert_string_equal(text_in(sample_of(json, 0), "reason"), "end");
+        assert_int_equal(json_array_size(json_object_get(sample_of(json, 0), "new_ids")), 3);
+        json_decref(json);
+    }
+    json = line_json(
+        "$WEFT generate --model ended --tokenizer tok --prompt Gr --greedy --max-tokens 9 --ignore-end "
+        "--json");
+    assert_string_equal(text_in(sample_of(json, 0), "reason"), "length");
+    json_decref(json);
+    put_text("ended/generation_config.json", "{\"bos_token_id\": 39, \"eos_token_id\": null}");
+    json = line_json("$WEFT generate --model ended --tokenizer tok --greedy --max-tokens 9 --json");
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(sample_of(json, 0), "ids"), 0)), 39);
+    json_decref(json);
+    put_text("ended/generation_config.json", "{\"eos_token_id\": \"x\"}");
+    assert_line_fails("$WEFT generate --model ended --prompt-ids 1", 1,
+                      "generation_config.json: 'eos_token_id'");
+    put_text("ended/generation_config.json", "[");
+    assert_line_fails("$WEFT generate --model ended --prompt-ids 1", 1, "generation_config.json");
+}
+
+/* ---- prompts ---- */
+
+static void prompts_from_everywhere(void **state) {
+    (void)state;
+    static const char expected[] = "Gr\xC3\xBC\xC3\x9F\x65\n";
+    put_text("start.txt", "Gr");
+    assert_line("$WEFT generate --model run --prompt-file start.txt --greedy --stop ' aus'", expected);
+    assert_line("printf Gr | $WEFT generate --model run --prompt-file - --greedy --stop ' aus'", expected);
+    assert_line("printf Gr | $WEFT generate --model run --prompt - --greedy --stop ' aus'", expected);
+    assert_line_fails("printf Gr | $WEFT generate --model run --prompt - --prompt-file -", 2, "twice");
+    assert_line_fails("$WEFT generate --model run --prompt-file absent.txt", 1, "absent.txt");
+}
+
+static void what_does_not_belong_together(void **state) {
+    (void)state;
+    assert_line_fails("$WEFT generate --model run --tokenizer other --prompt x", 2,
+                      "the tokenizer other has 290 tokens, which does not go with the model ");
+    assert_line_fails("$WEFT generate --model run --tokenizer other --prompt-ids 1", 2,
+                      "whose vocabulary is 262");
+    assert_line_fails("$WEFT generate --model run --tokenizer bytes --prompt x --model golden", 1, "golden");
+    assert_line_fails("$WEFT generate --model run --tokenizer absent --prompt x", 1, "absent");
+    assert_line_fails("$WEFT generate --model bare --prompt x", 2, "name the tokenizer with --tokenizer");
+    assert_line_fails("$WEFT generate --model bare --prompt-ids 1 --stop x", 2, "--tokenizer");
+    /* Numbers need no tokenizer, not even a whole one. */
+    assert_line(
+        "cp -r bare broken && echo '{' >broken/tokenizer.json && "
+        "$WEFT generate --model broken --prompt-ids 1,2 --greedy --max-tokens 2 2>note | cut -d' ' -f1-2",
+        "1 2\n");
+    assert_line("grep -c 'tokens are shown as numbers' broken/../note", "1\n");
+    assert_line_fails("$WEFT generate --model broken --prompt x", 1, "tokenizer.json");
+}
+
+/* A vocabulary padded for speed: its extra tokens have no text. */
+static void padded_vocabularies(void **state) {
+    (void)state;
+    Ran ran =
+        shell("$WEFT train --tokenizer tok --data text.txt --vocab 320 " SHAPE "--steps 1 --out padded");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    json_t *json = line_json("$WEFT generate --model padded --prompt Gr --temperature 1000 --max-tokens 40 "
+                             "--ignore-end --json");
+    const json_t *ids = json_object_get(sample_of(json, 0), "ids"), *id;
+    size_t index, beyond = 0;
+    json_array_foreach(ids, index, id) beyond += json_integer_value(id) >= 262;
+    assert_true(beyond > 0);
+    assert_memory_equal(text_in(sample_of(json, 0), "text"), "Gr", 2);
+    json_decref(json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_tokenizer_beside_the_model),
+        cmocka_unit_test(conversion_keeps_it),
+        cmocka_unit_test(streams_whole_characters),
+        cmocka_unit_test(special_tokens),
+        cmocka_unit_test(wordpiece),
+        cmocka_unit_test(stops_at_texts),
+        cmocka_unit_test(samples_end_on_their_own),
+        cmocka_unit_test(ends_by_generation_config),
+        cmocka_unit_test(prompts_from_everywhere),
+        cmocka_unit_test(what_does_not_belong_together),
+        cmocka_unit_test(padded_vocabularies),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
