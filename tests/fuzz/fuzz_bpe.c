@@ -1,0 +1,60 @@
+/* The files of a BPE tokenizer: tokenizer.json, or vocab.json and merges.txt with a NUL between them. What is
+ * accepted encodes and decodes any bytes, and is the same after writing and reading it again. */
+#include "base/memory.h"
+#include "fuzz.h"
+#include "tokenizer/bpe.h"
+
+static Status load(const char *text, size_t size, Tokenizer **ret_tokenizer) {
+    const char *merges = memchr(text, 0, size);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(json_parse(text, merges ? (size_t)(merges - text) : size, "input", &json));
+    if (!merges) return tokenizer_load_bpe_json(ret_tokenizer, json, "input");
+    merges++;
+    return bpe_from_text(ret_tokenizer, json, "input", merges, (size_t)(text + size - merges), "merges");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    if (!fuzz_succeeded(load((const char *)data, size, &tokenizer))) return 0;
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    CLEANUP(token_list_done) TokenList list = {0};
+    CLEANUP(mem_freep) char *back = NULL;
+    size_t back_size, sample = size < 2000 ? size : 2000;
+    EncodeOptions plain = {.plain = true};
+    fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &plain)));
+    fuzz_require(fuzz_succeeded(encoder_add(encoder, (const char *)data, sample, &list)));
+    fuzz_require(fuzz_succeeded(tokenizer_decode(tokenizer, list.ids, list.count, false, &back, &back_size)));
+    size_t prefix = back_size - sample; /* a space that add_prefix_space put there */
+    fuzz_require(prefix <= 1 && !memcmp(back + prefix, data, sample));
+    return 0;
+}
+
+/* The 256 bytes, "he", " he" and the end. */
+static size_t put_vocab(char *out) {
+    size_t size = (size_t)sprintf(out, "{");
+    for (int byte = 0; byte < 256; byte++) {
+        char spelled[3] = {0};
+        bpe_spell((unsigned char)byte, spelled);
+        const char *escape = spelled[0] == '"' || spelled[0] == '\\' ? "\\" : "";
+        size += (size_t)sprintf(out + size, "\"%s%s\":%d,", escape, spelled, byte);
+    }
+    return size + (size_t)sprintf(out + size, "\"he\":256,\"\xC4\xA0he\":257,\"<|endoftext|>\":258}");
+}
+
+size_t fuzz_seed(size_t index, uint8_t *out) {
+    char *text = (char *)out;
+    size_t size = 0;
+    if (index == 0) {
+        size = put_vocab(text) + 1;
+        return size + (size_t)sprintf(text + size, "#version: 0.2\nh e\n\xC4\xA0 he\n");
+    }
+    if (index > 1) return 0;
+    size = (size_t)sprintf(
+        text, "{\"added_tokens\":[{\"id\":259,\"content\":\"[x]\",\"lstrip\":true,\"rstrip\":true,"
+              "\"single_word\":true,\"normalized\":false,\"special\":true}],\"normalizer\":null,"
+              "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+              "\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+              "\"dropout\":null,\"ignore_merges\":false,\"end_of_word_suffix\":\"\",\"vocab\":");
+    size += put_vocab(text + size);
+    return size + (size_t)sprintf(text + size, ",\"merges\":[\"h e\",[\"\xC4\xA0\",\"he\"]]}}");
+}
