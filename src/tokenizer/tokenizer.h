@@ -74,7 +74,10 @@ const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_
 
 /* ---- encoding ---- */
 
-/* Where a token came from: bytes start .. end - 1 of the text. */
+/* Where a token came from: bytes start .. end - 1 of the text. Hugging Face counts characters instead and
+ * widens a place to whole ones, so the tokens that share a character's bytes have places of their own here
+ * and the same one there. A BPE token's place has the space it starts with; what was put before the text has
+ * none. */
 typedef struct TokenPlace {
     size_t start, end;
 } TokenPlace;
