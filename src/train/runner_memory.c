@@ -117,7 +117,7 @@ Status runner_reserve(Runner *runner, const Schedule *schedule) {
         if (most <= chunk->flights) continue;
         Flight *flight = NULL;
         TRY(mem_new((size_t)most, sizeof *flight, &flight));
-        memcpy(flight, chunk->flight, (size_t)chunk->flights * sizeof *flight);
+        if (chunk->flights) memcpy(flight, chunk->flight, (size_t)chunk->flights * sizeof *flight);
         free(chunk->flight);
         chunk->flight = flight;
         while (chunk->flights < most)

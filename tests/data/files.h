@@ -81,7 +81,7 @@ static inline DataSpec files_spec(const Files *files, int64_t T) {
                       .vocab = BYTE_VOCAB_BERT,
                       .types = 2,
                       .labels = 3,
-                      .special = {BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK},
+                      .special = {BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1},
                       .mask_rate = 0.15,
                       .seed = 7};
 }

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                          .vocab = VOCAB,
                          .types = TYPES,
                          .labels = LABELS,
-                         .special = {0, 1, 2, 3},
+                         .special = {0, 1, 2, 3, -1, -1},
                          .next_sentence = true};
         char name[] = "input";
         Source source = {.name = name, .data = data, .size = size};
