@@ -50,11 +50,16 @@ static Status index_fill(AddedIndex *index, Tokenizer *tokenizer, bool normalize
     return OK;
 }
 
-Status added_sort(Tokenizer *tokenizer) {
+Status added_sort(Tokenizer *tokenizer, const char *from) {
     if (tokenizer->added_count > 0)
         qsort(tokenizer->added, tokenizer->added_count, sizeof *tokenizer->added, by_id);
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         const AddedToken *token = &tokenizer->added[i];
+        if (i > 0 && token[-1].id == token->id) {
+            size_t size;
+            const char *text = vocab_token(&tokenizer->vocab, token->id, &size);
+            return FAILED("%s: token '%.*s' is added twice", from, size > 60 ? 60 : (int)size, text);
+        }
         tokenizer->strips |= token->lstrip || token->rstrip;
         tokenizer->single_words |= token->single_word;
     }

@@ -176,19 +176,19 @@ static void even_out_flags(Tokenizer *tokenizer) {
 
 /* A byte whose token is an added one would decode as a name and not as the byte; so would a merge's. */
 static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char *from) {
+    CLEANUP(mem_freep) unsigned char *made = NULL;
+    CLEANUP(mem_freep) char *bytes = NULL;
+    TRY(mem_new((size_t)tokenizer->vocab.count, 1, &made));
+    TRY(mem_new(TOKEN_LIMIT, 1, &bytes));
+    for (int byte = 0; byte < 256; byte++) made[bpe->byte_ids[byte]] = 1;
+    for (size_t rank = 0; rank < bpe->merge_count; rank++) made[bpe->merged[rank]] = 1;
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         size_t size;
         int32_t id = tokenizer->added[i].id;
         const char *token = vocab_token(&tokenizer->vocab, id, &size);
-        CLEANUP(mem_freep) char *bytes = NULL;
-        TRY(mem_new(size, 1, &bytes));
-        if (unspell(token, size, bytes) == size && !memcmp(bytes, token, size)) continue;
-        bool made = false;
-        for (int byte = 0; byte < 256; byte++) made |= bpe->byte_ids[byte] == id;
-        for (size_t rank = 0; rank < bpe->merge_count; rank++) made |= bpe->merged[rank] == id;
-        if (made)
-            return FAILED("%s: added token '%.*s' is also what bytes merge to, so it would decode to either",
-                          from, size > 60 ? 60 : (int)size, token);
+        if (!made[id] || (unspell(token, size, bytes) == size && !memcmp(bytes, token, size))) continue;
+        return FAILED("%s: added token '%.*s' is also what bytes merge to, so it would decode to either",
+                      from, size > 60 ? 60 : (int)size, token);
     }
     return OK;
 }

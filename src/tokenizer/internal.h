@@ -186,7 +186,7 @@ extern const TokenizerOps tokenizer_ops_bytes, tokenizer_ops_bpe, tokenizer_ops_
 
 /* Empty but for its kind. */
 MUST_USE Status tokenizer_new(Tokenizer **ret_tokenizer, const TokenizerOps *ops);
-/* The token's id is in the vocabulary and was not added before. */
+/* The token's id is in the vocabulary. */
 MUST_USE Status tokenizer_add(Tokenizer *tokenizer, AddedToken token, const char *from);
 /* Sorts added tokens, finds the roles among special ones by their names, and takes the fingerprint. */
 MUST_USE Status tokenizer_finish(Tokenizer *tokenizer, const char *from);
@@ -205,7 +205,8 @@ static inline void token_list_put_place(TokenList *list, int32_t id, size_t star
     list->ids[list->count++] = id;
 }
 
-MUST_USE Status added_sort(Tokenizer *tokenizer); /* fills both indices */
+/* Fills both indices; refuses a token that was added twice. */
+MUST_USE Status added_sort(Tokenizer *tokenizer, const char *from);
 /* The whole of encoder_add. */
 MUST_USE Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *list);
 /* The last span that no added token, known or still possible, reaches into: bytes *ret_start .. *ret_end - 1.

@@ -27,11 +27,8 @@ void tokenizer_free(Tokenizer *tokenizer) {
 
 Status tokenizer_add(Tokenizer *tokenizer, AddedToken token, const char *from) {
     size_t size;
-    const char *text = vocab_token(&tokenizer->vocab, token.id, &size);
+    vocab_token(&tokenizer->vocab, token.id, &size);
     if (size == 0) return FAILED("%s: the added token with id %d has no text", from, token.id);
-    for (size_t i = 0; i < tokenizer->added_count; i++)
-        if (tokenizer->added[i].id == token.id)
-            return FAILED("%s: token '%.*s' is added twice", from, size > 60 ? 60 : (int)size, text);
     TRY(mem_grow(&tokenizer->added, &tokenizer->added_capacity, tokenizer->added_count + 1, sizeof token));
     tokenizer->added[tokenizer->added_count++] = token;
     return OK;
@@ -76,7 +73,7 @@ Status tokenizer_finish(Tokenizer *tokenizer, const char *from) {
     TRY(mem_new((size_t)tokenizer->vocab.count, 1, &tokenizer->special));
     for (size_t i = 0; i < tokenizer->added_count; i++)
         tokenizer->special[tokenizer->added[i].id] = tokenizer->added[i].special;
-    TRY(added_sort(tokenizer));
+    TRY(added_sort(tokenizer, from));
     find_roles(tokenizer);
     tokenizer->fingerprint = take_fingerprint(tokenizer);
     return OK;
