@@ -71,11 +71,12 @@ static void report(Status status, bool json) {
     fflush(stdout);
 }
 
-/* A rank's failure is everybody's: one of them reports, with its name, and ends the others. */
+/* A rank's failure is everybody's: one of them reports, with its name, and ends the others. Wrong usage is
+ * the same on every rank, and has no name. */
 static Status fail_together(const Invocation *call, Status status) {
     if (!call->world || call->world->size == 1) return status;
     if (launch_may_report(call)) {
-        status = status_wrap(status, "rank %d", call->world->rank);
+        if (status_exit_code(status) != 2) status = status_wrap(status, "rank %d", call->world->rank);
         report(status, call->json);
     }
     launch_end(call, status_exit_code(status));

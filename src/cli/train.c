@@ -96,8 +96,6 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (model) config.model = model;
     TRY(find_tokenizer(call, &config, &tokenizer));
     if (tokenizer) config.text.tokenizer = tokenizer;
-    if (!config.out && !config.quiet)
-        fprintf(stderr, "weft: no --out directory: the trained weights will not be kept\n");
     catch_stop();
     config.stop = &stop_asked;
     config.log = stderr;

@@ -28,15 +28,19 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
 }
 
 static Status check_pipeline(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t pp) {
-    if (pp * plan->chunks > c->layers)
-        return USAGE(
-            "--pp %lld%s: the model has %lld layers, and every %s needs one; at most --pp %lld would do",
-            (long long)pp, plan->chunks > 1 ? " with several chunks a stage" : "", (long long)c->layers,
-            plan->chunks > 1 ? "chunk" : "stage", (long long)(c->layers / plan->chunks));
-    if (plan->schedule == SCHEDULE_INTERLEAVED && pp == 1)
-        return USAGE("--pp-schedule interleaved: needs several stages; use --pp 2 or more");
     if (spec->pp_chunks > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
         return USAGE("--pp-chunks %lld: is for --pp-schedule interleaved", (long long)spec->pp_chunks);
+    if (plan->schedule == SCHEDULE_INTERLEAVED && pp == 1)
+        return USAGE("--pp-schedule interleaved: needs several stages; use --pp 2 or more");
+    if (pp > c->layers)
+        return USAGE(
+            "--pp %lld: the model has %lld layers, and every stage needs one; at most --pp %lld would do",
+            (long long)pp, (long long)c->layers, (long long)c->layers);
+    if (pp * plan->chunks > c->layers)
+        return USAGE(
+            "--pp-chunks %d: %lld stages of so many chunks are more than the model's %lld layers; %s",
+            plan->chunks, (long long)pp, (long long)c->layers,
+            c->layers / pp > 1 ? "fewer chunks would do" : "--pp-schedule 1f1b would do");
     return OK;
 }
 

@@ -372,6 +372,8 @@ static void announce(Trainer *t, const LoadReport *report) {
             tokenizer_id_text(&t->job->tokens, text),
             t->job->tokenizer || t->job->bytes ? "" : "; with --tokenizer checkpoints would carry its files");
     job_report(t->job, report, t->progress);
+    if (!t->config->out)
+        progress_line(t->progress, "no --out directory: the trained weights will not be kept");
 }
 
 static Status prepare(Trainer *t, const json_t *config_json) {

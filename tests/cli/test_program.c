@@ -87,8 +87,6 @@ static void layouts_of_later(void **state) {
                    "--pp-chunks", "3");
     assert_refused(2, "--pp-schedule interleaved: needs several stages", "train", "--data", "self",
                    "--pp-schedule", "interleaved");
-    assert_refused(2, "--batch 10: does not divide into micro-batches of 4 over 1 replicas; --batch 8 or 12",
-                   "train", "--data", "self", "--batch", "10", "--micro-batch", "4");
     assert_refused(2, "--offload params: this version keeps everything on its device", "train", "--data", "x",
                    "--offload", "params");
     assert_refused(2, "--device cuda: this version computes on the CPU; use --device cpu", "eval", "--model",
