@@ -1,0 +1,222 @@
+/* What a layout sends and holds, counted: bytes by kind against the theory of each strategy, and the
+ * memory of a rank against what sharding, recomputing and scheduling promise.
+ * Ranks: 2 4 */
+#include "ranks.h"
+
+#include "train/runner.h"
+
+enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
+
+static ModelConfig gpt2_config(bool tied) {
+    return (ModelConfig){
+        .family = FAMILY_GPT2,
+        .heads_mask = HEAD_LM,
+        .layers = LAYERS,
+        .hidden = WIDTH,
+        .heads = 4,
+        .inner = 4 * WIDTH,
+        .vocab = 1024,
+        .labels = 2,
+        .positions = SEQ,
+        .act = ACT_GELU_TANH,
+        .norm_eps = 1e-5f,
+        .init_std = 0.02f,
+        .dropout_attn = 0.1f,
+        .dropout_hidden = 0.1f,
+        .tied = tied,
+        .scale_attn = true,
+        .pad_token = -1,
+        .bos_token = -1,
+        .eos_token = -1,
+    };
+}
+
+typedef struct Rig {
+    Model *model;
+    Device *device;
+    Mesh *mesh;
+    Runner *runner;
+    uint64_t sent[COMM_KINDS]; /* in the second step */
+} Rig;
+
+static void rig_done(Rig *rig) {
+    runner_free(rig->runner);
+    mesh_free(rig->mesh);
+    device_free(rig->device);
+    model_free(rig->model);
+}
+
+/* Two steps of `micros` micro-batches on each replica. */
+static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int micros) {
+    Rig rig = {0};
+    ModelConfig config = gpt2_config(tied);
+    assert_ok(model_new(&rig.model, &config));
+    assert_ok(device_new_cpu(&rig.device, 1));
+    assert_ok(mesh_new(&rig.mesh, world, grid));
+    spec.micro_batch = MICRO;
+    spec.seq = SEQ;
+    spec.train = true;
+    spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
+    spec.mesh = rig.mesh;
+    spec.micros = micros;
+    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(runner_new(&rig.runner, rig.model, rig.device, &spec));
+    assert_ok(store_init_params(rig.runner->params, rig.runner->stream, 3));
+    assert_ok(runner_publish(rig.runner));
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(host_batch_new(&batch, MICRO, SEQ));
+    batch->task = TASK_LM;
+    for (int64_t i = 0; i < MICRO * SEQ; i++) batch->tokens[i] = batch->labels[i] = (int32_t)(i % 100);
+    for (int64_t b = 0; b < MICRO; b++) batch->lens[b] = SEQ;
+    batch->loss_count[LOSS_TOKEN] = MICRO * SEQ;
+    HostBatch *micro[16];
+    for (int i = 0; i < micros; i++) micro[i] = batch;
+    uint64_t before[COMM_KINDS];
+    for (int step = 1; step <= 2; step++) {
+        StepResult result;
+        mesh_sent(rig.mesh, before);
+        assert_ok(runner_step(rig.runner, micro, micros, step, 1e-3, &result));
+    }
+    mesh_sent(rig.mesh, rig.sent);
+    for (int k = 0; k < COMM_KINDS; k++) rig.sent[k] -= before[k];
+    return rig;
+}
+
+/* Elements of all units as they are laid out, of those that this stage has. */
+static uint64_t elements(const Rig *rig) {
+    uint64_t count = 0;
+    for (int i = 0; i < rig->model->units; i++)
+        if (rig->runner->shards->unit[i].held) count += (uint64_t)rig->runner->shards->unit[i].layout.numel;
+    return count;
+}
+
+static void expect_sent(const Rig *rig, uint64_t all_reduce, uint64_t reduce_scatter, uint64_t all_gather,
+                        uint64_t send) {
+    assert_int_equal(rig->sent[COMM_ALL_REDUCE], all_reduce);
+    assert_int_equal(rig->sent[COMM_REDUCE_SCATTER], reduce_scatter);
+    assert_int_equal(rig->sent[COMM_ALL_GATHER], all_gather);
+    assert_int_equal(rig->sent[COMM_BROADCAST], 0);
+    assert_int_equal(rig->sent[COMM_SEND], send);
+}
+
+/* P bytes of parameters over N ranks: DDP and ZeRO-1 send 2P(N-1)/N however many micro-batches there are;
+ * ZeRO-2 reduces after each, ZeRO-3 gathers twice for each, or once when it keeps them. The head computes
+ * its gradients in its forward pass and the embedding's lookup needs no weights backward, so their units
+ * are gathered once; the tied matrix, which both use, twice. */
+static void test_data_axis(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    uint64_t N = (uint64_t)world->size, micros = 3;
+    MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
+    for (int zero = 0; zero <= 3; zero++) {
+        CLEANUP(rig_done) Rig rig = rig_run(world, true, grid, (RunnerSpec){.zero = zero}, (int)micros);
+        uint64_t P = elements(&rig) * 4, once = P * (N - 1) / N;
+        const ShardUnit *unit = rig.runner->shards->unit;
+        uint64_t single = (uint64_t)(unit[0].layout.numel + unit[LAYERS + 1].layout.numel) * 4 * (N - 1) / N;
+        if (zero == 0) expect_sent(&rig, 2 * once, 0, 0, 0);
+        if (zero == 1) expect_sent(&rig, 0, once, once, 0);
+        if (zero == 2) expect_sent(&rig, 0, micros * once, once, 0);
+        if (zero == 3) expect_sent(&rig, 0, micros * once, micros * (2 * once - single), 0);
+    }
+    CLEANUP(rig_done)
+    Rig kept = rig_run(world, false, grid, (RunnerSpec){.zero = 3, .keep_params = true}, 1);
+    uint64_t once = elements(&kept) * 4 * (N - 1) / N;
+    expect_sent(&kept, 0, once, once, 0);
+}
+
+/* An all-reduce of the rows sends 2(N-1)/N of them: four a layer, one after the embedding and one for the
+ * head's input gradient, and two more a layer with recomputation. The statistics of the loss are gathered.
+ * With rows cut, each all-reduce becomes a gather and a scatter of half that, and what backward needs whole
+ * is gathered again: twice a layer. */
+static void test_tensor_axis(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    uint64_t N = (uint64_t)world->size, micros = 2;
+    MeshSpec grid = {.dp = 1, .tp = world->size, .pp = 1};
+    uint64_t rows = (uint64_t)MICRO * SEQ, half = rows * WIDTH * 4 * (N - 1) / N;
+    uint64_t stats = rows * 3 * 4 * (N - 1), norms = 0;
+    for (int recompute = 0; recompute <= 2; recompute++) {
+        CLEANUP(rig_done)
+        Rig rig = rig_run(world, true, grid, (RunnerSpec){.recompute = (Recompute)recompute}, (int)micros);
+        uint64_t each = recompute == RECOMPUTE_BLOCK ? 6 : 4;
+        expect_sent(&rig, micros * 2 * half * (each * LAYERS + 2), 0, micros * stats, 0);
+    }
+    CLEANUP(rig_done) Rig cut = rig_run(world, true, grid, (RunnerSpec){.sequence = true}, (int)micros);
+    for (int i = 0; i < LAYERS; i++) norms += 4 * 2 * WIDTH * 4 * (N - 1) / N;
+    expect_sent(&cut, norms + micros * 2 * half, micros * half * (4 * LAYERS + 1),
+                micros * (half * (4 * LAYERS + 2 * LAYERS + 2) + stats), 0);
+}
+
+/* The boundary's activations one way and their gradients the other, and the tied matrix's gradient. */
+static void test_pipeline_axis(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    uint64_t micros = 4, boundary = (uint64_t)MICRO * SEQ * WIDTH * 4;
+    MeshSpec grid = {.dp = 1, .tp = 1, .pp = world->size};
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_ZERO_BUBBLE};
+    for (int k = 0; k < 3; k++) {
+        CLEANUP(rig_done)
+        Rig rig = rig_run(world, true, grid, (RunnerSpec){.schedule = kinds[k]}, (int)micros);
+        int stage = rig.mesh->at[AXIS_PP];
+        bool end = stage == 0 || stage == world->size - 1;
+        uint64_t tied = (uint64_t)rig.runner->shards->unit[rig.model->count].layout.numel * 4;
+        expect_sent(&rig, end ? tied : 0, 0, 0, micros * boundary * (end ? 1 : 2));
+    }
+}
+
+static size_t unit_bytes(const Rig *rig, int at) {
+    return (size_t)rig->runner->shards->unit[at].layout.numel * 4;
+}
+
+/* ZeRO-3 holds 1/N of everything, and two units whole: the two largest of parameters and of gradients. */
+static void test_sharded_memory(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
+    CLEANUP(rig_done) Rig rig = rig_run(world, true, grid, (RunnerSpec){.zero = 3}, 2);
+    size_t part = (size_t)elements(&rig) * 4 / (size_t)world->size;
+    size_t two = unit_bytes(&rig, rig.model->count) + unit_bytes(&rig, 1);
+    const MemStat *mem = rig.device->mem;
+    assert_true((double)mem[MEM_PARAMS].peak <= 1.05 * (double)(part + two));
+    /* Where gradients of several micro-batches are added up, one more part is on its way. */
+    assert_true((double)mem[MEM_GRADS].peak <= 1.05 * (double)(part + two + part));
+    assert_true((double)mem[MEM_OPTIMIZER].peak <= 1.05 * (double)(2 * part));
+    CLEANUP(rig_done) Rig whole = rig_run(world, true, grid, (RunnerSpec){0}, 2);
+    assert_int_equal(whole.device->mem[MEM_PARAMS].peak, elements(&whole) * 4);
+    assert_int_equal(whole.device->mem[MEM_GRADS].peak, elements(&whole) * 4);
+}
+
+/* What one layer saves for a micro-batch. */
+static size_t layer_saved(const Rig *rig) {
+    const Block *layer = &rig->model->block[1];
+    Shape shape = {.B = MICRO, .T = SEQ, .tp = 1, .train = true};
+    size_t saved, scratch;
+    layer->ops->measure(layer, shape, &saved, &scratch);
+    return saved;
+}
+
+/* Recomputation holds one layer's activations and the layers' inputs; 1F1B holds what at most p micro-batches
+ * need, GPipe what all do. */
+static void test_activations(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    MeshSpec alone = {.dp = world->size, .tp = 1, .pp = 1}, piped = {.dp = 1, .tp = 1, .pp = world->size};
+    size_t rows = (size_t)MICRO * SEQ * WIDTH * 4;
+    CLEANUP(rig_done) Rig block = rig_run(world, true, alone, (RunnerSpec){.recompute = RECOMPUTE_BLOCK}, 2);
+    size_t saved = layer_saved(&block), peak = block.device->mem[MEM_ACTIVATIONS].peak;
+    size_t ids = host_batch_bytes(MICRO, SEQ);
+    /* The layers' inputs and the head's, one gradient, what the head keeps; one layer's own. */
+    assert_true(peak >= saved + (LAYERS + 1) * rows);
+    assert_true(peak <= saved + (LAYERS + 3) * rows + ids + 4096);
+    CLEANUP(rig_done) Rig none = rig_run(world, true, alone, (RunnerSpec){0}, 2);
+    assert_true(none.device->mem[MEM_ACTIVATIONS].peak >= LAYERS * saved);
+    int micros = 3 * world->size, stage = none.mesh->rank;
+    CLEANUP(rig_done) Rig lean = rig_run(world, true, piped, (RunnerSpec){.schedule = SCHEDULE_1F1B}, micros);
+    CLEANUP(rig_done) Rig all = rig_run(world, true, piped, (RunnerSpec){.schedule = SCHEDULE_GPIPE}, micros);
+    assert_int_equal(lean.runner->chunk[0].flights, world->size - stage);
+    assert_int_equal(all.runner->chunk[0].flights, micros);
+    assert_true(lean.device->mem[MEM_ACTIVATIONS].peak < all.device->mem[MEM_ACTIVATIONS].peak);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_data_axis),     cmocka_unit_test(test_tensor_axis),
+    cmocka_unit_test(test_pipeline_axis), cmocka_unit_test(test_sharded_memory),
+    cmocka_unit_test(test_activations),
+};
+
+RANKS_MAIN(tests)
