@@ -1,6 +1,6 @@
 # Files under src/kernels/cpu/ that are compiled once per instruction set. The library holds them compiled
-# for the oldest machine of the kind; on x86-64 they are compiled again for newer ones, with WEFT_ISA as the
-# suffix of their symbols, and src/kernels/cpu/backend.c chooses at run time.
+# for the oldest machine of the kind; they are compiled again for newer ones, with WEFT_ISA as the suffix of
+# their symbols, and src/kernels/cpu/backend.c chooses at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
   gemm16 layernorm linear linear16 micro optim rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
@@ -32,6 +32,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  weft_kernel_variant(neon_bf16 -march=armv8.2-a+bf16)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_mmla.c PROPERTIES
     COMPILE_OPTIONS "-march=armv8.2-a+bf16;${unscheduled}")
 endif()

@@ -208,7 +208,7 @@ struct KernelTable {
 
 /* Backends by name: "ref" or "cpu". The tables live as long as the program. */
 MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
-/* The instruction set the cpu backend chose for this machine: "neon", "avx2", "avx512" ... */
+/* The instruction set the cpu backend chose for this machine: "neon", "neon+bf16", "avx2" ... */
 const char *kernels_cpu_isa(void);
 /* The matrix library behind the cpu backend, with its version. */
 const char *kernels_cpu_blas(void);

@@ -25,28 +25,39 @@ static int level(void) {
                : 1;
 }
 
-void kernels_cpu_override(KernelTable *table) {
-    void (*const override[])(KernelTable *) = {table_override_sse2, table_override_avx2,
-                                               table_override_avx512};
-    override[level()](table);
+static void (*const overrides[])(KernelTable *) = {table_override_sse2, table_override_avx2,
+                                                   table_override_avx512};
+static const char *const names[] = {"sse2", "avx2", "avx512"};
+
+#elif defined(__aarch64__)
+
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+void table_override_neon_bf16(KernelTable *table);
+
+static int level(void) {
+    return getauxval(AT_HWCAP2) & HWCAP2_BF16 ? 1 : 0;
 }
 
-const char *kernels_cpu_isa(void) {
-    static const char *const names[] = {"sse2", "avx2", "avx512"};
-    return names[level()];
-}
+static void (*const overrides[])(KernelTable *) = {table_override_neon, table_override_neon_bf16};
+static const char *const names[] = {"neon", "neon+bf16"};
 
 #else
 
-#define ISA_TEXT_(isa) #isa
-#define ISA_TEXT(isa)  ISA_TEXT_(isa)
+static int level(void) {
+    return 0;
+}
+
+static void (*const overrides[])(KernelTable *) = {table_override_plain};
+static const char *const names[] = {"plain"};
+
+#endif
 
 void kernels_cpu_override(KernelTable *table) {
-    VARIANT(table_override)(table);
+    overrides[level()](table);
 }
 
 const char *kernels_cpu_isa(void) {
-    return ISA_TEXT(WEFT_ISA);
+    return names[level()];
 }
-
-#endif

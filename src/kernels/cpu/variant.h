@@ -1,9 +1,9 @@
 /* What the files compiled once per instruction set share: the suffix of their symbols, the split of work
  * over threads, and the list of what each file puts into the table.
  *
- * On x86-64 cmake/KernelVariants.cmake compiles these files again with WEFT_ISA set to avx2 and avx512;
- * backend.c chooses at run time. Everything but the functions declared here is static, so no code
- * compiled for a newer machine is ever shared with an older one.
+ * cmake/KernelVariants.cmake compiles these files again with WEFT_ISA set to avx2 and avx512 on x86-64, to
+ * neon_bf16 on aarch64; backend.c chooses at run time. Everything but the functions declared here is static,
+ * so no code compiled for a newer machine is ever shared with an older one.
  */
 #ifndef WEFT_KERNELS_CPU_VARIANT_H
 #define WEFT_KERNELS_CPU_VARIANT_H
