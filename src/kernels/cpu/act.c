@@ -9,14 +9,7 @@ static Status act_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        float buffer[RUN];
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
-            const float *from = run_in(x, at, n, buffer);
-            float *to = run_out(y, at, buffer);
-            act_run(to, from, n, act);
-            run_end(y, at, n, to);
-        }
+        BY_TYPE(x.dtype, act_map, run_at(y, mine.from), run_at(x, mine.from), mine.to - mine.from, act);
     }
     return OK;
 }
@@ -26,14 +19,8 @@ static Status act_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, A
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        float buffer[RUN], slope[RUN];
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
-            const float *grad = run_in(dy, at, n, buffer), *from = run_in(x, at, n, slope);
-            float *to = run_out(dx, at, buffer);
-            act_slope_run(to, grad, from, n, act);
-            run_end(dx, at, n, to);
-        }
+        BY_TYPE(x.dtype, act_slope_map, run_at(dx, mine.from), run_at(dy, mine.from), run_at(x, mine.from),
+                mine.to - mine.from, act);
     }
     return OK;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
+#include "kernels/cpu/map.h"
 #include "kernels/kernels.h"
 
 /* x * sigmoid(2u) is x/2 * (1 + tanh u); u = sqrt(2/pi) * (x + 0.044715 x^3). */
@@ -33,35 +34,50 @@ static inline VecF relu_back(VecF dy, VecF x) {
     return vec_select(x > 0.0f, dy, vec_set(0.0f));
 }
 
-/* y = act(x); y may be x. */
-static inline void act_run(float *y, const float *x, int64_t n, Act act) {
+static inline VecF tanh_lanes(VecF x) {
+    for (int lane = 0; lane < VEC; lane++) x[lane] = tanhf(x[lane]);
+    return x;
+}
+static inline VecF tanh_back(VecF dy, VecF x) {
+    VecF y = tanh_lanes(x);
+    return dy * (1.0f - y * y);
+}
+static inline VecF none_back(VecF dy, VecF x) {
+    (void)x;
+    return dy;
+}
+
+/* y = act(x), n elements of a type; y may be x. */
+static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n, Act act) {
     switch (act) {
-    case ACT_GELU_TANH: vec_map(y, x, n, gelu_tanh); break;
-    case ACT_GELU_ERF: vec_map(y, x, n, gelu_erf); break;
-    case ACT_RELU: vec_map(y, x, n, relu); break;
-    case ACT_TANH:
-        for (int64_t i = 0; i < n; i++) y[i] = tanhf(x[i]);
-        break;
+    case ACT_GELU_TANH: vec_map(dtype, y, x, n, gelu_tanh); break;
+    case ACT_GELU_ERF: vec_map(dtype, y, x, n, gelu_erf); break;
+    case ACT_RELU: vec_map(dtype, y, x, n, relu); break;
+    case ACT_TANH: vec_map(dtype, y, x, n, tanh_lanes); break;
     default:
-        if (y != x) memcpy(y, x, (size_t)n * sizeof *y);
+        if (y != x) vec_map(dtype, y, x, n, vec_same);
     }
 }
 
 /* dx = dy * act'(x); dx may be dy. */
-static inline void act_slope_run(float *dx, const float *dy, const float *x, int64_t n, Act act) {
+static ALWAYS_INLINE void act_slope_map(DType dtype, void *dx, const void *dy, const void *x, int64_t n,
+                                        Act act) {
     switch (act) {
-    case ACT_GELU_TANH: vec_map2(dx, dy, x, n, gelu_tanh_back); break;
-    case ACT_GELU_ERF: vec_map2(dx, dy, x, n, gelu_erf_back); break;
-    case ACT_RELU: vec_map2(dx, dy, x, n, relu_back); break;
-    case ACT_TANH:
-        for (int64_t i = 0; i < n; i++) {
-            float y = tanhf(x[i]);
-            dx[i] = dy[i] * (1.0f - y * y);
-        }
-        break;
+    case ACT_GELU_TANH: vec_map2(dtype, dx, dy, dtype, x, n, gelu_tanh_back); break;
+    case ACT_GELU_ERF: vec_map2(dtype, dx, dy, dtype, x, n, gelu_erf_back); break;
+    case ACT_RELU: vec_map2(dtype, dx, dy, dtype, x, n, relu_back); break;
+    case ACT_TANH: vec_map2(dtype, dx, dy, dtype, x, n, tanh_back); break;
     default:
-        if (dx != dy) memmove(dx, dy, (size_t)n * sizeof *dx);
+        if (dx != dy) vec_map2(dtype, dx, dy, dtype, x, n, none_back);
     }
+}
+
+/* The same on floats. */
+static inline void act_run(float *y, const float *x, int64_t n, Act act) {
+    act_map(DT_F32, y, x, n, act);
+}
+static inline void act_slope_run(float *dx, const float *dy, const float *x, int64_t n, Act act) {
+    act_slope_map(DT_F32, dx, dy, x, n, act);
 }
 
 #endif

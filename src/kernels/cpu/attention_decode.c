@@ -23,46 +23,45 @@ static Status check_room(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
 }
 
 /* scores (keys) = scale * (k . q) for rows of k, which lie one after another. */
-static void row_scores(float *scores, const float *q, Rows k, int64_t keys, float scale, float *stage) {
-    int64_t D = k.D;
-    for (int64_t first = 0; first < keys; first += STAGE_ROWS) {
-        int64_t n = least_of(STAGE_ROWS, keys - first);
-        const float *row = run_in(k.in, k.at + first * D, n * D, stage);
-        for (int64_t i = 0; i < n; i++, row += D) {
-            float dot = 0;
-#pragma omp simd reduction(+ : dot)
-            for (int64_t d = 0; d < D; d++) dot += q[d] * row[d];
-            scores[first + i] = dot * scale;
+static ALWAYS_INLINE void row_scores(DType dtype, float *scores, const float *q, const void *k, int64_t keys,
+                                     int64_t D, float scale) {
+    for (int64_t i = 0; i < keys; i++) {
+        VecF dots[2] = {0};
+        float dot = 0;
+        int64_t d = 0, row = i * D;
+        for (; d + 2 * VEC <= D; d += 2 * VEC) {
+            dots[0] += vec_load(q + d) * vec_get(k, dtype, row + d);
+            dots[1] += vec_load(q + d + VEC) * vec_get(k, dtype, row + d + VEC);
         }
+        for (; d < D; d++) dot += q[d] * half_get(k, dtype, row + d);
+        scores[i] = (dot + vec_sum_of(dots[0] + dots[1])) * scale;
     }
 }
 
-/* out (D) += weights (n) v, four rows at a time. */
-static void mix(float *out, const float *weights, const float *v, int64_t n, int64_t D) {
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4) {
-        const float *row = v + k * D, *w = weights + k;
-#pragma omp simd
-        for (int64_t d = 0; d < D; d++)
-            out[d] += w[0] * row[d] + w[1] * row[D + d] + (w[2] * row[2 * D + d] + w[3] * row[3 * D + d]);
+/* out (D) = weights (keys) v, four rows at a time. */
+static ALWAYS_INLINE void row_mix(DType dtype, float *out, const float *weights, const void *v, int64_t keys,
+                                  int64_t D) {
+    memset(out, 0, (size_t)D * sizeof *out);
+    int64_t k = 0, whole = D / VEC * VEC;
+    for (; k + 4 <= keys; k += 4) {
+        const float *w = weights + k;
+        int64_t row = k * D;
+        for (int64_t d = 0; d < whole; d += VEC) {
+            VecF low = w[0] * vec_get(v, dtype, row + d) + w[1] * vec_get(v, dtype, row + D + d);
+            VecF high = w[2] * vec_get(v, dtype, row + 2 * D + d) + w[3] * vec_get(v, dtype, row + 3 * D + d);
+            vec_store(out + d, vec_load(out + d) + (low + high));
+        }
+        for (int64_t d = whole; d < D; d++)
+            for (int i = 0; i < 4; i++) out[d] += w[i] * half_get(v, dtype, row + i * D + d);
     }
-    for (; k < n; k++)
-        for (int64_t d = 0; d < D; d++) out[d] += weights[k] * v[k * D + d];
-}
-
-static void row_mix(float *out, const float *weights, Rows v, int64_t keys, float *stage) {
-    memset(out, 0, (size_t)v.D * sizeof *out);
-    for (int64_t first = 0; first < keys; first += STAGE_ROWS) {
-        int64_t n = least_of(STAGE_ROWS, keys - first);
-        mix(out, weights + first, run_in(v.in, v.at + first * v.D, n * v.D, stage), n, v.D);
-    }
+    for (; k < keys; k++)
+        for (int64_t d = 0; d < D; d++) out[d] += weights[k] * half_get(v, dtype, k * D + d);
 }
 
 /* One thread's memory. */
 typedef struct Space {
     float *scores;      /* (keys), rounded up to whole vectors */
     float *query, *out; /* (D) */
-    float *stage;       /* (STAGE_ROWS, D), see attention.h */
 } Space;
 
 static Space space_take(Bump *bump, int64_t keys, int64_t D) {
@@ -70,7 +69,6 @@ static Space space_take(Bump *bump, int64_t keys, int64_t D) {
         .scores = bump_take(bump, (size_t)round_to(keys, VEC) * sizeof(float)),
         .query = bump_take(bump, (size_t)D * sizeof(float)),
         .out = bump_take(bump, (size_t)D * sizeof(float)),
-        .stage = bump_take(bump, (size_t)(STAGE_ROWS * D) * sizeof(float)),
     };
 }
 
@@ -79,14 +77,14 @@ static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t
     float *scores = space->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
     const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, space->query);
-    row_scores(scores, q, job->k, keys, job->scale, space->stage);
+    BY_TYPE(job->k.in.dtype, row_scores, scores, q, run_at(job->k.in, job->k.at), keys, D, job->scale);
     float most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < keys; i++) most = scores[i] > most ? scores[i] : most;
     for (int64_t i = 0; i < keys; i += VEC) vec_store(scores + i, vec_exp(vec_load(scores + i) - most));
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < keys; i++) sum += scores[i];
     float *out = run_out(job->out.in, at, space->out);
-    row_mix(out, scores, job->v, keys, space->stage);
+    BY_TYPE(job->v.in.dtype, row_mix, out, scores, run_at(job->v.in, job->v.at), keys, D);
     float inverse = 1.0f / sum;
 #pragma omp simd
     for (int64_t d = 0; d < D; d++) out[d] *= inverse;

@@ -10,16 +10,9 @@ static void rows_run(Stream *stream, Tensor out, Tensor res, Tensor y, const Dro
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
         Range mine = range_mine(rows, 1);
-        float buffer[RUN], other[RUN];
         for (int64_t row = mine.from; row < mine.to; row++)
-            for (int64_t c = 0; c < C; c += RUN) {
-                int64_t at = row * C + c, n = run_length(C - c);
-                const float *from = run_in(y, at, n, buffer), *add = run_in(res, at, n, other);
-                float *to = run_out(out, at, buffer);
-                dropout_add_run(to, add, from, n, dropout,
-                                dropout_row(dropout, row / T, row % T) + (uint64_t)c);
-                run_end(out, at, n, to);
-            }
+            BY_TYPE(y.dtype, dropout_add_run, run_at(out, row * C), run_at(res, row * C), run_at(y, row * C),
+                    C, dropout, dropout_row(dropout, row / T, row % T));
     }
 }
 

@@ -3,46 +3,48 @@
 #define WEFT_KERNELS_CPU_DROPOUT_H
 
 #include "kernels/backend.h"
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/philox.h"
 
 enum { DROPOUT_STRETCH = 256, DROPOUT_BUFFER = DROPOUT_STRETCH + 2 * PHILOX_STEP };
 
-/* out = res + dropout(y) over n elements whose draws start at `first`; res may be NULL; out may be
- * either. */
-static inline void dropout_run(float *out, const float *res, const float *y, int64_t n,
-                               const Dropout *dropout, uint64_t first) {
+/* What dropout makes of VEC elements. */
+static inline VecF dropout_vec(VecF y, const uint32_t *draw, uint32_t threshold, float factor) {
+    VecI kept = (VecI)(vec_load_u32(draw) >= threshold);
+    return (VecF)(kept & (VecI)(y * factor));
+}
+
+/* out = res + dropout(y) over n elements of a type, at most DROPOUT_STRETCH; res may be NULL; out may be
+ * either. Draws past the end are there to be read. */
+static ALWAYS_INLINE void dropout_stretch(DType dtype, void *out, const void *res, const void *y, int64_t n,
+                                          const uint32_t *draw, uint32_t threshold, float factor) {
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        VecF kept = dropout_vec(vec_get(y, dtype, i), draw + i, threshold, factor);
+        vec_put(out, dtype, i, res ? vec_get(res, dtype, i) + kept : kept);
+    }
+    if (i == n) return;
+    VecF kept = dropout_vec(vec_get_some(y, dtype, i, n - i), draw + i, threshold, factor);
+    if (res) kept += vec_get_some(res, dtype, i, n - i);
+    vec_put_some(out, dtype, i, kept, n - i);
+}
+
+/* out = res + dropout(y) over n elements whose draws start at `first`; without dropout a plain sum. */
+static ALWAYS_INLINE void dropout_add_run(DType dtype, void *out, const void *res, const void *y, int64_t n,
+                                          const Dropout *dropout, uint64_t first) {
+    if (dropout->p == 0 && res) vec_map2(dtype, out, res, dtype, y, n, vec_plus);
+    if (dropout->p == 0 && !res && out != y) vec_map(dtype, out, y, n, vec_same);
+    if (dropout->p == 0) return;
     uint32_t buffer[DROPOUT_BUFFER];
     uint32_t threshold = dropout_threshold(dropout->p);
     float factor = dropout_scale(dropout->p);
+    size_t size = dtype == DT_F32 ? 4 : 2;
     for (int64_t done = 0; done < n; done += DROPOUT_STRETCH) {
         int64_t count = n - done < DROPOUT_STRETCH ? n - done : DROPOUT_STRETCH;
+        size_t at = (size_t)done * size;
         const uint32_t *draw = philox_run(dropout->key, first + (uint64_t)done, count, buffer);
-        if (res) {
-#pragma omp simd
-            for (int64_t i = 0; i < count; i++) {
-                float kept = y[done + i] * factor;
-                out[done + i] = res[done + i] + (draw[i] >= threshold ? kept : 0.0f);
-            }
-        } else {
-#pragma omp simd
-            for (int64_t i = 0; i < count; i++) {
-                float kept = y[done + i] * factor;
-                out[done + i] = draw[i] >= threshold ? kept : 0.0f;
-            }
-        }
-    }
-}
-
-/* The same, a plain sum without dropout. */
-static inline void dropout_add_run(float *out, const float *res, const float *y, int64_t n,
-                                   const Dropout *dropout, uint64_t first) {
-    if (dropout->p > 0) {
-        dropout_run(out, res, y, n, dropout, first);
-    } else if (res) {
-#pragma omp simd
-        for (int64_t c = 0; c < n; c++) out[c] = res[c] + y[c];
-    } else if (out != y) {
-        memmove(out, y, (size_t)n * sizeof *out);
+        dropout_stretch(dtype, (char *)out + at, res ? (const char *)res + at : NULL, (const char *)y + at,
+                        count, draw, threshold, factor);
     }
 }
 

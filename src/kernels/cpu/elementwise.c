@@ -1,5 +1,6 @@
 /* Fills, copies and sums over flat tensors. Sums run in fp64, each thread over its own stretch, and the
  * stretches are added in order. */
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
@@ -20,8 +21,8 @@ static Status fill_cpu(Stream *stream, Tensor x, float value) {
     return OK;
 }
 
-/* fp64 is rare and takes the plain way. */
-static Status convert_wide(Stream *stream, Tensor y, Tensor x) {
+/* Copies, and fp64, which is rare. */
+static Status convert_plain(Stream *stream, Tensor y, Tensor x) {
     int64_t count = tensor_count(x);
     int threads = threads_for(stream, count);
     Status status = OK;
@@ -42,20 +43,29 @@ static Status convert_wide(Stream *stream, Tensor y, Tensor x) {
     return status;
 }
 
+static ALWAYS_INLINE void convert_from(DType from_type, void *to, DType to_type, const void *from,
+                                       int64_t n) {
+    switch (to_type) {
+    case DT_BF16: half_copy(to, DT_BF16, from, from_type, n); break;
+    case DT_F16: half_copy(to, DT_F16, from, from_type, n); break;
+    default: half_copy(to, DT_F32, from, from_type, n);
+    }
+}
+
 static Status convert_cpu(Stream *stream, Tensor y, Tensor x) {
-    if (y.dtype == DT_F64 || x.dtype == DT_F64 || x.dtype == y.dtype) return convert_wide(stream, y, x);
+    if (y.dtype == DT_F64 || x.dtype == DT_F64 || x.dtype == y.dtype) return convert_plain(stream, y, x);
     int64_t count = tensor_count(x);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 64);
-        float buffer[RUN];
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
-            const float *from = run_in(x, at, n, run_out(y, at, buffer));
-            run_end(y, at, n, from);
-        }
+        BY_TYPE(x.dtype, convert_from, run_at(y, mine.from), y.dtype, run_at(x, mine.from),
+                mine.to - mine.from);
     }
     return OK;
+}
+
+static ALWAYS_INLINE void add_from(DType from_type, void *to, DType to_type, const void *from, int64_t n) {
+    BY_TYPE(to_type, map_add, to, from_type, from, n);
 }
 
 static Status add_cpu(Stream *stream, Tensor y, Tensor x) {
@@ -63,17 +73,18 @@ static Status add_cpu(Stream *stream, Tensor y, Tensor x) {
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        float buffer[RUN], other[RUN];
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
-            const float *from = run_in(y, at, n, buffer), *more = run_in(x, at, n, other);
-            float *to = run_out(y, at, buffer);
-#pragma omp simd
-            for (int64_t i = 0; i < n; i++) to[i] = from[i] + more[i];
-            run_end(y, at, n, to);
-        }
+        BY_TYPE(x.dtype, add_from, run_at(y, mine.from), y.dtype, run_at(x, mine.from), mine.to - mine.from);
     }
     return OK;
+}
+
+static ALWAYS_INLINE void scale_run(DType dtype, void *y, int64_t n, float factor) {
+    int64_t i = 0;
+    for (; i + 2 * VEC <= n; i += 2 * VEC) {
+        VecF first = vec_get(y, dtype, i) * factor, second = vec_get(y, dtype, i + VEC) * factor;
+        vec_put(y, dtype, i, first), vec_put(y, dtype, i + VEC, second);
+    }
+    for (; i < n; i++) half_put(y, dtype, i, half_get(y, dtype, i) * factor);
 }
 
 static Status scale_cpu(Stream *stream, Tensor y, float factor) {
@@ -81,15 +92,7 @@ static Status scale_cpu(Stream *stream, Tensor y, float factor) {
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        float buffer[RUN];
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
-            const float *from = run_in(y, at, n, buffer);
-            float *to = run_out(y, at, buffer);
-#pragma omp simd
-            for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
-            run_end(y, at, n, to);
-        }
+        BY_TYPE(y.dtype, scale_run, run_at(y, mine.from), mine.to - mine.from, factor);
     }
     return OK;
 }
@@ -109,10 +112,11 @@ static double sum_squares_run(const float *x, int64_t n) {
 }
 
 static double sum_part(Tensor x, Range range, double (*run)(const float *, int64_t)) {
+    enum { STRETCH = 512 };
     double sum = 0;
-    float buffer[RUN];
-    for (int64_t at = range.from; at < range.to; at += RUN) {
-        int64_t n = run_length(range.to - at);
+    float buffer[STRETCH];
+    for (int64_t at = range.from; at < range.to; at += STRETCH) {
+        int64_t n = range.to - at < STRETCH ? range.to - at : STRETCH;
         sum += run(run_in(x, at, n, buffer), n);
     }
     return sum;

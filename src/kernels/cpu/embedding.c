@@ -4,6 +4,7 @@
  * Legend: B sequences, T positions, C width, V vocabulary (local part) */
 #include <string.h>
 
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
@@ -15,12 +16,23 @@ static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
     return OK;
 }
 
-/* to += from, n elements from `at` on. */
-static void run_add(float *to, Tensor from, int64_t at, int64_t n) {
-    float buffer[RUN];
-    const float *more = run_in(from, at, n, buffer);
-#pragma omp simd
-    for (int64_t c = 0; c < n; c++) to[c] += more[c];
+static inline VecF some_or_zero(const void *from, DType dtype, int64_t at, int64_t n) {
+    return from ? vec_get_some(from, dtype, at, n) : vec_set(0.0f);
+}
+
+/* to (n) = the sum of up to three rows; any may be NULL. */
+static ALWAYS_INLINE void rows_sum(DType dtype, void *to, const void *token, const void *position,
+                                   const void *type, int64_t n) {
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) {
+        VecF sum = token ? vec_get(token, dtype, i) : vec_set(0.0f);
+        if (position) sum += vec_get(position, dtype, i);
+        if (type) sum += vec_get(type, dtype, i);
+        vec_put(to, dtype, i, sum);
+    }
+    if (i == n) return;
+    VecF sum = some_or_zero(token, dtype, i, n - i) + some_or_zero(position, dtype, i, n - i);
+    vec_put_some(to, dtype, i, sum + some_or_zero(type, dtype, i, n - i), n - i);
 }
 
 static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
@@ -30,26 +42,23 @@ static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Ten
 #pragma omp parallel num_threads(threads_for(stream, B *T *C))
     {
         Range mine = range_mine(B * T, 1);
-        float buffer[RUN];
         for (int64_t row = mine.from; row < mine.to; row++) {
             int64_t token = vocab_row(part, V, tensor_i32(tokens)[row]);
             int64_t position = row % T + (past.data ? tensor_i32(past)[row / T] : 0);
             bool placed = wpe.data && position >= 0 && position < tensor_rows(wpe);
             int64_t type = types.data ? tensor_i32(types)[row] : 0;
-            for (int64_t c = 0; c < C; c += RUN) {
-                int64_t n = run_length(C - c);
-                float *to = run_out(x, row * C + c, buffer);
-                if (token >= 0)
-                    half_load(to, wte.data, wte.dtype, token * C + c, n);
-                else
-                    memset(to, 0, (size_t)n * sizeof *to);
-                if (placed) run_add(to, wpe, position * C + c, n);
-                if (wtype.data) run_add(to, wtype, type * C + c, n);
-                run_end(x, row * C + c, n, to);
-            }
+            BY_TYPE(x.dtype, rows_sum, run_at(x, row * C), token >= 0 ? run_at(wte, token * C) : NULL,
+                    placed ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
         }
     }
     return OK;
+}
+
+/* Row `row` of a table gains n elements of dx; without a table nothing. */
+static ALWAYS_INLINE void table_add(DType dtype, Tensor table, int64_t row, int64_t col, const void *from,
+                                    int64_t n) {
+    if (!table.data || row < 0) return;
+    map_add(DT_F32, tensor_f32(table) + row * tensor_cols(table) + col, dtype, from, n);
 }
 
 static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
@@ -60,15 +69,13 @@ static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, T
 #pragma omp parallel num_threads(threads_for(stream, B *T *C))
     {
         Range mine = range_mine(C, 16);
-        for (int64_t row = 0; row < B * T; row++) {
+        int64_t n = mine.to - mine.from;
+        for (int64_t row = 0; row < B * T && n > 0; row++) {
+            const void *from = run_at(dx, row * C + mine.from);
             int64_t token = dwte.data ? vocab_row(part, V, tensor_i32(tokens)[row]) : -1;
-            int64_t type = types.data ? tensor_i32(types)[row] : 0;
-            for (int64_t c = mine.from; c < mine.to; c += RUN) {
-                int64_t n = run_length(mine.to - c), at = row * C + c;
-                if (token >= 0) run_add(tensor_f32(dwte) + token * C + c, dx, at, n);
-                if (dwpe.data) run_add(tensor_f32(dwpe) + row % T * C + c, dx, at, n);
-                if (dwtype.data) run_add(tensor_f32(dwtype) + type * C + c, dx, at, n);
-            }
+            BY_TYPE(dx.dtype, table_add, dwte, token, mine.from, from, n);
+            BY_TYPE(dx.dtype, table_add, dwpe, row % T, mine.from, from, n);
+            BY_TYPE(dx.dtype, table_add, dwtype, types.data ? tensor_i32(types)[row] : 0, mine.from, from, n);
         }
     }
     return OK;

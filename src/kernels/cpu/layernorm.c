@@ -7,62 +7,69 @@
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-static void norm_row(float *y, float *ret_mean, float *ret_rstd, const float *x, const float *gamma,
-                     const float *beta, int64_t C, float eps) {
+/* Vectors at a time: sums do not wait for each other, and counting costs less. */
+enum { PARTS = 4, STEP = PARTS * VEC };
+
+static inline float parts_sum(const VecF part[PARTS]) {
+    return vec_sum_of((part[0] + part[1]) + (part[2] + part[3]));
+}
+
+/* The sum of (x - center)^power over a row. */
+static ALWAYS_INLINE float row_sum(DType dtype, const void *x, int64_t C, float center, int power) {
+    VecF sums[PARTS] = {0};
     float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < C; c++) sum += x[c];
-    float mean = sum / (float)C;
-    float squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < C; c++) squares += (x[c] - mean) * (x[c] - mean);
-    float rstd = 1.0f / sqrtf(squares / (float)C + eps);
-#pragma omp simd
-    for (int64_t c = 0; c < C; c++) y[c] = (x[c] - mean) * rstd * gamma[c] + beta[c];
+    int64_t c = 0;
+    for (; c + STEP <= C; c += STEP)
+        for (int p = 0; p < PARTS; p++) {
+            VecF off = vec_get(x, dtype, c + p * VEC) - center;
+            sums[p] += power == 2 ? off * off : off;
+        }
+    for (; c < C; c++) {
+        float off = half_get(x, dtype, c) - center;
+        sum += power == 2 ? off * off : off;
+    }
+    return sum + parts_sum(sums);
+}
+
+static ALWAYS_INLINE void norm_row(DType dtype, void *y, float *ret_mean, float *ret_rstd, const void *x,
+                                   const float *gamma, const float *beta, int64_t C, float eps) {
+    float mean = row_sum(dtype, x, C, 0, 1) / (float)C;
+    float rstd = 1.0f / sqrtf(row_sum(dtype, x, C, mean, 2) / (float)C + eps);
+    int64_t c = 0;
+    for (; c + STEP <= C; c += STEP)
+        for (int p = 0; p < PARTS; p++) {
+            int64_t at = c + p * VEC;
+            VecF normed = (vec_get(x, dtype, at) - mean) * rstd;
+            vec_put(y, dtype, at, normed * vec_load(gamma + at) + vec_load(beta + at));
+        }
+    for (; c < C; c++) half_put(y, dtype, c, (half_get(x, dtype, c) - mean) * rstd * gamma[c] + beta[c]);
     *ret_mean = mean;
     *ret_rstd = rstd;
 }
 
-/* Rows of floats for 16-bit types: gamma and beta for all threads, then some for each thread. Nothing for
- * fp32, which is used where it lies. */
+/* gamma and beta (C) in fp32: where they lie, or in `space`, which holds WIDE_ROWS of C floats. */
 typedef struct Wide {
-    float *memory;
     const float *gamma, *beta;
-    int64_t stride; /* of a row */
-    int each;       /* rows of a thread */
 } Wide;
 
-static int64_t wide_count(DType dtype, int64_t C, int threads, int each) {
-    return dtype == DT_F32 ? 0 : (2 + threads * each) * ((C + 15) / 16 * 16);
-}
+enum { WIDE_ROWS = 2 };
 
-static Wide wide_of(float *memory, Tensor gamma, Tensor beta, int64_t C, int each) {
-    int64_t stride = gamma.dtype == DT_F32 ? 0 : (C + 15) / 16 * 16;
-    return (Wide){memory, run_in(gamma, 0, C, memory), run_in(beta, 0, C, memory + stride), stride, each};
-}
-
-/* Row `row` of thread `part`'s. */
-static float *wide_row(const Wide *wide, int part, int row) {
-    return wide->memory + (2 + part * wide->each + row) * wide->stride;
+static Wide wide_of(Tensor gamma, Tensor beta, int64_t C, float *space) {
+    return (Wide){run_in(gamma, 0, C, space), run_in(beta, 0, C, space + C)};
 }
 
 static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                     Tensor gamma, Tensor beta, float eps) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    int threads = threads_for(stream, rows * C);
     void *space;
-    TRY(stream_workspace(stream, (size_t)wide_count(x.dtype, C, threads, 1) * sizeof(float), &space));
-    Wide wide = wide_of(space, gamma, beta, C, 1);
-#pragma omp parallel num_threads(threads)
+    TRY(stream_workspace(stream, (size_t)(WIDE_ROWS * C) * sizeof(float), &space));
+    Wide wide = wide_of(gamma, beta, C, space);
+#pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
         Range mine = range_mine(rows, 1);
-        float *buffer = wide_row(&wide, omp_get_thread_num(), 0);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            const float *from = run_in(x, row * C, C, buffer);
-            float *to = run_out(y, row * C, buffer);
-            norm_row(to, tensor_f32(mean) + row, tensor_f32(rstd) + row, from, wide.gamma, wide.beta, C, eps);
-            run_end(y, row * C, C, to);
-        }
+        for (int64_t row = mine.from; row < mine.to; row++)
+            BY_TYPE(x.dtype, norm_row, run_at(y, row * C), tensor_f32(mean) + row, tensor_f32(rstd) + row,
+                    run_at(x, row * C), wide.gamma, wide.beta, C, eps);
     }
     return OK;
 }
@@ -72,68 +79,76 @@ static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor ou
                                            Dropout dropout) {
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
     int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
-    int threads = threads_for(stream, rows * C);
     void *space;
-    TRY(stream_workspace(stream, (size_t)wide_count(y.dtype, C, threads, 2) * sizeof(float), &space));
-    Wide wide = wide_of(space, gamma, beta, C, 2);
-#pragma omp parallel num_threads(threads)
+    TRY(stream_workspace(stream, (size_t)(WIDE_ROWS * C) * sizeof(float), &space));
+    Wide wide = wide_of(gamma, beta, C, space);
+#pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
         Range mine = range_mine(rows, 1);
-        float *buffer = wide_row(&wide, omp_get_thread_num(), 0);
-        float *other = wide_row(&wide, omp_get_thread_num(), 1);
         for (int64_t row = mine.from; row < mine.to; row++) {
             int64_t at = row * C;
-            float *both = run_out(sum, at, buffer), *to = run_out(out, at, buffer);
-            dropout_add_run(both, run_in(res, at, C, other), run_in(y, at, C, buffer), C, &dropout,
-                            dropout_row(&dropout, row / T, row % T));
-            run_end(sum, at, C, both);
-            norm_row(to, tensor_f32(mean) + row, tensor_f32(rstd) + row, run_in(sum, at, C, buffer),
-                     wide.gamma, wide.beta, C, eps);
-            run_end(out, at, C, to);
+            BY_TYPE(y.dtype, dropout_add_run, run_at(sum, at), run_at(res, at), run_at(y, at), C, &dropout,
+                    dropout_row(&dropout, row / T, row % T));
+            BY_TYPE(y.dtype, norm_row, run_at(out, at), tensor_f32(mean) + row, tensor_f32(rstd) + row,
+                    run_at(sum, at), wide.gamma, wide.beta, C, eps);
         }
     }
     return OK;
 }
 
-/* dgamma and dbeta gain this row's part. dx may be dy or dres: each element is read before it is
- * written. */
-static void norm_row_backward(float *dx, float *dgamma, float *dbeta, const float *dy, const float *x,
-                              float mean, float rstd, const float *gamma, const float *dres, int64_t C) {
-    float sum = 0, dot = 0;
-#pragma omp simd reduction(+ : sum, dot)
-    for (int64_t c = 0; c < C; c++) {
-        float normed = (x[c] - mean) * rstd, slope = dy[c] * gamma[c];
-        sum += slope;
-        dot += slope * normed;
-        dgamma[c] += dy[c] * normed;
-        dbeta[c] += dy[c];
+/* What a row is normed with, and where its gradients of gamma and beta (C) are added. */
+typedef struct Back {
+    float mean, rstd;
+    const float *gamma;
+    float *dgamma, *dbeta;
+} Back;
+
+/* dgamma and dbeta gain this row's part; the means of the slope, dy * gamma, and of its product with the
+ * normed row. */
+static ALWAYS_INLINE void norm_sums(DType dtype, const Back *b, const void *dy, const void *x, int64_t C,
+                                    float *ret_slope, float *ret_dot) {
+    VecF slopes[PARTS] = {0}, dots[PARTS] = {0};
+    float slope_sum = 0, dot = 0, mean = b->mean, rstd = b->rstd;
+    int64_t c = 0;
+    for (; c + STEP <= C; c += STEP)
+        for (int p = 0; p < PARTS; p++) {
+            int64_t at = c + p * VEC;
+            VecF grad = vec_get(dy, dtype, at), normed = (vec_get(x, dtype, at) - mean) * rstd;
+            VecF slope = grad * vec_load(b->gamma + at);
+            slopes[p] += slope;
+            dots[p] += slope * normed;
+            vec_store(b->dgamma + at, vec_load(b->dgamma + at) + grad * normed);
+            vec_store(b->dbeta + at, vec_load(b->dbeta + at) + grad);
+        }
+    for (; c < C; c++) {
+        float grad = half_get(dy, dtype, c), normed = (half_get(x, dtype, c) - mean) * rstd;
+        slope_sum += grad * b->gamma[c];
+        dot += grad * b->gamma[c] * normed;
+        b->dgamma[c] += grad * normed;
+        b->dbeta[c] += grad;
     }
-    sum /= (float)C;
-    dot /= (float)C;
-    if (dres) {
-#pragma omp simd
-        for (int64_t c = 0; c < C; c++)
-            dx[c] = dres[c] + rstd * (dy[c] * gamma[c] - sum - (x[c] - mean) * rstd * dot);
-    } else {
-#pragma omp simd
-        for (int64_t c = 0; c < C; c++) dx[c] = rstd * (dy[c] * gamma[c] - sum - (x[c] - mean) * rstd * dot);
-    }
+    *ret_slope = (slope_sum + parts_sum(slopes)) / (float)C;
+    *ret_dot = (dot + parts_sum(dots)) / (float)C;
 }
 
-/* A thread's rows; its sums go to `sums`: (C) for gamma, (C) for beta. */
-static void norm_part_backward(Tensor dx, float *sums, Tensor dy, Tensor x, Tensor mean, Tensor rstd,
-                               Tensor dres, const Wide *wide, int part, Range mine) {
-    int64_t C = tensor_cols(x);
-    memset(sums, 0, (size_t)(2 * C) * sizeof(float));
-    float *grads = wide_row(wide, part, 0), *inputs = wide_row(wide, part, 1),
-          *more = wide_row(wide, part, 2);
-    for (int64_t row = mine.from; row < mine.to; row++) {
-        int64_t at = row * C;
-        const float *grad = run_in(dy, at, C, grads), *in = run_in(x, at, C, inputs);
-        float *to = run_out(dx, at, grads);
-        norm_row_backward(to, sums, sums + C, grad, in, tensor_f32(mean)[row], tensor_f32(rstd)[row],
-                          wide->gamma, run_in(dres, at, C, more), C);
-        run_end(dx, at, C, to);
+/* dx may be dy or dres: each element is read before it is written. */
+static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const Back *b, const void *dy,
+                                            const void *x, const void *dres, int64_t C) {
+    float slope, dot;
+    norm_sums(dtype, b, dy, x, C, &slope, &dot);
+    float mean = b->mean, rstd = b->rstd;
+    int64_t c = 0;
+    for (; c + STEP <= C; c += STEP)
+        for (int p = 0; p < PARTS; p++) {
+            int64_t at = c + p * VEC;
+            VecF normed = (vec_get(x, dtype, at) - mean) * rstd;
+            VecF through = rstd * (vec_get(dy, dtype, at) * vec_load(b->gamma + at) - slope - normed * dot);
+            vec_put(dx, dtype, at, dres ? vec_get(dres, dtype, at) + through : through);
+        }
+    for (; c < C; c++) {
+        float normed = (half_get(x, dtype, c) - mean) * rstd;
+        float through = rstd * (half_get(dy, dtype, c) * b->gamma[c] - slope - normed * dot);
+        half_put(dx, dtype, c, dres ? half_get(dres, dtype, c) + through : through);
     }
 }
 
@@ -141,15 +156,23 @@ static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, T
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int threads = threads_for(stream, rows * C);
-    int64_t stride = (2 * C + 15) / 16 * 16, held = wide_count(x.dtype, C, threads, 3);
+    int64_t stride = (2 * C + 15) / 16 * 16, held = (WIDE_ROWS * C + 15) / 16 * 16;
     void *space;
     TRY(stream_workspace(stream, (size_t)(held + threads * stride) * sizeof(float), &space));
-    Wide wide = wide_of(space, gamma, TENSOR_NONE, C, 3);
+    Wide wide = wide_of(gamma, TENSOR_NONE, C, space);
     float *sums = (float *)space + held;
 #pragma omp parallel for schedule(static) num_threads(threads)
-    for (int part = 0; part < threads; part++)
-        norm_part_backward(dx, sums + part * stride, dy, x, mean, rstd, dres, &wide, part,
-                           range_part(rows, 1, part, threads));
+    for (int part = 0; part < threads; part++) {
+        float *mine_gamma = sums + part * stride;
+        memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
+        Range mine = range_part(rows, 1, part, threads);
+        for (int64_t row = mine.from; row < mine.to; row++) {
+            Back back = {tensor_f32(mean)[row], tensor_f32(rstd)[row], wide.gamma, mine_gamma,
+                         mine_gamma + C};
+            BY_TYPE(x.dtype, norm_row_backward, run_at(dx, row * C), &back, run_at(dy, row * C),
+                    run_at(x, row * C), run_at(dres, row * C), C);
+        }
+    }
     for (int part = 0; part < threads; part++) {
         const float *from = sums + part * stride;
 #pragma omp simd

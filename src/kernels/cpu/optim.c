@@ -1,7 +1,7 @@
 /* AdamW: one pass over the four flat buffers; the copy is made of what was just computed. */
 #include <math.h>
 
-#include "kernels/cpu/runs.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/variant.h"
 
 static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
@@ -20,14 +20,17 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
     }
 }
 
+/* Elements whose copy is made while they are in the first cache. */
+enum { STRETCH = 512 };
+
 static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
                              AdamW spec) {
     int64_t count = tensor_count(param);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        for (int64_t at = mine.from; at < mine.to; at += RUN) {
-            int64_t n = run_length(mine.to - at);
+        for (int64_t at = mine.from; at < mine.to; at += STRETCH) {
+            int64_t n = mine.to - at < STRETCH ? mine.to - at : STRETCH;
             adamw_run(tensor_f32(param) + at, tensor_f32(m) + at, tensor_f32(v) + at, tensor_f32(grad) + at,
                       n, spec);
             if (copy.data) half_store(copy.data, copy.dtype, at, tensor_f32(param) + at, n);

@@ -2,6 +2,7 @@
  * element is summed by one thread in the order of the index. */
 #include <string.h>
 
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
@@ -37,16 +38,9 @@ static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor in
 #pragma omp parallel num_threads(threads_for(stream, M *C))
     {
         Range mine = range_mine(C, 16);
-        float buffer[RUN], other[RUN];
         for (int64_t i = 0; i < M; i++)
-            for (int64_t c = mine.from; c < mine.to; c += RUN) {
-                int64_t n = run_length(mine.to - c), row = at[i] * C + c;
-                const float *from = run_in(x, row, n, buffer), *more = run_in(y, i * C + c, n, other);
-                float *to = run_out(x, row, buffer);
-#pragma omp simd
-                for (int64_t j = 0; j < n; j++) to[j] = from[j] + more[j];
-                run_end(x, row, n, to);
-            }
+            BY_TYPE(x.dtype, map_add_same, run_at(x, at[i] * C + mine.from), run_at(y, i * C + mine.from),
+                    mine.to - mine.from);
     }
     return OK;
 }

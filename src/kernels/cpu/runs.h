@@ -1,6 +1,6 @@
-/* Runs of a tensor's elements as fp32, whatever its type: fp32 where it lies, 16-bit types by way of a small
- * buffer that stays in the first cache. So a kernel is written once, on floats: it reads what run_in gives,
- * writes where run_out says and then calls run_end.
+/* Runs of a tensor's elements, where they lie or as fp32: fp32 in place, 16-bit types by way of a buffer that
+ * stays in the first cache. A kernel that is written on floats reads what run_in gives, writes where run_out
+ * says and then calls run_end:
  *
  *   const float *from = run_in(x, at, n, buffer);
  *   float *to = run_out(y, at, buffer);
@@ -14,11 +14,9 @@
 #include "kernels/cpu/half.h"
 #include "tensor/tensor.h"
 
-/* Elements at a time, where a buffer on the stack is to do. */
-enum { RUN = 512 };
-
-static inline int64_t run_length(int64_t left) {
-    return left < RUN ? left : RUN;
+/* Where element `at` lies; NULL for a tensor that is none. */
+static inline void *run_at(Tensor tensor, int64_t at) {
+    return tensor.data ? (char *)tensor.data + (size_t)at * dtype_size(tensor.dtype) : NULL;
 }
 
 /* n elements from `at` on; NULL for a tensor that is none. */

@@ -167,47 +167,4 @@ static inline void vec4_transpose(float *to, int64_t to_stride, const float *fro
 #endif
 }
 
-/* y = f(x), respectively f(a, b), over n elements; y may be an input. Four vectors at a time: a function of
- * many steps leaves the machine waiting for one alone, and stores to y would keep the loads of the next
- * from starting. f is inlined. */
-static inline __attribute__((always_inline)) void vec_map(float *y, const float *x, int64_t n,
-                                                          VecF (*f)(VecF)) {
-    int64_t i = 0;
-    for (; i + 4 * VEC <= n; i += 4 * VEC) {
-        VecF x0 = vec_load(x + i), x1 = vec_load(x + i + VEC);
-        VecF x2 = vec_load(x + i + 2 * VEC), x3 = vec_load(x + i + 3 * VEC);
-        x0 = f(x0), x1 = f(x1), x2 = f(x2), x3 = f(x3);
-        vec_store(y + i, x0), vec_store(y + i + VEC, x1);
-        vec_store(y + i + 2 * VEC, x2), vec_store(y + i + 3 * VEC, x3);
-    }
-    for (; i < n; i += VEC) {
-        size_t bytes = (size_t)(n - i < VEC ? n - i : VEC) * sizeof *x;
-        VecF rest = {0};
-        memcpy(&rest, x + i, bytes);
-        rest = f(rest);
-        memcpy(y + i, &rest, bytes);
-    }
-}
-static inline __attribute__((always_inline)) void vec_map2(float *y, const float *a, const float *b,
-                                                           int64_t n, VecF (*f)(VecF, VecF)) {
-    int64_t i = 0;
-    for (; i + 4 * VEC <= n; i += 4 * VEC) {
-        VecF a0 = vec_load(a + i), a1 = vec_load(a + i + VEC);
-        VecF a2 = vec_load(a + i + 2 * VEC), a3 = vec_load(a + i + 3 * VEC);
-        VecF b0 = vec_load(b + i), b1 = vec_load(b + i + VEC);
-        VecF b2 = vec_load(b + i + 2 * VEC), b3 = vec_load(b + i + 3 * VEC);
-        a0 = f(a0, b0), a1 = f(a1, b1), a2 = f(a2, b2), a3 = f(a3, b3);
-        vec_store(y + i, a0), vec_store(y + i + VEC, a1);
-        vec_store(y + i + 2 * VEC, a2), vec_store(y + i + 3 * VEC, a3);
-    }
-    for (; i < n; i += VEC) {
-        size_t bytes = (size_t)(n - i < VEC ? n - i : VEC) * sizeof *a;
-        VecF rest = {0}, other = {0};
-        memcpy(&rest, a + i, bytes);
-        memcpy(&other, b + i, bytes);
-        rest = f(rest, other);
-        memcpy(y + i, &rest, bytes);
-    }
-}
-
 #endif

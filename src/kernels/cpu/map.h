@@ -1,0 +1,61 @@
+/* Functions of vectors over runs of elements of any type. `dtype` is a constant where these are called and f
+ * is inlined, so each call becomes a loop for its type. Four vectors at a time: a function of many steps
+ * leaves the machine waiting for one alone, and stores to y would keep the loads of the next from starting.
+ */
+#ifndef WEFT_KERNELS_CPU_MAP_H
+#define WEFT_KERNELS_CPU_MAP_H
+
+#include "kernels/cpu/half.h"
+
+/* y = f(x) over n elements; y may be x. */
+static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n, VecF (*f)(VecF)) {
+    int64_t i = 0;
+    for (; i + 4 * VEC <= n; i += 4 * VEC) {
+        VecF x0 = vec_get(x, dtype, i), x1 = vec_get(x, dtype, i + VEC);
+        VecF x2 = vec_get(x, dtype, i + 2 * VEC), x3 = vec_get(x, dtype, i + 3 * VEC);
+        x0 = f(x0), x1 = f(x1), x2 = f(x2), x3 = f(x3);
+        vec_put(y, dtype, i, x0), vec_put(y, dtype, i + VEC, x1);
+        vec_put(y, dtype, i + 2 * VEC, x2), vec_put(y, dtype, i + 3 * VEC, x3);
+    }
+    for (; i < n; i += VEC) {
+        int64_t some = n - i < VEC ? n - i : VEC;
+        vec_put_some(y, dtype, i, f(vec_get_some(x, dtype, i, some)), some);
+    }
+}
+
+/* y = f(a, b); y may be an input. b has a type of its own. */
+static ALWAYS_INLINE void vec_map2(DType dtype, void *y, const void *a, DType b_type, const void *b,
+                                   int64_t n, VecF (*f)(VecF, VecF)) {
+    int64_t i = 0;
+    for (; i + 4 * VEC <= n; i += 4 * VEC) {
+        VecF a0 = vec_get(a, dtype, i), a1 = vec_get(a, dtype, i + VEC);
+        VecF a2 = vec_get(a, dtype, i + 2 * VEC), a3 = vec_get(a, dtype, i + 3 * VEC);
+        VecF b0 = vec_get(b, b_type, i), b1 = vec_get(b, b_type, i + VEC);
+        VecF b2 = vec_get(b, b_type, i + 2 * VEC), b3 = vec_get(b, b_type, i + 3 * VEC);
+        a0 = f(a0, b0), a1 = f(a1, b1), a2 = f(a2, b2), a3 = f(a3, b3);
+        vec_put(y, dtype, i, a0), vec_put(y, dtype, i + VEC, a1);
+        vec_put(y, dtype, i + 2 * VEC, a2), vec_put(y, dtype, i + 3 * VEC, a3);
+    }
+    for (; i < n; i += VEC) {
+        int64_t some = n - i < VEC ? n - i : VEC;
+        VecF both = f(vec_get_some(a, dtype, i, some), vec_get_some(b, b_type, i, some));
+        vec_put_some(y, dtype, i, both, some);
+    }
+}
+
+static inline VecF vec_same(VecF x) {
+    return x;
+}
+static inline VecF vec_plus(VecF a, VecF b) {
+    return a + b;
+}
+
+/* y += x, of another type or of the same. */
+static ALWAYS_INLINE void map_add(DType dtype, void *y, DType x_type, const void *x, int64_t n) {
+    vec_map2(dtype, y, y, x_type, x, n, vec_plus);
+}
+static ALWAYS_INLINE void map_add_same(DType dtype, void *y, const void *x, int64_t n) {
+    map_add(dtype, y, dtype, x, n);
+}
+
+#endif
