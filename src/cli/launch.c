@@ -1,9 +1,13 @@
 /* Starting under a launcher.
  *
  * `--ranks N` runs this same command line under mpirun and waits for it. What mpirun needs to be told (root,
- * more ranks than cores, no binding of its own, no chatter of its own) goes through the environment, so
- * that launchers of another make are not given options they do not know. Ranks see in the environment that
- * they were launched, and join instead of starting others.
+ * more ranks than cores, no binding of its own) goes through the environment, so that launchers of another
+ * make are not given options they do not know. Ranks see in the environment that they were launched, and
+ * join instead of starting others.
+ *
+ * When ranks end badly, mpirun explains itself in blocks between lines of dashes. They are held back: a rank
+ * that failed has said why, in one line, and of a rank that was killed the block tells which one it was. Only
+ * where neither explains anything do they come out.
  *
  * Ctrl-C is for this process alone: mpirun would end its ranks at once, in the middle of a step. It is passed
  * on as SIGUSR1, which mpirun hands to every rank; a second Ctrl-C ends mpirun. Should this process be
@@ -12,6 +16,7 @@
 #include "cli/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +47,6 @@ static Status set_environment(void) {
     static const char *const settings[][2] = {
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-        {"OMPI_MCA_orte_execute_quiet", "1"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };
@@ -63,9 +67,63 @@ static const char *launcher_line(void) {
     return "mpirun";
 }
 
+/* What was heard on the launcher's standard error. */
+typedef struct Heard {
+    bool in_block, explained; /* explained: a rank has reported */
+    FILE *held;
+    char *text; /* of the blocks */
+    size_t size;
+    int rank, signal; /* of the rank that was killed; signal 0: none */
+} Heard;
+
+static void heard_done(Heard *heard) {
+    if (heard->held) fclose(heard->held);
+    free(heard->text);
+}
+
+static bool is_frame(const char *line) {
+    size_t dashes = strspn(line, "-");
+    return dashes >= 40 && line[dashes] == '\n';
+}
+
+/* Open MPI's remarks outside blocks: on how many ranks ended the same way, and to itself. */
+static const char *const asides[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
+                                     "PMIX ERROR"};
+
+static void hear_line(Heard *heard, const char *line) {
+    const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
+    bool frame = is_frame(line);
+    if (frame) heard->in_block = !heard->in_block;
+    if (heard->in_block && killed && by && !heard->signal) {
+        sscanf(killed, "process rank %d", &heard->rank);
+        sscanf(by, "exited on signal %d", &heard->signal);
+    }
+    if (strncmp(line, "weft: error: ", 13) == 0) heard->explained = true;
+    bool aside = false;
+    for (size_t i = 0; i < COUNT_OF(asides); i++) aside |= strstr(line, asides[i]) != NULL;
+    fputs(line, heard->in_block || frame || aside ? heard->held : stderr);
+}
+
+static Status hear(int from, Heard *heard) {
+    FILE *in = fdopen(from, "r");
+    heard->held = open_memstream(&heard->text, &heard->size);
+    char *line = NULL;
+    size_t capacity = 0;
+    while (in && heard->held && getline(&line, &capacity, in) > 0) hear_line(heard, line);
+    free(line);
+    bool failed = !in || !heard->held;
+    if (in)
+        fclose(in);
+    else
+        close(from);
+    if (heard->held) fflush(heard->held);
+    return failed ? FAILED("out of memory") : OK;
+}
+
 /* Runs in the child. The parent's end ends the launcher. */
-static void become(char *const *argv) {
+static void become(char *const *argv, int error) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(error, STDERR_FILENO);
     setpgid(0, 0); /* the terminal's Ctrl-C is for the parent */
     if (!freopen("/dev/null", "r", stdin)) _exit(127);
     signal(SIGPIPE, SIG_DFL);
@@ -74,7 +132,7 @@ static void become(char *const *argv) {
     _exit(127);
 }
 
-static Status wait_for(pid_t child, const char *launcher, int *ret_code) {
+static Status wait_for(pid_t child, const char *launcher, const Heard *heard, int *ret_code) {
     int state;
     while (waitpid(child, &state, 0) < 0)
         if (errno != EINTR) return FAILED("%s: cannot be waited for: %s", launcher, strerror(errno));
@@ -83,28 +141,39 @@ static Status wait_for(pid_t child, const char *launcher, int *ret_code) {
         return FAILED(
             "%s: cannot be run; install an MPI such as Open MPI, or name its launcher in WEFT_MPIRUN",
             launcher);
-    if (WIFEXITED(state) && code > STATUS_USAGE && code < 128)
-        return FAILED("%s ended with code %d", launcher, code);
-    if (WIFEXITED(state) && code > 128)
+    if (code && !heard->explained && heard->signal)
+        return FAILED("rank %d was ended by signal %d (%s), and the others with it", heard->rank,
+                      heard->signal, strsignal(heard->signal));
+    if (code && !heard->explained) fputs(heard->text, stderr);
+    if (code > 128 && code <= 128 + SIGRTMAX)
         return FAILED("a rank was ended by signal %d (%s), and the others with it", code - 128,
                       strsignal(code - 128));
+    if (code > STATUS_USAGE) return FAILED("%s ended with code %d", launcher, code);
     *ret_code = code;
     return OK;
 }
 
 static Status run_launcher(char *const *argv, bool stops, int *ret_code) {
     struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    int error[2];
     sigemptyset(&action.sa_mask);
     TRY(set_environment());
+    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("a pipe cannot be made: %s", strerror(errno));
     pid_t child = fork();
-    if (child < 0) return FAILED("a process cannot be started: %s", strerror(errno));
-    if (child == 0) become(argv);
+    if (child == 0) become(argv, error[1]);
+    close(error[1]);
+    if (child < 0) {
+        close(error[0]);
+        return FAILED("a process cannot be started: %s", strerror(errno));
+    }
     launcher_pid = child;
     launcher_signal = stops ? SIGUSR1 : SIGTERM;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    return wait_for(child, argv[0], ret_code);
+    CLEANUP(heard_done) Heard heard = {0};
+    TRY(hear(error[0], &heard));
+    return wait_for(child, argv[0], &heard, ret_code);
 }
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {

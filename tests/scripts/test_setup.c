@@ -17,6 +17,8 @@ static void make_machine(Shell *shell) {
                      "ln -s \"$(command -v $tool)\" bin/; done; "
                      "ln -s \"$(command -v ninja)\" ninja-of-this-machine; touch calls");
     assert_int_equal(shell->code, 0);
+    program(shell, "bin/mpicc", "exit 0");
+    program(shell, "bin/mpirun", "exit 0");
     program(shell, "bin/dpkg", "exit 0");
     program(shell, "bin/id", "echo 1000");
     program(shell, "bin/sudo", "echo \"sudo\" >>calls; exec \"$@\"");
@@ -49,6 +51,14 @@ static void test_check_installs_nothing(void **state) {
     shell_run(shell, SETUP "--check; code=$?; cat calls; exit $code");
     assert_string_equal(shell->said, "setup: missing: ninja (packages: ninja-build)\n");
     assert_int_equal(shell->code, 1);
+}
+
+/* A compiler without a launcher is half an MPI. */
+static void test_mpi_is_two_packages(void **state) {
+    Shell *shell = *state;
+    make_machine(shell);
+    shell_run(shell, "ln -s $PWD/ninja-of-this-machine bin/ninja; rm bin/mpirun; " SETUP "--check");
+    assert_said(shell, 1, "setup: missing: mpi (packages: libopenmpi-dev openmpi-bin)");
 }
 
 static void test_without_sudo_says_what_root_must_do(void **state) {
@@ -109,6 +119,7 @@ int main(void) {
         IN_SHELL(test_installs_only_what_is_missing),
         IN_SHELL(test_does_nothing_when_all_is_there),
         IN_SHELL(test_check_installs_nothing),
+        IN_SHELL(test_mpi_is_two_packages),
         IN_SHELL(test_without_sudo_says_what_root_must_do),
         IN_SHELL(test_a_failed_install_is_shown),
         IN_SHELL(test_an_install_that_brings_nothing_is_noticed),

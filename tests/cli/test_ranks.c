@@ -1,0 +1,288 @@
+/* Starting ranks the way a person does: under the program's own launch, under mpirun, and with ranks that
+ * fail, are killed or are stopped. `weft ranks` is the command, since it is quick. */
+#include "cli/program.h"
+
+#include <signal.h>
+
+#include "base/clock.h"
+#include "cli/train_options.h"
+#include "comm/mpi.h"
+
+static void need_mpi(void) {
+    if (!mpi_built()) skip();
+}
+
+/* How often a text holds a part. */
+static int times(const char *text, const char *part) {
+    int count = 0;
+    while ((text = strstr(text, part))) {
+        count++;
+        text += strlen(part);
+    }
+    return count;
+}
+
+/* Runs a line of sh, with what it says on standard error in `err`. WEFT is the program. */
+static Ran shell_line(const char *line) {
+    FILE *err = tmpfile(), *out = tmpfile();
+    assert_non_null(err);
+    assert_non_null(out);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("WEFT", WEFT_BINARY, 1);
+        static const char *const settings[] = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                                               "OMPI_MCA_rmaps_base_oversubscribe"};
+        for (size_t i = 0; i < COUNT_OF(settings); i++) setenv(settings[i], "1", 1);
+        dup2(fileno(out), 1);
+        dup2(fileno(err), 2);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    int state;
+    assert_int_equal(waitpid(child, &state, 0), child);
+    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state)};
+    ran.out = program_slurp(out);
+    ran.err = program_slurp(err);
+    return ran;
+}
+
+static void starts_ranks(void **state) {
+    (void)state;
+    need_mpi();
+    Ran ran = program_run("ranks", "--ranks", "3", "--size", "1MB", "--repeats", "1", "--json");
+    assert_string_equal(ran.err, "");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL); /* one object, by one rank */
+    assert_non_null(json);
+    const json_t *ranks = json_object_get(json, "ranks");
+    assert_int_equal(json_array_size(ranks), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *rank = json_array_get(ranks, i);
+        assert_int_equal(json_integer_value(json_object_get(rank, "rank")), i);
+        assert_true(json_integer_value(json_object_get(rank, "threads")) >= 1);
+    }
+    ran_done(&ran);
+}
+
+static void one_rank_needs_no_launcher(void **state) {
+    (void)state;
+    setenv("WEFT_MPIRUN", "/nonexistent/mpirun", 1);
+    Ran ran = program_run("ranks", "--ranks", "1", "--size", "8KB", "--repeats", "1");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.err, "");
+    assert_contains(ran.out, "rank 0 on ");
+    ran_done(&ran);
+    need_mpi();
+    assert_refused(1, "/nonexistent/mpirun: cannot be run", "ranks", "--ranks", "2");
+    unsetenv("WEFT_MPIRUN");
+}
+
+/* What the launcher is asked: so many, this program, this line; and it has no say in the result's format. */
+static void asks_the_launcher(void **state) {
+    (void)state;
+    need_mpi();
+    Ran ran = shell_line("WEFT_MPIRUN='echo asked' $WEFT ranks --ranks 5 --size 1MB");
+    assert_contains(ran.out, "asked -n 5 ");
+    assert_contains(ran.out, "weft ranks --ranks 5 --size 1MB\n");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    ran = shell_line("WEFT_MPIRUN=\"env\" $WEFT ranks --ranks 5 2>&1");
+    assert_int_equal(ran.code, 1); /* env takes -n for an option it has not */
+    ran_done(&ran);
+    ran = shell_line("printf '#!/bin/sh\\nexit 9\\n' >/tmp/weft-launcher-$$; chmod +x /tmp/weft-launcher-$$; "
+                     "WEFT_MPIRUN=/tmp/weft-launcher-$$ $WEFT ranks --ranks 5; code=$?; "
+                     "rm /tmp/weft-launcher-$$; exit $code");
+    assert_contains(ran.err, "ended with code 9");
+    assert_int_equal(ran.code, 1);
+    ran_done(&ran);
+}
+
+static void joins_what_mpirun_started(void **state) {
+    (void)state;
+    need_mpi();
+    Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB --repeats 1 --json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json, "ranks")), 2);
+    ran_done(&ran);
+    ran = shell_line("mpirun -n 2 $WEFT ranks --ranks 3");
+    assert_contains(ran.err, "--ranks 3: the launcher started 2; leave --ranks out, or start as many");
+    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_int_equal(ran.code, 2);
+    ran_done(&ran);
+    ran = shell_line("mpirun -n 1 $WEFT ranks --size 1MB --repeats 1"); /* a world of one */
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+}
+
+/* All ranks fail at once, or all before they have joined: one says so. */
+static void all_fail_with_one_message(void **state) {
+    (void)state;
+    need_mpi();
+    Ran ran = program_run("ranks", "--ranks", "4", "--size", "100TB");
+    assert_int_equal(ran.code, 1);
+    assert_int_equal(times(ran.err, "\n"), 1);
+    assert_int_equal(strncmp(ran.err, "weft: error: rank ", 18), 0);
+    assert_contains(ran.err, ": out of memory: 100 TB");
+    assert_string_equal(ran.out, "");
+    ran_done(&ran);
+    ran = shell_line("mpirun -n 3 $WEFT ranks --sise 1MB");
+    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_contains(ran.err, "did you mean --size?");
+    assert_int_equal(ran.code, 2);
+    ran_done(&ran);
+}
+
+/* The others are in the middle of an operation, and waiting for the one that failed. */
+static void one_fails_and_ends_all(void **state) {
+    (void)state;
+    need_mpi();
+    double start = clock_wall();
+    Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB : -n 1 $WEFT ranks --size 100TB");
+    assert_true(clock_wall() - start < 10);
+    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_contains(ran.err, "weft: error: rank 2: out of memory");
+    assert_int_equal(ran.code, 1);
+    ran_done(&ran);
+}
+
+static pid_t start_endless(FILE *err) {
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fileno(err), 2);
+        execl(WEFT_BINARY, "weft", "ranks", "--ranks", "3", "--size", "8MB", "--repeats", "1000000",
+              (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+/* The children of a process whose command line holds "--repeats", or 0: the ranks under their mpirun. */
+static pid_t a_rank_of(pid_t launch) {
+    char line[256];
+    int rank = 0;
+    snprintf(line, sizeof line, "pgrep -P $(pgrep -P %d | head -1) 2>/dev/null | tail -1", (int)launch);
+    for (double start = clock_wall(); rank == 0 && clock_wall() - start < 20; usleep(50000)) {
+        FILE *pipe = popen(line, "r");
+        assert_non_null(pipe);
+        if (fscanf(pipe, "%d", &rank) != 1) rank = 0;
+        pclose(pipe);
+    }
+    sleep(1); /* until they are at work */
+    return rank;
+}
+
+static void killed_rank_ends_all(void **state) {
+    (void)state;
+    need_mpi();
+    FILE *err = tmpfile();
+    pid_t launch = start_endless(err), rank = a_rank_of(launch);
+    assert_true(rank > 0);
+    double start = clock_wall();
+    assert_int_equal(kill(rank, SIGKILL), 0);
+    int code;
+    assert_int_equal(waitpid(launch, &code, 0), launch);
+    assert_true(clock_wall() - start < 10);
+    assert_int_equal(WEXITSTATUS(code), 1);
+    char *said = program_slurp(err);
+    assert_contains(said, "was ended by signal 9 (Killed), and the others with it");
+    assert_int_equal(strncmp(said, "weft: error: rank ", 18), 0);
+    assert_int_equal(times(said, "\n"), 1);
+    free(said);
+}
+
+/* Whether the one who started them is asked to stop or killed, no rank is left behind. */
+static void no_rank_outlives_its_launch(void **state) {
+    (void)state;
+    need_mpi();
+    static const int signals[] = {SIGINT, SIGKILL};
+    for (int i = 0; i < 2; i++) {
+        FILE *err = tmpfile();
+        pid_t launch = start_endless(err), rank = a_rank_of(launch);
+        assert_true(rank > 0);
+        assert_int_equal(kill(launch, signals[i]), 0);
+        assert_int_equal(waitpid(launch, NULL, 0), launch);
+        double start = clock_wall();
+        while (kill(rank, 0) == 0 && clock_wall() - start < 10) usleep(50000);
+        assert_int_not_equal(kill(rank, 0), 0);
+        fclose(err);
+    }
+}
+
+/* A layout from a line, and the ranks that a launcher started. */
+static Status settle(const char *line, int64_t world, Layout *ret_layout) {
+    char copy[256], *words[32], *rest = NULL;
+    int count = 0;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        words[count++] = word;
+    CLEANUP(invocation_freep) Invocation *call = NULL;
+    TRY(invocation_new(&call, &command_train, count, words));
+    Layout layout = ((TrainArgs *)call->config)->layout;
+    TRY(layout_settle(call, &layout, world));
+    *ret_layout = layout;
+    return OK;
+}
+
+static void assert_layout(const char *line, int64_t world, int64_t dp, int64_t tp, int64_t pp) {
+    Layout layout;
+    assert_ok(settle(line, world, &layout));
+    assert_int_equal(layout.dp, dp);
+    assert_int_equal(layout.tp, tp);
+    assert_int_equal(layout.pp, pp);
+    assert_int_equal(layout.ranks, dp * tp * pp);
+}
+
+static void layouts_are_settled(void **state) {
+    (void)state;
+    Layout layout;
+    assert_layout("--data x", 0, 1, 1, 1);
+    assert_layout("--data x --ranks 4", 0, 4, 1, 1);
+    assert_layout("--data x --ranks 8 --tp 2", 0, 4, 2, 1);
+    assert_layout("--data x --tp 2 --pp 2", 0, 1, 2, 2);
+    assert_layout("--data x --dp 2 --pp 3", 0, 2, 1, 3);
+    assert_layout("--data x", 6, 6, 1, 1);
+    assert_layout("--data x --tp 3", 6, 2, 3, 1);
+    assert_layout("--data x --ranks 6 --dp 6", 6, 6, 1, 1);
+    assert_fails(settle("--data x --ranks 6 --tp 4", 0, &layout), 2, "--ranks 4 or 8 would do");
+    assert_fails(settle("--data x --tp 4", 6, &layout), 2, "tp 4 x pp 1 does not divide 6 ranks");
+    assert_fails(settle("--data x --ranks 2 --pp 4", 0, &layout), 2, "use --ranks 4 or a multiple");
+    assert_fails(settle("--data x --ranks 6 --dp 2 --tp 2", 0, &layout), 2, "use --ranks 4");
+    assert_fails(settle("--data x --ranks 4", 6, &layout), 2, "--ranks 4: the launcher started 6");
+}
+
+/* The line wins over the file, also of another option: a run goes on with another number of ranks. */
+static void a_file_gives_way_to_the_line(void **state) {
+    (void)state;
+    char path[] = "/tmp/weft-layout-XXXXXX", line[128];
+    int file = mkstemp(path);
+    const char text[] = "{\"data\": [\"x\"], \"ranks\": 8, \"dp\": 4, \"tp\": 2}";
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    close(file);
+    static const struct {
+        const char *more;
+        int64_t world, dp, tp;
+    } cases[] = {
+        {"", 0, 4, 2}, {"--ranks 4", 0, 2, 2}, {"--dp 1", 0, 1, 2}, {"", 2, 1, 2}, {"--tp 1", 0, 4, 1}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(line, sizeof line, "--config %s %s", path, cases[i].more);
+        assert_layout(line, cases[i].world, cases[i].dp, cases[i].tp, 1);
+    }
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_ranks),
+        cmocka_unit_test(one_rank_needs_no_launcher),
+        cmocka_unit_test(asks_the_launcher),
+        cmocka_unit_test(joins_what_mpirun_started),
+        cmocka_unit_test(all_fail_with_one_message),
+        cmocka_unit_test(one_fails_and_ends_all),
+        cmocka_unit_test(killed_rank_ends_all),
+        cmocka_unit_test(no_rank_outlives_its_launch),
+        cmocka_unit_test(layouts_are_settled),
+        cmocka_unit_test(a_file_gives_way_to_the_line),
+    };
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}
