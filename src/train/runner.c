@@ -116,7 +116,8 @@ static Status alloc_units(Runner *runner) {
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
                        .ends = mesh->ends};
-    shard_stage(&shard, spec->zero);
+    /* One rank alone has nobody to share with. */
+    shard_stage(&shard, mesh->shard->size > 1 ? spec->zero : 0);
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     TRY(borrow(runner, &runner->params, shard_master));
     if (!spec->train) return OK;

@@ -1,0 +1,164 @@
+/* A small job in any layout: model, data, a run of some steps, and what came of it. */
+#ifndef WEFT_TESTS_TRAIN_LAYOUTS_H
+#define WEFT_TESTS_TRAIN_LAYOUTS_H
+
+#include "ranks.h"
+
+#include "train/runner.h"
+
+enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61 };
+
+typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOBS } JobKind;
+
+static inline ModelConfig config_of(JobKind kind) {
+    bool bert = kind != JOB_GPT2;
+    return (ModelConfig){
+        .family = bert ? FAMILY_BERT : FAMILY_GPT2,
+        .heads_mask = kind == JOB_GPT2   ? HEAD_LM
+                      : kind == JOB_BERT ? HEAD_MLM | HEAD_NSP
+                                         : HEAD_SPAN,
+        .pooler = kind == JOB_BERT,
+        .layers = 6,
+        .hidden = 16,
+        .heads = 4,
+        .inner = 24,
+        .vocab = VOCAB,
+        .positions = SEQ,
+        .types = bert ? 2 : 0,
+        .labels = 2,
+        .act = bert ? ACT_GELU_ERF : ACT_GELU_TANH,
+        .norm_eps = 1e-5f,
+        .init_std = 0.1f,
+        .dropout_embed = 0.1f,
+        .dropout_attn = 0.1f,
+        .dropout_hidden = 0.1f,
+        .tied = true,
+        .scale_attn = true,
+        .pad_token = bert ? 0 : -1,
+        .bos_token = -1,
+        .eos_token = -1,
+    };
+}
+
+static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {
+    return (int32_t)rng_below(rng_key(5, site, (uint64_t)step), (uint64_t)index, (uint64_t)below);
+}
+
+/* Sequences first .. first + count - 1 of a step's batch; those of BERT are of several lengths. */
+static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t count) {
+    HostBatch *batch = NULL;
+    assert_ok(host_batch_new(&batch, count, SEQ));
+    batch->task = kind == JOB_GPT2 ? TASK_LM : kind == JOB_BERT ? TASK_MLM : TASK_SPAN;
+    batch->has_types = batch->padded = kind != JOB_GPT2;
+    for (int64_t b = 0; b < count; b++) {
+        int64_t global = first + b;
+        int32_t length = kind == JOB_GPT2 ? SEQ : SEQ - draw("length", step, global, 4);
+        batch->lens[b] = length;
+        batch->nsp[b] = draw("next", step, global, 2);
+        batch->span[b] = draw("start", step, global, length);
+        batch->span[count + b] = draw("end", step, global, length);
+        for (int64_t t = 0; t < SEQ; t++) {
+            int64_t i = b * SEQ + t;
+            bool real = t < length;
+            batch->tokens[i] = real ? 1 + draw("token", step, global * SEQ + t, VOCAB - 1) : 0;
+            batch->types[i] = real && t > 3;
+            batch->labels[i] = draw("label", step, global * SEQ + t, VOCAB);
+            if (kind != JOB_BERT || !real || draw("pick", step, global * SEQ + t, 3)) continue;
+            batch->picks[batch->pick_count] = (int32_t)i;
+            batch->pick_labels[batch->pick_count++] = batch->labels[i];
+        }
+    }
+    batch->loss_count[LOSS_TOKEN] = kind == JOB_GPT2 ? count * SEQ : kind == JOB_BERT ? batch->pick_count : 0;
+    batch->loss_count[LOSS_NSP] = kind == JOB_BERT ? count : 0;
+    batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = kind == JOB_SPAN ? count : 0;
+    return batch;
+}
+
+typedef struct Layout {
+    JobKind job;
+    MeshSpec mesh;
+    int zero, chunks, micro_batch;
+    ScheduleKind schedule;
+    Recompute recompute;
+    bool sequence, keep;
+    DType dtype;
+    double loss_scale;
+} Layout;
+
+static inline const char *layout_text(const Layout *l) {
+    static char text[256];
+    static const char *const job_names[JOBS] = {"gpt2", "bert", "span"};
+    static const char *const recompute[] = {"none", "selective", "block"};
+    snprintf(text, sizeof text,
+             "%s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",
+             job_names[l->job], l->mesh.dp, l->mesh.tp, l->mesh.pp, l->mesh.shard, l->zero,
+             l->keep ? " keep" : "", schedule_name(l->schedule), l->chunks, recompute[l->recompute],
+             l->micro_batch, l->sequence ? " sequence" : "", dtype_name(l->dtype));
+    return text;
+}
+
+typedef struct Outcome {
+    double loss[STEPS_LIMIT], norm[STEPS_LIMIT], eval;
+    bool skipped[STEPS_LIMIT];
+    Model *model;
+    Device *device;
+    Runner *runner;
+    Mesh *mesh;
+} Outcome;
+
+static inline void outcome_done(Outcome *outcome) {
+    runner_free(outcome->runner);
+    mesh_free(outcome->mesh);
+    device_free(outcome->device);
+    model_free(outcome->model);
+}
+
+static inline Outcome run(Group *world, const Layout *layout, int steps) {
+    Outcome outcome = {0};
+    ModelConfig config = config_of(layout->job);
+    assert_ok(model_new(&outcome.model, &config));
+    assert_ok(device_new_cpu(&outcome.device, 1));
+    if (world) assert_ok(mesh_new(&outcome.mesh, world, layout->mesh));
+    RunnerSpec spec = {.micro_batch = layout->micro_batch,
+                       .seq = SEQ,
+                       .train = true,
+                       .recompute = layout->recompute,
+                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+                       .seed = 9,
+                       .mesh = outcome.mesh,
+                       .zero = layout->zero,
+                       .keep_params = layout->keep,
+                       .sequence = layout->sequence,
+                       .dtype = layout->dtype,
+                       .loss_scale = layout->loss_scale,
+                       .schedule = layout->schedule,
+                       .chunks = layout->chunks};
+    int dp = world ? layout->mesh.dp : 1, replica = world ? outcome.mesh->at[AXIS_DP] : 0;
+    int count = BATCH / dp / layout->micro_batch;
+    spec.micros = count;
+    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
+    assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
+    assert_ok(runner_publish(outcome.runner));
+    HostBatch *micro[BATCH];
+    for (int step = 0; step < steps; step++) {
+        for (int i = 0; i < count; i++)
+            micro[i] = batch_of(layout->job, step, ((int64_t)replica * count + i) * layout->micro_batch,
+                                layout->micro_batch);
+        StepResult result;
+        assert_ok(runner_step(outcome.runner, micro, count, step + 1, 2e-3, &result));
+        outcome.loss[step] = result.loss;
+        outcome.norm[step] = result.grad_norm;
+        outcome.skipped[step] = result.skipped;
+        if (step + 1 == steps) {
+            double sums[LOSS_COUNT] = {0};
+            int64_t counts[LOSS_COUNT] = {0};
+            assert_ok(runner_eval(outcome.runner, micro, count, sums, counts));
+            outcome.eval = loss_objective(sums, counts);
+        }
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    }
+    return outcome;
+}
+
+#endif
