@@ -98,7 +98,9 @@ static void hear_line(Heard *heard, const char *line) {
         sscanf(killed, "process rank %d", &heard->rank);
         sscanf(by, "exited on signal %d", &heard->signal);
     }
-    if (strncmp(line, "weft: error: ", 13) == 0) heard->explained = true;
+    static const char *const reports[] = {"weft: error: ", "weft: stopped "};
+    for (size_t i = 0; i < COUNT_OF(reports); i++)
+        if (strncmp(line, reports[i], strlen(reports[i])) == 0) heard->explained = true;
     bool aside = false;
     for (size_t i = 0; i < COUNT_OF(asides); i++) aside |= strstr(line, asides[i]) != NULL;
     fputs(line, heard->in_block || frame || aside ? heard->held : stderr);
