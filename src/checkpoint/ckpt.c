@@ -7,7 +7,11 @@
  *
  * A save writes and fsyncs step-N.tmp, renames it, moves `latest`, and only then removes old ones, each
  * renamed to .tmp first. So whatever instant a run is killed at, every step-N is whole; leftovers are
- * cleared by the next save. */
+ * cleared by the next save.
+ *
+ * Of several ranks the first makes, moves and removes; all write the numbers (save.h), each into its places
+ * of the same files. They agree after each stage on how it went, so a save that fails on one fails on all
+ * of them, before anything is moved. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +20,8 @@
 
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_load.h"
 #include "checkpoint/hf_save.h"
-#include "checkpoint/safetensors.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
@@ -69,39 +73,36 @@ static Status is_whole(const char *dir, bool *ret_whole) {
 
 /* ---- saving ---- */
 
-static Status declare_moments(SafeWriter *writer, const Store *store, const char *kind) {
+/* A moment's tensor has the parameter's own shape. */
+static HfTensor moment_tensor(const ParamDesc *desc) {
+    HfTensor tensor = {.part = -1, .ndim = desc->ndim};
+    for (int i = 0; i < desc->ndim; i++) tensor.dim[i] = desc->dim[i];
+    return tensor;
+}
+
+static Status list_moments(SaveList *list, int file, const Store *store, const char *kind) {
+    int at = save_list_store(list, store);
     for (int i = 0; i < store->model->count; i++) {
-        const ParamList *list = &store->model->block[i].params;
-        for (size_t j = 0; j < list->count; j++) {
-            const ParamDesc *desc = &list->desc[j];
+        const Block *block = &store->model->block[i];
+        for (size_t j = 0; j < block->params.count; j++) {
+            const ParamDesc *desc = &block->params.desc[j];
             if (desc->tied) continue;
             char name[PARAM_NAME + 16];
             snprintf(name, sizeof name, "%s.%s", kind, desc->name);
-            TRY(safe_writer_declare(writer, name, DT_F32, desc->ndim, desc->dim));
+            HfTensor tensor = moment_tensor(desc);
+            TRY(save_list_add(list, at, file, name, block->ref[j], &tensor, DT_F32));
         }
     }
     return OK;
 }
 
-static Status write_moments(SafeWriter *writer, const Store *store, Stream *stream) {
-    for (int i = 0; i < store->model->count; i++) {
-        const ParamList *list = &store->model->block[i].params;
-        for (size_t j = 0; j < list->count; j++)
-            if (!list->desc[j].tied) TRY(hf_write_values(writer, DT_F32, store->view[i][j], false, stream));
-    }
-    return OK;
-}
-
-static Status write_optimizer(const char *dir, const CheckpointState *state, Stream *stream) {
+static Status list_optimizer(SaveList *list, const char *dir, const CheckpointState *state) {
     CLEANUP(mem_freep) char *path = NULL;
+    int file = 0;
     TRY(path_join(&path, dir, OPTIMIZER));
-    CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
-    TRY(safe_writer_new(&writer, path));
-    TRY(declare_moments(writer, state->m, "exp_avg"));
-    TRY(declare_moments(writer, state->v, "exp_avg_sq"));
-    TRY(write_moments(writer, state->m, stream));
-    TRY(write_moments(writer, state->v, stream));
-    return safe_writer_commit(writer);
+    TRY(save_list_file(list, path, &file));
+    TRY(list_moments(list, file, state->m, "exp_avg"));
+    return list_moments(list, file, state->v, "exp_avg_sq");
 }
 
 static Status write_progress(const char *dir, int64_t step, const json_t *progress) {
@@ -144,14 +145,50 @@ static Status clear_link(const char *run_dir, const char *name) {
     return dir_remove(path);
 }
 
-static Status write_all(const char *dir, int64_t step, const CheckpointState *state, Stream *stream) {
-    SaveOptions options = {
+/* What a save works with. */
+typedef struct Save {
+    const CheckpointState *state;
+    int64_t step;
+    bool first; /* of the ranks */
+    char *checkpoints, *temporary, *link, *target;
+    SaveOptions options;
+    HfPlan plan;
+    SaveList list;
+} Save;
+
+static void save_done(Save *save) {
+    hf_plan_done(&save->plan);
+    save_list_done(&save->list);
+    free(save->checkpoints);
+    free(save->temporary);
+    free(save->link);
+    free(save->target);
+}
+
+static Status save_init(Save *save, const char *run_dir) {
+    const CheckpointState *state = save->state;
+    save->first = !state->mesh || state->mesh->rank == 0;
+    save->options = (SaveOptions){
         .dtype = DT_F32, .assets_dir = state->assets_dir, .tokenizer_dir = state->tokenizer_dir};
-    TRY(dir_make(dir));
-    TRY(hf_write(dir, state->params, stream, &options));
-    TRY(write_optimizer(dir, state, stream));
-    TRY(write_progress(dir, step, state->progress));
-    return dir_sync(dir);
+    TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));
+    TRY(path_join(&save->link, run_dir, LATEST));
+    TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));
+    TRY(str_format(&save->target, "%s/step-%lld", CHECKPOINTS, (long long)save->step));
+    TRY(hf_plan_init(&save->plan, state->params->model, &save->options));
+    TRY(hf_plan_list(&save->plan, save->temporary, state->params, DT_F32, &save->list));
+    return list_optimizer(&save->list, save->temporary, state);
+}
+
+static Status make_dirs(const Save *save, const char *run_dir) {
+    TRY(dir_make(save->checkpoints));
+    TRY(dir_sync(run_dir));
+    TRY(each_entry(save->checkpoints, clear_entry));
+    return each_entry(run_dir, clear_link);
+}
+
+static Status create_files(Save *save) {
+    TRY(dir_make(save->temporary));
+    return save_list_create(&save->list);
 }
 
 /* Puts the written directory in its place; an older one of the same step is set aside until then. */
@@ -197,26 +234,37 @@ static Status prune(const char *checkpoints, int64_t saved, int keep) {
     return OK;
 }
 
-Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
-    CLEANUP(mem_freep) char *checkpoints = NULL, *temporary = NULL, *link = NULL, *target = NULL;
-    TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
-    TRY(path_join(&link, run_dir, LATEST));
-    TRY(step_path(checkpoints, step, ".tmp", &temporary));
-    TRY(str_format(&target, "%s/step-%lld", CHECKPOINTS, (long long)step));
-    TRY(dir_make(checkpoints));
-    TRY(dir_sync(run_dir));
-    TRY(each_entry(checkpoints, clear_entry));
-    TRY(each_entry(run_dir, clear_link));
+static Status write_rest(const Save *save) {
+    const CheckpointState *state = save->state;
+    TRY(hf_write_rest(save->temporary, &save->plan, &state->params->model->config, &save->options));
+    TRY(write_progress(save->temporary, save->step, state->progress));
+    TRY(dir_sync(save->temporary));
+    return put_in_place(save->checkpoints, save->step, save->temporary);
+}
 
-    Status status = write_all(temporary, step, state, stream);
-    if (!status) status = put_in_place(checkpoints, step, temporary);
+static Status write_all(Save *save, Stream *stream) {
+    Mesh *mesh = save->state->mesh;
+    TRY(save_agree(mesh, save->first ? create_files(save) : OK));
+    TRY(save_list_write(&save->list, mesh, stream));
+    return save_agree(mesh, save->first ? write_rest(save) : OK);
+}
+
+static Status make_newest(const Save *save, int keep) {
+    TRY(link_replace(save->link, save->target));
+    return keep > 0 ? prune(save->checkpoints, save->step, keep) : OK;
+}
+
+Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
+    CLEANUP(save_done) Save save = {.state = state, .step = step};
+    Status status = save_init(&save, run_dir);
+    if (!status && save.first) status = make_dirs(&save, run_dir);
+    TRY(save_agree(state->mesh, status));
+    status = write_all(&save, stream);
     if (status) {
-        Status cleared = each_entry(checkpoints, clear_entry);
-        status_free(cleared);
+        if (save.first) status_free(each_entry(save.checkpoints, clear_entry));
         return status_wrap(status, "the checkpoint of step %lld is not saved", (long long)step);
     }
-    TRY(link_replace(link, target));
-    return keep > 0 ? prune(checkpoints, step, keep) : OK;
+    return save_agree(state->mesh, save.first ? make_newest(&save, keep) : OK);
 }
 
 /* ---- finding ---- */
@@ -281,8 +329,8 @@ Status ckpt_model_dir(const char *path, char **ret_dir) {
 
 /* ---- loading ---- */
 
-static Status load_moment(const SafeFile *file, const char *kind, const ParamDesc *desc, Tensor view,
-                          Stream *stream) {
+static Status load_moment(const SafeFile *file, const char *kind, const ParamDesc *desc, ParamRef ref,
+                          Store *store, Stream *stream) {
     char name[PARAM_NAME + 16], found[SHAPE_TEXT], expected[SHAPE_TEXT];
     snprintf(name, sizeof name, "%s.%s", kind, desc->name);
     const SafeTensor *tensor = safe_find(file, name);
@@ -293,14 +341,16 @@ static Status load_moment(const SafeFile *file, const char *kind, const ParamDes
         return FAILED("%s: tensor '%s' is %s of shape %s, the model expects F32 of shape %s", safe_path(file),
                       name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
                       safe_shape_text(expected, desc->ndim, desc->dim));
-    return stream_copy(stream, view.data, tensor->data, tensor->bytes, COPY_TO_DEVICE);
+    HfTensor whole = moment_tensor(desc);
+    return store_read_slot(store, ref, &whole, &tensor, 1, stream);
 }
 
 static Status load_moments(const SafeFile *file, const char *kind, Store *store, Stream *stream) {
     for (int i = 0; i < store->model->count; i++) {
-        const ParamList *list = &store->model->block[i].params;
-        for (size_t j = 0; j < list->count; j++)
-            if (!list->desc[j].tied) TRY(load_moment(file, kind, &list->desc[j], store->view[i][j], stream));
+        const Block *block = &store->model->block[i];
+        for (size_t j = 0; j < block->params.count; j++)
+            if (!block->params.desc[j].tied)
+                TRY(load_moment(file, kind, &block->params.desc[j], block->ref[j], store, stream));
     }
     return OK;
 }
@@ -311,8 +361,7 @@ static Status load_optimizer(const char *dir, Store *m, Store *v, Stream *stream
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
     TRY(load_moments(file, "exp_avg", m, stream));
-    TRY(load_moments(file, "exp_avg_sq", v, stream));
-    return stream_sync(stream);
+    return load_moments(file, "exp_avg_sq", v, stream);
 }
 
 static Status read_progress(const char *dir, json_t **ret_progress) {

@@ -1,15 +1,13 @@
-/* Values between files and host memory: type conversion and the turning of matrices, in pieces. */
+/* Runs of values between files and host memory. */
 #ifndef WEFT_CHECKPOINT_CONVERT_H
 #define WEFT_CHECKPOINT_CONVERT_H
 
 #include "checkpoint/safetensors.h"
 
-/* dst (rows, cols) = the floating values of a file's tensor: as they lie, or, when turned, from
- * (cols, rows). */
-MUST_USE Status values_read(float *dst, const SafeTensor *tensor, int64_t rows, int64_t cols, bool turned);
-/* Writes src (rows, cols) as dtype: as it lies, or, when turned, as (cols, rows). */
-MUST_USE Status values_write(SafeWriter *writer, DType dtype, const float *src, int64_t rows, int64_t cols,
-                             bool turned);
+/* dst = `count` floating values of a file's tensor, from element `first` on. */
+MUST_USE Status values_read(float *dst, const SafeTensor *tensor, int64_t first, int64_t count);
+/* Places src, as dtype, from byte `at` of the file's data on. */
+MUST_USE Status values_place(SafeWriter *writer, int64_t at, DType dtype, const float *src, int64_t count);
 /* Whether two tensors hold the same values. */
 MUST_USE Status values_equal(const SafeTensor *a, const SafeTensor *b, bool *ret_equal);
 

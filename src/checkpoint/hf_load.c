@@ -2,8 +2,8 @@
  *
  * For each parameter its tensors are looked up by every name that transformers, in any version, may have
  * given them: with the family's prefix or without, LayerNorm's weight and bias also as gamma and beta. All
- * shapes are checked against the model before a value is touched. Each value goes from the file's map into
- * the store, over one host copy of the tensor where its type or orientation differs. What did not meet is
+ * shapes are checked against the model before a value is touched, on every rank, whatever part of the model
+ * it holds; then each reads from the files' maps what its store has, and no more. What did not meet is
  * reported by name: parameters without a tensor, tensors without a parameter. */
 #include <string.h>
 
@@ -11,7 +11,9 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
+#include "checkpoint/hf_load.h"
 #include "checkpoint/hf_names.h"
+#include "checkpoint/slices.h"
 
 #define MLM_BIAS     "cls.predictions.bias"
 #define DECODER_BIAS "cls.predictions.decoder.bias"
@@ -124,50 +126,45 @@ static Status check_tensor(const Loader *loader, const ParamDesc *desc, const Hf
                   safe_shape_text(expected, wanted->ndim, wanted->dim));
 }
 
-static Status copy_tensor(Loader *loader, Tensor view, const HfTensor *wanted, const SafeTensor *tensor) {
-    int64_t cols = wanted->ndim == 2 ? wanted->dim[1] : 1, rows = wanted->dim[0];
-    int64_t count = rows * cols;
-    float *dst = tensor_f32(view) + (wanted->part > 0 ? wanted->part * count : 0);
-    size_t bytes = (size_t)count * sizeof *dst;
-    if (tensor->dtype == DT_F32 && !wanted->turned)
-        return stream_copy(loader->stream, dst, tensor->data, bytes, COPY_TO_DEVICE);
-    CLEANUP(mem_freep) float *host = NULL;
-    TRY(mem_new((size_t)count, sizeof *host, &host));
-    if (wanted->turned)
-        TRY(values_read(host, tensor, cols, rows, true));
-    else
-        TRY(values_read(host, tensor, rows, cols, false));
-    TRY(stream_copy(loader->stream, dst, host, bytes, COPY_TO_DEVICE));
-    return stream_sync(loader->stream);
+Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const SafeTensor *const *tensor,
+                       int parts, Stream *stream) {
+    const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
+    int64_t first = store->first[ref.unit], from, count;
+    if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) return OK;
+    float *data = (float *)store->flat[ref.unit].data + (slot->offset + from - first), *host = NULL;
+    CLEANUP(mem_freep) float *room = NULL;
+    TRY(host_write(stream, data, count, &room, &host));
+    TRY(slice_read(host, slot, from, count, wanted, tensor, parts));
+    return host_written(stream, data, count, room);
 }
 
 /* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
-static Status load_param(Loader *loader, const ParamDesc *desc, const Tensor *view) {
+static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *ref) {
     HfTensor wanted[HF_PARTS];
-    HfEntry *entry[HF_PARTS] = {0};
+    const SafeTensor *tensor[HF_PARTS];
     int count = 0, found = 0;
     TRY(hf_tensors(loader->model->config.family, desc, wanted, &count));
     for (int i = 0; i < count; i++) {
-        TRY(find_tensor(loader, desc, &wanted[i], &entry[i]));
-        if (!entry[i]) continue;
-        TRY(check_tensor(loader, desc, &wanted[i], entry[i]));
-        found++;
+        HfEntry *entry = NULL;
+        TRY(find_tensor(loader, desc, &wanted[i], &entry));
+        if (!entry) continue;
+        TRY(check_tensor(loader, desc, &wanted[i], entry));
+        tensor[found++] = entry->tensor;
     }
     LoadReport *report = &loader->report;
     if (found < count)
-        return view ? OK
-                    : add_name(&report->missing, &report->missing_count, &report->missing_capacity,
-                               desc->name);
-    for (int i = 0; view && i < count; i++) TRY(copy_tensor(loader, *view, &wanted[i], entry[i]->tensor));
-    return OK;
+        return ref ? OK
+                   : add_name(&report->missing, &report->missing_count, &report->missing_capacity,
+                              desc->name);
+    return ref ? store_read_slot(loader->store, *ref, wanted, tensor, count, loader->stream) : OK;
 }
 
 static Status load_params(Loader *loader, bool copy) {
     for (int i = 0; i < loader->model->count; i++) {
-        const ParamList *list = &loader->model->block[i].params;
-        for (size_t j = 0; j < list->count; j++)
-            if (!list->desc[j].tied)
-                TRY(load_param(loader, &list->desc[j], copy ? &loader->store->view[i][j] : NULL));
+        const Block *block = &loader->model->block[i];
+        for (size_t j = 0; j < block->params.count; j++)
+            if (!block->params.desc[j].tied)
+                TRY(load_param(loader, &block->params.desc[j], copy ? &block->ref[j] : NULL));
     }
     return OK;
 }
@@ -193,10 +190,7 @@ static Status load(Loader *loader, const char *dir, LoadReport *ret_report) {
     TRY(hf_files_open(&loader->files, dir));
     TRY(load_params(loader, false));
     TRY(report_unknown(loader));
-    if (loader->store) {
-        TRY(load_params(loader, true));
-        TRY(stream_sync(loader->stream));
-    }
+    if (loader->store) TRY(load_params(loader, true));
     if (ret_report) {
         *ret_report = loader->report;
         loader->report = (LoadReport){0};

@@ -115,6 +115,12 @@ Status hf_tensors(Family family, const ParamDesc *desc, HfTensor ret_tensor[HF_P
     return OK;
 }
 
+int64_t hf_tensor_count(const HfTensor *tensor) {
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) count *= tensor->dim[i];
+    return count;
+}
+
 bool hf_is_buffer(Family family, const char *name) {
     const char *prefix = hf_prefix(family);
     if (!strncmp(name, prefix, strlen(prefix))) name += strlen(prefix);

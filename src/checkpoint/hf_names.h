@@ -5,7 +5,7 @@
 #include "model/config.h"
 #include "param/param.h"
 
-enum { HF_NAME = 128, HF_PARTS = 3, HF_DIMS = 2 };
+enum { HF_NAME = 128, HF_PARTS = 3, HF_DIMS = PARAM_DIMS };
 
 /* One tensor of a checkpoint file, and the part of a parameter that it holds. */
 typedef struct HfTensor {
@@ -22,6 +22,8 @@ const char *hf_prefix(Family family);
 /* The one tensor, or the three of q, k and v, that hold a parameter. */
 MUST_USE Status hf_tensors(Family family, const ParamDesc *desc, HfTensor ret_tensor[HF_PARTS],
                            int *ret_count);
+/* Elements of a tensor. */
+int64_t hf_tensor_count(const HfTensor *tensor);
 /* True for what files hold beside parameters: masks and position numbers that older versions stored. */
 bool hf_is_buffer(Family family, const char *name);
 /* The output matrix that a tied model has no parameter of its own for. */

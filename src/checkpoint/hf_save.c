@@ -1,8 +1,9 @@
 /* Saving a model as a Hugging Face directory.
  *
  * First a plan: every tensor of the model under its checkpoint name, and the shard it goes to (filled in
- * order up to the size asked for). Then each shard is streamed, a tensor at a time. The whole is written
- * beside its place and renamed, so a directory under the final name is always complete. */
+ * order up to the size asked for). Then the numbers are written (save.h), then config.json and the rest.
+ * The whole is written beside its place and renamed, so a directory under the final name is always
+ * complete. */
 #include "checkpoint/hf_save.h"
 
 #include <dirent.h>
@@ -12,95 +13,74 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_names.h"
+#include "checkpoint/slices.h"
 
-enum { PIECE = 1 << 20 /* elements */, FILE_NAME = 64, FULL_NAME = HF_NAME + 16 };
-
-typedef struct Item {
-    char name[FULL_NAME];
-    HfTensor tensor;
-    Tensor values; /* the part of the parameter */
-    int64_t bytes; /* in the file */
-    int shard;
-} Item;
-
-typedef struct Plan {
-    Item *item;
-    size_t count, capacity;
-    int shards;
-    int64_t bytes, numel;
-} Plan;
-
-static void plan_done(Plan *plan) {
-    free(plan->item);
-}
+enum { FILE_NAME = 64 };
 
 /* ---- the plan ---- */
 
-static Status add_item(Plan *plan, const ModelConfig *config, const HfTensor *tensor, Tensor view,
+void hf_plan_done(HfPlan *plan) {
+    free(plan->item);
+    *plan = (HfPlan){0};
+}
+
+static Status add_item(HfPlan *plan, const ModelConfig *config, const HfTensor *tensor, ParamRef ref,
                        DType dtype) {
     TRY(mem_grow(&plan->item, &plan->capacity, plan->count + 1, sizeof *plan->item));
-    Item *item = &plan->item[plan->count++];
-    *item = (Item){.tensor = *tensor, .values = view};
-    if (tensor->part >= 0) {
-        item->values = tensor_slice(view, tensor->part, 1);
-        for (int i = 1; i < view.ndim; i++) item->values.dim[i - 1] = view.dim[i];
-        item->values.ndim--;
-    }
+    HfItem *item = &plan->item[plan->count++];
+    *item = (HfItem){.tensor = *tensor, .ref = ref};
     /* A bare encoder's tensors carry no prefix, as transformers writes them. */
     bool prefix = tensor->body && (config->family == FAMILY_GPT2 || config->heads_mask);
-    if (snprintf(item->name, FULL_NAME, "%s%s", prefix ? hf_prefix(config->family) : "", tensor->name) >=
-        FULL_NAME)
+    if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? hf_prefix(config->family) : "",
+                 tensor->name) >= (int)sizeof item->name)
         return FAILED("internal: the name '%s' is too long", tensor->name);
-    int64_t count = tensor_count(item->values);
-    item->bytes = count * (int64_t)dtype_size(dtype);
-    plan->bytes += item->bytes;
-    plan->numel += count;
+    plan->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
+    plan->numel += hf_tensor_count(tensor);
     return OK;
 }
 
-static Status add_param(Plan *plan, const ModelConfig *config, const ParamDesc *desc, Tensor view,
+static Status add_param(HfPlan *plan, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
                         DType dtype) {
     HfTensor tensor[HF_PARTS];
     int count;
     TRY(hf_tensors(config->family, desc, tensor, &count));
-    for (int i = 0; i < count; i++) TRY(add_item(plan, config, &tensor[i], view, dtype));
+    for (int i = 0; i < count; i++) TRY(add_item(plan, config, &tensor[i], ref, dtype));
     if (config->tied || strcmp(desc->name, "head.mlm.bias")) return OK;
     /* transformers computes with the decoder's own bias when nothing is tied. */
     snprintf(tensor[0].name, HF_NAME, "cls.predictions.decoder.bias");
-    return add_item(plan, config, &tensor[0], view, dtype);
+    return add_item(plan, config, &tensor[0], ref, dtype);
 }
 
-static Status make_plan(Plan *plan, const Store *params, const SaveOptions *options) {
-    const Model *model = params->model;
-    for (int i = 0; i < model->count; i++) {
-        const ParamList *list = &model->block[i].params;
-        for (size_t j = 0; j < list->count; j++)
-            if (!list->desc[j].tied)
-                TRY(add_param(plan, &model->config, &list->desc[j], params->view[i][j], options->dtype));
-    }
+static void fill_shards(HfPlan *plan, const SaveOptions *options) {
     int64_t used = 0;
     plan->shards = 1;
     for (size_t i = 0; i < plan->count; i++) {
-        Item *item = &plan->item[i];
-        if (options->shard_bytes > 0 && used > 0 && used + item->bytes > options->shard_bytes) {
+        int64_t bytes = hf_tensor_count(&plan->item[i].tensor) * (int64_t)dtype_size(options->dtype);
+        if (options->shard_bytes > 0 && used > 0 && used + bytes > options->shard_bytes) {
             plan->shards++;
             used = 0;
         }
-        item->shard = plan->shards - 1;
-        used += item->bytes;
+        plan->item[i].shard = plan->shards - 1;
+        used += bytes;
     }
+}
+
+Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *options) {
+    CLEANUP(hf_plan_done) HfPlan plan = {0};
+    for (int i = 0; i < model->count; i++) {
+        const Block *block = &model->block[i];
+        for (size_t j = 0; j < block->params.count; j++)
+            if (!block->params.desc[j].tied)
+                TRY(add_param(&plan, &model->config, &block->params.desc[j], block->ref[j], options->dtype));
+    }
+    fill_shards(&plan, options);
+    *ret_plan = plan;
+    plan = (HfPlan){0};
     return OK;
 }
 
 /* ---- weights ---- */
-
-static Status copy_piece(float *host, Tensor values, int64_t at, int64_t count, Stream *stream) {
-    TRY(stream_copy(stream, host, tensor_f32(values) + at, (size_t)count * sizeof *host, COPY_TO_HOST));
-    return stream_sync(stream);
-}
 
 /* Finite values that a narrower type would turn into infinities. */
 typedef struct Overflow {
@@ -119,14 +99,15 @@ static void count_overflow(Overflow *overflow, DType dtype, const float *values,
     }
 }
 
-static Status check_item(const Item *item, DType dtype, float *host, Stream *stream) {
-    int64_t count = tensor_count(item->values);
+static Status check_item(const HfItem *item, DType dtype, const Store *params, Stream *stream) {
+    const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
+    int64_t count = hf_tensor_count(&item->tensor),
+            first = item->tensor.part > 0 ? item->tensor.part * count : 0;
+    const float *data = (const float *)params->flat[item->ref.unit].data + slot->offset + first;
+    CLEANUP(mem_freep) float *copy = NULL;
+    TRY(host_read(stream, data, count, &copy, &data));
     Overflow overflow = {0};
-    for (int64_t at = 0; at < count; at += PIECE) {
-        int64_t n = count - at < PIECE ? count - at : PIECE;
-        TRY(copy_piece(host, item->values, at, n, stream));
-        count_overflow(&overflow, dtype, host, n);
-    }
+    count_overflow(&overflow, dtype, data, count);
     if (!overflow.count) return OK;
     return FAILED(
         "tensor '%s': %lld of its values, the largest %g, lie outside the range of %s and would become "
@@ -136,59 +117,36 @@ static Status check_item(const Item *item, DType dtype, float *host, Stream *str
 }
 
 /* A pass of its own, so that a model that does not fit its type is refused before anything is written. */
-static Status check_values(const Store *params, Stream *stream, const SaveOptions *options) {
-    if (options->dtype != DT_F16 && options->dtype != DT_BF16) return OK;
-    CLEANUP(plan_done) Plan plan = {0};
-    TRY(make_plan(&plan, params, options));
-    CLEANUP(mem_freep) float *host = NULL;
-    TRY(mem_new(PIECE, sizeof *host, &host));
-    for (size_t i = 0; i < plan.count; i++) TRY(check_item(&plan.item[i], options->dtype, host, stream));
+static Status check_values(const HfPlan *plan, const Store *params, Stream *stream, DType dtype) {
+    if (dtype != DT_F16 && dtype != DT_BF16) return OK;
+    for (size_t i = 0; i < plan->count; i++) TRY(check_item(&plan->item[i], dtype, params, stream));
     return OK;
 }
 
-Status hf_write_values(SafeWriter *writer, DType dtype, Tensor values, bool turned, Stream *stream) {
-    int64_t count = tensor_count(values), piece = turned || count < PIECE ? count : PIECE;
-    CLEANUP(mem_freep) float *host = NULL;
-    TRY(mem_new((size_t)piece, sizeof *host, &host));
-    for (int64_t at = 0; at < count; at += piece) {
-        int64_t n = count - at < piece ? count - at : piece;
-        TRY(copy_piece(host, values, at, n, stream));
-        if (turned)
-            TRY(values_write(writer, dtype, host, tensor_rows(values), tensor_cols(values), true));
-        else
-            TRY(values_write(writer, dtype, host, 1, n, false));
-    }
-    return OK;
-}
-
-static void shard_name(char name[FILE_NAME], const Plan *plan, int shard) {
+static void shard_name(char name[FILE_NAME], const HfPlan *plan, int shard) {
     if (plan->shards == 1)
         snprintf(name, FILE_NAME, HF_WEIGHTS);
     else
         snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", shard + 1, plan->shards);
 }
 
-static Status write_shard(const char *dir, const Plan *plan, int shard, Stream *stream, DType dtype) {
-    char name[FILE_NAME];
-    shard_name(name, plan, shard);
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, name));
-    CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
-    TRY(safe_writer_new(&writer, path));
+Status hf_plan_list(const HfPlan *plan, const char *dir, const Store *params, DType dtype, SaveList *list) {
+    int store = save_list_store(list, params), file = -1;
     for (size_t i = 0; i < plan->count; i++) {
-        const Item *item = &plan->item[i];
-        if (item->shard == shard)
-            TRY(safe_writer_declare(writer, item->name, dtype, item->tensor.ndim, item->tensor.dim));
+        const HfItem *item = &plan->item[i];
+        if (i == 0 || item->shard != plan->item[i - 1].shard) {
+            char name[FILE_NAME];
+            shard_name(name, plan, item->shard);
+            CLEANUP(mem_freep) char *path = NULL;
+            TRY(path_join(&path, dir, name));
+            TRY(save_list_file(list, path, &file));
+        }
+        TRY(save_list_add(list, store, file, item->name, item->ref, &item->tensor, dtype));
     }
-    for (size_t i = 0; i < plan->count; i++) {
-        const Item *item = &plan->item[i];
-        if (item->shard == shard)
-            TRY(hf_write_values(writer, dtype, item->values, item->tensor.turned, stream));
-    }
-    return safe_writer_commit(writer);
+    return OK;
 }
 
-static Status write_index(const char *dir, const Plan *plan) {
+static Status write_index(const char *dir, const HfPlan *plan) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, HF_INDEX));
     json_t *map = json_object();
@@ -293,13 +251,11 @@ static Status copy_assets(const char *dir, const SaveOptions *options) {
     return from ? copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]) : OK;
 }
 
-Status hf_write(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
-    CLEANUP(plan_done) Plan plan = {0};
-    TRY(make_plan(&plan, params, options));
-    for (int i = 0; i < plan.shards; i++) TRY(write_shard(dir, &plan, i, stream, options->dtype));
-    if (plan.shards > 1) TRY(write_index(dir, &plan));
+Status hf_write_rest(const char *dir, const HfPlan *plan, const ModelConfig *config,
+                     const SaveOptions *options) {
+    if (plan->shards > 1) TRY(write_index(dir, plan));
     TRY(copy_assets(dir, options));
-    return write_config(dir, &params->model->config, options);
+    return write_config(dir, config, options);
 }
 
 /* ---- the directory ---- */
@@ -343,15 +299,22 @@ static void drop_dirp(char **dir) {
 
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
+    CLEANUP(hf_plan_done) HfPlan plan = {0};
     TRY(split_path(dir, &plain, &parent));
-    TRY(check_values(params, stream, options));
+    TRY(hf_plan_init(&plan, params->model, options));
+    TRY(check_values(&plan, params, stream, options->dtype));
     TRY(dir_make(parent));
     TRY(hf_save_check(plain));
     CLEANUP(drop_dirp) char *temporary = NULL;
     TRY(str_format(&temporary, "%s.tmp.%ld", plain, (long)getpid()));
     TRY(dir_remove(temporary));
     TRY(dir_make(temporary));
-    TRY(hf_write(temporary, params, stream, options));
+    CLEANUP(save_list_done) SaveList list = {0};
+    TRY(hf_plan_list(&plan, temporary, params, options->dtype, &list));
+    TRY(save_list_create(&list));
+    TRY(save_list_write(&list, NULL, stream));
+    TRY(hf_write_rest(temporary, &plan, &params->model->config, options));
+    TRY(dir_sync(temporary));
     if (rename(temporary, plain) != 0)
         return FAILED("%s: cannot be put in place: %s", plain, strerror(errno));
     return dir_sync(parent);

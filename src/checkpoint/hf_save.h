@@ -1,13 +1,33 @@
-/* Writing a model's files into a directory that is not yet in its place. */
+/* A model's files, written into a directory that is not yet in its place. */
 #ifndef WEFT_CHECKPOINT_HF_SAVE_H
 #define WEFT_CHECKPOINT_HF_SAVE_H
 
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/save.h"
 
-/* Files of hf_save into the existing directory `dir`. */
-MUST_USE Status hf_write(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
-/* The tensor's values, from the device, in pieces; `turned` writes a matrix (in, out). */
-MUST_USE Status hf_write_values(SafeWriter *writer, DType dtype, Tensor values, bool turned, Stream *stream);
+/* One tensor of the weights. */
+typedef struct HfItem {
+    char name[HF_NAME + 16];
+    HfTensor tensor;
+    ParamRef ref;
+    int shard;
+} HfItem;
+
+/* All of them in the order of the files, and the shard that each goes to. */
+typedef struct HfPlan {
+    HfItem *item;
+    size_t count, capacity;
+    int shards;
+    int64_t bytes, numel;
+} HfPlan;
+
+MUST_USE Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *options);
+void hf_plan_done(HfPlan *plan);
+/* Puts the weights' files in `dir`, and what goes into them, on the list. */
+MUST_USE Status hf_plan_list(const HfPlan *plan, const char *dir, const Store *params, DType dtype,
+                             SaveList *list);
+/* Everything else: config.json, the index, the assets. */
+MUST_USE Status hf_write_rest(const char *dir, const HfPlan *plan, const ModelConfig *config,
+                              const SaveOptions *options);
 
 #endif

@@ -1,13 +1,20 @@
 /* Writing safetensors. Declarations gather in a JSON object with their offsets; the first data (or the
  * commit, for an empty file) puts the header before it. The writer counts bytes, so that a file whose
- * data does not fill its declarations is never committed. */
+ * data does not fill its declarations is never committed.
+ *
+ * A file of several writers has its header and its size before any of them opens it. The header is a
+ * function of the declarations, so each knows where the data begins. Nothing is mapped: places are written
+ * by pwrite, which file systems of several machines keep apart. */
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
 
-enum { HEADER_ALIGN = 8 };
+enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8 };
 
 struct SafeWriter {
     char *path;
@@ -15,6 +22,10 @@ struct SafeWriter {
     json_t *header;
     int64_t declared, written;
     bool started;
+    /* Of several writers. */
+    bool placed, dirty;
+    int fd;
+    int64_t begin; /* of the data */
 };
 
 static const char *type_of(DType dtype) {
@@ -29,13 +40,24 @@ static const char *type_of(DType dtype) {
     }
 }
 
-Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
+Status safe_writer_new_placed(SafeWriter **ret_writer, const char *path) {
     CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
     TRY(mem_new(1, sizeof *writer, &writer));
+    writer->fd = -1;
+    writer->placed = true;
     TRY(str_dup(path, &writer->path));
     /* transformers refuses files that do not say what they were made by. */
     writer->header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     if (!writer->header) return FAILED("%s: out of memory for its header", path);
+    *ret_writer = writer;
+    writer = NULL;
+    return OK;
+}
+
+Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
+    CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
+    TRY(safe_writer_new_placed(&writer, path));
+    writer->placed = false;
     TRY(file_writer_new(&writer->out, path));
     *ret_writer = writer;
     writer = NULL;
@@ -65,15 +87,26 @@ Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, in
     return OK;
 }
 
-static Status write_header(SafeWriter *writer) {
+/* The header with the length before it and the spaces behind it. */
+static Status make_header(const SafeWriter *writer, char **ret_header, size_t *ret_size) {
     CLEANUP(mem_freep) char *text = json_dumps(writer->header, JSON_COMPACT);
     if (!text) return FAILED("%s: out of memory for its header", writer->path);
     size_t length = strlen(text), padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
-    unsigned char size[8];
-    for (int i = 0; i < 8; i++) size[i] = (unsigned char)(padded >> (8 * i));
-    TRY(file_write(writer->out, size, sizeof size));
-    TRY(file_write(writer->out, text, length));
-    TRY(file_write(writer->out, "        ", padded - length));
+    char *header;
+    TRY(mem_new(LENGTH_BYTES + padded, 1, &header));
+    for (int i = 0; i < LENGTH_BYTES; i++) header[i] = (char)(padded >> (8 * i));
+    memset(header + LENGTH_BYTES, ' ', padded);
+    memcpy(header + LENGTH_BYTES, text, length);
+    *ret_header = header;
+    *ret_size = LENGTH_BYTES + padded;
+    return OK;
+}
+
+static Status write_header(SafeWriter *writer) {
+    CLEANUP(mem_freep) char *header = NULL;
+    size_t size = 0;
+    TRY(make_header(writer, &header, &size));
+    TRY(file_write(writer->out, header, size));
     writer->started = true;
     return OK;
 }
@@ -94,8 +127,75 @@ Status safe_writer_commit(SafeWriter *writer) {
     return file_commit(writer->out);
 }
 
+int64_t safe_writer_declared(const SafeWriter *writer) {
+    return writer->declared;
+}
+
+/* ---- several writers ---- */
+
+static Status cannot(const SafeWriter *writer, const char *what) {
+    return FAILED("%s: cannot be %s: %s", writer->path, what, strerror(errno));
+}
+
+static Status put(SafeWriter *writer, int64_t at, const void *data, size_t size) {
+    writer->dirty = true;
+    for (const char *from = data; size > 0;) {
+        ssize_t wrote = pwrite(writer->fd, from, size, (off_t)at);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return cannot(writer, "written");
+        from += wrote;
+        at += wrote;
+        size -= (size_t)wrote;
+    }
+    return OK;
+}
+
+static Status open_file(SafeWriter *writer, int flags, char **ret_header, size_t *ret_size) {
+    if (!writer->placed) return FAILED("internal: %s: has one writer", writer->path);
+    TRY(make_header(writer, ret_header, ret_size));
+    writer->begin = (int64_t)*ret_size;
+    writer->started = true;
+    writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | flags, 0666);
+    return writer->fd >= 0 ? OK : cannot(writer, "written");
+}
+
+Status safe_writer_create(SafeWriter *writer) {
+    CLEANUP(mem_freep) char *header = NULL;
+    size_t size = 0;
+    TRY(open_file(writer, O_CREAT | O_TRUNC, &header, &size));
+    TRY(put(writer, 0, header, size));
+    if (ftruncate(writer->fd, (off_t)(writer->begin + writer->declared)) != 0)
+        return cannot(writer, "written");
+    return OK;
+}
+
+Status safe_writer_open(SafeWriter *writer) {
+    CLEANUP(mem_freep) char *header = NULL;
+    size_t size = 0;
+    return writer->fd >= 0 ? OK : open_file(writer, 0, &header, &size);
+}
+
+Status safe_writer_place(SafeWriter *writer, int64_t at, const void *data, size_t size) {
+    if (writer->fd < 0 || at < 0 || at > writer->declared || size > (uint64_t)(writer->declared - at))
+        return FAILED("internal: %s: %zu bytes at %lld are not in the data", writer->path, size,
+                      (long long)at);
+    return put(writer, writer->begin + at, data, size);
+}
+
+Status safe_writer_close(SafeWriter *writer) {
+    if (writer->fd < 0) return OK;
+    int fd = writer->fd;
+    writer->fd = -1;
+    int failed = writer->dirty && fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    if (close(fd) != 0 && !failed) failed = errno;
+    if (!failed) return OK;
+    errno = failed;
+    return cannot(writer, "synced");
+}
+
 void safe_writer_free(SafeWriter *writer) {
     if (!writer) return;
+    if (writer->fd >= 0) close(writer->fd);
     file_writer_free(writer->out);
     json_decref(writer->header);
     free(writer->path);

@@ -131,6 +131,16 @@ ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
     return (ParamRun){.local = at, .global = global, .count = count};
 }
 
+ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
+    Cut cut = cut_of(slot);
+    int64_t group = at / cut.group, place = at % cut.group;
+    int64_t begin = slot->start * cut.inner, end = begin + cut.real;
+    bool here = place >= begin && place < end;
+    int64_t count = (here ? end : place < begin && cut.real ? begin : cut.group) - place;
+    if (count > limit) count = limit;
+    return (ParamRun){.local = here ? group * cut.run + place - begin : -1, .global = at, .count = count};
+}
+
 static void init_run(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
 #pragma omp parallel for schedule(static) if (run.count > 65536)
     for (int64_t i = 0; i < run.count; i++) {

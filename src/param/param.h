@@ -77,6 +77,8 @@ typedef struct ParamRun {
 /* The longest such run that starts at local element `at` and has at most `limit` elements. For padding,
  * global is -1. */
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit);
+/* The same from global element `at` on. For elements that other tensor ranks hold, local is -1. */
+ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit);
 
 /* Initial values of the slot's local elements from .. from + count - 1, into values[0 ...]; element i of
  * the global tensor is the same whatever part of it a rank holds, and padding is zero. */

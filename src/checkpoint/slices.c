@@ -1,0 +1,167 @@
+#include "checkpoint/slices.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "checkpoint/convert.h"
+
+/* Rectangles that are turned: BAND rows of the file at a time, so that both sides are touched in whole
+ * cache lines. */
+enum { BAND = 16, WIDTH = 256, WRITE_BAND = 64, PIECE = 1 << 18 /* elements */ };
+
+static int64_t min_count(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The parameter's element that is the tensor's first. */
+static int64_t first_of(const HfTensor *tensor) {
+    return tensor->part > 0 ? tensor->part * hf_tensor_count(tensor) : 0;
+}
+
+/* ---- reading ---- */
+
+static Status read_run(float *dst, ParamRun run, const HfTensor *wanted, const SafeTensor *const *tensor,
+                       int parts) {
+    for (int i = 0; i < parts; i++) {
+        int64_t first = first_of(&wanted[i]), end = first + hf_tensor_count(&wanted[i]);
+        int64_t from = run.global > first ? run.global : first;
+        int64_t to = min_count(run.global + run.count, end);
+        if (from < to) TRY(values_read(dst + (from - run.global), tensor[i], from - first, to - from));
+    }
+    return OK;
+}
+
+/* dst[i][k] = element (r + k, c + i) of a file's matrix of `cols` columns; rows of dst lie `stride` apart. */
+static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tensor, int64_t cols, int64_t c,
+                             int64_t width, int64_t r, int64_t height) {
+    float band[BAND * WIDTH];
+    for (int64_t i = 0; i < width; i += WIDTH)
+        for (int64_t k = 0; k < height; k += BAND) {
+            int64_t w = min_count(WIDTH, width - i), h = min_count(BAND, height - k);
+            for (int64_t b = 0; b < h; b++)
+                TRY(values_read(band + b * WIDTH, tensor, (r + k + b) * cols + c + i, w));
+            for (int64_t x = 0; x < w; x++)
+                for (int64_t b = 0; b < h; b++) dst[(i + x) * stride + k + b] = band[b * WIDTH + x];
+        }
+    return OK;
+}
+
+/* The file has (in, out), the slot rows of (out, in): as many whole rows at once as follow each other in
+ * the parameter too, or a part of one. */
+static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
+                          const HfTensor *wanted, const SafeTensor *tensor) {
+    int last = slot->desc.ndim - 1;
+    int64_t in = wanted->dim[0], out = wanted->dim[1], row = slot->dim[last];
+    for (int64_t at = from, end = from + count; at < end;) {
+        ParamRun run = slot_run(slot, at, end - at);
+        int64_t height = min_count(row - at % row, end - at), width = 1;
+        if (height == row) width = (slot->desc.split == last ? end - at : run.count) / row;
+        TRY(read_rectangle(dst + (at - from), row, tensor, out, run.global / in, width, run.global % in,
+                           height));
+        at += width * height;
+    }
+    return OK;
+}
+
+Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count, const HfTensor *wanted,
+                  const SafeTensor *const *tensor, int parts) {
+    if (wanted->turned) return read_turned(dst, slot, from, count, wanted, tensor[0]);
+    for (int64_t at = from, end = from + count; at < end;) {
+        ParamRun run = slot_run(slot, at, end - at);
+        if (run.global < 0)
+            memset(dst + (at - from), 0, (size_t)run.count * sizeof *dst);
+        else
+            TRY(read_run(dst + (at - from), run, wanted, tensor, parts));
+        at += run.count;
+    }
+    return OK;
+}
+
+/* ---- writing ---- */
+
+/* The parameter's elements global .. global + count - 1, from whichever slices have them. */
+static void copy_elements(float *dst, const Slices *slices, int64_t global, int64_t count) {
+    for (int64_t end = global + count; global < end;) {
+        ParamRun run = {0};
+        int i = 0;
+        do run = slot_run_global(slices->slot[i], global, end - global);
+        while (run.local < 0 && ++i < slices->count);
+        memcpy(dst, slices->data[i] + run.local, (size_t)run.count * sizeof *dst);
+        dst += run.count;
+        global += run.count;
+    }
+}
+
+static Status write_straight(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
+                             DType dtype) {
+    int64_t first = first_of(tensor), count = hf_tensor_count(tensor);
+    if (slices->count == 1 || slices->slot[0]->desc.split < 0)
+        return values_place(file, at, dtype, slices->data[0] + first, count);
+    CLEANUP(mem_freep) float *piece = NULL;
+    TRY(mem_new(PIECE, sizeof *piece, &piece));
+    for (int64_t i = 0; i < count; i += PIECE) {
+        int64_t n = min_count(PIECE, count - i);
+        copy_elements(piece, slices, first + i, n);
+        TRY(values_place(file, at + i * (int64_t)dtype_size(dtype), dtype, piece, n));
+    }
+    return OK;
+}
+
+/* A band of the file's rows is a stripe of the parameter's columns. */
+static Status write_turned(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
+                           DType dtype) {
+    int64_t in = tensor->dim[0], out = tensor->dim[1];
+    CLEANUP(mem_freep) float *band = NULL;
+    TRY(mem_new((size_t)out, WRITE_BAND * sizeof *band, &band));
+    for (int64_t r = 0; r < in; r += WRITE_BAND) {
+        int64_t height = min_count(WRITE_BAND, in - r);
+        for (int64_t c = 0; c < out; c++) {
+            float stripe[WRITE_BAND];
+            copy_elements(stripe, slices, c * in + r, height);
+            for (int64_t k = 0; k < height; k++) band[k * out + c] = stripe[k];
+        }
+        TRY(values_place(file, at + r * out * (int64_t)dtype_size(dtype), dtype, band, height * out));
+    }
+    return OK;
+}
+
+Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype) {
+    return tensor->turned ? write_turned(slices, tensor, file, at, dtype)
+                          : write_straight(slices, tensor, file, at, dtype);
+}
+
+/* ---- the host's memory and a device's ---- */
+
+static bool host_can(const Stream *stream) {
+    return stream->device->ops == &device_ops_cpu;
+}
+
+Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy, const float **ret_data) {
+    if (host_can(stream)) {
+        *ret_data = data;
+        return OK;
+    }
+    CLEANUP(mem_freep) float *copy = NULL;
+    TRY(mem_new((size_t)count, sizeof *copy, &copy));
+    TRY(stream_copy(stream, copy, data, (size_t)count * sizeof *copy, COPY_TO_HOST));
+    TRY(stream_sync(stream));
+    *ret_data = *ret_copy = copy;
+    copy = NULL;
+    return OK;
+}
+
+Status host_write(Stream *stream, float *data, int64_t count, float **ret_room, float **ret_data) {
+    if (host_can(stream)) {
+        *ret_data = data;
+        return OK;
+    }
+    TRY(mem_new((size_t)count, sizeof **ret_room, ret_room));
+    *ret_data = *ret_room;
+    return OK;
+}
+
+Status host_written(Stream *stream, float *data, int64_t count, const float *room) {
+    if (!room) return OK;
+    TRY(stream_copy(stream, data, room, (size_t)count * sizeof *data, COPY_TO_DEVICE));
+    return stream_sync(stream);
+}
