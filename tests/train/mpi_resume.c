@@ -1,0 +1,515 @@
+/* The same checkpoint, any layout: a run that is saved half way by one layout and goes on in another has the
+ * losses of a run of one rank that never stopped, and what is saved is, byte for byte, what one rank with
+ * the same numbers saves.
+ *
+ * The layouts are generated: every grid of this many ranks, with ZeRO stages, schedules and the rest dealt
+ * out among them, and one rank by itself. Each is saved once and loaded by two others.
+ * Ranks: 2 4 8 */
+#include "ranks.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "train/runner.h"
+
+/* A vocabulary that two tensor ranks share, both with rows of their own and the last with padding. */
+enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LAYOUTS = 24 };
+
+typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOBS } JobKind;
+static const char *const job_names[JOBS] = {"gpt2", "bert", "untied"};
+
+static ModelConfig config_of(JobKind kind) {
+    bool bert = kind == JOB_BERT;
+    return (ModelConfig){
+        .family = bert ? FAMILY_BERT : FAMILY_GPT2,
+        .heads_mask = bert ? HEAD_MLM | HEAD_NSP : HEAD_LM,
+        .pooler = bert,
+        .layers = 4,
+        .hidden = 24,
+        .heads = 4,
+        .inner = 40,
+        .vocab = VOCAB,
+        .positions = SEQ,
+        .types = bert ? 2 : 0,
+        .labels = 2,
+        .act = bert ? ACT_GELU_ERF : ACT_GELU_TANH,
+        .norm_eps = 1e-5f,
+        .init_std = 0.1f,
+        .dropout_embed = 0.1f,
+        .dropout_attn = 0.1f,
+        .dropout_hidden = 0.1f,
+        .tied = kind != JOB_UNTIED,
+        .scale_attn = true,
+        .pad_token = bert ? 0 : -1,
+        .bos_token = -1,
+        .eos_token = -1,
+    };
+}
+
+static int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {
+    return (int32_t)rng_below(rng_key(5, site, (uint64_t)step), (uint64_t)index, (uint64_t)below);
+}
+
+/* Sequences first .. first + count - 1 of a step's batch. */
+static HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t count) {
+    HostBatch *batch = NULL;
+    bool bert = kind == JOB_BERT;
+    assert_ok(host_batch_new(&batch, count, SEQ));
+    batch->task = bert ? TASK_MLM : TASK_LM;
+    batch->has_types = bert;
+    for (int64_t b = 0; b < count; b++) {
+        batch->lens[b] = SEQ;
+        batch->nsp[b] = draw("next", step, first + b, 2);
+        for (int64_t t = 0; t < SEQ; t++) {
+            int64_t i = b * SEQ + t, global = (first + b) * SEQ + t;
+            batch->tokens[i] = draw("token", step, global, VOCAB);
+            batch->types[i] = t > 3;
+            batch->labels[i] = draw("label", step, global, VOCAB);
+            if (!bert || draw("pick", step, global, 3)) continue;
+            batch->picks[batch->pick_count] = (int32_t)i;
+            batch->pick_labels[batch->pick_count++] = batch->labels[i];
+        }
+    }
+    batch->loss_count[LOSS_TOKEN] = bert ? batch->pick_count : count * SEQ;
+    batch->loss_count[LOSS_NSP] = bert ? count : 0;
+    return batch;
+}
+
+typedef struct Layout {
+    bool alone; /* each rank computes for itself; the first saves */
+    MeshSpec mesh;
+    int zero, chunks, micro_batch;
+    ScheduleKind schedule;
+    bool sequence;
+    DType dtype;
+} Layout;
+
+static const char *layout_text(const Layout *l) {
+    static char text[2][160];
+    static int turn;
+    char *at = text[turn++ % 2];
+    if (l->alone)
+        snprintf(at, sizeof text[0], "one rank %s", dtype_name(l->dtype));
+    else
+        snprintf(at, sizeof text[0], "dp %d tp %d pp %d shard %d zero %d %s chunks %d%s %s", l->mesh.dp,
+                 l->mesh.tp, l->mesh.pp, l->mesh.shard, l->zero, schedule_name(l->schedule), l->chunks,
+                 l->sequence ? " sequence" : "", dtype_name(l->dtype));
+    return at;
+}
+
+/* ---- running a layout ---- */
+
+typedef struct Run {
+    JobKind job;
+    const Layout *layout;
+    Model *model;
+    Device *device;
+    Mesh *mesh;
+    Runner *runner;
+    double loss[STEPS];
+} Run;
+
+static void run_done(Run *run) {
+    runner_free(run->runner);
+    mesh_free(run->mesh);
+    device_free(run->device);
+    model_free(run->model);
+}
+
+static Run run_new(Group *world, JobKind job, const Layout *layout) {
+    Run run = {.job = job, .layout = layout};
+    ModelConfig config = config_of(job);
+    assert_ok(model_new(&run.model, &config));
+    assert_ok(device_new_cpu(&run.device, 1));
+    if (!layout->alone) assert_ok(mesh_new(&run.mesh, world, layout->mesh));
+    RunnerSpec spec = {.micro_batch = layout->micro_batch,
+                       .seq = SEQ,
+                       .train = true,
+                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+                       .seed = 9,
+                       .mesh = run.mesh,
+                       .zero = layout->zero,
+                       .sequence = layout->sequence,
+                       .dtype = layout->dtype,
+                       .schedule = layout->schedule,
+                       .chunks = layout->chunks,
+                       .micros = BATCH / layout->micro_batch / (run.mesh ? layout->mesh.dp : 1)};
+    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(runner_new(&run.runner, run.model, run.device, &spec));
+    assert_ok(store_init_params(run.runner->params, run.runner->stream, 3));
+    assert_ok(runner_publish(run.runner));
+    return run;
+}
+
+static void run_steps(Run *run, int from, int to) {
+    int count = run->runner->spec.micros, replica = run->runner->mesh->at[AXIS_DP];
+    int64_t size = run->layout->micro_batch;
+    HostBatch *micro[BATCH];
+    for (int step = from; step < to; step++) {
+        for (int i = 0; i < count; i++)
+            micro[i] = batch_of(run->job, step, ((int64_t)replica * count + i) * size, size);
+        StepResult result;
+        assert_ok(runner_step(run->runner, micro, count, step + 1, 2e-3, &result));
+        run->loss[step] = result.loss;
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    }
+}
+
+static Status run_save(const Run *run, Group *world, const char *dir) {
+    const Runner *r = run->runner;
+    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CheckpointState state = {
+        .params = r->params, .m = r->m, .v = r->v, .progress = progress, .mesh = run->mesh};
+    Status status = OK;
+    if (run->mesh || world->rank == 0) status = ckpt_save(dir, HALF, &state, r->stream, 1);
+    if (!run->mesh) TRY(barrier(world));
+    return status;
+}
+
+static void run_load(Run *run, const char *dir) {
+    CLEANUP(mem_freep) char *step = NULL;
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    Runner *r = run->runner;
+    assert_ok(ckpt_latest(dir, &step));
+    assert_non_null(step);
+    assert_ok(ckpt_load(step, r->params, r->m, r->v, r->stream, &progress));
+    assert_int_equal(json_integer_value(json_object_get(progress, "step")), HALF);
+    assert_ok(runner_publish(r));
+}
+
+/* ---- a place for checkpoints ---- */
+
+static char place[64];
+
+static const char *path_of(const char *name, int number) {
+    static char path[4][160];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s-%d", place, name, number);
+    return path[turn];
+}
+
+static int make_place(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    snprintf(place, sizeof place, "/tmp/weft-resume-XXXXXX");
+    if (world->rank == 0 && !mkdtemp(place)) return -1;
+    assert_ok(host_broadcast(world, place, sizeof place, 0));
+    return 0;
+}
+
+static int remove_place(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    assert_ok(barrier(world));
+    if (world->rank == 0) assert_ok(dir_remove(place));
+    return 0;
+}
+
+/* ---- comparing ---- */
+
+/* One rank's three stores, loaded from a checkpoint. */
+typedef struct Trio {
+    Device *device;
+    Stream *stream;
+    Model *model;
+    Store *store[3];
+} Trio;
+
+static void trio_done(Trio *trio) {
+    for (int i = 0; i < 3; i++) store_free(trio->store[i]);
+    model_free(trio->model);
+    stream_free(trio->stream);
+    device_free(trio->device);
+}
+
+static Trio trio_load(JobKind job, const char *dir) {
+    Trio trio = {0};
+    ModelConfig config = config_of(job);
+    CLEANUP(mem_freep) char *step = NULL;
+    assert_ok(device_new_cpu(&trio.device, 1));
+    assert_ok(stream_new(&trio.stream, trio.device));
+    assert_ok(model_new(&trio.model, &config));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(store_new(&trio.store[i], trio.model, trio.device, MEM_PARAMS));
+        assert_ok(store_zero(trio.store[i], trio.stream));
+    }
+    assert_ok(ckpt_latest(dir, &step));
+    assert_non_null(step);
+    assert_ok(ckpt_load(step, trio.store[0], trio.store[1], trio.store[2], trio.stream, NULL));
+    return trio;
+}
+
+/* Whether the part of a store that this rank has is, bit for bit, its part of the whole; padding is 0. */
+static bool part_same(const Store *part, const Store *whole) {
+    for (int u = 0; u < part->model->units; u++)
+        for (size_t j = 0; part->count[u] && j < part->unit[u].count; j++) {
+            const ParamSlot *slot = &part->unit[u].slot[j];
+            const float *global = (float *)whole->flat[u].data + whole->unit[u].slot[j].offset;
+            int64_t from, count;
+            if (!slot_overlap(slot, part->first[u], part->count[u], &from, &count)) continue;
+            const float *local = (float *)part->flat[u].data + (slot->offset - part->first[u]);
+            for (int64_t at = from; at < from + count; at++) {
+                ParamRun run = slot_run(slot, at, 1);
+                float zero = 0;
+                if (memcmp(&local[at], run.global < 0 ? &zero : &global[run.global], sizeof zero))
+                    return false;
+            }
+        }
+    return true;
+}
+
+static bool run_same(const Run *run, const Trio *trio) {
+    const Runner *r = run->runner;
+    return part_same(r->params, trio->store[0]) && part_same(r->m, trio->store[1]) &&
+           part_same(r->v, trio->store[2]);
+}
+
+static void assert_same_file(const char *a, const char *b, const char *name) {
+    CLEANUP(mem_freep) char *path_a = NULL, *path_b = NULL;
+    assert_ok(path_join(&path_a, a, name));
+    assert_ok(path_join(&path_b, b, name));
+    CLEANUP(file_map_done) FileMap x = {0}, y = {0};
+    assert_ok(file_map_init(&x, path_a));
+    assert_ok(file_map_init(&y, path_b));
+    assert_int_equal(x.size, y.size);
+    assert_memory_equal(x.data, y.data, x.size);
+}
+
+static int entries(const char *dir) {
+    DIR *stream = opendir(dir);
+    if (!stream) return -1;
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(stream));) count += entry->d_name[0] != '.';
+    closedir(stream);
+    return count;
+}
+
+/* The first rank alone saves the same numbers: the same files, the same bytes. */
+static void assert_one_rank_saves_the_same(const Trio *trio, const char *dir, const char *again) {
+    CLEANUP(mem_freep) char *one = NULL, *two = NULL;
+    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CheckpointState state = {
+        .params = trio->store[0], .m = trio->store[1], .v = trio->store[2], .progress = progress};
+    assert_ok(ckpt_save(again, HALF, &state, trio->stream, 1));
+    assert_ok(ckpt_latest(dir, &one));
+    assert_ok(ckpt_latest(again, &two));
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "weft.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(one, two, names[i]);
+    assert_int_equal(entries(one), entries(two));
+}
+
+/* ---- the layouts ---- */
+
+static bool legal(const Layout *layout) {
+    int micros = BATCH / layout->mesh.dp / layout->micro_batch, parts = layout->mesh.pp * layout->chunks;
+    return micros >= 1 && parts <= 4 &&
+           (layout->schedule != SCHEDULE_INTERLEAVED ||
+            (layout->mesh.pp > 1 && micros % layout->mesh.pp == 0));
+}
+
+/* One rank, then each grid a few times, with values of the other axes that differ from one to the next. */
+static int make_layouts(int ranks, Layout out[LAYOUTS]) {
+    static const ScheduleKind schedules[] = {SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_GPIPE,
+                                             SCHEDULE_ZERO_BUBBLE};
+    int count = 0, turn = 0, times = ranks == 2 ? 3 : ranks == 4 ? 2 : 1;
+    out[count++] = (Layout){.alone = true, .chunks = 1, .micro_batch = 2, .schedule = SCHEDULE_1F1B};
+    for (int k = 0; k < times; k++)
+        for (int dp = 1; dp <= 8; dp *= 2)
+            for (int tp = 1; tp <= 4; tp *= 2) {
+                int pp = ranks / dp / tp;
+                if (dp * tp * pp != ranks || pp > 4) continue;
+                Layout layout = {.mesh = {.dp = dp, .tp = tp, .pp = pp}, .chunks = 1, .micro_batch = 1};
+                layout.zero = dp == 1 ? 0 : (3 + 2 * turn) % 4;
+                if (dp > 1 && k == 1) layout.zero = 0;
+                layout.schedule = pp == 1 ? SCHEDULE_1F1B : schedules[(1 + turn) % 4];
+                if (pp > 1 && k == 0 && pp * 2 <= 4) layout.schedule = SCHEDULE_INTERLEAVED;
+                layout.chunks = layout.schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+                layout.sequence = tp > 1 && turn % 2 == 0;
+                if (dp == 4 && layout.zero) layout.mesh.shard = 2; /* hybrid */
+                turn++;
+                if (!legal(&layout)) layout.schedule = SCHEDULE_GPIPE, layout.chunks = 1;
+                if (legal(&layout) && count < LAYOUTS) out[count++] = layout;
+            }
+    return count;
+}
+
+static double apart(double a, double b) {
+    return fabs(a - b) / fmax(fabs(b), 1e-30);
+}
+
+static void assert_losses(const Run *run, const Run *expected, int from, int to, const char *first) {
+    for (int step = from; step < to; step++)
+        if (!(apart(run->loss[step], expected->loss[step]) <= 1e-5))
+            fail_msg("%s: %s, then %s: step %d has a loss of %.9g, one rank %.9g", job_names[run->job], first,
+                     layout_text(run->layout), step + 1, run->loss[step], expected->loss[step]);
+}
+
+/* Saves the first half of a run; then what was saved must be what each rank has. */
+static void save_half(Group *world, JobKind job, const Layout *layout, const Run *expected, int number) {
+    CLEANUP(run_done) Run run = run_new(world, job, layout);
+    run_steps(&run, 0, HALF);
+    assert_losses(&run, expected, 0, HALF, "from the start");
+    const char *dir = path_of("run", number);
+    assert_ok(run_save(&run, world, dir));
+    CLEANUP(trio_done) Trio trio = trio_load(job, dir);
+    if (!layout->alone || world->rank == 0) assert_true(run_same(&run, &trio));
+    if (world->rank == 0) assert_one_rank_saves_the_same(&trio, dir, path_of("again", number));
+    assert_ok(barrier(world));
+}
+
+static void go_on(Group *world, JobKind job, const Layout *from, const Layout *layout, const Run *expected,
+                  int number) {
+    CLEANUP(run_done) Run run = run_new(world, job, layout);
+    run_load(&run, path_of("run", number));
+    CLEANUP(trio_done) Trio trio = trio_load(job, path_of("run", number));
+    assert_true(run_same(&run, &trio));
+    run_steps(&run, HALF, STEPS);
+    assert_losses(&run, expected, HALF, STEPS, layout_text(from));
+}
+
+static void test_pairs(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Layout layout[LAYOUTS];
+    int count = make_layouts(world->size, layout), pairs = 0;
+    Run expected[JOBS];
+    for (int job = 0; job < JOBS; job++) {
+        expected[job] = run_new(world, (JobKind)job, &layout[0]);
+        run_steps(&expected[job], 0, STEPS);
+    }
+    for (int i = 0; i < count; i++) {
+        JobKind job = (JobKind)(i % JOBS);
+        save_half(world, job, &layout[i], &expected[job], i);
+        static const int strides[] = {1, 3};
+        for (int k = 0; k < 2; k++, pairs++) {
+            int to = (i + strides[k]) % count;
+            go_on(world, job, &layout[i], &layout[to], &expected[job], i);
+        }
+        assert_ok(barrier(world));
+        if (i > 0) go_on(world, job, &layout[i], &layout[0], &expected[job], i), pairs++;
+    }
+    for (int job = 0; job < JOBS; job++) run_done(&expected[job]);
+    if (world->rank == 0) print_message("%d pairs of %d layouts\n", pairs, count);
+    assert_true(pairs >= 10);
+}
+
+/* Within a layout a run that was stopped has the same bits as one that was not, in 16 bits too; masters go
+ * over to other layouts bit for bit. */
+static void test_bits(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const DType types[] = {DT_F32, DT_BF16};
+    for (int k = 0; k < 2; k++) {
+        Layout layout = {.mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
+                         .zero = world->size > 2 ? 3 : 0,
+                         .chunks = 1,
+                         .micro_batch = 1,
+                         .schedule = SCHEDULE_1F1B,
+                         .dtype = types[k]};
+        CLEANUP(run_done) Run whole = run_new(world, JOB_GPT2, &layout);
+        run_steps(&whole, 0, HALF);
+        assert_ok(run_save(&whole, world, path_of("bits", k)));
+        run_steps(&whole, HALF, STEPS);
+        CLEANUP(run_done) Run second = run_new(world, JOB_GPT2, &layout);
+        run_load(&second, path_of("bits", k));
+        run_steps(&second, HALF, STEPS);
+        assert_memory_equal(&second.loss[HALF], &whole.loss[HALF], (STEPS - HALF) * sizeof(double));
+        Layout other = {.mesh = {.dp = world->size / 2, .tp = 1, .pp = 2},
+                        .zero = world->size > 2 ? 1 : 0,
+                        .chunks = 1,
+                        .micro_batch = 1,
+                        .schedule = SCHEDULE_1F1B,
+                        .dtype = types[k]};
+        CLEANUP(run_done) Run third = run_new(world, JOB_GPT2, &other);
+        run_load(&third, path_of("bits", k));
+        CLEANUP(trio_done) Trio trio = trio_load(JOB_GPT2, path_of("bits", k));
+        assert_true(run_same(&third, &trio));
+        run_steps(&third, HALF, STEPS);
+        for (int step = HALF; step < STEPS; step++)
+            assert_true(apart(third.loss[step], whole.loss[step]) <= (types[k] == DT_F32 ? 1e-5 : 1e-2));
+    }
+}
+
+/* Saving takes, beyond what training holds, one unit in fp32. */
+static void test_memory(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Layout layout = {.mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
+                     .zero = world->size > 2 ? 3 : 0,
+                     .chunks = 1,
+                     .micro_batch = 1,
+                     .schedule = SCHEDULE_1F1B};
+    CLEANUP(run_done) Run run = run_new(world, JOB_GPT2, &layout);
+    run_steps(&run, 0, 1);
+    MemStat *stat = &run.device->total;
+    size_t before = stat->current, largest = 0;
+    stat->peak = before;
+    assert_ok(run_save(&run, world, path_of("memory", 0)));
+    for (int u = 0; u < run.model->units; u++) {
+        size_t bytes = 2 * (size_t)run.runner->params->unit[u].numel * sizeof(float);
+        if (bytes > largest) largest = bytes;
+    }
+    assert_int_equal(stat->current, before);
+    assert_true(stat->peak - before <= largest);
+}
+
+/* Gives a rank room for no file of more than `bytes`, or all of it back. */
+static void limit_files(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* A rank that cannot write: every rank says so, in one sentence that names it; nothing half-written stays,
+ * and the checkpoint before it is the newest. */
+static void test_one_cannot_write(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
+    CLEANUP(run_done) Run run = run_new(world, JOB_BERT, &layout);
+    const char *dir = path_of("full", 0);
+    assert_ok(run_save(&run, world, dir));
+    signal(SIGXFSZ, SIG_IGN);
+    CLEANUP(json_decrefp) json_t *progress = json_object();
+    CheckpointState save = {.params = run.runner->params,
+                            .m = run.runner->m,
+                            .v = run.runner->v,
+                            .progress = progress,
+                            .mesh = run.mesh};
+    char about[64], found[512];
+    for (int failing = 0; failing < 2; failing++) {
+        if (world->rank == failing) limit_files(1000);
+        Status status = ckpt_save(dir, HALF + 1, &save, run.runner->stream, 1);
+        limit_files(RLIM_INFINITY);
+        assert_non_null(status);
+        snprintf(found, sizeof found, "%s", status_message(status));
+        assert_non_null(strstr(found, "the checkpoint of step 6 is not saved"));
+        assert_non_null(strstr(found, "cannot be written: File too large"));
+        snprintf(about, sizeof about, "rank %d: ", failing);
+        if (world->rank != failing) assert_non_null(strstr(found, about));
+        status_free(status);
+        assert_ok(barrier(world));
+        CLEANUP(mem_freep) char *step = NULL;
+        assert_ok(ckpt_latest(dir, &step));
+        assert_non_null(strstr(step, "step-5"));
+        char checkpoints[200];
+        snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", dir);
+        assert_int_equal(entries(checkpoints), 1);
+        assert_ok(barrier(world));
+    }
+    assert_ok(run_save(&run, world, dir));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+
+static const struct CMUnitTest tests[] = {
+    TEST(test_pairs),
+    TEST(test_bits),
+    TEST(test_memory),
+    TEST(test_one_cannot_write),
+};
+
+RANKS_MAIN(tests)
