@@ -60,15 +60,21 @@ static Status print_kernels(const json_t *result, FILE *out) {
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char text[FORMAT_SIZE];
-    fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, %lld threads", text_of(result, "model"),
+    fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, ", text_of(result, "model"),
             format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
-            (long long)show_int(result, "seq"), (long long)show_int(result, "threads"));
+            (long long)show_int(result, "seq"));
+    size_t ranks = json_array_size(json_object_get(result, "ranks"));
+    if (ranks > 1) fprintf(out, "%zu ranks of ", ranks);
+    fprintf(out, "%lld threads", (long long)show_int(result, "threads"));
     fprintf(out, ", %s kernels, %s, %s (bf16: %s)\n\n", text_of(result, "kernels_from"),
             text_of(result, "isa"), text_of(result, "blas"), text_of(result, "bf16"));
-    TRY(print_kernels(result, out));
-    fprintf(out, "\nstep %.1f ms (best %.1f ms), %s tokens/s", member(result, "step_ms"),
-            member(result, "step_ms_best"), format_count(text, member(result, "tokens_per_s")));
+    bool by_kernel = json_object_get(result, "kernels");
+    if (by_kernel) TRY(print_kernels(result, out));
+    fprintf(out, "%sstep %.1f ms (best %.1f ms), %s tokens/s", by_kernel ? "\n" : "",
+            member(result, "step_ms"), member(result, "step_ms_best"),
+            format_count(text, member(result, "tokens_per_s")));
     fprintf(out, ", %s of memory at most\n", format_bytes(text, member(result, "peak_bytes")));
+    if (!by_kernel) return OK;
     fprintf(out, "%.1f GFLOP/s of the measured peak of %.1f: %.0f%%\n", member(result, "gflops"),
             member(result, "peak_gflops"), 100 * member(result, "mfu"));
     return OK;

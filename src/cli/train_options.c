@@ -195,6 +195,8 @@ static const Option bench_table[] = {
      .shown = "the batch", .help = "Sequences run at once; it must divide the batch."},
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
      .help = "Seed of the weights and the made-up tokens."},
+    {OPT_FLAG("steps-only", TrainConfig, steps_only),
+     .help = "Measure steps as a whole, without as many more for the time by kernel."},
     {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
 };
 /* clang-format on */

@@ -51,7 +51,7 @@ static json_t *kernels_json(const Profile *profile, int64_t steps) {
 }
 
 typedef struct Timing {
-    double best, total;
+    double best, total, cpu;
     json_t *each; /* milliseconds, or NULL: not wanted */
 } Timing;
 
@@ -60,6 +60,7 @@ static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t s
                          Timing *timing) {
     timing->best = 1e300;
     timing->total = 0;
+    double cpu = clock_cpu();
     for (int64_t i = 0; i < steps; i++) {
         StepResult result;
         double start = clock_wall();
@@ -70,6 +71,55 @@ static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t s
         if (timing->each && json_array_append_new(timing->each, json_real(1e3 * seconds)))
             return FAILED("out of memory");
     }
+    timing->cpu = clock_cpu() - cpu;
+    return OK;
+}
+
+/* Of each rank, in milliseconds a step: what it computed, and where. */
+typedef struct RankTimes {
+    double cpu, step, kernels, update;
+} RankTimes;
+
+static RankTimes rank_times(const Timing *plain, const Timing *measured, const Profile *profile,
+                            int64_t steps) {
+    double scale = 1e3 / (double)steps;
+    RankTimes times = {.cpu = scale * plain->cpu, .step = scale * measured->total};
+    for (int k = 0; k < KERNEL_COUNT; k++) times.kernels += scale * profile->kernel[k].seconds;
+    times.update =
+        scale * (profile->kernel[KERNEL_SUM_SQUARES].seconds + profile->kernel[KERNEL_ADAMW_STEP].seconds);
+    return times;
+}
+
+static Status ranks_json(Group *world, RankTimes own, bool by_kernel, json_t **ret_list) {
+    CLEANUP(mem_freep) RankTimes *all = NULL;
+    TRY(mem_new((size_t)world->size, sizeof *all, &all));
+    TRY(host_gather(world, all, &own, sizeof own));
+    json_t *list = json_array();
+    for (int r = 0; r < world->size; r++) {
+        json_t *rank = json_pack("{s:f}", "cpu_ms", all[r].cpu);
+        if (by_kernel) {
+            json_object_set_new(rank, "step_ms_measured", json_real(all[r].step));
+            json_object_set_new(rank, "kernels_ms", json_real(all[r].kernels));
+            json_object_set_new(rank, "update_ms", json_real(all[r].update));
+        }
+        json_array_append_new(list, rank);
+    }
+    *ret_list = list;
+    return OK;
+}
+
+/* By kernel, and against the machine's peak. */
+static Status add_kernels(json_t *result, Job *job, const Timing *measured, const Profile *profile,
+                          int64_t steps) {
+    double peak;
+    TRY(job_peak_flops(job, &peak));
+    peak *= 1e-9 * job->runner->mesh->size;
+    double rate = json_number_value(json_object_get(result, "gflops"));
+    CLEANUP(json_decrefp)
+    json_t *more =
+        json_pack("{s:f, s:f, s:f, s:o}", "step_ms_measured", 1e3 * measured->total / (double)steps,
+                  "peak_gflops", peak, "mfu", rate / peak, "kernels", kernels_json(profile, steps));
+    if (!more || json_object_update(result, more) != 0) return FAILED("out of memory");
     return OK;
 }
 
@@ -81,26 +131,29 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     Profile profile = {0};
     TRY(time_steps(job, micro, count, 1, &number, &warm));
     TRY(time_steps(job, micro, count, steps, &number, &plain));
-    job->runner->exec.profile = &profile;
-    TRY(time_steps(job, micro, count, steps, &number, &measured));
-    job->runner->exec.profile = NULL;
-    size_t memory = job->device->total.peak;
-    double peak, mean = plain.total / (double)steps;
-    TRY(job_peak_flops(job, &peak));
-    peak *= job->runner->mesh->size;
-    double tokens = (double)(c->batch * job->seq);
-    json_t *result = json_pack(
-        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:f, s:f, s:I, s:o}",
-        "model", c->model, "params_total", (json_int_t)model_params(job->model), "batch",
-        (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads, "kernels_from",
-        job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16",
-        kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each,
-        "step_ms_measured", 1e3 * measured.total / (double)steps, "tokens_per_s", tokens / mean, "gflops",
-        1e-9 * tokens * job_flops_per_token(job) / mean, "peak_gflops", 1e-9 * peak, "mfu",
-        tokens * job_flops_per_token(job) / mean / peak, "peak_bytes", (json_int_t)memory, "kernels",
-        kernels_json(&profile, steps));
+    if (!c->steps_only) {
+        job->runner->exec.profile = &profile;
+        TRY(time_steps(job, micro, count, steps, &number, &measured));
+        job->runner->exec.profile = NULL;
+    }
+    Group *world = job->runner->mesh->world;
+    json_t *ranks = NULL;
+    TRY(ranks_json(world, rank_times(&plain, &measured, &profile, steps), !c->steps_only, &ranks));
+    double mean = plain.total / (double)steps, tokens = (double)(c->batch * job->seq);
+    CLEANUP(json_decrefp)
+    json_t *result =
+        json_pack("{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:I, s:o}", "model",
+                  c->model, "params_total", (json_int_t)model_params(job->model), "batch",
+                  (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads,
+                  "kernels_from", job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas",
+                  kernels_cpu_blas(), "bf16", kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best",
+                  1e3 * plain.best, "steps_ms", each, "tokens_per_s", tokens / mean, "gflops",
+                  1e-9 * tokens * job_flops_per_token(job) / mean, "peak_bytes",
+                  (json_int_t)job->device->total.peak, "ranks", ranks);
     if (!result) return FAILED("out of memory");
+    if (!c->steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
     *ret_result = result;
+    result = NULL;
     return OK;
 }
 

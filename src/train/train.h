@@ -62,6 +62,7 @@ typedef struct TrainConfig {
     const char *precision;    /* "fp32", "bf16", "fp16"; NULL: fp32 */
     double loss_scale;        /* fp16: the first; 0: 65536 */
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
+    bool steps_only; /* bench: step times alone, without those by kernel */
     bool quiet;
     FILE *log; /* where progress shows */
     /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */
@@ -72,7 +73,8 @@ typedef struct TrainConfig {
  * metrics.jsonl, checkpoints and summary.json, which is also the result. */
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
 
-/* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak.
+/* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak. With
+ * several ranks the first one's, and for each rank its CPU time and its time in kernels.
  * Takes the model, its overrides, task, batch, micro-batch, steps, recompute, threads, kernels. */
 MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
