@@ -38,17 +38,19 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
 }
 
 /* Room for the two largest units. */
-static void set_limits(Shards *shards) {
-    int64_t largest = 0, second = 0;
+static void make_rooms(Shards *shards) {
+    size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
     for (int i = 0; i < shards->count; i++) {
-        int64_t numel = shards->unit[i].held ? shards->unit[i].layout.numel : 0;
+        size_t numel = shards->unit[i].held ? (size_t)shards->unit[i].layout.numel : 0;
         if (numel > largest)
             second = largest, largest = numel;
         else if (numel > second)
             second = numel;
     }
-    shards->params.limit = bytes_of(largest + second, shards->spec.dtype);
-    shards->grads.limit = bytes_of(largest + second, DT_F32);
+    size_t parts = (size_t)shards->spec.shard->size, part = largest / parts, other = second / parts;
+    room_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
+    room_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
+    room_init(&shards->arriving, shards->device, MEM_GRADS, part * full, other * full);
 }
 
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
@@ -69,7 +71,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
         unit->counted = use[i].counted;
         if (unit->held) TRY(unit_alloc(shards, unit));
     }
-    set_limits(shards);
+    make_rooms(shards);
     if (spec->train)
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
                       &shards->norm));
@@ -82,15 +84,17 @@ void shards_free(Shards *shards) {
     if (!shards) return;
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
-        Buffer *const buffers[] = {&unit->param,     &unit->master,   &unit->m,
-                                   &unit->v,         &unit->grad,     &unit->full,
-                                   &unit->full_grad, &unit->reducing, &unit->arriving};
+        Buffer *const buffers[] = {&unit->param, &unit->master, &unit->m, &unit->v, &unit->grad};
         for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++) dev_free(buffers[k]);
+        room_give(&shards->params, &unit->full);
+        room_give(&shards->grads, &unit->full_grad);
+        room_give(&shards->grads, &unit->reducing);
+        room_give(&shards->arriving, &unit->arriving);
         unit_done(&unit->layout);
     }
-    ShardPool *const pools[] = {&shards->params, &shards->grads};
-    for (int p = 0; p < 2; p++)
-        for (int i = 0; i < pools[p]->count; i++) dev_free(&pools[p]->idle[i]);
+    room_done(&shards->params);
+    room_done(&shards->grads);
+    room_done(&shards->arriving);
     dev_free(&shards->norm);
     free(shards->unit);
     free(shards);
@@ -105,38 +109,6 @@ Status shards_clear(Shards *shards) {
             if (buffers[k]->bytes) TRY(stream_zero(stream, buffers[k]->data, buffers[k]->bytes));
     }
     return OK;
-}
-
-static bool pool_fits(const ShardPool *pool, size_t bytes) {
-    size_t idle = 0;
-    for (int i = 0; i < pool->count; i++) idle += pool->idle[i].bytes;
-    return pool->held - idle + bytes <= pool->limit;
-}
-
-static void pool_drop(ShardPool *pool, int at) {
-    pool->held -= pool->idle[at].bytes;
-    dev_free(&pool->idle[at]);
-    pool->idle[at] = pool->idle[--pool->count];
-}
-
-static Status pool_take(Shards *shards, ShardPool *pool, MemTag tag, size_t bytes, Buffer *ret_buffer) {
-    for (int i = 0; i < pool->count; i++)
-        if (pool->idle[i].bytes == bytes) {
-            *ret_buffer = pool->idle[i];
-            pool->idle[i] = pool->idle[--pool->count];
-            return OK;
-        }
-    while (pool->count && pool->held + bytes > pool->limit) pool_drop(pool, 0);
-    TRY(dev_alloc(shards->device, tag, bytes, ret_buffer));
-    pool->held += bytes;
-    return OK;
-}
-
-static void pool_give(ShardPool *pool, Buffer *buffer) {
-    if (!buffer->data) return;
-    if (pool->count == (int)(sizeof pool->idle / sizeof *pool->idle)) pool_drop(pool, 0);
-    pool->idle[pool->count++] = *buffer;
-    *buffer = (Buffer){0};
 }
 
 /* ---- parameters ---- */
@@ -185,8 +157,8 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     const ShardSpec *spec = &shards->spec;
     if (!spec->params || !unit->held || unit->full.data) return OK;
     size_t bytes = bytes_of(unit->layout.numel, spec->dtype);
-    if (!must && !pool_fits(&shards->params, bytes)) return OK;
-    TRY(pool_take(shards, &shards->params, MEM_PARAMS, bytes, &unit->full));
+    if (!must && !room_fits(&shards->params, bytes)) return OK;
+    TRY(room_take(&shards->params, bytes, &unit->full));
     return all_gather(spec->shard, shards->exec->stream,
                       tensor_1d(unit->full.data, spec->dtype, unit->layout.numel),
                       tensor_1d(unit->param.data, spec->dtype, unit->count), &unit->gather);
@@ -201,7 +173,7 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
 }
 
 void shard_release(Shards *shards, int at) {
-    pool_give(&shards->params, &shards->unit[at].full);
+    room_give(&shards->params, &shards->unit[at].full);
 }
 
 /* ---- gradients ---- */
@@ -238,8 +210,8 @@ static Status complete(Shards *shards, ShardUnit *unit) {
     Tensor arrived = unit->arriving.data ? tensor_1d(unit->arriving.data, DT_F32, unit->count) : here;
     if (spec->replica->size > 1) TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
     if (unit->arriving.data) TRY(add(shards->exec, here, arrived));
-    dev_free(&unit->arriving);
-    pool_give(&shards->grads, &unit->reducing);
+    room_give(&shards->arriving, &unit->arriving);
+    room_give(&shards->grads, &unit->reducing);
     return OK;
 }
 
@@ -256,8 +228,8 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     }
     if (!unit->full_grad.data) {
         size_t bytes = bytes_of(unit->layout.numel, DT_F32);
-        if (!pool_fits(&shards->grads, bytes)) TRY(complete_all(shards));
-        TRY(pool_take(shards, &shards->grads, MEM_GRADS, bytes, &unit->full_grad));
+        if (!room_fits(&shards->grads, bytes)) TRY(complete_all(shards));
+        TRY(room_take(&shards->grads, bytes, &unit->full_grad));
         TRY(stream_zero(shards->exec->stream, unit->full_grad.data, bytes));
     }
     *ret_grad = unit->full_grad.data;
@@ -283,7 +255,7 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     unit->full_grad = (Buffer){0};
     Tensor to = reduced(shards, unit);
     if (!unit->fresh) {
-        TRY(dev_alloc(shards->device, MEM_GRADS, bytes_of(unit->count, DT_F32), &unit->arriving));
+        TRY(room_take(&shards->arriving, bytes_of(unit->count, DT_F32), &unit->arriving));
         to.data = unit->arriving.data;
     }
     unit->fresh = false;

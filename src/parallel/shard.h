@@ -26,6 +26,7 @@
 
 #include "comm/group.h"
 #include "kernels/kernels.h"
+#include "parallel/room.h"
 #include "param/param.h"
 
 typedef struct ShardSpec {
@@ -60,21 +61,15 @@ typedef struct ShardUnit {
     bool fresh;            /* no gradient has arrived in this step yet */
 } ShardUnit;
 
-/* Buffers for whole units, kept for the next one as long as they fit into `limit` together. */
-typedef struct ShardPool {
-    Buffer idle[4];
-    int count;
-    size_t held, limit;
-} ShardPool;
-
 typedef struct Shards {
     ShardSpec spec;
     Device *device;
     Exec *exec;
     ShardUnit *unit;
     int count;
-    ShardPool params, grads;
-    Buffer norm; /* fp64, a sum for each part */
+    Room params, grads; /* each for the two largest units... */
+    Room arriving;      /* ...and for this rank's parts of two */
+    Buffer norm;        /* fp64, a sum for each part */
 } Shards;
 
 /* Which units a stage holds, and how. */
