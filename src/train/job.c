@@ -131,11 +131,12 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     else if (job->model_dir)
         TRY(special_tokens_read(job->model_dir, &special));
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
+    bool told = job->tokens_known && !job->bytes; /* what a tokenizer lacks is not there */
     if (config->family == FAMILY_GPT2)
         special = none;
-    else if (!named && config->vocab == BYTE_VOCAB_BERT)
+    else if (!named && !told && config->vocab == BYTE_VOCAB_BERT)
         special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1};
-    else if (!named)
+    else if (!named && !told)
         special = config->vocab >= 28996 ? (SpecialTokens){0, 101, 102, 103, 100, -1} : none;
     if (special.pad < 0) special.pad = (int32_t)config->pad_token;
     *ret_special = special;

@@ -46,6 +46,20 @@ static Status check_beside(const Job *job) {
                  tokenizer_id_text(&job->tokens, asked), job->model_dir, tokenizer_id_text(&id, there));
 }
 
+/* Bytes that were asked for are not the tokens of a checkpoint or of shards that have others. */
+static Status check_bytes(const Job *job, DataFormat format) {
+    char text[TOKENIZER_ID_TEXT];
+    const char *asked = asks_bytes(job) ? "--tokenizer bytes" : "--format bytes";
+    if (!asks_bytes(job) && format != FORMAT_BYTES) return OK;
+    if (has_beside(job))
+        return USAGE("%s: the checkpoint %s has a tokenizer of its own, and bytes are not its tokens", asked,
+                     job->model_dir);
+    if (format == FORMAT_SHARDS && job->tokens.kind != TOKENIZER_BYTES)
+        return USAGE("%s: was made with another tokenizer (%s) than the bytes asked for", job->tokenizer_name,
+                     tokenizer_id_text(&job->tokens, text));
+    return OK;
+}
+
 /* The tokenizer for text: the one asked for, the checkpoint's, or the bytes. */
 static Status need_tokenizer(Job *job) {
     if (job->tokenizer) return OK;
@@ -121,6 +135,7 @@ Status job_settle_data(Job *job, const JobSpec *spec) {
         TRY(take_tokenizer(job, job->model_dir));
     if (format == FORMAT_SHARDS && !job->tokens_known && spec->data_count)
         TRY(take_from_shards(job, spec->data[0]));
+    TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES
                                    : format == FORMAT_BYTES || format == FORMAT_TEXT;
     return OK;
@@ -208,7 +223,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.tokenizer_name = job->tokenizer_name;
     }
     Status status = dataset_open(ret_data, &spec);
-    return status && dir ? status_wrap(status, "%s, prepared from %s", dir, paths[0]) : status;
+    if (!status || !dir || status_exit_code(status) == STATUS_USAGE) return status;
+    return status_wrap(status, "%s, as prepared (remove %s to have it done anew)", paths[0], dir);
 }
 
 Status job_val_shards(const char *const *paths, int count, ShardList *list) {

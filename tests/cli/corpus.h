@@ -79,8 +79,9 @@ static inline const char *byte_name(int byte, char out[8]) {
     return out;
 }
 
-/* A byte-level BPE of the bytes, the merges given ("t h", "th e") and <|endoftext|>. */
-static inline void put_bpe(const char *name, const char *const *merges, int count) {
+/* A byte-level BPE of the bytes, the merges given ("t h", "th e"), <|endoftext|> and so many tokens that no
+ * text has. */
+static inline void put_wide_bpe(const char *name, const char *const *merges, int count, int unused) {
     char path[64], text[8];
     assert_ok(dir_make(at(name)));
     snprintf(path, sizeof path, "%s/vocab.json", name);
@@ -97,9 +98,14 @@ static inline void put_bpe(const char *name, const char *const *merges, int coun
         fprintf(vocab, "\"%.*s%s\": %d, ", (int)(space - merges[i]), merges[i], space + 1, 256 + i);
         fprintf(rules, "%s\n", merges[i]);
     }
+    for (int i = 0; i < unused; i++) fprintf(vocab, "\"unused%d\": %d, ", i, 257 + count + i);
     fprintf(vocab, "\"<|endoftext|>\": %d}\n", 256 + count);
     assert_int_equal(fclose(vocab), 0);
     assert_int_equal(fclose(rules), 0);
+}
+
+static inline void put_bpe(const char *name, const char *const *merges, int count) {
+    put_wide_bpe(name, merges, count, 0);
 }
 
 /* A BERT vocabulary of the words above. */

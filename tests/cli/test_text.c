@@ -192,7 +192,13 @@ static void refusals(void **state) {
                    at("other-shards"));
     assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "eval", "--model",
                    at("byte-run"), "--data", at("other-shards"));
+    assert_refused(2, "was made with another tokenizer (bpe, 261 tokens, ", "train", "--tokenizer", "bytes",
+                   "--data", at("other-shards"), TINY, "--quiet");
     /* A checkpoint and a tokenizer. */
+    assert_refused(2, "has a tokenizer of its own, and bytes are not its tokens", "eval", "--model",
+                   at("mine"), "--tokenizer", "bytes", "--data", at("text.txt"));
+    assert_refused(2, "--format bytes: the checkpoint", "eval", "--model", at("mine"), "--format", "bytes",
+                   "--data", at("text.txt"));
     assert_refused(2, "is not the one of the checkpoint", "train", "--model", at("mine"), "--tokenizer",
                    at("other"), "--data", at("text.txt"), "--quiet");
     assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "train", "--model",
@@ -201,6 +207,10 @@ static void refusals(void **state) {
                    at("bpe"), "--data", at("text.txt"), TINY, "--quiet");
     assert_refused(2, "needs a start ([CLS]) token", "train", "--model", "bert-tiny", "--tokenizer",
                    at("bpe"), "--data", at("text.txt"), SHAPE, "--quiet");
+    /* Not those of BERT's own vocabulary either, however large this one is. */
+    put_wide_bpe("wide", few, 3, 29000);
+    assert_refused(2, "needs a start ([CLS]) token", "train", "--model", "bert-tiny", "--tokenizer",
+                   at("wide"), "--data", at("text.txt"), SHAPE, "--quiet");
     assert_refused(2, "exclude each other", "train", "--format", "bytes", "--tokenizer", at("bpe"), "--data",
                    at("text.txt"), TINY, "--quiet");
     assert_refused(2, "their tokenizer (bpe, 261 tokens, ", "train", "--data", at("other-shards"), "--val",
