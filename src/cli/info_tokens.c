@@ -90,11 +90,11 @@ static void show_tokenizer_line(const json_t *tokenizer, FILE *out) {
 static void show_set(const json_t *set, const char *name, FILE *out) {
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE];
     size_t count = json_array_size(json_object_get(set, "shards"));
-    fprintf(out, "%-12s %s tokens in %s documents, %s as %s in %zu file%s\n", name,
+    fprintf(out, "%-12s %s tokens in %s document%s, %s as %s in %zu file%s\n", name,
             format_count(tokens, (double)show_int(set, "tokens")),
             format_count(documents, (double)show_int(set, "documents")),
-            format_bytes(bytes, (double)show_int(set, "bytes")), text_of(set, "dtype"), count,
-            count > 1 ? "s" : "");
+            show_int(set, "documents") == 1 ? "" : "s", format_bytes(bytes, (double)show_int(set, "bytes")),
+            text_of(set, "dtype"), count, count > 1 ? "s" : "");
 }
 
 void info_shards_show(const json_t *result, FILE *out) {

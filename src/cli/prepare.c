@@ -118,8 +118,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PrepareArgs *args = call->config;
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE], rate[FORMAT_SIZE];
     double number;
-    fprintf(out, "%s tokens in %s documents", format_count(tokens, (double)show_int(result, "tokens")),
-            format_count(documents, (double)show_int(result, "documents")));
+    fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)show_int(result, "tokens")),
+            format_count(documents, (double)show_int(result, "documents")),
+            show_int(result, "documents") == 1 ? "" : "s");
     if (show_int(result, "val_documents"))
         fprintf(out, ", and %s in %s for validation",
                 format_count(tokens, (double)show_int(result, "val_tokens")),

@@ -189,10 +189,11 @@ static Status write_train(Prepare *p, int64_t *ret_total) {
         return FAILED("%s%s: no text was found, expected at least one document", spec->paths[0],
                       spec->path_count > 1 ? " and the other files" : "");
     if (p->val && (shard_set_tokens(p->val) == 0 || shard_set_tokens(p->train) == 0))
-        return USAGE("--val-fraction %g: of %lld documents it leaves none for %s; give validation files with "
-                     "--val, or say with --documents what a document is",
-                     spec->val_fraction, (long long)p->document,
-                     shard_set_tokens(p->train) == 0 ? "training" : "validation");
+        return USAGE(
+            "--val-fraction %g: of %lld document%s it leaves none for %s; give validation files with "
+            "--val, or say with --documents what a document is",
+            spec->val_fraction, (long long)p->document, p->document == 1 ? "" : "s",
+            shard_set_tokens(p->train) == 0 ? "training" : "validation");
     return OK;
 }
 

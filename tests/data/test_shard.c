@@ -261,7 +261,7 @@ static void test_refusals(void **state) {
     assert_fails(make(files, "none", (PrepareSpec){0}, &made), 1, "a.txt: no text was found");
     files_add_text(files, "b.txt", "text");
     assert_fails(make(files, "none", (PrepareSpec){.val_fraction = 0.1}, &made), 2,
-                 "of 1 documents it leaves none for validation");
+                 "of 1 document it leaves none for validation");
     assert_false(path_exists(made.dir));
 }
 
