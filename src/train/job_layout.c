@@ -86,11 +86,10 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     TRY(check_tensor(config, tp));
     TRY(check_pipeline(spec, config, plan, pp));
     TRY(check_batch(spec, dp));
-    if (spec->sequence && tp > 1 && spec->micro_batch * seq % tp)
-        return USAGE(
-            "--sequence-parallel: a micro-batch of %lld x %lld positions does not divide over %lld tensor "
-            "ranks",
-            (long long)spec->micro_batch, (long long)seq, (long long)tp);
+    if (spec->sequence && seq % tp)
+        return USAGE("--sequence-parallel: sequences of %lld positions do not divide over %lld tensor ranks; "
+                     "--seq %lld would do",
+                     (long long)seq, (long long)tp, (long long)(seq / tp * tp));
     plan->micros = (int)(spec->batch ? spec->batch / (dp * spec->micro_batch) : 1);
     return OK;
 }

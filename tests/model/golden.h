@@ -54,8 +54,9 @@ static inline RunnerSpec golden_spec(const Golden *golden, const char *kernels, 
     return spec;
 }
 
-static inline void golden_init(Golden *golden, const char *name, const char *kernels, Recompute recompute,
-                               int threads) {
+/* The case in a layout: mesh, zero and schedule are taken from it. */
+static inline void golden_init_layout(Golden *golden, const char *name, const char *kernels,
+                                      Recompute recompute, int threads, const RunnerSpec *layout) {
     char path[GOLDEN_PATH];
     *golden = (Golden){0};
     assert_true(snprintf(golden->dir, GOLDEN_PATH, WEFT_TEST_DIR "/golden/cases/%s", name) < GOLDEN_PATH);
@@ -70,8 +71,19 @@ static inline void golden_init(Golden *golden, const char *name, const char *ker
     assert_ok(model_new(&golden->model, &config));
     assert_ok(device_new_cpu(&golden->device, threads));
     RunnerSpec spec = golden_spec(golden, kernels, recompute);
+    spec.mesh = layout->mesh;
+    spec.zero = layout->zero;
+    spec.schedule = layout->schedule;
+    spec.sequence = layout->sequence;
+    spec.micros = layout->micros;
     assert_ok(runner_new(&golden->runner, golden->model, golden->device, &spec));
     golden_load_store(golden->dir, golden->runner->params, golden->runner->stream);
+    assert_ok(runner_publish(golden->runner));
+}
+
+static inline void golden_init(Golden *golden, const char *name, const char *kernels, Recompute recompute,
+                               int threads) {
+    golden_init_layout(golden, name, kernels, recompute, threads, &(RunnerSpec){0});
 }
 
 static inline void golden_done(Golden *golden) {
