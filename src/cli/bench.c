@@ -77,6 +77,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (!by_kernel) return OK;
     fprintf(out, "%.1f GFLOP/s of the measured peak of %.1f: %.0f%%\n", member(result, "gflops"),
             member(result, "peak_gflops"), 100 * member(result, "mfu"));
+    if (member(result, "bubble") > 0)
+        fprintf(out, "stages wait for each other %.1f%% of forward and backward\n",
+                100 * member(result, "bubble"));
     return OK;
 }
 

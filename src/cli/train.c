@@ -30,6 +30,9 @@ static Status check(const Invocation *call, const TrainArgs *args) {
     char label[LABEL_SIZE];
     if (config->resume && !config->out)
         return USAGE("%s: --out DIR is needed to say which run", invocation_label(call, "resume", label));
+    if (config->trace && !config->out)
+        return USAGE("%s: --out DIR is needed, where trace.json goes",
+                     invocation_label(call, "trace", label));
     if (config->min_lr > config->lr)
         return USAGE("%s %g: is above the learning rate of %g", invocation_label(call, "min-lr", label),
                      config->min_lr, config->lr);
@@ -47,6 +50,7 @@ static Status settle_length(const Invocation *call, TrainConfig *config, json_t 
     if (!by_epochs) config->epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
     json_object_del(settings, "resume"); /* of this start, not of the run */
+    json_object_del(settings, "trace");
     return OK;
 }
 
@@ -122,6 +126,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
     if (show_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
     fputc('\n', out);
+    if (show_number(result, "bubble", &number) && number > 0)
+        fprintf(out, "stages waited for each other %.1f%% of forward and backward\n", 100 * number);
     if (args->config.out)
         fprintf(out, "the run is in %s; its newest checkpoint is %s/latest\n", args->config.out,
                 args->config.out);

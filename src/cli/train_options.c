@@ -137,6 +137,11 @@ static const Option run_table[] = {
      .help = "Checkpoints to keep, the newest ones; 0 keeps all."},
     {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", .low = 1, .high = INFINITY,
      .help = "Write a line of metrics.jsonl every N steps."},
+    {OPT_FLAG("trace", TrainConfig, trace),
+     .help = "Write trace.json into --out: a timeline of what each rank did when, for ui.perfetto.dev or "
+             "chrome://tracing."},
+    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", .low = 1, .high = 1 << 20,
+     .help = "Steps that --trace shows, from the second on."},
     {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
 };
 
@@ -197,6 +202,11 @@ static const Option bench_table[] = {
      .help = "Seed of the weights and the made-up tokens."},
     {OPT_FLAG("steps-only", TrainConfig, steps_only),
      .help = "Measure steps as a whole, without as many more for the time by kernel."},
+    {OPT_TEXT("trace", TrainConfig, trace_file, "FILE"), .shown = "none",
+     .help = "Write a timeline of what each rank did when in a few more steps, for ui.perfetto.dev or "
+             "chrome://tracing."},
+    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", .low = 1, .high = 1 << 20,
+     .help = "Steps that --trace shows."},
     {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
 };
 /* clang-format on */

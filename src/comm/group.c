@@ -20,7 +20,18 @@ static void count_bytes(Group *group, CommKind kind, size_t bytes, int passes) {
     group->bytes_sent[kind] += n - n / size - (n % size != 0);
 }
 
-static Status started(Status status, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
+void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second) {
+    if (group->trace) group->label = (CommLabel){name, {first, second}};
+}
+
+/* What is about to start, where nobody has said it better. */
+static void label_kind(Group *group, CommKind kind, Tensor data) {
+    if (!group->trace || group->label.name) return;
+    comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
+}
+
+static Status started(Status status, Group *group, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
+    group->label = (CommLabel){0};
     TRY(status);
     if (!ret_ticket) return ticket_wait(stream, ticket);
     *ret_ticket = *ticket;
@@ -41,7 +52,9 @@ Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket
     Ticket ticket = {0};
     TRY(check_reducible(group, data.dtype));
     count_bytes(group, COMM_ALL_REDUCE, tensor_bytes(data), 2);
-    return started(group->ops->all_reduce(group, stream, data, op, &ticket), stream, &ticket, ret_ticket);
+    label_kind(group, COMM_ALL_REDUCE, data);
+    return started(group->ops->all_reduce(group, stream, data, op, &ticket), group, stream, &ticket,
+                   ret_ticket);
 }
 
 static Status check_parts(const Group *group, const char *what, Tensor part, Tensor whole) {
@@ -56,7 +69,8 @@ Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, Redu
     TRY(check_parts(group, "reduce_scatter", dst, src));
     TRY(check_reducible(group, src.dtype));
     count_bytes(group, COMM_REDUCE_SCATTER, tensor_bytes(src), 1);
-    return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), stream, &ticket,
+    label_kind(group, COMM_REDUCE_SCATTER, src);
+    return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), group, stream, &ticket,
                    ret_ticket);
 }
 
@@ -64,14 +78,18 @@ Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *
     Ticket ticket = {0};
     TRY(check_parts(group, "all_gather", src, dst));
     count_bytes(group, COMM_ALL_GATHER, tensor_bytes(dst), 1);
-    return started(group->ops->all_gather(group, stream, dst, src, &ticket), stream, &ticket, ret_ticket);
+    label_kind(group, COMM_ALL_GATHER, dst);
+    return started(group->ops->all_gather(group, stream, dst, src, &ticket), group, stream, &ticket,
+                   ret_ticket);
 }
 
 Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_rank(group, "a broadcast from", root));
     if (group->size > 1 && group->rank == root) group->bytes_sent[COMM_BROADCAST] += tensor_bytes(data);
-    return started(group->ops->broadcast(group, stream, data, root, &ticket), stream, &ticket, ret_ticket);
+    label_kind(group, COMM_BROADCAST, data);
+    return started(group->ops->broadcast(group, stream, data, root, &ticket), group, stream, &ticket,
+                   ret_ticket);
 }
 
 static Status check_other(const Group *group, const char *what, int rank) {
@@ -83,20 +101,28 @@ Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_
     Ticket ticket = {0};
     TRY(check_other(group, "a send to", to));
     group->bytes_sent[COMM_SEND] += tensor_bytes(data);
-    return started(group->ops->send(group, stream, data, to, &ticket), stream, &ticket, ret_ticket);
+    label_kind(group, COMM_SEND, data);
+    return started(group->ops->send(group, stream, data, to, &ticket), group, stream, &ticket, ret_ticket);
 }
 
 Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_other(group, "a receive from", from));
-    return started(group->ops->receive(group, stream, data, from, &ticket), stream, &ticket, ret_ticket);
+    return started(group->ops->receive(group, stream, data, from, &ticket), group, stream, &ticket,
+                   ret_ticket);
 }
 
 Status ticket_wait(Stream *stream, Ticket *ticket) {
     if (!ticket->group) return OK;
     Ticket waited = *ticket;
+    Group *group = waited.group;
     *ticket = (Ticket){0};
-    return waited.group->ops->wait(waited.group, stream, waited);
+    int64_t start = trace_now();
+    Status status = group->ops->wait(group, stream, waited);
+    int64_t end = trace_now();
+    group->waited_ns += end - start;
+    if (group->trace) trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, start, end, 0, 0);
+    return status;
 }
 
 Status comm_batch_begin(Group *group) {

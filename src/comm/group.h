@@ -16,6 +16,7 @@
 #ifndef WEFT_COMM_GROUP_H
 #define WEFT_COMM_GROUP_H
 
+#include "base/trace.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
@@ -64,10 +65,25 @@ typedef struct GroupOps {
     void (*free)(Group *group);
 } GroupOps;
 
+/* What a group's operations, and the time its callers are blocked, are called in a trace. */
+typedef struct CommNames {
+    TraceName op[COMM_KINDS];
+    TraceName wait;
+} CommNames;
+
+typedef struct CommLabel {
+    const TraceName *name; /* NULL: it is not shown */
+    int64_t number[2];
+} CommLabel;
+
 struct Group {
     const GroupOps *ops;
     int rank, size;
     uint64_t bytes_sent[COMM_KINDS];
+    int64_t waited_ns; /* that callers have been blocked */
+    Trace *trace;      /* NULL: none */
+    const CommNames *names;
+    CommLabel label; /* of the operation that is being started */
     void *impl;
 };
 
@@ -89,6 +105,8 @@ MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, T
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* the ticket is zero afterwards */
+/* In a trace, the group's next operation goes by this name instead of its kind's. */
+void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second);
 
 /* Operations between begin and end are launched together, so that sends and receives of both directions
  * cannot wait for each other. Each takes a ticket, which is waited for after the end. */

@@ -79,13 +79,65 @@ void mesh_free(Mesh *mesh) {
     free(mesh);
 }
 
+/* A mesh's groups, each with the axis along which its ranks differ; the world with none. */
+enum { MESH_GROUPS = 8 };
+typedef struct MeshGroup {
+    Group *group;
+    Axis axis;
+} MeshGroup;
+
+static void groups_of(const Mesh *mesh, MeshGroup groups[MESH_GROUPS]) {
+    Axis model = mesh->extent[AXIS_PP] > 1 ? AXIS_PP : AXIS_TP;
+    const MeshGroup all[MESH_GROUPS] = {{mesh->world, AXIS_COUNT},      {mesh->axis[AXIS_DP], AXIS_DP},
+                                        {mesh->axis[AXIS_TP], AXIS_TP}, {mesh->axis[AXIS_PP], AXIS_PP},
+                                        {mesh->shard, AXIS_DP},         {mesh->replica, AXIS_DP},
+                                        {mesh->model, model},           {mesh->ends, AXIS_PP}};
+    for (int i = 0; i < MESH_GROUPS; i++) groups[i] = all[i];
+}
+
 void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]) {
-    const Group *const groups[] = {mesh->world, mesh->axis[AXIS_DP], mesh->axis[AXIS_TP], mesh->axis[AXIS_PP],
-                                   mesh->shard, mesh->replica,       mesh->model,         mesh->ends};
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
     for (int k = 0; k < COMM_KINDS; k++) sent[k] = 0;
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-        size_t first = 0;
-        while (groups[first] != groups[i]) first++;
-        for (int k = 0; first == i && k < COMM_KINDS; k++) sent[k] += groups[i]->bytes_sent[k];
+    for (int i = 0; i < MESH_GROUPS; i++)
+        for (int k = 0; k < COMM_KINDS; k++) sent[k] += groups[i].group->bytes_sent[k];
+}
+
+void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) waited[axis] = 0;
+    for (int i = 0; i < MESH_GROUPS; i++)
+        if (groups[i].axis < AXIS_COUNT) waited[groups[i].axis] += 1e-9 * (double)groups[i].group->waited_ns;
+}
+
+/* ---- tracing ---- */
+
+#define OPERATION(kind, title, axis)                                                                         \
+    [kind] = {.name = (title), .category = (axis), .number = {"bytes", "ranks"}}
+#define NAMES(axis)                                                                                          \
+    {                                                                                                        \
+        .op = {OPERATION(COMM_ALL_REDUCE, "all-reduce", axis),                                               \
+               OPERATION(COMM_REDUCE_SCATTER, "reduce-scatter", axis),                                       \
+               OPERATION(COMM_ALL_GATHER, "all-gather", axis), OPERATION(COMM_BROADCAST, "broadcast", axis), \
+               OPERATION(COMM_SEND, "send", axis)},                                                          \
+        .wait = {                                                                                            \
+            .name = "wait: " axis,                                                                           \
+            .category = "wait",                                                                              \
+            .color = TRACE_GRAY                                                                              \
+        }                                                                                                    \
+    }
+
+static const CommNames names[AXIS_COUNT + 1] = {[AXIS_DP] = NAMES("data"),
+                                                [AXIS_TP] = NAMES("tensor"),
+                                                [AXIS_PP] = NAMES("pipeline"),
+                                                [AXIS_COUNT] = NAMES("all")};
+
+void mesh_trace(Mesh *mesh, Trace *trace) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    for (int i = 0; i < MESH_GROUPS; i++) {
+        groups[i].group->names = &names[groups[i].axis];
+        groups[i].group->trace = trace;
     }
 }

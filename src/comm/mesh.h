@@ -37,6 +37,10 @@ DEFINE_FREEP(Mesh, mesh)
 
 /* Bytes that this rank has sent through all of the mesh's groups. */
 void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]);
+/* Seconds that this rank has been blocked by other replicas, tensor ranks and stages. */
+void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
+/* From now on what the groups do is recorded; NULL: no more. Nothing may be in flight. */
+void mesh_trace(Mesh *mesh, Trace *trace);
 
 /* The rank at coordinates (dp, tp, pp). */
 int mesh_rank(const Mesh *mesh, int dp, int tp, int pp);

@@ -10,6 +10,18 @@ void shard_stage(ShardSpec *spec, int zero) {
     spec->params = zero >= 3;
 }
 
+/* How a trace shows the parameters and gradients of a unit on their way. */
+static const TraceName gather_name = {.name = "gather ",
+                                      .category = "data",
+                                      .color = TRACE_BLUE,
+                                      .number = {"unit", "bytes"},
+                                      .numbered = true};
+static const TraceName reduce_name = {.name = "reduce ",
+                                      .category = "data",
+                                      .color = TRACE_ORANGE,
+                                      .number = {"unit", "bytes"},
+                                      .numbered = true};
+
 /* ---- memory ---- */
 
 static size_t bytes_of(int64_t count, DType dtype) {
@@ -134,6 +146,7 @@ static Status gather_parts(Shards *shards) {
         if (!unit->held) continue;
         Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
         Tensor part = tensor_1d(param_at(shards, unit, unit->first), spec->dtype, unit->count);
+        comm_label(spec->shard, &gather_name, i, (int64_t)tensor_bytes(all));
         TRY(all_gather(spec->shard, stream, all, part, &unit->gather));
     }
     for (int i = 0; i < shards->count; i++)
@@ -159,6 +172,7 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     size_t bytes = bytes_of(unit->layout.numel, spec->dtype);
     if (!must && !room_fits(&shards->params, bytes)) return OK;
     TRY(room_take(&shards->params, bytes, &unit->full));
+    comm_label(spec->shard, &gather_name, at, (int64_t)bytes);
     return all_gather(spec->shard, shards->exec->stream,
                       tensor_1d(unit->full.data, spec->dtype, unit->layout.numel),
                       tensor_1d(unit->param.data, spec->dtype, unit->count), &unit->gather);
@@ -260,6 +274,7 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     }
     unit->fresh = false;
     unit->pending = true;
+    comm_label(shards->spec.shard, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));
     return reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce);
 }
 
@@ -275,6 +290,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     unit->fresh = false;
     unit->pending = true;
     Stream *stream = shards->exec->stream;
+    comm_label(spec->shard, &reduce_name, at, (int64_t)tensor_bytes(all));
     if (!spec->optimizer) return all_reduce(spec->shard, stream, all, REDUCE_SUM, &unit->reduce);
     return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
 }

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "train/job.h"
+#include "train/tracer.h"
 
 enum { PICK_EVERY = 7 /* about 15 % of the positions */ };
 
@@ -123,6 +124,26 @@ static Status add_kernels(json_t *result, Job *job, const Timing *measured, cons
     return OK;
 }
 
+/* The mean over all ranks. */
+static Status measured_bubble(const Runner *runner, double *ret_bubble) {
+    double bubble = runner_bubble(&runner->times) / runner->mesh->size;
+    TRY(host_reduce(runner->mesh->world, &bubble, 1, DT_F64, REDUCE_SUM));
+    *ret_bubble = bubble;
+    return OK;
+}
+
+/* Steps of their own, so that what was measured stays clear of it. */
+static Status trace_steps(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
+                          int64_t *number) {
+    CLEANUP(tracer_freep) Tracer *tracer = NULL;
+    Timing timing = {0};
+    if (!c->trace_file) return OK;
+    TRY(tracer_new(&tracer, job->runner, c->trace_file, 0, c->trace_steps));
+    TRY(tracer_next(tracer, 0));
+    TRY(time_steps(job, micro, count, c->trace_steps, number, &timing));
+    return tracer_finish(tracer);
+}
+
 static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
                         json_t **ret_result) {
     int64_t number = 0, steps = c->steps < 1 ? 1 : c->steps;
@@ -130,26 +151,29 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     Timing warm = {0}, plain = {.each = each}, measured = {0};
     Profile profile = {0};
     TRY(time_steps(job, micro, count, 1, &number, &warm));
+    job->runner->times = (RunnerTimes){0};
     TRY(time_steps(job, micro, count, steps, &number, &plain));
+    double bubble = 0;
+    TRY(measured_bubble(job->runner, &bubble));
     if (!c->steps_only) {
         job->runner->exec.profile = &profile;
         TRY(time_steps(job, micro, count, steps, &number, &measured));
         job->runner->exec.profile = NULL;
     }
+    TRY(trace_steps(c, job, micro, count, &number));
     Group *world = job->runner->mesh->world;
     json_t *ranks = NULL;
     TRY(ranks_json(world, rank_times(&plain, &measured, &profile, steps), !c->steps_only, &ranks));
     double mean = plain.total / (double)steps, tokens = (double)(c->batch * job->seq);
     CLEANUP(json_decrefp)
-    json_t *result =
-        json_pack("{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:I, s:o}", "model",
-                  c->model, "params_total", (json_int_t)model_params(job->model), "batch",
-                  (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads,
-                  "kernels_from", job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas",
-                  kernels_cpu_blas(), "bf16", kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best",
-                  1e3 * plain.best, "steps_ms", each, "tokens_per_s", tokens / mean, "gflops",
-                  1e-9 * tokens * job_flops_per_token(job) / mean, "peak_bytes",
-                  (json_int_t)job->device->total.peak, "ranks", ranks);
+    json_t *result = json_pack(
+        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:I, s:o}", "model",
+        c->model, "params_total", (json_int_t)model_params(job->model), "batch", (json_int_t)c->batch, "seq",
+        (json_int_t)job->seq, "threads", job->device->threads, "kernels_from", job->runner->exec.table->name,
+        "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16", kernels_cpu_bf16(), "step_ms",
+        1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each, "tokens_per_s", tokens / mean,
+        "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "bubble", bubble, "peak_bytes",
+        (json_int_t)job->device->total.peak, "ranks", ranks);
     if (!result) return FAILED("out of memory");
     if (!c->steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
     *ret_result = result;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "train/runner_internal.h"
 
 static const double loss_weight[LOSS_COUNT] = {
@@ -226,6 +227,35 @@ Status runner_publish(Runner *runner) {
     return shards_publish(runner->shards);
 }
 
+/* ---- where the time goes ---- */
+
+typedef struct Section {
+    double start, waited[AXIS_COUNT];
+} Section;
+
+static Section section_begin(const Runner *runner) {
+    Section section = {.start = clock_wall()};
+    mesh_waited(runner->mesh, section.waited);
+    return section;
+}
+
+/* Adds what was waited and what was not; returns both together. */
+static double section_end(Runner *runner, const Section *section, double *busy_s) {
+    double waited[AXIS_COUNT], seconds = clock_wall() - section->start;
+    mesh_waited(runner->mesh, waited);
+    *busy_s += seconds;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        double here = waited[axis] - section->waited[axis];
+        runner->times.waited_s[axis] += here;
+        *busy_s -= here;
+    }
+    return seconds;
+}
+
+double runner_bubble(const RunnerTimes *times) {
+    return times->schedule_s > 0 ? times->waited_s[AXIS_PP] / times->schedule_s : 0;
+}
+
 /* ---- a step ---- */
 
 /* Sums over all replicas; only the last stage has them, and each of its tensor ranks has all of them. */
@@ -264,6 +294,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
                         StepResult *ret_result) {
     TRY(check_micros(runner, micros, count));
     TRY(set_schedule(runner, &runner->schedule, runner->spec.schedule, count));
+    Section section = section_begin(runner);
     int64_t counts[LOSS_COUNT];
     StepResult result = {0};
     TRY(count_terms(runner, micros, count, counts, &result.tokens));
@@ -282,14 +313,21 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
     TRY(shards_norm(runner->shards, &result.grad_norm));
     result.grad_norm /= runner->loss_scale.scale;
+    runner->times.schedule_s += section_end(runner, &section, &runner->times.compute_s);
     *ret_result = result;
     return OK;
 }
 
 Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) {
+    static const TraceName name = {.name = "update", .category = "optimizer", .color = TRACE_GREEN};
     const OptimSpec *spec = &runner->spec.optim;
     double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale.scale;
-    return shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay);
+    Section section = section_begin(runner);
+    int64_t start = trace_now();
+    TRY(shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay));
+    trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
+    section_end(runner, &section, &runner->times.update_s);
+    return OK;
 }
 
 /* fp16: gradients that overflowed are not used. All ranks have the same norm, so all agree. */

@@ -70,6 +70,13 @@ typedef struct Relay {
     bool launched; /* ...and may be waited for, its batch being complete */
 } Relay;
 
+/* Seconds of all steps so far, on this rank. */
+typedef struct RunnerTimes {
+    double schedule_s;           /* gradients, from the first micro-batch to the norm, waiting included */
+    double compute_s, update_s;  /* gradients and update, without waiting... */
+    double waited_s[AXIS_COUNT]; /* ...for other replicas, tensor ranks and stages */
+} RunnerTimes;
+
 typedef struct Runner {
     RunnerSpec spec;
     const Model *model;
@@ -93,6 +100,8 @@ typedef struct Runner {
     Tensor *param_view, *grad_view;
     int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
     LossScale loss_scale;        /* losses are multiplied by it before backward; other than fp16: 1 */
+    RunnerTimes times;
+    Trace *trace; /* where it records what it does; NULL: nowhere. See train/tracer.h */
 } Runner;
 
 typedef struct StepResult {
@@ -126,6 +135,9 @@ MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
 /* The whole model's scores from a head for every row it scores; `out` is host memory. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out);
+
+/* The share of a step's forward and backward that the stages spend waiting for each other. */
+double runner_bubble(const RunnerTimes *times);
 
 /* The objective from sums and counts: means, the span's two sides at half weight each. */
 double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_COUNT]);

@@ -132,7 +132,6 @@ static int64_t first_sequence(const Runner *runner, const Round *round, int micr
 static Status take_input(Runner *runner, Flight *flight, Action action) {
     Relay *relay = relay_find(runner, RELAY_INPUT, action.chunk, action.micro);
     if (!relay) return FAILED("internal: micro-batch %d has not been received", action.micro);
-    TRY(ticket_wait(runner->stream, &relay->ticket));
     Buffer buffer = flight->input;
     flight->input = relay->buffer;
     relay->buffer = buffer;
@@ -189,7 +188,6 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     bool split = action.kind == ACTION_BACKWARD_INPUT;
     Relay *relay = relay_find(runner, RELAY_GRADIENT, action.chunk, action.micro);
     if (!relay) TRY(relay_open(runner, RELAY_GRADIENT, action.chunk, action.micro, &relay));
-    TRY(ticket_wait(runner->stream, &relay->ticket));
     Pass pass = runner_pass(runner, round, flight);
     Tensor gradient = rows_at(relay->buffer.data, runner, pass.shape);
     for (int at = chunk->count - 1; at >= 0; at--)
@@ -233,6 +231,7 @@ static Status do_receive(Runner *runner, const Round *round, Action action, Rela
     const Chunk *chunk = &runner->chunk[action.chunk];
     Relay *relay;
     TRY(relay_open(runner, way, action.chunk, action.micro, &relay));
+    comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
                         message(runner, round, action.micro, relay->buffer.data),
                         way == RELAY_INPUT ? chunk->from : chunk->to, &relay->ticket);
@@ -243,12 +242,20 @@ static Status do_send(Runner *runner, const Round *round, Action action, RelayWa
     Relay *relay = relay_find(runner, way, action.chunk, action.micro);
     if (!relay) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
     relay->used = relay->launched = false;
+    comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_send(runner->mesh->axis[AXIS_PP], runner->stream,
                      message(runner, round, action.micro, relay->buffer.data),
                      way == RELAY_OUTPUT ? chunk->to : chunk->from, &relay->ticket);
 }
 
 /* ---- the schedule ---- */
+
+/* What a computation takes from another stage has come. */
+static Status await_message(Runner *runner, Action action) {
+    RelayWay way = action.kind == ACTION_FORWARD ? RELAY_INPUT : RELAY_GRADIENT;
+    Relay *relay = relay_find(runner, way, action.chunk, action.micro);
+    return relay ? ticket_wait(runner->stream, &relay->ticket) : OK;
+}
 
 static Status do_action(Runner *runner, const Round *round, Action action) {
     switch (action.kind) {
@@ -265,6 +272,16 @@ static Status do_action(Runner *runner, const Round *round, Action action) {
     return FAILED("internal: an unknown action");
 }
 
+static Status run_action(Runner *runner, const Round *round, Action action) {
+    if (!action_computes(action.kind)) return do_action(runner, round, action);
+    TRY(await_message(runner, action));
+    int64_t start = trace_now();
+    TRY(do_action(runner, round, action));
+    trace_add(runner->trace, TRACE_COMPUTE, action_trace(action.kind), start, trace_now(), action.micro,
+              action.chunk);
+    return OK;
+}
+
 static Status end_batch(Runner *runner) {
     TRY(comm_batch_end(runner->mesh->axis[AXIS_PP]));
     for (size_t i = 0; i < runner->relays; i++) runner->relay[i].launched = true;
@@ -279,7 +296,7 @@ Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) 
         if (talks && !open) TRY(comm_batch_begin(runner->mesh->axis[AXIS_PP]));
         if (!talks && open) TRY(end_batch(runner));
         open = talks;
-        TRY(do_action(runner, round, schedule->action[i]));
+        TRY(run_action(runner, round, schedule->action[i]));
     }
     if (open) TRY(end_batch(runner));
     for (size_t i = 0; i < runner->relays; i++) TRY(ticket_wait(runner->stream, &runner->relay[i].ticket));

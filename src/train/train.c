@@ -15,6 +15,7 @@
 #include "optim/lr.h"
 #include "train/job.h"
 #include "train/rundir.h"
+#include "train/tracer.h"
 
 typedef struct Trainer {
     const TrainConfig *config;
@@ -25,11 +26,13 @@ typedef struct Trainer {
     int micro_count;
     RunDir *dir;
     Progress *progress;
+    Tracer *tracer;   /* NULL: none */
     json_t *settings; /* what a resumed run must share with the run it goes on with */
     /* Progress of the run. */
     int64_t step, tokens;
     double loss_first, loss_last, val_loss; /* NAN: not known */
-    double seconds;                         /* in steps of this process */
+    double seconds;                         /* in steps of this process... */
+    double data_s;                          /* ...and, of these, in reading data */
     int64_t steps_here, tokens_here;
     double cpu_start, wall_start;
 } Trainer;
@@ -40,16 +43,43 @@ static void trainer_done(Trainer *t) {
     dataset_free(t->data);
     dataset_free(t->val);
     rundir_free(t->dir);
+    tracer_free(t->tracer);
     progress_free(t->progress);
     json_decref(t->settings);
     job_free(t->job);
 }
+
+/* ---- what a trace shows beside the runner's work ---- */
+
+static const TraceName step_span = {
+    .name = "step ", .category = "step", .number = {"step"}, .numbered = true};
+static const TraceName data_span = {.name = "data", .category = "data"};
+static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
+static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
+
+/* A span up to now. */
+static void show_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
+    trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, trace_now(), t->step, 0);
+}
+
+/* From the second step on: the first also allocates. */
+static Status start_tracer(Trainer *t) {
+    const TrainConfig *c = t->config;
+    CLEANUP(mem_freep) char *path = NULL;
+    if (!c->trace) return OK;
+    int64_t first = t->lr.steps - t->step > 1 ? 1 : 0;
+    TRY(path_join(&path, c->out, "trace.json"));
+    return tracer_new(&t->tracer, t->job->runner, path, first, c->trace_steps);
+}
+
+/* ---- before the first step ---- */
 
 static Status check_config(const TrainConfig *c) {
     if (c->data_count == 0)
         return USAGE("no data: name files with --data, or --data self for weft's own source");
     if (c->batch < 1) return USAGE("--batch %lld: expected at least 1", (long long)c->batch);
     if (c->resume && !c->out) return USAGE("--resume needs --out: the run directory to go on with");
+    if (c->trace && !c->out) return USAGE("--trace needs --out: the run directory for trace.json");
     return OK;
 }
 
@@ -132,6 +162,7 @@ static Status save_checkpoint(Trainer *t) {
                   t->job->runner->loss_scale.scale, "loss_scale_good",
                   (json_int_t)t->job->runner->loss_scale.good, "settings", t->settings);
     if (!progress) return FAILED("out of memory");
+    int64_t start = trace_now();
     Runner *runner = t->job->runner;
     CheckpointState state = {.params = runner->params,
                              .m = runner->m,
@@ -140,7 +171,9 @@ static Status save_checkpoint(Trainer *t) {
                              .assets_dir = t->job->model_dir,
                              .tokenizer_dir = t->job->tokenizer_dir,
                              .mesh = t->config->mesh};
-    return ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep);
+    TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
+    show_span(t, &save_span, start);
+    return OK;
 }
 
 static double number_member(const json_t *object, const char *key) {
@@ -195,7 +228,9 @@ static Status resume(Trainer *t) {
 static Status evaluate(Trainer *t) {
     if (!t->val) return OK;
     EvalResult result;
+    int64_t start = trace_now();
     TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
+    show_span(t, &eval_span, start);
     t->val_loss = result.loss;
     progress_line(t->progress, "step %lld  validation loss %.4f", (long long)t->step, result.loss);
     return rundir_metrics(t->dir,
@@ -225,21 +260,30 @@ static Status log_step(Trainer *t, const StepResult *result, double lr, double s
     return rundir_metrics(t->dir, line);
 }
 
-static Status one_step(Trainer *t) {
+/* This replica's micro-batches of the next step. */
+static Status load_data(Trainer *t) {
     const TrainConfig *c = t->config;
-    double start = clock_wall();
-    int64_t step = t->step + 1;
-    int64_t replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
+    int64_t start = trace_now(), replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
     for (int i = 0; i < t->micro_count; i++) {
         int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
         uint64_t position = (uint64_t)(t->step * c->batch + first);
         TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
     }
+    t->data_s += 1e-9 * (double)(trace_now() - start);
+    show_span(t, &data_span, start);
+    return OK;
+}
+
+static Status one_step(Trainer *t) {
+    TRY(tracer_next(t->tracer, t->steps_here));
+    int64_t start = trace_now(), step = t->step + 1;
+    TRY(load_data(t));
     StepResult result;
     double lr = lr_at(&t->lr, step);
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
-    double seconds = clock_wall() - start;
+    double seconds = 1e-9 * (double)(trace_now() - start);
     t->step = step;
+    show_span(t, &step_span, start);
     t->tokens += result.tokens;
     t->seconds += seconds;
     t->steps_here++;
@@ -270,20 +314,21 @@ static Status run_steps(Trainer *t) {
             TRY(save_checkpoint(t));
         if (stopping) break;
     }
-    return OK;
+    return tracer_finish(t->tracer);
 }
 
 /* What each rank tells of itself. */
 typedef struct RankReport {
     int64_t peak[MEM_TAGS + 1];
     uint64_t sent[COMM_KINDS];
-    double cpu_s;
+    double cpu_s, data_s;
+    RunnerTimes times;
 } RankReport;
 
 static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_reports, int *ret_count) {
     const Device *device = t->job->device;
     const Mesh *mesh = t->job->runner->mesh;
-    RankReport own = {.cpu_s = cpu_s};
+    RankReport own = {.cpu_s = cpu_s, .data_s = t->data_s, .times = t->job->runner->times};
     for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
     own.peak[MEM_TAGS] = (int64_t)device->total.peak;
     mesh_sent(mesh, own.sent);
@@ -299,6 +344,14 @@ static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_repo
     return OK;
 }
 
+/* Where the time of the steps went. */
+static json_t *phases_json(const RankReport *report) {
+    const RunnerTimes *times = &report->times;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute_s", times->compute_s, "optimizer_s",
+                     times->update_s, "data_s", report->data_s, "wait_data_s", times->waited_s[AXIS_DP],
+                     "wait_tensor_s", times->waited_s[AXIS_TP], "wait_pipeline_s", times->waited_s[AXIS_PP]);
+}
+
 static json_t *rank_json(const RankReport *report, int rank) {
     json_t *memory = json_object(), *sent = json_object();
     for (MemTag tag = 0; tag < MEM_TAGS; tag++)
@@ -310,7 +363,8 @@ static json_t *rank_json(const RankReport *report, int rank) {
         json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)report->sent[kind]));
     }
     json_object_set_new(sent, "total", json_integer((json_int_t)total));
-    return json_pack("{s:i, s:o, s:o}", "rank", rank, "peak_bytes", memory, "comm_bytes", sent);
+    return json_pack("{s:i, s:o, s:o, s:o}", "rank", rank, "peak_bytes", memory, "comm_bytes", sent, "phases",
+                     phases_json(report));
 }
 
 static json_t *layout_json(const Trainer *t) {
@@ -335,22 +389,24 @@ static Status summarise(Trainer *t, json_t **ret_summary) {
     double peak;
     TRY(job_peak_flops(t->job, &peak));
     peak *= count;
-    cpu = 0;
+    double bubble = cpu = 0;
     for (int i = 0; i < count; i++) {
         cpu += report[i].cpu_s;
+        bubble += runner_bubble(&report[i].times) / count;
         json_array_append_new(ranks, rank_json(&report[i], i));
     }
     double seconds = t->seconds > 0 ? t->seconds : NAN;
     double tokens_per_s = (double)t->tokens_here / seconds;
-    json_t *summary = json_pack(
-        "{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:I, s:o, s:b, s:o}", "steps", (json_int_t)t->step,
-        "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
-        number_or_null(t->val_loss), "runtime_s", wall, "tokens_per_s", number_or_null(tokens_per_s),
-        "samples_per_s", number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
-        cpu / (wall * t->job->device->threads * count), "mfu",
-        number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "params_total",
-        (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
-        t->step < t->lr.steps, "ranks", ranks);
+    json_t *summary =
+        json_pack("{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:f, s:I, s:o, s:b, s:o}", "steps",
+                  (json_int_t)t->step, "loss_first", number_or_null(t->loss_first), "loss_last",
+                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "runtime_s", wall,
+                  "tokens_per_s", number_or_null(tokens_per_s), "samples_per_s",
+                  number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
+                  cpu / (wall * t->job->device->threads * count), "mfu",
+                  number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "bubble", bubble,
+                  "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t),
+                  "interrupted", t->step < t->lr.steps, "ranks", ranks);
     if (!summary) return FAILED("out of memory");
     *ret_summary = summary;
     return rundir_summary(t->dir, summary);
@@ -398,6 +454,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(describe_settings(t));
     announce(t, &report);
     TRY(resume(t));
+    TRY(start_tracer(t));
     return rundir_begin(t->dir, config_json, t->step);
 }
 

@@ -52,6 +52,9 @@ typedef struct TrainConfig {
     const char *device;    /* "cpu" */
     const char *kernels;   /* "cpu", "ref" */
     int64_t threads;
+    bool trace;             /* train: trace.json in the run directory... */
+    const char *trace_file; /* ...bench: this file; NULL: none */
+    int64_t trace_steps;    /* how many steps, after the first */
     /* layout */
     Mesh *mesh;               /* the ranks; NULL: this one alone. It must outlive the run */
     int64_t zero;             /* 0 to 3 */
@@ -70,7 +73,7 @@ typedef struct TrainConfig {
 } TrainConfig;
 
 /* Runs it. With a run directory it writes there config.json (config_json: the options by name),
- * metrics.jsonl, checkpoints and summary.json, which is also the result. */
+ * metrics.jsonl, checkpoints, trace.json where asked for, and summary.json, which is also the result. */
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
 
 /* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak. With

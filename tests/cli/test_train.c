@@ -171,11 +171,49 @@ static void bench_table(void **state) {
     ran_done(&people);
 }
 
+/* A timeline on request, of the steps asked for, with evaluation and checkpoint where they fall into them. */
+static void traced(void **state) {
+    (void)state;
+    char dir[128], path[160];
+    snprintf(dir, sizeof dir, "%s/traced", run_dir);
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    Ran plain = program_run(SMALL, "--steps", "1", "--out", dir, "--quiet");
+    assert_int_equal(plain.code, 0);
+    ran_done(&plain);
+    assert_false(path_exists(path));
+    Ran ran = program_run(SMALL, "--steps", "4", "--micro-batch", "1", "--out", dir, "--resume", "--trace",
+                          "--trace-steps", "2", "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    json_t *json = NULL;
+    assert_ok(json_read_file(path, &json));
+    static const char *const names[] = {"step 3", "step 4", "data",       "F0",      "F1",
+                                        "B1",     "update", "checkpoint", "evaluate"};
+    int found[9] = {0};
+    size_t at;
+    const json_t *event;
+    json_array_foreach(json_object_get(json, "traceEvents"), at, event) {
+        const char *name = json_string_value(json_object_get(event, "name"));
+        assert_int_not_equal(strcmp(name, "step 2"), 0);
+        for (int i = 0; i < 9; i++) found[i] += strcmp(name, names[i]) == 0;
+    }
+    static const int expected[9] = {1, 1, 2, 0, 2, 2, 2, 1, 1};
+    for (int i = 0; i < 9; i++)
+        if (i != 3) assert_int_equal(found[i], expected[i]);
+    assert_true(found[3] >= 2); /* evaluation has forwards too */
+    json_decref(json);
+    assert_refused(2, "--out DIR is needed, where trace.json goes", SMALL, "--trace");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),         cmocka_unit_test(people_see_a_summary),
-        cmocka_unit_test(stopped_and_resumed),  cmocka_unit_test(evaluated),
-        cmocka_unit_test(resumed_by_directory), cmocka_unit_test(bench_table),
+        cmocka_unit_test(json_summary),
+        cmocka_unit_test(people_see_a_summary),
+        cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(evaluated),
+        cmocka_unit_test(resumed_by_directory),
+        cmocka_unit_test(bench_table),
+        cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }

@@ -75,12 +75,21 @@ static bool traffic_healthy(const Traffic *traffic) {
     return !traffic->error && !traffic->dropped && traffic->failed_rank < 0;
 }
 
+/* What an operation has just come to; true when something moved. */
+static bool op_look(Traffic *traffic, Op *op) {
+    bool moved = op->step(traffic, op);
+    if (op->done && op->trace)
+        trace_add(op->trace, TRACE_COMM, op->label.name, op->started_ns, trace_now(), op->label.number[0],
+                  op->label.number[1]);
+    return moved;
+}
+
 /* One look at everything in flight, with the lock held. */
 static bool traffic_look(Traffic *traffic) {
     bool moved = false;
     for (Op *op = traffic->first; op; op = op->next) {
         if (op->done) continue;
-        moved |= op->step(traffic, op);
+        moved |= op_look(traffic, op);
         if (op->done) traffic->active--;
     }
     if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) note_take(traffic);
@@ -188,7 +197,10 @@ Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
     else
         traffic->first = op;
     traffic->last = op;
-    op->step(traffic, op);
+    op->label = op->group->label;
+    op->trace = op->label.name ? op->group->trace : NULL;
+    if (op->trace) op->started_ns = trace_now();
+    op_look(traffic, op);
     if (!op->done) {
         if (traffic->may_thread) start_thread(traffic);
         if (traffic->active++ == 0) pthread_cond_signal(&traffic->wake);

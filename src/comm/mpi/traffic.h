@@ -53,6 +53,9 @@ struct Op {
     uint64_t number;
     bool (*step)(Traffic *traffic, Op *op); /* whether anything moved; sets `done` */
     bool done;
+    Trace *trace; /* where it is shown under this label, from its start to its end; NULL: nowhere */
+    CommLabel label;
+    int64_t started_ns;
     Device *device; /* whose memory it works on; NULL: memory that lives as long as the operation */
     MPI_Comm comm;
     int flow_count, peers;

@@ -1,0 +1,115 @@
+/* Ranks hand their spans to the first one by one, so that it holds all of them and the others few. */
+#include "train/tracer.h"
+
+#include "base/memory.h"
+
+enum { CAPACITY = 1 << 16, LABEL_SIZE = 96 };
+
+struct Tracer {
+    Runner *runner;
+    char *path;
+    int64_t first, steps;
+    Trace *trace; /* while it records */
+    bool done;
+};
+
+Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first, int64_t steps) {
+    CLEANUP(tracer_freep) Tracer *tracer = NULL;
+    TRY(mem_new(1, sizeof *tracer, &tracer));
+    TRY(str_dup(path, &tracer->path));
+    tracer->runner = runner;
+    tracer->first = first;
+    tracer->steps = steps;
+    *ret_tracer = tracer;
+    tracer = NULL;
+    return OK;
+}
+
+static void set_trace(Runner *runner, Trace *trace) {
+    runner->trace = trace;
+    mesh_trace(runner->mesh, trace);
+}
+
+void tracer_free(Tracer *tracer) {
+    if (!tracer) return;
+    if (tracer->trace) set_trace(tracer->runner, NULL);
+    trace_free(tracer->trace);
+    free(tracer->path);
+    free(tracer);
+}
+
+static Status begin(Tracer *tracer) {
+    TRY(trace_new(&tracer->trace, CAPACITY));
+    TRY(barrier(tracer->runner->mesh->world));
+    trace_start(tracer->trace);
+    set_trace(tracer->runner, tracer->trace);
+    return OK;
+}
+
+/* The title of a rank's rows: where it stands on the axes that there are. */
+static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
+    static const char *const names[AXIS_COUNT] = {
+        [AXIS_DP] = "replica", [AXIS_TP] = "tensor", [AXIS_PP] = "stage"};
+    static const Axis order[AXIS_COUNT] = {AXIS_PP, AXIS_DP, AXIS_TP};
+    size_t used = (size_t)snprintf(label, LABEL_SIZE, "rank %d", mesh->rank);
+    const char *comma = ":";
+    for (int i = 0; i < AXIS_COUNT && used < LABEL_SIZE; i++) {
+        if (mesh->extent[order[i]] == 1) continue;
+        used += (size_t)snprintf(label + used, LABEL_SIZE - used, "%s %s %d", comma, names[order[i]],
+                                 mesh->at[order[i]]);
+        comma = ",";
+    }
+}
+
+/* All ranks' packed traces, on the first rank. */
+typedef struct Packed {
+    void **bytes;
+    size_t *size;
+    int count;
+} Packed;
+
+static void packed_done(Packed *packed) {
+    for (int i = 0; packed->bytes && i < packed->count; i++) free(packed->bytes[i]);
+    free(packed->bytes);
+    free(packed->size);
+}
+
+static Status collect(Group *world, Packed *packed, size_t own) {
+    TRY(host_gather(world, packed->size, &own, sizeof own));
+    for (int r = 1; r < world->size; r++) {
+        if (r != world->rank) TRY(mem_new(1, packed->size[r], &packed->bytes[r]));
+        TRY(host_broadcast(world, packed->bytes[r], packed->size[r], r));
+        if (world->rank == 0 || r == world->rank) continue;
+        free(packed->bytes[r]);
+        packed->bytes[r] = NULL;
+    }
+    return OK;
+}
+
+static Status end(Tracer *tracer) {
+    const Mesh *mesh = tracer->runner->mesh;
+    char label[LABEL_SIZE];
+    size_t size;
+    set_trace(tracer->runner, NULL);
+    tracer->done = true;
+    describe(mesh, label);
+    CLEANUP(packed_done) Packed packed = {.count = mesh->size};
+    TRY(mem_new((size_t)mesh->size, sizeof *packed.bytes, &packed.bytes));
+    TRY(mem_new((size_t)mesh->size, sizeof *packed.size, &packed.size));
+    TRY(trace_pack(tracer->trace, mesh->rank, label, &packed.bytes[mesh->rank], &size));
+    TRY(collect(mesh->world, &packed, size));
+    trace_free(tracer->trace);
+    tracer->trace = NULL;
+    if (mesh->rank > 0) return OK;
+    return trace_write(tracer->path, (const void *const *)packed.bytes, packed.size, packed.count);
+}
+
+Status tracer_next(Tracer *tracer, int64_t step) {
+    if (!tracer || tracer->done) return OK;
+    if (tracer->trace) return step < tracer->first + tracer->steps ? OK : end(tracer);
+    return step < tracer->first ? OK : begin(tracer);
+}
+
+Status tracer_finish(Tracer *tracer) {
+    return tracer && tracer->trace ? end(tracer) : OK;
+}

@@ -1,0 +1,24 @@
+/* Which steps of a run are traced, and the file that comes of them.
+ *
+ * From its first step to its last, runner->trace and the mesh's groups record what each rank does. Then the
+ * first rank writes all ranks' spans as one file. Everything here is collective, and does nothing without a
+ * tracer. */
+#ifndef WEFT_TRAIN_TRACER_H
+#define WEFT_TRAIN_TRACER_H
+
+#include "train/runner.h"
+
+typedef struct Tracer Tracer;
+
+/* Records `steps` steps from number `first` on, as counted by tracer_next's callers. */
+MUST_USE Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first,
+                           int64_t steps);
+void tracer_free(Tracer *tracer);
+DEFINE_FREEP(Tracer, tracer)
+
+/* Step number `step` is about to begin. */
+MUST_USE Status tracer_next(Tracer *tracer, int64_t step);
+/* No step follows. */
+MUST_USE Status tracer_finish(Tracer *tracer);
+
+#endif

@@ -1,0 +1,221 @@
+/* What --trace records: every action of a rank's schedule once a step, messages and reductions beside them,
+ * all ranks in one file that a viewer can show; and nothing without it.
+ * Ranks: 2 */
+#include "ranks.h"
+
+#include <unistd.h>
+
+#include "base/json.h"
+#include "train/tracer.h"
+
+enum { SEQ = 8, MICROS = 4, STEPS = 2, LAYERS = 4 };
+
+static ModelConfig small_config(void) {
+    return (ModelConfig){
+        .family = FAMILY_GPT2,
+        .heads_mask = HEAD_LM,
+        .layers = LAYERS,
+        .hidden = 16,
+        .heads = 2,
+        .inner = 64,
+        .vocab = 61,
+        .labels = 2,
+        .positions = SEQ,
+        .act = ACT_GELU_TANH,
+        .norm_eps = 1e-5f,
+        .init_std = 0.02f,
+        .tied = true,
+        .scale_attn = true,
+        .pad_token = -1,
+        .bos_token = -1,
+        .eos_token = -1,
+    };
+}
+
+typedef struct Rig {
+    Model *model;
+    Device *device;
+    Mesh *mesh;
+    Runner *runner;
+    HostBatch *batch;
+} Rig;
+
+static void rig_done(Rig *rig) {
+    runner_free(rig->runner);
+    mesh_free(rig->mesh);
+    device_free(rig->device);
+    model_free(rig->model);
+    host_batch_free(rig->batch);
+}
+
+static Rig rig_new(Group *world, MeshSpec grid, RunnerSpec spec) {
+    Rig rig = {0};
+    ModelConfig config = small_config();
+    assert_ok(model_new(&rig.model, &config));
+    assert_ok(device_new_cpu(&rig.device, 1));
+    assert_ok(mesh_new(&rig.mesh, world, grid));
+    spec.micro_batch = 1;
+    spec.seq = SEQ;
+    spec.train = true;
+    spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
+    spec.mesh = rig.mesh;
+    spec.micros = MICROS;
+    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(runner_new(&rig.runner, rig.model, rig.device, &spec));
+    assert_ok(store_init_params(rig.runner->params, rig.runner->stream, 3));
+    assert_ok(runner_publish(rig.runner));
+    assert_ok(host_batch_new(&rig.batch, 1, SEQ));
+    rig.batch->task = TASK_LM;
+    for (int64_t i = 0; i < SEQ; i++) rig.batch->tokens[i] = rig.batch->labels[i] = (int32_t)(i % 61);
+    rig.batch->lens[0] = SEQ;
+    rig.batch->loss_count[LOSS_TOKEN] = SEQ;
+    return rig;
+}
+
+static void rig_steps(Rig *rig, Tracer *tracer, int first, int count) {
+    HostBatch *micro[MICROS];
+    for (int i = 0; i < MICROS; i++) micro[i] = rig->batch;
+    for (int step = first; step < first + count; step++) {
+        StepResult result;
+        assert_ok(tracer_next(tracer, step));
+        assert_ok(runner_step(rig->runner, micro, MICROS, step + 1, 1e-3, &result));
+    }
+}
+
+/* One step before, STEPS that are traced, one after; the file as all ranks then read it. */
+static json_t *trace_of(Rig *rig) {
+    char path[64];
+    int64_t id = (int64_t)getpid();
+    assert_ok(host_broadcast(rig->mesh->world, &id, sizeof id, 0));
+    snprintf(path, sizeof path, "/tmp/weft-trace-%lld.json", (long long)id);
+    CLEANUP(tracer_freep) Tracer *tracer = NULL;
+    json_t *json = NULL;
+    assert_ok(tracer_new(&tracer, rig->runner, path, 1, STEPS));
+    rig_steps(rig, tracer, 0, 1);
+    assert_null(rig->runner->trace);
+    rig_steps(rig, tracer, 1, STEPS);
+    assert_non_null(rig->runner->trace);
+    rig_steps(rig, tracer, 1 + STEPS, 1);
+    assert_null(rig->runner->trace);
+    assert_ok(tracer_finish(tracer));
+    assert_ok(barrier(rig->mesh->world));
+    assert_ok(json_read_file(path, &json));
+    assert_ok(barrier(rig->mesh->world));
+    unlink(path);
+    return json;
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double number_of(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Spans of a rank of a category, and with a micro-batch (-1: any). */
+static int count_spans(const json_t *json, int rank, const char *category, int micro) {
+    int count = 0;
+    size_t i;
+    const json_t *event;
+    json_array_foreach(json_object_get(json, "traceEvents"), i, event) {
+        if (strcmp(text_of(event, "ph"), "X") || (int)number_of(event, "pid") != rank) continue;
+        if (strcmp(text_of(event, "cat"), category)) continue;
+        const json_t *args = json_object_get(event, "args");
+        count += micro < 0 || (int)number_of(args, "micro") == micro;
+    }
+    return count;
+}
+
+/* Of a row's spans, in the file's order, each lies inside or after the one before. Rows of computation are
+ * one thread's, so there is one. */
+static void check_rows(const json_t *json, int ranks) {
+    const json_t *event;
+    size_t i;
+    double end[64] = {0};
+    int depth = 0, last_pid = -1, last_tid = -1;
+    json_array_foreach(json_object_get(json, "traceEvents"), i, event) {
+        if (strcmp(text_of(event, "ph"), "X")) continue;
+        int pid = (int)number_of(event, "pid"), tid = (int)number_of(event, "tid");
+        double start = number_of(event, "ts"), stop = start + number_of(event, "dur");
+        const double slack = 2e-3; /* microseconds, from the decimals */
+        assert_in_range(pid, 0, ranks - 1);
+        assert_true(tid == 0 || tid >= 1000);
+        assert_true(start >= 0);
+        if (tid != 0) continue;
+        if (pid != last_pid || tid != last_tid) depth = 0;
+        last_pid = pid, last_tid = tid;
+        while (depth && start >= end[depth - 1] - slack) depth--;
+        assert_true(!depth || stop <= end[depth - 1] + slack);
+        assert_true(depth < 64);
+        end[depth++] = stop;
+    }
+}
+
+static void test_pipeline(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_ZERO_BUBBLE};
+    for (int k = 0; k < 2; k++) {
+        MeshSpec grid = {.dp = 1, .tp = 1, .pp = world->size};
+        CLEANUP(rig_done) Rig rig = rig_new(world, grid, (RunnerSpec){.schedule = kinds[k]});
+        CLEANUP(json_decrefp) json_t *json = trace_of(&rig);
+        bool split = kinds[k] == SCHEDULE_ZERO_BUBBLE;
+        check_rows(json, world->size);
+        for (int rank = 0; rank < world->size; rank++) {
+            for (int micro = 0; micro < MICROS; micro++) {
+                assert_int_equal(count_spans(json, rank, "forward", micro), STEPS);
+                int whole = count_spans(json, rank, "backward", micro);
+                int halves = count_spans(json, rank, "backward-input", micro);
+                int weights = count_spans(json, rank, "backward-weight", micro);
+                assert_int_equal(whole + halves, STEPS);
+                assert_int_equal(weights, halves);
+                if (!split) assert_int_equal(halves, 0);
+            }
+            if (split) assert_true(count_spans(json, rank, "backward-weight", -1) > 0);
+            assert_int_equal(count_spans(json, rank, "optimizer", -1), STEPS);
+            assert_int_equal(count_spans(json, rank, "send", -1), STEPS * MICROS);
+            assert_int_equal(count_spans(json, rank, "receive", -1), STEPS * MICROS);
+            assert_int_equal(count_spans(json, rank, "pipeline", -1), STEPS); /* the tied matrix */
+        }
+    }
+}
+
+/* ZeRO-3 gathers each layer for forward and again for backward, and reduces its gradient. */
+static void test_sharded(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    CLEANUP(rig_done)
+    Rig rig = rig_new(world, (MeshSpec){.dp = world->size, .tp = 1, .pp = 1}, (RunnerSpec){.zero = 3});
+    CLEANUP(json_decrefp) json_t *json = trace_of(&rig);
+    check_rows(json, world->size);
+    /* The layers and the tied matrix twice; positions and the last norm once; all reduced once. */
+    int gathers = 2 * (LAYERS + 1) + 2, reductions = LAYERS + 3;
+    for (int rank = 0; rank < world->size; rank++)
+        assert_int_equal(count_spans(json, rank, "data", -1), STEPS * MICROS * (gathers + reductions));
+}
+
+/* The time of the steps is shared out between computing and waiting; stages of a pipeline wait. */
+static void test_times(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int pp = 1; pp <= world->size; pp += world->size - 1) {
+        MeshSpec grid = {.dp = world->size / pp, .tp = 1, .pp = pp};
+        CLEANUP(rig_done) Rig rig = rig_new(world, grid, (RunnerSpec){.schedule = SCHEDULE_1F1B});
+        rig_steps(&rig, NULL, 0, 3);
+        const RunnerTimes *times = &rig.runner->times;
+        double waited = times->waited_s[AXIS_DP] + times->waited_s[AXIS_TP] + times->waited_s[AXIS_PP];
+        assert_true(times->compute_s > 0 && times->update_s > 0);
+        assert_true(times->compute_s + waited >= times->schedule_s);
+        assert_true((times->waited_s[AXIS_PP] > 0) == (pp > 1));
+        assert_true((times->waited_s[AXIS_DP] > 0) == (pp == 1));
+        assert_true(runner_bubble(times) < 1);
+        assert_true((runner_bubble(times) > 0) == (pp > 1));
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_pipeline),
+    cmocka_unit_test(test_sharded),
+    cmocka_unit_test(test_times),
+};
+
+RANKS_MAIN(tests)
