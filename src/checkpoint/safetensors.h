@@ -47,28 +47,20 @@ const char *safe_shape_text(char text[SHAPE_TEXT], int ndim, const int64_t *dim)
 enum { NAME_TEXT = 160 };
 const char *safe_name_text(char text[NAME_TEXT], const char *name);
 
-/* Writing: declare every tensor, then write their data in that order, in pieces of any size. The
- * file appears in its place with the commit. */
+/* Writing, by one or by several ranks at the same time, into a directory that is not yet in its place. All
+ * declare the same tensors; one creates the file, with its header and its final size; then the others open
+ * it. Each places data at offsets, in pieces of any size, and closes the file, which syncs what it wrote. */
 typedef struct SafeWriter SafeWriter;
 
 MUST_USE Status safe_writer_new(SafeWriter **ret_writer, const char *path);
 MUST_USE Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, int ndim,
                                     const int64_t *dim);
-MUST_USE Status safe_writer_write(SafeWriter *writer, const void *data, size_t size);
-MUST_USE Status safe_writer_commit(SafeWriter *writer);
-
-/* Writing by several ranks at the same time, each to its own places, into a directory that is not yet in
- * its place itself. All declare the same tensors; then one creates the file with its header and its final
- * size; then the others open it; each places data at offsets into it, and closes it, which syncs what was
- * written. */
-MUST_USE Status safe_writer_new_placed(SafeWriter **ret_writer, const char *path);
+/* Bytes of data declared so far: where the next tensor will begin. */
+int64_t safe_writer_declared(const SafeWriter *writer);
 MUST_USE Status safe_writer_create(SafeWriter *writer);
 MUST_USE Status safe_writer_open(SafeWriter *writer); /* nothing to do for the one that created it */
 MUST_USE Status safe_writer_place(SafeWriter *writer, int64_t at, const void *data, size_t size);
 MUST_USE Status safe_writer_close(SafeWriter *writer);
-/* Bytes of data declared so far: where the next tensor will begin. */
-int64_t safe_writer_declared(const SafeWriter *writer);
-
 void safe_writer_free(SafeWriter *writer);
 DEFINE_FREEP(SafeWriter, safe_writer)
 

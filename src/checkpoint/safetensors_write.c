@@ -1,16 +1,11 @@
-/* Writing safetensors. Declarations gather in a JSON object with their offsets; the first data (or the
- * commit, for an empty file) puts the header before it. The writer counts bytes, so that a file whose
- * data does not fill its declarations is never committed.
- *
- * A file of several writers has its header and its size before any of them opens it. The header is a
- * function of the declarations, so each knows where the data begins. Nothing is mapped: places are written
- * by pwrite, which file systems of several machines keep apart. */
+/* Writing safetensors. Declarations gather in a JSON object with their offsets. The header is a function of
+ * them, so each writer knows where the data begins. Nothing is mapped: data is written by pwrite, whose
+ * places file systems of several machines keep apart. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
 
@@ -18,14 +13,11 @@ enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8 };
 
 struct SafeWriter {
     char *path;
-    FileWriter *out;
     json_t *header;
-    int64_t declared, written;
-    bool started;
-    /* Of several writers. */
-    bool placed, dirty;
+    int64_t declared;
+    int64_t begin; /* of the data; 0: the file has not been opened */
     int fd;
-    int64_t begin; /* of the data */
+    bool dirty;
 };
 
 static const char *type_of(DType dtype) {
@@ -40,11 +32,10 @@ static const char *type_of(DType dtype) {
     }
 }
 
-Status safe_writer_new_placed(SafeWriter **ret_writer, const char *path) {
+Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
     CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
     TRY(mem_new(1, sizeof *writer, &writer));
     writer->fd = -1;
-    writer->placed = true;
     TRY(str_dup(path, &writer->path));
     /* transformers refuses files that do not say what they were made by. */
     writer->header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
@@ -54,18 +45,8 @@ Status safe_writer_new_placed(SafeWriter **ret_writer, const char *path) {
     return OK;
 }
 
-Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
-    CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
-    TRY(safe_writer_new_placed(&writer, path));
-    writer->placed = false;
-    TRY(file_writer_new(&writer->out, path));
-    *ret_writer = writer;
-    writer = NULL;
-    return OK;
-}
-
 Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, int ndim, const int64_t *dim) {
-    if (writer->started) return FAILED("internal: %s: '%s' is declared after data", writer->path, name);
+    if (writer->begin) return FAILED("internal: %s: '%s' is declared after data", writer->path, name);
     if (json_object_get(writer->header, name))
         return FAILED("internal: %s: '%s' is declared twice", writer->path, name);
     int64_t bytes = (int64_t)dtype_size(dtype);
@@ -87,6 +68,10 @@ Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, in
     return OK;
 }
 
+int64_t safe_writer_declared(const SafeWriter *writer) {
+    return writer->declared;
+}
+
 /* The header with the length before it and the spaces behind it. */
 static Status make_header(const SafeWriter *writer, char **ret_header, size_t *ret_size) {
     CLEANUP(mem_freep) char *text = json_dumps(writer->header, JSON_COMPACT);
@@ -101,37 +86,6 @@ static Status make_header(const SafeWriter *writer, char **ret_header, size_t *r
     *ret_size = LENGTH_BYTES + padded;
     return OK;
 }
-
-static Status write_header(SafeWriter *writer) {
-    CLEANUP(mem_freep) char *header = NULL;
-    size_t size = 0;
-    TRY(make_header(writer, &header, &size));
-    TRY(file_write(writer->out, header, size));
-    writer->started = true;
-    return OK;
-}
-
-Status safe_writer_write(SafeWriter *writer, const void *data, size_t size) {
-    if (!writer->started) TRY(write_header(writer));
-    if (size > (uint64_t)(writer->declared - writer->written))
-        return FAILED("internal: %s: more data than was declared", writer->path);
-    writer->written += (int64_t)size;
-    return file_write(writer->out, data, size);
-}
-
-Status safe_writer_commit(SafeWriter *writer) {
-    if (!writer->started) TRY(write_header(writer));
-    if (writer->written != writer->declared)
-        return FAILED("internal: %s: %lld of %lld bytes of data were written", writer->path,
-                      (long long)writer->written, (long long)writer->declared);
-    return file_commit(writer->out);
-}
-
-int64_t safe_writer_declared(const SafeWriter *writer) {
-    return writer->declared;
-}
-
-/* ---- several writers ---- */
 
 static Status cannot(const SafeWriter *writer, const char *what) {
     return FAILED("%s: cannot be %s: %s", writer->path, what, strerror(errno));
@@ -151,10 +105,8 @@ static Status put(SafeWriter *writer, int64_t at, const void *data, size_t size)
 }
 
 static Status open_file(SafeWriter *writer, int flags, char **ret_header, size_t *ret_size) {
-    if (!writer->placed) return FAILED("internal: %s: has one writer", writer->path);
     TRY(make_header(writer, ret_header, ret_size));
     writer->begin = (int64_t)*ret_size;
-    writer->started = true;
     writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | flags, 0666);
     return writer->fd >= 0 ? OK : cannot(writer, "written");
 }
@@ -196,7 +148,6 @@ Status safe_writer_close(SafeWriter *writer) {
 void safe_writer_free(SafeWriter *writer) {
     if (!writer) return;
     if (writer->fd >= 0) close(writer->fd);
-    file_writer_free(writer->out);
     json_decref(writer->header);
     free(writer->path);
     free(writer);

@@ -51,7 +51,7 @@ int save_list_store(SaveList *list, const Store *store) {
 
 Status save_list_file(SaveList *list, const char *path, int *ret_file) {
     TRY(mem_grow(&list->file, &list->files_capacity, list->files + 1, sizeof *list->file));
-    TRY(safe_writer_new_placed(&list->file[list->files], path));
+    TRY(safe_writer_new(&list->file[list->files], path));
     *ret_file = (int)list->files++;
     return OK;
 }

@@ -79,6 +79,22 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
     return store;
 }
 
+/* What one of several ranks holds, with no value right yet. */
+static inline Store *part_of(const Fixture *fixture, const Model *model, int tp_rank, int tp_size, int shard,
+                             int shards) {
+    Store *store = NULL;
+    assert_ok(store_new_borrowed(&store, model, (UnitSpec){tp_rank, tp_size, shards}, DT_F32));
+    store->borrowed = false;
+    for (int i = 0; i < model->units; i++) {
+        store->count[i] = store->unit[i].numel / shards;
+        store->first[i] = store->count[i] * shard;
+        size_t bytes = (size_t)store->count[i] * sizeof(float);
+        assert_ok(dev_alloc(fixture->device, MEM_PARAMS, bytes, &store->flat[i]));
+        memset(store->flat[i].data, 0xff, bytes);
+    }
+    return store;
+}
+
 /* Bit for bit, each parameter (not the padding between them). */
 static inline bool store_same(const Store *a, const Store *b) {
     for (int i = 0; i < a->model->count; i++)

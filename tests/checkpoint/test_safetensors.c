@@ -1,25 +1,40 @@
 /* The file format: what is written reads back, and each way a file can lie has its sentence. */
 #include "fixture.h"
 
+static void declare_some(SafeWriter *writer) {
+    assert_ok(safe_writer_declare(writer, "one", DT_F32, 2, (int64_t[]){2, 3}));
+    assert_ok(safe_writer_declare(writer, "scalar", DT_I64, 0, NULL));
+    assert_ok(safe_writer_declare(writer, "empty", DT_BF16, 2, (int64_t[]){4, 0}));
+    assert_ok(safe_writer_declare(writer, "bytes", DT_U8, 1, (int64_t[]){3}));
+}
+
 static void round_trip(void **state) {
     const Fixture *fixture = *state;
     const char *path = path_of(fixture, "a.safetensors");
     CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
     assert_ok(safe_writer_new(&writer, path));
-    assert_ok(safe_writer_declare(writer, "one", DT_F32, 2, (int64_t[]){2, 3}));
-    assert_ok(safe_writer_declare(writer, "scalar", DT_I64, 0, NULL));
-    assert_ok(safe_writer_declare(writer, "empty", DT_BF16, 2, (int64_t[]){4, 0}));
-    assert_ok(safe_writer_declare(writer, "bytes", DT_U8, 1, (int64_t[]){3}));
+    declare_some(writer);
     float one[6] = {1, 2, 3, 4, 5, 6};
-    assert_ok(safe_writer_write(writer, one, 10));
-    assert_ok(safe_writer_write(writer, (char *)one + 10, 14));
     int64_t scalar = -7;
-    assert_ok(safe_writer_write(writer, &scalar, 8));
-    assert_false(path_exists(path));
-    assert_fails(safe_writer_commit(writer), 1, "32 of 35 bytes");
-    assert_ok(safe_writer_write(writer, "xyz", 3));
-    assert_fails(safe_writer_write(writer, "x", 1), 1, "more data");
-    assert_ok(safe_writer_commit(writer));
+    assert_int_equal(safe_writer_declared(writer), 35);
+    assert_fails(safe_writer_open(writer), 1, "cannot be written");
+    assert_ok(safe_writer_create(writer));
+    assert_fails(safe_writer_declare(writer, "late", DT_U8, 0, NULL), 1, "'late' is declared after");
+    /* In any order, and by another writer with the same declarations. */
+    CLEANUP(safe_writer_freep) SafeWriter *other = NULL;
+    assert_ok(safe_writer_new(&other, path));
+    declare_some(other);
+    assert_fails(safe_writer_place(other, 0, one, 4), 1, "not in the data");
+    assert_ok(safe_writer_open(other));
+    assert_ok(safe_writer_place(other, 24, &scalar, 8));
+    assert_ok(safe_writer_place(writer, 10, (char *)one + 10, 14));
+    assert_ok(safe_writer_place(writer, 0, one, 10));
+    assert_ok(safe_writer_place(other, 32, "xyz", 3));
+    assert_fails(safe_writer_place(writer, 32, "xyzz", 4), 1, "not in the data");
+    assert_fails(safe_writer_place(writer, -1, "x", 1), 1, "not in the data");
+    assert_fails(safe_writer_place(writer, 36, "", 0), 1, "not in the data");
+    assert_ok(safe_writer_close(other));
+    assert_ok(safe_writer_close(writer));
 
     CLEANUP(safe_freep) SafeFile *file = NULL;
     assert_ok(safe_open(&file, path));

@@ -113,6 +113,35 @@ static void test_init_does_not_depend_on_the_cut(void **state) {
     }
 }
 
+/* Every global element is one local element of one rank, and runs go as far as that holds. */
+static void test_runs(void **state) {
+    (void)state;
+    ParamDesc cases[] = {
+        desc_of("a", 0, 8, 5, 0), desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
+        desc_of("d", 1, 3, 8, 5), desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 200, 3, 0), /* a vocabulary */
+    };
+    cases[5].vocab = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int tp_size = 1; tp_size <= 4; tp_size *= 2) {
+            int64_t count = param_count(&cases[i]), found = 0;
+            for (int rank = 0; rank < tp_size; rank++) {
+                Unit unit = unit_of(cases[i], rank, tp_size);
+                const ParamSlot *slot = &unit.slot[0];
+                for (int64_t at = 0; at < count;) {
+                    ParamRun run = slot_run_global(slot, at, count - at);
+                    assert_true(run.count > 0 && run.global == at);
+                    for (int64_t k = 0; run.local >= 0 && k < run.count; k++)
+                        assert_int_equal(slot_run(slot, run.local + k, 1).global, at + k);
+                    if (run.local >= 0) found += run.count;
+                    assert_int_equal(slot_run_global(slot, at, 1).local, run.local);
+                    at += run.count;
+                }
+                unit_done(&unit);
+            }
+            assert_int_equal(found, cases[i].split < 0 ? count * tp_size : count);
+        }
+}
+
 static void moments(const float *x, int64_t count, double *ret_mean, double *ret_deviation) {
     double total = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) total += x[i], squares += (double)x[i] * x[i];
@@ -153,6 +182,7 @@ int main(void) {
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_cut_that_does_not_divide),
         cmocka_unit_test(test_init_does_not_depend_on_the_cut),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_initial_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
