@@ -279,6 +279,23 @@ class Check:
         model.generation_config.save_pretrained(latest)
         expect_same_text([end, 599])
 
+    # -- several ranks --
+
+    def ranks(self, model, name):
+        """What ranks saved together is, for transformers, what one rank saves: after one step with the same data."""
+        (self.work / "text.txt").write_text(Path(__file__).read_text())
+        if shutil.which("mpirun") is None:
+            return "skipped: there is no mpirun"
+        line = ["train", "--data", "text.txt", "--model", model, "--layers", "2", "--hidden", "32", "--heads", "2", "--seq",
+                "32", "--batch", "4", "--steps", "1", "--threads", "1"]
+        self.run(*line, "--out", "one")
+        one = load(name, self.work / "one" / "latest")
+        for at, layout in enumerate((("--zero", "3"), ("--tp", "2"), ("--pp", "2"))):
+            self.run(*line, "--ranks", "2", *layout, "--out", f"run{at}")
+            two = load(name, self.work / f"run{at}" / "latest")
+            for x, y in zip(outputs(one), outputs(two), strict=True):
+                assert torch.allclose(x, y, atol=2e-3), f"{layout}: outputs differ by {(x - y).abs().max()}"
+
     # -- a real model --
 
     def minilm(self):
@@ -333,6 +350,8 @@ def cases():
     yield "tokenizer-wordpiece", lambda check: check.tokenizer_files("wordpiece", "bert-tiny")
     yield "tokenizer-two-files", Check.two_files
     yield "same-text", Check.same_text
+    yield "ranks-gpt2", lambda check: check.ranks("gpt2-tiny", "GPT2LMHeadModel")
+    yield "ranks-bert", lambda check: check.ranks("bert-tiny", "BertForPreTraining")
     yield "all-MiniLM-L6-v2", Check.minilm
 
 

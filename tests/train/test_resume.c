@@ -1,0 +1,274 @@
+/* Checkpoints of several ranks, through the program: a run that is killed at any moment goes on in another
+ * layout with the losses of a run that never stopped, other commands take its directory as a model, and a
+ * rank that cannot write fails the run in one sentence. */
+#include "cli/program.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "comm/mpi.h"
+
+static char place[64], corpus[80], run_dir[80];
+
+static int make_place(void **state) {
+    program_setup(state);
+    snprintf(place, sizeof place, "/tmp/weft-resume-XXXXXX");
+    if (!mkdtemp(place)) return -1;
+    snprintf(corpus, sizeof corpus, "%s/text", place);
+    snprintf(run_dir, sizeof run_dir, "%s/run", place);
+    char text[8192];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "a weft crosses the warp, over and under; "[i * i % 41];
+    assert_ok(file_replace(corpus, text, sizeof text));
+    return 0;
+}
+
+static int remove_place(void **state) {
+    (void)state;
+    assert_ok(dir_remove(place));
+    return 0;
+}
+
+static void need_mpi(void) {
+    if (!mpi_built()) skip();
+}
+
+#define SMALL                                                                                                \
+    "train", "--data", corpus, "--model", "gpt2-tiny", "--layers", "2", "--hidden", "16", "--heads", "2",    \
+        "--seq", "16", "--batch", "4", "--micro-batch", "1", "--threads", "1", "--schedule", "constant",     \
+        "--warmup", "0", "--val-fraction", "0", "--eval-every", "0"
+
+/* ---- killing a run ---- */
+
+/* Ends what works on the run's directory, as its command line says: the program, its mpirun and the ranks.
+ * Returns how many there were. */
+static int kill_all(void) {
+    int found = 0;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (struct dirent *entry; (entry = readdir(proc));) {
+        int pid = atoi(entry->d_name);
+        char path[300], line[4096];
+        if (pid <= 0 || pid == getpid()) continue;
+        snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+        FILE *file = fopen(path, "r");
+        size_t size = file ? fread(line, 1, sizeof line - 1, file) : 0;
+        if (file) fclose(file);
+        for (size_t i = 0; i < size; i++)
+            if (!line[i]) line[i] = ' ';
+        line[size] = 0;
+        if (!strstr(line, run_dir)) continue;
+        kill(pid, SIGKILL);
+        found++;
+    }
+    closedir(proc);
+    return found;
+}
+
+/* The newest checkpoint's step; 0 when there is none. */
+static long newest(void) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    assert_ok(ckpt_latest(run_dir, &dir));
+    return dir ? strtol(strstr(dir, "step-") + 5, NULL, 10) : 0;
+}
+
+static void start_and_kill(const char *const *layout, unsigned wait_us) {
+    long before = newest();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const char *argv[64] = {WEFT_BINARY, SMALL, "--steps", "1000000", "--save-every", "1",
+                                "--keep",    "2",   "--out",   run_dir,   "--resume"};
+        int count = 0;
+        while (argv[count]) count++;
+        while (*layout) argv[count++] = *layout++;
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(126);
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    for (double start = clock_wall(); newest() <= before && clock_wall() - start < 60;) usleep(10000);
+    usleep(wait_us);
+    while (kill_all() > 0) usleep(10000);
+    int state;
+    assert_int_equal(waitpid(child, &state, 0), child);
+    assert_false(WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    assert_true(newest() > before);
+}
+
+/* Lines of metrics.jsonl as losses by step; returns the last step. */
+static long read_losses(const char *dir, double *loss, long limit) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    assert_ok(path_join(&path, dir, "metrics.jsonl"));
+    assert_ok(file_read(path, 1 << 26, &text, NULL));
+    long last = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        CLEANUP(json_decrefp) json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+        long step = (long)json_integer_value(json_object_get(json, "step"));
+        assert_int_equal(step, last + 1);
+        assert_true(step <= limit);
+        loss[step] = json_number_value(json_object_get(json, "loss"));
+        last = step;
+    }
+    return last;
+}
+
+#define LAYOUT(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void killed_and_resumed(void **state) {
+    (void)state;
+    need_mpi();
+    /* What the line does not say, the directory does. */
+    const char *const *layouts[] = {
+        LAYOUT("--ranks", "2", "--zero", "3"),
+        LAYOUT("--ranks", "2", "--tp", "2", "--zero", "0"),
+        LAYOUT("--ranks", "2", "--tp", "1", "--pp", "2"),
+        LAYOUT("--ranks", "1", "--pp", "1"),
+    };
+    unsigned seed = (unsigned)getpid();
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        seed = seed * 1103515245u + 12345u;
+        start_and_kill(layouts[i], (seed >> 8) % 200000);
+    }
+    long last = newest() + 3;
+    char steps[32];
+    snprintf(steps, sizeof steps, "%ld", last);
+    Ran on = program_run("train", "--resume", "--out", run_dir, "--ranks", "2", "--tp", "2", "--steps", steps,
+                         "--json");
+    if (on.code) fail_msg("%s", on.err);
+    CLEANUP(json_decrefp) json_t *json = json_loads(on.out, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "layout"), "tp")), 2);
+    ran_done(&on);
+
+    char whole[80];
+    snprintf(whole, sizeof whole, "%s/whole", place);
+    Ran never = program_run(SMALL, "--steps", steps, "--out", whole, "--quiet");
+    assert_int_equal(never.code, 0);
+    ran_done(&never);
+    double *found = calloc((size_t)last + 1, sizeof *found),
+           *expected = calloc((size_t)last + 1, sizeof *found);
+    assert_int_equal(read_losses(run_dir, found, last), last);
+    assert_int_equal(read_losses(whole, expected, last), last);
+    for (long i = 1; i <= last; i++)
+        if (!(fabs(found[i] - expected[i]) <= 1e-5 * expected[i]))
+            fail_msg("step %ld of %ld: %.9g, in one go %.9g", i, last, found[i], expected[i]);
+    free(found);
+    free(expected);
+}
+
+/* Interrupted, not killed: all ranks stop after the same step and save it. */
+static void stopped_and_resumed(void **state) {
+    (void)state;
+    need_mpi();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const char *argv[] = {WEFT_BINARY, SMALL, "--steps", "1000000", "--ranks", "2",
+                              "--zero",    "2",   "--out",   run_dir,   NULL};
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(126);
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    char metrics[128];
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run_dir);
+    for (double start = clock_wall(); access(metrics, F_OK) != 0 && clock_wall() - start < 60;) usleep(10000);
+    usleep(200000);
+    kill(child, SIGINT);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 1);
+    long stopped = newest();
+    assert_true(stopped > 0);
+    char steps[32];
+    snprintf(steps, sizeof steps, "%ld", stopped + 2);
+    Ran on = program_run("train", "--resume", "--out", run_dir, "--ranks", "2", "--pp", "2", "--zero", "0",
+                         "--steps", steps, "--quiet");
+    if (on.code) fail_msg("%s", on.err);
+    ran_done(&on);
+    assert_int_equal(newest(), stopped + 2);
+}
+
+/* ---- the directory as a model ---- */
+
+static void other_commands_take_it(void **state) {
+    (void)state;
+    need_mpi();
+    Ran made = program_run(SMALL, "--steps", "4", "--ranks", "2", "--zero", "3", "--out", run_dir, "--quiet");
+    if (made.code) fail_msg("%s", made.err);
+    ran_done(&made);
+    Ran one = program_run("eval", "--model", run_dir, "--data", corpus, "--json");
+    if (one.code) fail_msg("%s", one.err);
+    CLEANUP(json_decrefp) json_t *json = json_loads(one.out, 0, NULL);
+    assert_true(json_number_value(json_object_get(json, "loss")) > 1);
+    ran_done(&one);
+    Ran text =
+        program_run("generate", "--model", run_dir, "--prompt", "a weft", "--max-tokens", "5", "--json");
+    if (text.code) fail_msg("%s", text.err);
+    ran_done(&text);
+    /* And several ranks begin a run from it: the first loss is that of one rank. */
+    char second[80], third[80];
+    snprintf(second, sizeof second, "%s/second", place);
+    snprintf(third, sizeof third, "%s/third", place);
+    double loss[2][3];
+    Ran alone = program_run("train", "--model", run_dir, "--data", corpus, "--batch", "4", "--steps", "2",
+                            "--out", second, "--quiet", "--val-fraction", "0", "--eval-every", "0");
+    if (alone.code) fail_msg("%s", alone.err);
+    ran_done(&alone);
+    Ran ranks = program_run("train", "--model", run_dir, "--data", corpus, "--batch", "4", "--steps", "2",
+                            "--out", third, "--quiet", "--val-fraction", "0", "--eval-every", "0", "--ranks",
+                            "2", "--tp", "2");
+    if (ranks.code) fail_msg("%s", ranks.err);
+    ran_done(&ranks);
+    read_losses(second, loss[0], 2);
+    read_losses(third, loss[1], 2);
+    for (int i = 1; i <= 2; i++) assert_true(fabs(loss[0][i] - loss[1][i]) <= 1e-5 * loss[0][i]);
+}
+
+/* ---- a full disk on one rank ---- */
+
+static void one_rank_cannot_write(void **state) {
+    (void)state;
+    need_mpi();
+    char line[2048], words[1024] = "";
+    const char *const argv[] = {SMALL, "--steps", "3", "--zero", "3", "--quiet", "--out", run_dir};
+    for (size_t i = 0; i < sizeof argv / sizeof *argv; i++) {
+        strcat(words, " ");
+        strcat(words, argv[i]);
+    }
+    snprintf(line, sizeof line,
+             "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+             "mpirun -n 1 %s %s : -n 1 sh -c 'ulimit -f 2; exec %s %s' 2>%s/said",
+             WEFT_BINARY, words, WEFT_BINARY, words, place);
+    int code = system(line);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 1);
+    CLEANUP(mem_freep) char *path = NULL, *said = NULL;
+    assert_ok(path_join(&path, place, "said"));
+    assert_ok(file_read(path, 1 << 20, &said, NULL));
+    const char *error = strstr(said, "weft: error: rank ");
+    assert_non_null(error);
+    assert_null(strstr(error + 1, "weft: error:"));
+    assert_contains(said, "the checkpoint of step 3 is not saved");
+    assert_contains(said, "rank 1: ");
+    assert_contains(said, "cannot be written: File too large");
+    CLEANUP(mem_freep) char *checkpoints = NULL;
+    assert_ok(path_join(&checkpoints, run_dir, "checkpoints"));
+    assert_int_equal(rmdir(checkpoints), 0); /* it is empty */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(killed_and_resumed),
+        TEST(stopped_and_resumed),
+        TEST(other_commands_take_it),
+        TEST(one_rank_cannot_write),
+    };
+    return cmocka_run_group_tests_name("train.resume", tests, NULL, NULL);
+}
