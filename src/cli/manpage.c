@@ -95,13 +95,14 @@ void manpage_write(FILE *out) {
     for (const Command *const *command = commands_all(); *command; command++) write_command(out, *command);
     fputs(".SH COMMON OPTIONS\nEvery command takes these.\n", out);
     for (size_t i = 0; i < common_options.count; i++) write_option(out, &common_options.options[i]);
-    fputs(".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n1\nThe work failed.\n"
-          ".TP\n2\nThe command line or the configuration was wrong.\n"
-          ".SH ENVIRONMENT\n"
-          ".TP\nOMP_NUM_THREADS\nThreads to compute with, unless \\-\\-threads says otherwise.\n"
-          ".TP\nNO_COLOR\nWhen set, nothing is coloured.\n"
-          ".TP\nWEFT_CPU_BF16\nHow bf16 is multiplied: mmla, dot or amx, where the processor has it, or off to "
-          "convert to fp32; without it, the fastest.\n"
-          ".TP\nWEFT_TRACE\nWhen 1, an error is followed by the calls it came through.\n",
-          out);
+    fputs(
+        ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n1\nThe work failed.\n"
+        ".TP\n2\nThe command line or the configuration was wrong.\n"
+        ".SH ENVIRONMENT\n"
+        ".TP\nOMP_NUM_THREADS\nThreads to compute with, unless \\-\\-threads says otherwise.\n"
+        ".TP\nNO_COLOR\nWhen set, nothing is coloured.\n"
+        ".TP\nWEFT_CPU_BF16\nHow bf16 is multiplied: mmla, dot or amx, where the processor has it, or off to "
+        "convert to fp32; without it, the fastest.\n"
+        ".TP\nWEFT_TRACE\nWhen 1, an error is followed by the calls it came through.\n",
+        out);
 }

@@ -7,6 +7,7 @@
 #include "train/train.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/format.h"
@@ -35,6 +36,7 @@ typedef struct Trainer {
     double data_s;                          /* ...and, of these, in reading data */
     int64_t steps_here, tokens_here;
     double cpu_start, wall_start;
+    uint64_t sent[COMM_KINDS]; /* in steps, without evaluation and checkpoints */
 } Trainer;
 
 static void trainer_done(Trainer *t) {
@@ -280,7 +282,11 @@ static Status one_step(Trainer *t) {
     TRY(load_data(t));
     StepResult result;
     double lr = lr_at(&t->lr, step);
+    uint64_t before[COMM_KINDS], after[COMM_KINDS];
+    mesh_sent(t->job->runner->mesh, before);
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
+    mesh_sent(t->job->runner->mesh, after);
+    for (int k = 0; k < COMM_KINDS; k++) t->sent[k] += after[k] - before[k];
     double seconds = 1e-9 * (double)(trace_now() - start);
     t->step = step;
     show_span(t, &step_span, start);
@@ -331,7 +337,7 @@ static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_repo
     RankReport own = {.cpu_s = cpu_s, .data_s = t->data_s, .times = t->job->runner->times};
     for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
     own.peak[MEM_TAGS] = (int64_t)device->total.peak;
-    mesh_sent(mesh, own.sent);
+    memcpy(own.sent, t->sent, sizeof own.sent);
     RankReport *all = NULL;
     TRY(mem_new((size_t)mesh->size, sizeof *all, &all));
     Status status = host_gather(mesh->world, all, &own, sizeof own);

@@ -65,7 +65,7 @@ typedef struct TrainConfig {
     const char *precision;    /* "fp32", "bf16", "fp16"; NULL: fp32 */
     double loss_scale;        /* fp16: the first; 0: 65536 */
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
-    bool steps_only; /* bench: step times alone, without those by kernel */
+    bool steps_only;          /* bench: step times alone, without those by kernel */
     bool quiet;
     FILE *log; /* where progress shows */
     /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */
