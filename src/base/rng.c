@@ -40,14 +40,29 @@ uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound) {
     return (uint64_t)(((unsigned __int128)wide * bound) >> 64);
 }
 
-/* Box-Muller on pairs: elements 2i and 2i+1 share two uniforms. */
+/* Box-Muller: two uniforms make two normals. */
+static void normal_pair(const uint32_t draw[2], float out[2]) {
+    double radius = sqrt(-2.0 * log((draw[0] + 1.0) * 0x1p-32));
+    double angle = 6.283185307179586 * (draw[1] * 0x1p-32);
+    double sine, cosine;
+    sincos(angle, &sine, &cosine);
+    out[0] = (float)(radius * cosine);
+    out[1] = (float)(radius * sine);
+}
+
+void rng_normal_block(RngKey key, uint64_t block, float out[4]) {
+    uint32_t draw[4];
+    rng_block(key, block, draw);
+    normal_pair(draw, out);
+    normal_pair(draw + 2, out + 2);
+}
+
 float rng_normal(RngKey key, uint64_t index) {
     uint32_t draw[4];
+    float pair[2];
     rng_block(key, index / 4, draw);
-    unsigned pair = index % 4 / 2 * 2;
-    double radius = sqrt(-2.0 * log((draw[pair] + 1.0) * 0x1p-32));
-    double angle = 6.283185307179586 * (draw[pair + 1] * 0x1p-32);
-    return (float)(radius * (index % 2 ? sin(angle) : cos(angle)));
+    normal_pair(draw + index % 4 / 2 * 2, pair);
+    return pair[index % 2];
 }
 
 /* A balanced Feistel network over the smallest even number of bits that holds n, walked until the

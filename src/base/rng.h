@@ -45,6 +45,8 @@ uint32_t rng_u32(RngKey key, uint64_t index);
 double rng_uniform(RngKey key, uint64_t index);                 /* [0, 1), 32 bits */
 uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound); /* [0, bound), bound > 0 */
 float rng_normal(RngKey key, uint64_t index);                   /* mean 0, deviation 1 */
+/* Those of elements 4*block .. 4*block+3, for less than half of what they take one by one. */
+void rng_normal_block(RngKey key, uint64_t block, float out[4]);
 
 /* A keyed permutation of [0, n): where element `index` of the shuffled order lies. Needs no table,
  * so the order of an epoch can be entered at any position. */

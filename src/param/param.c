@@ -96,9 +96,8 @@ Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype) {
 }
 
 /* A truncated draw is repeated, in streams of its own, until it falls within two deviations. */
-static float draw(RngKey key, uint64_t index, bool truncated) {
-    float value = rng_normal(key, index);
-    while (truncated && !(value >= -2 && value <= 2)) {
+static float truncate_draw(RngKey key, uint64_t index, float value) {
+    while (!(value >= -2 && value <= 2)) {
         key.step++;
         value = rng_normal(key, index);
     }
@@ -141,14 +140,29 @@ ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
     return (ParamRun){.local = here ? group * cut.run + place - begin : -1, .global = at, .count = count};
 }
 
-static void init_run(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
+/* Normal draws come in blocks of four; a run may begin and end inside one. */
+static void init_normal(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
+    int64_t first = run.global / 4, end = (run.global + run.count + 3) / 4;
 #pragma omp parallel for schedule(static) if (run.count > 65536)
-    for (int64_t i = 0; i < run.count; i++) {
-        uint64_t index = (uint64_t)(run.global + i);
-        values[i] = desc->init == INIT_ZEROS  ? 0.0f
-                    : desc->init == INIT_ONES ? 1.0f
-                                              : desc->std * draw(key, index, desc->init == INIT_TRUNCATED);
+    for (int64_t block = first; block < end; block++) {
+        float draw[4];
+        rng_normal_block(key, (uint64_t)block, draw);
+        for (int k = 0; k < 4; k++) {
+            int64_t index = 4 * block + k, at = index - run.global;
+            if (at < 0 || at >= run.count) continue;
+            if (desc->init == INIT_TRUNCATED) draw[k] = truncate_draw(key, (uint64_t)index, draw[k]);
+            values[at] = desc->std * draw[k];
+        }
     }
+}
+
+static void init_run(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
+    if (desc->init != INIT_ZEROS && desc->init != INIT_ONES) {
+        init_normal(desc, key, run, values);
+        return;
+    }
+    float value = desc->init == INIT_ONES ? 1.0f : 0.0f;
+    for (int64_t i = 0; i < run.count; i++) values[i] = value;
 }
 
 void param_init(const ParamSlot *slot, uint64_t seed, int64_t from, int64_t count, float *values) {

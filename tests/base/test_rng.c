@@ -85,9 +85,12 @@ static void test_normal(void **state) {
     RngKey key = rng_key(1, "normal", 0);
     double power[5] = {0}, neighbours = 0, before = 0;
     int beyond_two = 0;
+    float block[4];
     for (uint64_t i = 0; i < COUNT; i++) {
         double x = rng_normal(key, i);
         assert_true(isfinite(x));
+        if (i % 4 == 0) rng_normal_block(key, i / 4, block);
+        assert_true(block[i % 4] == (float)x);
         for (int p = 1; p <= 4; p++) power[p] += pow(x, p) / COUNT;
         neighbours += x * before / COUNT;
         beyond_two += fabs(x) > 2;
