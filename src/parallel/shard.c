@@ -136,33 +136,35 @@ Tensor shard_master(const Shards *shards, int at) {
     return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
 }
 
-/* Parameters that are whole on every rank follow from the parts. */
-static Status gather_parts(Shards *shards) {
+/* Parameters that are whole on every rank follow from the parts: a unit's are on their way while the next
+ * unit is at work. */
+static Status publish_unit(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     if (spec->params || !spec->optimizer) return OK;
-    Stream *stream = shards->exec->stream;
-    for (int i = 0; i < shards->count; i++) {
-        ShardUnit *unit = &shards->unit[i];
-        if (!unit->held) continue;
-        Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
-        Tensor part = tensor_1d(param_at(shards, unit, unit->first), spec->dtype, unit->count);
-        comm_label(spec->shard, &gather_name, i, (int64_t)tensor_bytes(all));
-        TRY(all_gather(spec->shard, stream, all, part, &unit->gather));
-    }
+    Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
+    Tensor part = tensor_1d(param_at(shards, unit, unit->first), spec->dtype, unit->count);
+    comm_label(spec->shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));
+    return all_gather(spec->shard, shards->exec->stream, all, part, &unit->gather);
+}
+
+static Status publish_finish(Shards *shards) {
     for (int i = 0; i < shards->count; i++)
-        if (shards->unit[i].held) TRY(ticket_wait(stream, &shards->unit[i].gather));
+        if (shards->unit[i].held) TRY(ticket_wait(shards->exec->stream, &shards->unit[i].gather));
     return OK;
 }
 
 Status shards_publish(Shards *shards) {
-    for (int i = 0; has_masters(shards) && i < shards->count; i++) {
+    for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        Tensor part = tensor_1d(param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
-        TRY(convert(shards->exec, part, shard_master(shards, i)));
-        if (!shards->spec.train) dev_free(&unit->master);
+        if (has_masters(shards)) {
+            Tensor part = tensor_1d(param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
+            TRY(convert(shards->exec, part, shard_master(shards, i)));
+            if (!shards->spec.train) dev_free(&unit->master);
+        }
+        TRY(publish_unit(shards, unit));
     }
-    return gather_parts(shards);
+    return publish_finish(shards);
 }
 
 Status shard_fetch(Shards *shards, int at, bool must) {
@@ -370,7 +372,10 @@ static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
 }
 
 Status shards_update(Shards *shards, AdamW update, float decay) {
-    for (int i = 0; i < shards->count; i++)
-        if (shards->unit[i].held) TRY(update_unit(shards, i, update, decay));
-    return gather_parts(shards);
+    for (int i = 0; i < shards->count; i++) {
+        if (!shards->unit[i].held) continue;
+        TRY(update_unit(shards, i, update, decay));
+        TRY(publish_unit(shards, &shards->unit[i]));
+    }
+    return publish_finish(shards);
 }
