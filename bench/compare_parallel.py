@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Weak scaling of weft's layouts on one machine, beside PyTorch's DDP and FSDP, in one run.
+
+    python bench/compare_parallel.py [--ranks 2] [--batch 1] [--seq 256] [--rounds 2] [--json FILE]
+
+A rank has one thread and one core. One rank trains on --batch sequences; N data-parallel ranks on as many each (weak
+scaling), N tensor-parallel ranks on as many together. The figure is the rate of tokens per core, against that of one
+rank. What the machine itself allows is measured too: N independent runs of one rank at once, which share memory
+bandwidth and cache but exchange nothing.
+
+PyTorch runs transformers' GPT-2 (sdpa attention, eager, fused AdamW) over gloo: DistributedDataParallel, and FSDP2's
+fully_shard around each layer and the whole. A step is forward, backward, clipping by global norm and AdamW, in fp32,
+dropout 0.1, on random tokens.
+
+Pipelines are measured by their bubble: the part of the schedule's time in which a stage runs no kernel, on average over
+the stages, beside the theory's (p-1)/(m+p-1), for which all stages take the same time.
+
+Every measurement is a set of processes of its own, pinned to as many cores as there are ranks. The kinds take turns in
+each round, forwards and backwards, so that a busy neighbour hits all. Figures are medians over the timed steps of all
+rounds. CPU time is that of a rank with all its threads; on a busy machine it says more than the time that passes, but
+counts waiting only in part. Needs torch and transformers for the PyTorch side, and mpirun.
+"""
+import argparse
+import datetime
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from compare_torch import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# name: title, options of `weft bench`, whether the batch grows with the ranks
+LAYOUTS = {
+    "ddp": ("DDP", [], True),
+    "zero1": ("ZeRO-1", ["--zero", "1"], True),
+    "zero2": ("ZeRO-2", ["--zero", "2"], True),
+    "zero3": ("ZeRO-3", ["--zero", "3"], True),
+    "tp": ("tensor", ["--tp", "RANKS"], False),
+    "tp-seq": ("tensor, sequence", ["--tp", "RANKS", "--sequence-parallel"], False),
+}
+PIPELINES = {
+    "1f1b": ("pipeline, 1F1B", ["--pp", "RANKS", "--pp-schedule", "1f1b"]),
+    "zero-bubble": ("pipeline, zero-bubble", ["--pp", "RANKS", "--pp-schedule", "zero-bubble"]),
+}
+RIVALS = {"torch-one": "PyTorch, one rank", "torch-ddp": "PyTorch DDP", "torch-fsdp": "PyTorch FSDP"}
+EQUAL = {"torch-one": "one", "torch-ddp": "ddp", "torch-fsdp": "zero3"}  # weft's of the same kind
+KINDS = ["one", "alone", *LAYOUTS, *PIPELINES, *RIVALS]
+
+
+# --- the PyTorch side, in processes of its own -----------------------------------------------------------------
+
+
+def torch_layout(torch, kind, model):
+    if kind == "torch-ddp":
+        return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if kind == "torch-fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        for layer in model.transformer.h:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    return model
+
+
+def worker(args):
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+    torch.set_num_threads(1)
+    if args.worker != "torch-one":
+        torch.distributed.init_process_group("gloo")
+    torch.manual_seed(1)
+    config = GPT2Config(n_layer=args.layers, n_embd=args.hidden, n_head=args.heads)
+    config._attn_implementation = "sdpa"
+    config.use_cache = False
+    model = torch_layout(torch, args.worker, GPT2LMHeadModel(config).train())
+    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.01},
+              {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)
+    tokens = torch.randint(0, config.vocab_size, (args.batch, args.seq))
+    times, cpu = [], []
+    for _ in range(1 + args.steps):
+        start, cpu_start = time.perf_counter(), time.process_time()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        times.append(1e3 * (time.perf_counter() - start))
+        cpu.append(1e3 * (time.process_time() - cpu_start))
+    print(json.dumps({"steps_ms": times[1:], "cpu_ms": statistics.mean(cpu[1:]), "torch": torch.__version__}))
+    if args.worker != "torch-one":
+        torch.distributed.destroy_process_group()
+
+
+# --- running ---------------------------------------------------------------------------------------------------
+
+
+def cores():
+    return sorted(os.sched_getaffinity(0))
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def run_all(commands, limit):
+    """Runs (command, cores, environment) at the same time; each prints one JSON object. A list, or one error."""
+    running = []
+    for command, where, extra in commands:
+        out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        env = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", **extra)
+        pinned = ["taskset", "-c", ",".join(map(str, where)), *map(str, command)]
+        running.append((subprocess.Popen(pinned, stdout=out, stderr=err, env=env), out, err))
+    end, results, error = time.monotonic() + limit, [], None
+    for child, out, err in running:
+        try:
+            code = child.wait(max(1.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0 and not error:
+            err.seek(0)
+            said = (err.read().strip().splitlines() or ["no message"])[-1]
+            error = f"took more than {limit} s" if code is None else f"exit code {code}: {said}"
+        if error:
+            break
+        out.seek(0)
+        results.append(json.loads(out.read()))
+    for child, out, err in running:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+        out.close()
+        err.close()
+    return error or results
+
+
+def weft_command(args, batch, micro, seq, options, steps, by_kernel=False):
+    size = ["--layers", args.layers, "--hidden", args.hidden, "--heads", args.heads]
+    command = [args.weft, "bench", "--model", "gpt2", *size, "--seq", seq, "--batch", batch, "--micro-batch", micro,
+               "--threads", 1, "--steps", steps, *options, "--json"]
+    return command if by_kernel else [*command, "--steps-only"]
+
+
+def ranked(args, options):
+    return ["--ranks", args.ranks, *[args.ranks if o == "RANKS" else o for o in options]]
+
+
+def measure_weft(args, kind):
+    own = cores()[:args.ranks]
+    if kind in ("one", "alone"):
+        command = weft_command(args, args.batch, args.batch, args.seq, [], args.steps)
+        return run_all([(command, [core], {}) for core in (own if kind == "alone" else own[:1])], args.limit)
+    if kind in LAYOUTS:
+        _, options, weak = LAYOUTS[kind]
+        batch = args.batch * (args.ranks if weak else 1)
+        command = weft_command(args, batch, args.batch, args.seq, ranked(args, options), args.steps)
+    else:
+        command = weft_command(args, args.micros, 1, args.pp_seq, ranked(args, PIPELINES[kind][1]), 1, True)
+    return run_all([(command, own, {})], args.limit)
+
+
+def measure_torch(args, kind):
+    ranks, port = 1 if kind == "torch-one" else args.ranks, free_port()
+    command = [args.python, Path(__file__).resolve(), "--worker", kind, "--layers", args.layers, "--hidden",
+               args.hidden, "--heads", args.heads, "--batch", args.batch, "--seq", args.seq, "--steps", args.steps]
+    return run_all([(command, [cores()[r]], dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(r),
+                                                 WORLD_SIZE=str(ranks))) for r in range(ranks)], args.limit)
+
+
+def cpu_of(results):
+    """CPU time of a step, on average over the ranks."""
+    return statistics.mean(ms for result in results
+                           for ms in ([rank["cpu_ms"] for rank in result["ranks"]] if "ranks" in result
+                                      else [result["cpu_ms"]]))
+
+
+def bubble_of(result):
+    """The part of the schedule's time without kernels, and how evenly the stages are loaded."""
+    ranks = result["ranks"]
+    schedule = ranks[0]["step_ms_measured"] - max(rank["update_ms"] for rank in ranks)
+    busy = [rank["kernels_ms"] - rank["update_ms"] for rank in ranks]
+    return 1 - statistics.mean(busy) / schedule, statistics.mean(busy) / max(busy)
+
+
+class Figures:
+    """What the rounds gave, by kind."""
+
+    def __init__(self):
+        self.steps, self.cpu, self.bubbles, self.errors, self.versions = {}, {}, {}, {}, {}
+
+    def add(self, kind, results):
+        if isinstance(results, str):
+            self.errors[kind] = results
+            return
+        for result in results:
+            self.steps.setdefault(kind, []).extend(result["steps_ms"])
+            if "torch" in result:
+                self.versions["torch"] = result["torch"]
+        self.cpu.setdefault(kind, []).append(cpu_of(results))
+        if kind in PIPELINES:
+            self.bubbles.setdefault(kind, []).append(bubble_of(results[0]))
+
+    def step(self, kind):
+        return statistics.median(self.steps[kind]) if kind in self.steps else None
+
+
+# --- what came out ---------------------------------------------------------------------------------------------
+
+
+def title_of(args, kind):
+    if kind == "one":
+        return "one rank"
+    if kind == "alone":
+        return f"{args.ranks} single ranks at once"
+    return RIVALS.get(kind) or (LAYOUTS.get(kind) or PIPELINES[kind])[0]
+
+
+def row_of(args, figures, kind):
+    step = figures.step(kind)
+    ranks = 1 if kind in ("one", "torch-one") else args.ranks
+    weak = kind not in LAYOUTS or LAYOUTS[kind][2]
+    row = {"kind": kind, "title": title_of(args, kind), "ranks": ranks, "step_ms": step,
+           "fastest_ms": min(figures.steps[kind]), "slowest_ms": max(figures.steps[kind]),
+           "cpu_ms": statistics.median(figures.cpu[kind])}
+    if kind in PIPELINES:
+        return {**row, "tokens_per_s": args.micros * args.pp_seq / step * 1e3}
+    batch = args.batch * (ranks if weak else 1)
+    row["tokens_per_s"] = batch * args.seq / step * 1e3
+    base = "torch-one" if kind in RIVALS else "one"
+    if figures.step(base):
+        share = 1 if weak else ranks
+        row["of_one_rank"] = figures.step(base) / (step * share)
+        row["of_one_rank_cpu"] = statistics.median(figures.cpu[base]) / (row["cpu_ms"] * share)
+    if figures.step("alone") and kind in LAYOUTS:
+        row["of_machine"] = figures.step("alone") / (step * (1 if weak else ranks))
+    if kind in RIVALS and figures.step(EQUAL[kind]):
+        row["weft_is"] = step / figures.step(EQUAL[kind])
+    return row
+
+
+def percent(row, key):
+    return f"{100 * row[key]:.1f} %" if key in row else ""
+
+
+def show(args, figures, rows):
+    heads = ("layout", "ranks", "step, ms", "from", "to", "tokens/s", "CPU, ms", "of one rank", "by CPU", "of machine",
+             "weft is")
+    widths = (24, 5, 9, 8, 8, 9, 8, 11, 8, 10, 8)
+    print("  ".join(h.ljust(w) if i == 0 else h.rjust(w) for i, (h, w) in enumerate(zip(heads, widths))))
+    for row in rows:
+        cells = (row["title"], row["ranks"], f"{row['step_ms']:.0f}", f"{row['fastest_ms']:.0f}",
+                 f"{row['slowest_ms']:.0f}", f"{row['tokens_per_s']:.1f}", f"{row['cpu_ms']:.0f}",
+                 percent(row, "of_one_rank"), percent(row, "of_one_rank_cpu"), percent(row, "of_machine"),
+                 f"{row['weft_is']:.2f}x" if "weft_is" in row else "")
+        print("  ".join(str(c).ljust(w) if i == 0 else str(c).rjust(w) for i, (c, w) in enumerate(zip(cells, widths))))
+    for kind, bubbles in figures.bubbles.items():
+        bubble, balance = (statistics.median(b[i] for b in bubbles) for i in (0, 1))
+        theory = (args.ranks - 1) / (args.micros + args.ranks - 1)
+        print(f"{title_of(args, kind)}: bubble {100 * bubble:.1f} %, (p-1)/(m+p-1) is {100 * theory:.1f} %; {args.micros} "
+              f"micro-batches of {args.pp_seq} tokens, the mean stage has {100 * balance:.1f} % of the largest one's work")
+    for kind, error in figures.errors.items():
+        print(f"{title_of(args, kind)}: {error}")
+
+
+def notes(args, figures):
+    version = subprocess.run([args.weft, "--version"], capture_output=True, text=True).stdout.strip()
+    return {"date": datetime.date.today().isoformat(), **machine(), "weft": version, **figures.versions, "batch": args.batch, "seq": args.seq,
+            "ranks": args.ranks, "layers": args.layers, "hidden": args.hidden, "heads": args.heads,
+            "micros": args.micros, "pp_seq": args.pp_seq, "steps": args.steps, "rounds": args.rounds}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weft", default=ROOT / "build/release/weft", type=Path)
+    parser.add_argument("--python", default=sys.executable, help="a Python with torch and transformers")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=1, help="sequences of a rank (1)")
+    parser.add_argument("--seq", type=int, default=256, help="tokens of a sequence (256)")
+    parser.add_argument("--micros", type=int, default=4, help="micro-batches of a pipeline, one sequence each (4)")
+    parser.add_argument("--pp-seq", type=int, default=128, help="tokens of their sequences (128)")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden", type=int, default=768)
+    parser.add_argument("--heads", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=2, help="timed steps of a process, after one that warms up (2)")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {','.join(KINDS)}")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that a measurement may take (300)")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    args = arguments()
+    if args.worker:
+        return worker(args)
+    kinds = args.kinds.split(",")
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        sys.exit(f"--kinds: {unknown[0]} is none of {', '.join(KINDS)}")
+    if args.ranks > len(cores()):
+        sys.exit(f"--ranks {args.ranks}: there are {len(cores())} cores, and each rank needs one")
+    if not args.weft.exists():
+        sys.exit(f"{args.weft} is not there: cmake --build --preset release")
+    figures, begun = Figures(), time.monotonic()
+    for turn in range(args.rounds):
+        for kind in kinds[::-1] if turn % 2 else kinds:
+            print(f"round {turn + 1}, {time.monotonic() - begun:.0f} s: {title_of(args, kind)}", file=sys.stderr)
+            figures.add(kind, (measure_torch if kind in RIVALS else measure_weft)(args, kind))
+    rows = [row_of(args, figures, kind) for kind in kinds if kind in figures.steps]
+    about = notes(args, figures)
+    print(", ".join(f"{key} {value}" for key, value in about.items()))
+    show(args, figures, rows)
+    if args.json:
+        args.json.write_text(json.dumps({"notes": about, "rows": rows, "bubbles": figures.bubbles,
+                                         "steps_ms": figures.steps, "errors": figures.errors}, indent=2) + "\n")
+    sys.exit(1 if figures.errors else 0)
+
+
+if __name__ == "__main__":
+    main()
