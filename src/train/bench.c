@@ -76,36 +76,28 @@ static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t s
     return OK;
 }
 
-/* Of each rank, in milliseconds a step: what it computed, and where. */
+/* Of each rank, in seconds of all steps. */
 typedef struct RankTimes {
-    double cpu, step, kernels, update;
+    double cpu;
+    RunnerTimes runner;
 } RankTimes;
 
-static RankTimes rank_times(const Timing *plain, const Timing *measured, const Profile *profile,
-                            int64_t steps) {
-    double scale = 1e3 / (double)steps;
-    RankTimes times = {.cpu = scale * plain->cpu, .step = scale * measured->total};
-    for (int k = 0; k < KERNEL_COUNT; k++) times.kernels += scale * profile->kernel[k].seconds;
-    times.update =
-        scale * (profile->kernel[KERNEL_SUM_SQUARES].seconds + profile->kernel[KERNEL_ADAMW_STEP].seconds);
-    return times;
-}
-
-static Status ranks_json(Group *world, RankTimes own, bool by_kernel, json_t **ret_list) {
+static Status ranks_json(Group *world, RankTimes own, int64_t steps, json_t **ret_list) {
     CLEANUP(mem_freep) RankTimes *all = NULL;
     TRY(mem_new((size_t)world->size, sizeof *all, &all));
     TRY(host_gather(world, all, &own, sizeof own));
-    json_t *list = json_array();
+    CLEANUP(json_decrefp) json_t *list = json_array();
+    double scale = 1e3 / (double)steps;
     for (int r = 0; r < world->size; r++) {
-        json_t *rank = json_pack("{s:f}", "cpu_ms", all[r].cpu);
-        if (by_kernel) {
-            json_object_set_new(rank, "step_ms_measured", json_real(all[r].step));
-            json_object_set_new(rank, "kernels_ms", json_real(all[r].kernels));
-            json_object_set_new(rank, "update_ms", json_real(all[r].update));
-        }
-        json_array_append_new(list, rank);
+        const RunnerTimes *t = &all[r].runner;
+        json_t *rank =
+            json_pack("{s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}}", "cpu_ms", scale * all[r].cpu, "schedule_ms",
+                      scale * t->schedule_s, "compute_ms", scale * t->compute_s, "update_ms",
+                      scale * t->update_s, "waited_ms", "dp", scale * t->waited_s[AXIS_DP], "tp",
+                      scale * t->waited_s[AXIS_TP], "pp", scale * t->waited_s[AXIS_PP]);
+        if (json_array_append_new(list, rank) != 0) return FAILED("out of memory");
     }
-    *ret_list = list;
+    *ret_list = json_incref(list);
     return OK;
 }
 
@@ -154,20 +146,19 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     job->runner->times = (RunnerTimes){0};
     TRY(time_steps(job, micro, count, steps, &number, &plain));
     double bubble = 0;
+    CLEANUP(json_decrefp) json_t *ranks = NULL;
     TRY(measured_bubble(job->runner, &bubble));
+    TRY(ranks_json(job->runner->mesh->world, (RankTimes){plain.cpu, job->runner->times}, steps, &ranks));
     if (!c->steps_only) {
         job->runner->exec.profile = &profile;
         TRY(time_steps(job, micro, count, steps, &number, &measured));
         job->runner->exec.profile = NULL;
     }
     TRY(trace_steps(c, job, micro, count, &number));
-    Group *world = job->runner->mesh->world;
-    json_t *ranks = NULL;
-    TRY(ranks_json(world, rank_times(&plain, &measured, &profile, steps), !c->steps_only, &ranks));
     double mean = plain.total / (double)steps, tokens = (double)(c->batch * job->seq);
     CLEANUP(json_decrefp)
     json_t *result = json_pack(
-        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:I, s:o}", "model",
+        "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:I, s:O}", "model",
         c->model, "params_total", (json_int_t)model_params(job->model), "batch", (json_int_t)c->batch, "seq",
         (json_int_t)job->seq, "threads", job->device->threads, "kernels_from", job->runner->exec.table->name,
         "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16", kernels_cpu_bf16(), "step_ms",

@@ -77,7 +77,7 @@ typedef struct TrainConfig {
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
 
 /* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak. With
- * several ranks the first one's, and for each rank its CPU time and its time in kernels.
+ * several ranks those of the first one, and for each rank its CPU time, computing and waiting.
  * Takes the model, its overrides, task, batch, micro-batch, steps, recompute, threads, kernels. */
 MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
