@@ -12,8 +12,8 @@ PyTorch runs transformers' GPT-2 (sdpa attention, eager, fused AdamW) over gloo:
 fully_shard around each layer and the whole. A step is forward, backward, clipping by global norm and AdamW, in fp32,
 dropout 0.1, on random tokens.
 
-Pipelines are measured by their bubble: the part of the schedule's time in which a stage runs no kernel, on average over
-the stages, beside the theory's (p-1)/(m+p-1), for which all stages take the same time.
+Pipelines are measured by their bubble: the part of the schedule's time in which stages wait for each other, on average,
+beside the theory's (p-1)/(m+p-1), for which all stages take the same time and messages none.
 
 Every measurement is a set of processes of its own, pinned to as many cores as there are ranks. The kinds take turns in
 each round, forwards and backwards, so that a busy neighbour hits all. Figures are medians over the timed steps of all
@@ -143,11 +143,10 @@ def run_all(commands, limit):
     return error or results
 
 
-def weft_command(args, batch, micro, seq, options, steps, by_kernel=False):
+def weft_command(args, batch, micro, seq, options):
     size = ["--layers", args.layers, "--hidden", args.hidden, "--heads", args.heads]
-    command = [args.weft, "bench", "--model", "gpt2", *size, "--seq", seq, "--batch", batch, "--micro-batch", micro,
-               "--threads", 1, "--steps", steps, *options, "--json"]
-    return command if by_kernel else [*command, "--steps-only"]
+    return [args.weft, "bench", "--model", "gpt2", *size, "--seq", seq, "--batch", batch, "--micro-batch", micro,
+            "--threads", 1, "--steps", args.steps, "--steps-only", *options, "--json"]
 
 
 def ranked(args, options):
@@ -157,14 +156,14 @@ def ranked(args, options):
 def measure_weft(args, kind):
     own = cores()[:args.ranks]
     if kind in ("one", "alone"):
-        command = weft_command(args, args.batch, args.batch, args.seq, [], args.steps)
+        command = weft_command(args, args.batch, args.batch, args.seq, [])
         return run_all([(command, [core], {}) for core in (own if kind == "alone" else own[:1])], args.limit)
     if kind in LAYOUTS:
         _, options, weak = LAYOUTS[kind]
         batch = args.batch * (args.ranks if weak else 1)
-        command = weft_command(args, batch, args.batch, args.seq, ranked(args, options), args.steps)
+        command = weft_command(args, batch, args.batch, args.seq, ranked(args, options))
     else:
-        command = weft_command(args, args.micros, 1, args.pp_seq, ranked(args, PIPELINES[kind][1]), 1, True)
+        command = weft_command(args, args.micros, 1, args.pp_seq, ranked(args, PIPELINES[kind][1]))
     return run_all([(command, own, {})], args.limit)
 
 
@@ -184,11 +183,9 @@ def cpu_of(results):
 
 
 def bubble_of(result):
-    """The part of the schedule's time without kernels, and how evenly the stages are loaded."""
-    ranks = result["ranks"]
-    schedule = ranks[0]["step_ms_measured"] - max(rank["update_ms"] for rank in ranks)
-    busy = [rank["kernels_ms"] - rank["update_ms"] for rank in ranks]
-    return 1 - statistics.mean(busy) / schedule, statistics.mean(busy) / max(busy)
+    """The part of the schedule's time that stages wait for each other, and how evenly they are loaded."""
+    busy = [rank["compute_ms"] for rank in result["ranks"]]
+    return result["bubble"], statistics.mean(busy) / max(busy)
 
 
 class Figures:
