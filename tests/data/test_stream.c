@@ -164,7 +164,7 @@ static void test_shakespeare(void **state) {
                            "/../shared/data/reference/tokenizers/tinyshakespeare.gpt2.u16le.bin"};
     if (!path_exists(paths[0])) skip();
     DataSpec spec = {
-        .paths = paths, .path_count = 1, .seq = 256, .vocab = 50257, .special = {-1, -1, -1, -1}};
+        .paths = paths, .path_count = 1, .seq = 256, .vocab = 50257, .special = {-1, -1, -1, -1, -1, -1}};
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));
@@ -176,7 +176,8 @@ static void test_shakespeare(void **state) {
 static void test_own_corpus(void **state) {
     (void)state;
     const char *paths[] = {"self"};
-    DataSpec spec = {.paths = paths, .path_count = 1, .seq = 64, .vocab = 257, .special = {-1, -1, -1, -1}};
+    DataSpec spec = {
+        .paths = paths, .path_count = 1, .seq = 64, .vocab = 257, .special = {-1, -1, -1, -1, -1, -1}};
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));
