@@ -42,7 +42,8 @@ MUST_USE Status load_report_check(const LoadReport *report, const char *dir, con
 
 /* Whether a directory's tensors fit the model, before memory is taken for it. */
 MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_report);
-/* Fills params from a directory's tensors (any floating type, prefixes there or not). */
+/* Fills params from a directory's tensors (any floating type, prefixes there or not): what the store holds,
+ * of which no more than that is read. Every rank checks, and reports, all of it. */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
 typedef struct SaveOptions {
@@ -52,15 +53,18 @@ typedef struct SaveOptions {
     const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
 } SaveOptions;
 
-/* Writes config.json, the weights and the assets as the directory `dir`, which must be absent or empty:
- * all of it or, after a failure, nothing. Fields of the config.json in assets_dir that we have no use
- * for (names of labels, say) are kept. A finite value that the type cannot hold is an error. */
+/* Writes config.json, the weights of one rank that has them all, and the assets as the directory `dir`,
+ * which must be absent or empty: all of it or, after a failure, nothing. Fields of the config.json in
+ * assets_dir that we have no use for (names of labels, say) are kept. A finite value that the type cannot
+ * hold is an error. */
 MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
 /* Whether `dir` is absent or empty, for asking before the work begins. */
 MUST_USE Status hf_save_check(const char *dir);
 
 /* A run's checkpoint, as RUN/checkpoints/step-N, then RUN/latest is moved to it, then all but the
- * last `keep` (0: none) are removed. `progress` is stored as it is. */
+ * last `keep` (0: none) are removed. `progress` is stored as it is. All ranks of the mesh save together, in
+ * a directory that all of them see; its bytes do not depend on the layout. When one fails, all do, with its
+ * sentence. */
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
@@ -75,7 +79,7 @@ MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointSta
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
 /* What `--model PATH` means: of a run its newest checkpoint, else PATH itself; caller owns it. */
 MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
-/* Loads all three stores and the progress back, bit for bit. */
+/* Loads what the three stores hold, in whatever layout, and the progress back, bit for bit. */
 MUST_USE Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream,
                           json_t **ret_progress);
 

@@ -23,6 +23,7 @@ typedef struct Loader {
     const Model *model;
     Store *store; /* NULL: check only */
     Stream *stream;
+    bool checked; /* everything has been compared: what follows is copying */
     LoadReport report;
 } Loader;
 
@@ -61,7 +62,8 @@ static HfEntry *find_old_norm(Loader *loader, const char *name, bool body) {
     return find_prefixed(loader, old, body);
 }
 
-static Status expect_equal(const HfEntry *a, const HfEntry *b) {
+static Status expect_equal(const Loader *loader, const HfEntry *a, const HfEntry *b) {
+    if (loader->checked) return OK;
     bool equal = false;
     if (a->tensor->dtype <= DT_F64 && b->tensor->dtype <= DT_F64)
         TRY(values_equal(a->tensor, b->tensor, &equal));
@@ -78,7 +80,7 @@ static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
     HfEntry *decoder = hf_files_find(loader->files, DECODER_BIAS);
     if (own && decoder) {
         own->used = decoder->used = true;
-        if (loader->model->config.tied) TRY(expect_equal(decoder, own));
+        if (loader->model->config.tied) TRY(expect_equal(loader, decoder, own));
     }
     *ret_entry = loader->model->config.tied ? (own ? own : decoder) : (decoder ? decoder : own);
     return OK;
@@ -91,7 +93,7 @@ static Status find_tied(Loader *loader, HfEntry **entry) {
     HfEntry *output = hf_files_find(loader->files, hf_output_name(config->family));
     if (!output) return OK;
     output->used = true;
-    if (*entry) return expect_equal(output, *entry);
+    if (*entry) return expect_equal(loader, output, *entry);
     *entry = output;
     return OK;
 }
@@ -190,6 +192,7 @@ static Status load(Loader *loader, const char *dir, LoadReport *ret_report) {
     TRY(hf_files_open(&loader->files, dir));
     TRY(load_params(loader, false));
     TRY(report_unknown(loader));
+    loader->checked = true;
     if (loader->store) TRY(load_params(loader, true));
     if (ret_report) {
         *ret_report = loader->report;

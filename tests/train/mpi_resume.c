@@ -325,7 +325,7 @@ static int make_layouts(int ranks, Layout out[LAYOUTS]) {
                 int pp = ranks / dp / tp;
                 if (dp * tp * pp != ranks || pp > 4) continue;
                 Layout layout = {.mesh = {.dp = dp, .tp = tp, .pp = pp}, .chunks = 1, .micro_batch = 1};
-                layout.zero = dp == 1 ? 0 : (3 + 2 * turn) % 4;
+                layout.zero = dp == 1 ? 0 : (3 + 3 * turn) % 4;
                 if (dp > 1 && k == 1) layout.zero = 0;
                 layout.schedule = pp == 1 ? SCHEDULE_1F1B : schedules[(1 + turn) % 4];
                 if (pp > 1 && k == 0 && pp * 2 <= 4) layout.schedule = SCHEDULE_INTERLEAVED;
