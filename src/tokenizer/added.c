@@ -1,8 +1,8 @@
 /* Added tokens in a text. Hugging Face looks for them twice: first for those that are not normalized, in
  * the whole text, then for the others, in what the first have left over. Each time the leftmost match
  * wins and of those the longest; a match that single_word refuses is passed over; lstrip and rstrip take
- * white space along. Here both passes run over the text as it is: a kind that changes text before it looks
- * for normalized tokens must see to it that this makes no difference.
+ * white space along. For the second pass a kind may change the text, as BERT's does; then the names of these
+ * tokens are changed in the same way, and what none of them claims is encoded as it was changed.
  *
  * An index is a sorted list of tokens. Matching at a place narrows a range of it byte by byte; a token
  * whose bytes are used up stands first in its range, so the last one seen is the longest.
@@ -17,13 +17,13 @@ typedef struct Match {
 
 /* ---- the index ---- */
 
-static int by_spelling(const void *a, const void *b, void *context) {
-    const Vocab *vocab = context;
-    size_t size_a, size_b;
-    const char *text_a = vocab_token(vocab, ((const AddedToken *)a)->id, &size_a);
-    const char *text_b = vocab_token(vocab, ((const AddedToken *)b)->id, &size_b);
-    int order = memcmp(text_a, text_b, size_a < size_b ? size_a : size_b);
-    return order ? order : (size_a > size_b) - (size_a < size_b);
+/* Of tokens that have become the same the first one is found, special ones before others. */
+static int by_name(const void *a, const void *b) {
+    const AddedToken *x = a, *y = b;
+    int order = memcmp(x->name, y->name, x->name_size < y->name_size ? x->name_size : y->name_size);
+    if (order == 0) order = (x->name_size > y->name_size) - (x->name_size < y->name_size);
+    if (order == 0) order = y->special - x->special;
+    return order ? order : (x->id > y->id) - (x->id < y->id);
 }
 
 static int by_id(const void *a, const void *b) {
@@ -35,17 +35,42 @@ static Status index_fill(AddedIndex *index, Tokenizer *tokenizer, bool normalize
     TRY(mem_new(tokenizer->added_count, sizeof *index->tokens, &index->tokens));
     for (size_t i = 0; i < tokenizer->added_count; i++)
         if (tokenizer->added[i].normalized == normalized) index->tokens[index->count++] = tokenizer->added[i];
-    if (index->count > 0)
-        qsort_r(index->tokens, index->count, sizeof *index->tokens, by_spelling, &tokenizer->vocab);
-    for (size_t i = 0; i < index->count; i++) {
-        size_t size;
-        unsigned char first = (unsigned char)*vocab_token(&tokenizer->vocab, index->tokens[i].id, &size);
-        index->first[first + 1]++;
-    }
+    if (index->count > 0) qsort(index->tokens, index->count, sizeof *index->tokens, by_name);
+    for (size_t i = 0; i < index->count; i++) index->first[(unsigned char)*index->tokens[i].name + 1]++;
     index->only = -1;
     for (int i = 0; i < 256; i++) {
         if (index->count > 0 && index->first[i + 1] == index->count) index->only = i;
         index->first[i + 1] += index->first[i];
+    }
+    return OK;
+}
+
+static bool changes_text(const Tokenizer *tokenizer) {
+    return tokenizer->ops->normalise != NULL;
+}
+
+static Status normalise_name(Tokenizer *tokenizer, AddedToken *token, const char *from) {
+    CLEANUP(normal_text_done) NormalText normal = {0};
+    TRY(tokenizer->ops->normalise(tokenizer, token->name, token->name_size, &normal));
+    if (normal.text.size == 0)
+        return FAILED("%s: nothing is left of the added token '%.60s' once it is normalized", from,
+                      token->name);
+    token->name_size = normal.text.size;
+    return bytes_add(&tokenizer->names, normal.text.data, normal.text.size);
+}
+
+static Status fill_names(Tokenizer *tokenizer, const char *from) {
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        AddedToken *token = &tokenizer->added[i];
+        token->name = vocab_token(&tokenizer->vocab, token->id, &token->name_size);
+        if (token->normalized && changes_text(tokenizer)) TRY(normalise_name(tokenizer, token, from));
+    }
+    const char *name = tokenizer->names.data;
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        AddedToken *token = &tokenizer->added[i];
+        if (!token->normalized || !changes_text(tokenizer)) continue;
+        token->name = name;
+        name += token->name_size;
     }
     return OK;
 }
@@ -63,6 +88,7 @@ Status added_sort(Tokenizer *tokenizer, const char *from) {
         tokenizer->strips |= token->lstrip || token->rstrip;
         tokenizer->single_words |= token->single_word;
     }
+    TRY(fill_names(tokenizer, from));
     TRY(index_fill(&tokenizer->literal, tokenizer, false));
     return index_fill(&tokenizer->normalized, tokenizer, true);
 }
@@ -70,18 +96,15 @@ Status added_sort(Tokenizer *tokenizer, const char *from) {
 /* ---- matching ---- */
 
 /* The byte of a token at a depth; -1 past its end. */
-static int byte_at(const Tokenizer *tokenizer, const AddedToken *token, size_t depth) {
-    size_t size;
-    const char *text = vocab_token(&tokenizer->vocab, token->id, &size);
-    return depth < size ? (unsigned char)text[depth] : -1;
+static int byte_at(const AddedToken *token, size_t depth) {
+    return depth < token->name_size ? (unsigned char)token->name[depth] : -1;
 }
 
 /* The first in low .. high - 1 whose byte at the depth is not below `byte`. */
-static size_t lower(const Tokenizer *tokenizer, const AddedIndex *index, size_t low, size_t high,
-                    size_t depth, int byte) {
+static size_t lower(const AddedIndex *index, size_t low, size_t high, size_t depth, int byte) {
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (byte_at(tokenizer, &index->tokens[middle], depth) < byte)
+        if (byte_at(&index->tokens[middle], depth) < byte)
             low = middle + 1;
         else
             high = middle;
@@ -90,13 +113,12 @@ static size_t lower(const Tokenizer *tokenizer, const AddedIndex *index, size_t 
 }
 
 /* The longest token at place `at`. */
-static Match match_at(const Tokenizer *tokenizer, const AddedIndex *index, const char *text, size_t size,
-                      size_t at) {
+static Match match_at(const AddedIndex *index, const char *text, size_t size, size_t at) {
     Match match = {.start = at};
     int byte = (unsigned char)text[at];
     size_t low = index->first[byte], high = index->first[byte + 1];
     for (size_t depth = 1; low < high; depth++) {
-        if (byte_at(tokenizer, &index->tokens[low], depth) < 0) {
+        if (byte_at(&index->tokens[low], depth) < 0) {
             match.token = &index->tokens[low++];
             match.end = at + depth;
         }
@@ -105,15 +127,14 @@ static Match match_at(const Tokenizer *tokenizer, const AddedIndex *index, const
             break;
         }
         byte = (unsigned char)text[at + depth];
-        low = lower(tokenizer, index, low, high, depth, byte);
-        high = lower(tokenizer, index, low, high, depth, byte + 1);
+        low = lower(index, low, high, depth, byte);
+        high = lower(index, low, high, depth, byte + 1);
     }
     return match;
 }
 
 /* The first place from `at` on where a token stands, or (with `open`) could stand after more text. */
-static Match match_next(const Tokenizer *tokenizer, const AddedIndex *index, const char *text, size_t size,
-                        size_t at, bool open) {
+static Match match_next(const AddedIndex *index, const char *text, size_t size, size_t at, bool open) {
     for (; index->count > 0 && at < size; at++) {
         if (index->only >= 0) {
             const char *found = memchr(text + at, index->only, size - at);
@@ -122,7 +143,7 @@ static Match match_next(const Tokenizer *tokenizer, const AddedIndex *index, con
         } else if (index->first[(unsigned char)text[at]] == index->first[(unsigned char)text[at] + 1]) {
             continue;
         }
-        Match match = match_at(tokenizer, index, text, size, at);
+        Match match = match_at(index, text, size, at);
         if (match.token || (open && match.open)) return match;
     }
     return (Match){.start = size, .end = size};
@@ -169,17 +190,16 @@ typedef Status (*VisitPiece)(Encoder *encoder, const char *text, size_t start, s
 
 static Status split(Encoder *encoder, const AddedIndex *index, const char *text, size_t from, size_t to,
                     VisitPiece visit, TokenList *list) {
-    const Tokenizer *tokenizer = encoder->tokenizer;
     const char *span = text + from;
     size_t size = to - from, done = 0;
     for (size_t at = 0;;) {
-        Match match = match_next(tokenizer, index, span, size, at, false);
+        Match match = match_next(index, span, size, at, false);
         if (!match.token) break;
         at = match.end;
         if (match.token->single_word && !stands_alone(span, size, &match)) continue;
         size_t start = match.start, end = match.end;
-        if (start < done) continue; /* in white space that the token before has taken */
-        if (match.token->lstrip) start = spaces_before(span, start, done);
+        /* Hugging Face also takes a token that starts in white space which the one before has taken. */
+        if (match.token->lstrip && start > done) start = spaces_before(span, start, done);
         if (match.token->rstrip) end = spaces_after(span, size, end);
         if (done < start) TRY(visit(encoder, text, from + done, from + start, NULL, list));
         TRY(visit(encoder, text, from + start, from + end, match.token, list));
@@ -204,10 +224,29 @@ static Status visit_second(Encoder *encoder, const char *text, size_t start, siz
     return encoder->tokenizer->ops->encode(encoder, text + start, end - start, start, list);
 }
 
+/* The second pass over a span that is changed for it; places go back to the text as it was. */
+static Status split_changed(Encoder *encoder, const char *text, size_t start, size_t end, TokenList *list) {
+    CLEANUP(normal_text_done) NormalText normal = {0};
+    const Tokenizer *tokenizer = encoder->tokenizer;
+    size_t before = list->count;
+    TRY(tokenizer->ops->normalise(tokenizer, text + start, end - start, &normal));
+    if (normal.text.size == 0) return OK;
+    TRY(split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size, visit_second, list));
+    for (size_t i = before; encoder->options.places && i < list->count; i++) {
+        TokenPlace *place = &list->places[i];
+        *place = (TokenPlace){start + normal.places[place->start].start,
+                              start + normal.places[place->end - 1].end};
+    }
+    return OK;
+}
+
 static Status visit_first(Encoder *encoder, const char *text, size_t start, size_t end,
                           const AddedToken *token, TokenList *list) {
     if (token) return put_added(encoder, start, end, token, list);
-    return split(encoder, &encoder->tokenizer->normalized, text, start, end, visit_second, list);
+    const Tokenizer *tokenizer = encoder->tokenizer;
+    if (tokenizer->normalized.count && changes_text(tokenizer))
+        return split_changed(encoder, text, start, end, list);
+    return split(encoder, &tokenizer->normalized, text, start, end, visit_second, list);
 }
 
 Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *list) {
@@ -224,7 +263,7 @@ static void certain(const Tokenizer *tokenizer, const AddedIndex *index, const c
                     size_t from, size_t limit, size_t *ret_start, size_t *ret_end) {
     size_t done = from, at = from;
     for (;;) {
-        Match match = match_next(tokenizer, index, text, size, at, true);
+        Match match = match_next(index, text, size, at, true);
         size_t start = match.start, end = match.end;
         bool sure = match.token && !match.open;
         if (sure && match.token->rstrip) end = spaces_after(text, size, end);
@@ -243,26 +282,61 @@ static void certain(const Tokenizer *tokenizer, const AddedIndex *index, const c
         inside.start -= from;
         inside.end -= from;
         if (match.token->single_word && !stands_alone(text + from, size - from, &inside)) continue;
-        if (start >= done) done = end;
+        done = end;
     }
 }
 
-void added_last_span(const Tokenizer *tokenizer, const char *text, size_t size, size_t *ret_start,
-                     size_t *ret_end) {
-    size_t start, end;
-    certain(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end);
-    certain(tokenizer, &tokenizer->normalized, text, size, start, end, ret_start, ret_end);
-}
-
-bool added_touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from) {
-    if (!tokenizer->single_words) return false;
-    for (size_t i = 0; i < tokenizer->added_count; i++) {
-        size_t name;
-        const char *token = vocab_token(&tokenizer->vocab, tokenizer->added[i].id, &name);
-        if (!tokenizer->added[i].single_word) continue;
-        if (size - cut >= name ? !memcmp(text + cut, token, name) : !memcmp(text + cut, token, size - cut))
-            return true;
-        if (cut - from >= name && !memcmp(text + cut - name, token, name)) return true;
+/* Whether the name of a token that must be a single word starts at `cut`, or ends there after `from`: one
+ * that its neighbours refuse would be found where the text before or after the cut has none. */
+static bool touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from) {
+    for (size_t i = 0; tokenizer->single_words && i < tokenizer->added_count; i++) {
+        const AddedToken *token = &tokenizer->added[i];
+        size_t name = token->name_size;
+        if (!token->single_word) continue;
+        if (!memcmp(text + cut, token->name, size - cut >= name ? name : size - cut)) return true;
+        if (cut - from >= name && !memcmp(text + cut - name, token->name, name)) return true;
     }
     return false;
+}
+
+/* Whether white space that was white space before stands before `at`. */
+static bool after_space(const NormalText *normal, const char *text, size_t at) {
+    uint32_t now, was;
+    TokenPlace place = normal->places[at - 1];
+    utf8_previous(normal->text.data, at, &now);
+    utf8_next(text + place.start, place.end - place.start, &was);
+    return char_is_space(now) && char_is_space(was);
+}
+
+/* The cut of a span without literal tokens that is changed for the second pass; 0: there is none. What comes
+ * after the kind's own cut is left out, since more text could change what it becomes. */
+static size_t cut_changed(const Encoder *encoder, const char *text, size_t size) {
+    CLEANUP(normal_text_done) NormalText normal = {0};
+    const Tokenizer *tokenizer = encoder->tokenizer;
+    size = tokenizer->ops->cut(encoder, text, size);
+    CLEANUP(status_freep) Status status = tokenizer->ops->normalise(tokenizer, text, size, &normal);
+    if (status || normal.text.size == 0) return 0;
+    size_t start, end;
+    certain(tokenizer, &tokenizer->normalized, normal.text.data, normal.text.size, 0, normal.text.size,
+            &start, &end);
+    for (size_t at = end; at > start; at--)
+        if (after_space(&normal, text, at) &&
+            !touches(tokenizer, normal.text.data, normal.text.size, at, start))
+            return normal.places[at - 1].end;
+    return 0;
+}
+
+/* Cutting where a literal token ends is right in any case, but for single words. */
+size_t added_cut(const Encoder *encoder, const char *text, size_t size) {
+    const Tokenizer *tokenizer = encoder->tokenizer;
+    size_t start, end, cut;
+    certain(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end);
+    if (tokenizer->normalized.count && changes_text(tokenizer)) {
+        cut = start + cut_changed(encoder, text + start, end - start);
+    } else {
+        certain(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end);
+        cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
+    }
+    if (!touches(tokenizer, text, size, cut, start)) return cut;
+    return touches(tokenizer, text, size, start, start) ? 0 : start;
 }

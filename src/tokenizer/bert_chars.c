@@ -101,6 +101,10 @@ static uint32_t lower_of(uint32_t c) {
     return c;
 }
 
+bool bert_char_is_spaced(const BertChars *chars, uint32_t c) {
+    return chars->settings.handle_chinese_chars && kind_of(c).flags & CJK;
+}
+
 bool bert_char_is_upper(uint32_t c) {
     return c < ARMENIAN && lower_of(c) != c;
 }

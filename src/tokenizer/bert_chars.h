@@ -50,6 +50,8 @@ static inline uint32_t bert_char(const BertChars *chars, uint32_t c) {
 int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_PARTS]);
 /* The level by which a mark is sorted among others, 0 for all that are none. */
 uint8_t bert_char_level(uint32_t c);
+/* An ideograph that gets a space before and after it. */
+bool bert_char_is_spaced(const BertChars *chars, uint32_t c);
 /* An upper-case letter of the Latin, Greek or Cyrillic script. */
 bool bert_char_is_upper(uint32_t c);
 

@@ -80,19 +80,20 @@ static void add_char(BertWords *words, Gather *gather, uint32_t c, size_t start,
     gather->chars++;
 }
 
-static void sort_mark(const BertWords *words, const Gather *gather, size_t from, uint8_t level) {
+/* Moves the mark at the end of a buffer, which starts at `from`, to its place. */
+static void sort_mark(char *buffer, size_t end, size_t barrier, size_t from, uint8_t level) {
     size_t to = from;
-    while (to > gather->barrier) {
+    while (to > barrier) {
         uint32_t before;
-        size_t bytes = utf8_previous(words->buffer, to, &before);
+        size_t bytes = utf8_previous(buffer, to, &before);
         if (bert_char_level(before) <= level) break;
         to -= bytes;
     }
     char mark[CHAR_BYTES];
-    size_t size = gather->size - from;
-    memcpy(mark, words->buffer + from, size);
-    memmove(words->buffer + to + size, words->buffer + to, from - to);
-    memcpy(words->buffer + to, mark, size);
+    size_t size = end - from;
+    memcpy(mark, buffer + from, size);
+    memmove(buffer + to + size, buffer + to, from - to);
+    memcpy(buffer + to, mark, size);
 }
 
 static void add_parts(BertWords *words, Gather *gather, uint32_t c, size_t start, size_t end) {
@@ -102,7 +103,8 @@ static void add_parts(BertWords *words, Gather *gather, uint32_t c, size_t start
     for (int i = 0; i < count; i++) {
         size_t from = gather->size;
         add_char(words, gather, parts[i].c, start, end);
-        if (parts[i].level && gather->size > from) sort_mark(words, gather, from, parts[i].level);
+        if (parts[i].level && gather->size > from)
+            sort_mark(words->buffer, gather->size, gather->barrier, from, parts[i].level);
     }
 }
 
@@ -142,4 +144,43 @@ size_t bert_words_cut(const BertChars *chars, const char *text, size_t size) {
         if (class != BERT_GONE) cut = end;
     }
     return cut;
+}
+
+/* ---- the text as a whole ---- */
+
+static Status put_normal(NormalText *normal, uint32_t c, TokenPlace place) {
+    char bytes[CHAR_BYTES];
+    return normal_text_add(normal, bytes, put_char(bytes, c), place);
+}
+
+static Status put_parts(const BertChars *chars, NormalText *normal, uint32_t c, TokenPlace place,
+                        size_t *barrier) {
+    BertPart parts[BERT_PARTS];
+    int count = bert_char_parts(chars, c, parts);
+    if (count == 0) *barrier = normal->text.size;
+    for (int i = 0; i < count; i++) {
+        size_t from = normal->text.size;
+        TRY(put_normal(normal, parts[i].c, place));
+        if (parts[i].level) sort_mark(normal->text.data, normal->text.size, *barrier, from, parts[i].level);
+    }
+    return OK;
+}
+
+Status bert_normalise(const BertChars *chars, const char *text, size_t size, NormalText *normal) {
+    size_t barrier = normal->text.size, bytes;
+    for (size_t at = 0; at < size; at += bytes) {
+        uint32_t c = next_char(text + at, size - at, &bytes);
+        uint32_t entry = bert_char(chars, c), class = entry & CLASS_MASK;
+        TokenPlace place = {at, at + bytes};
+        bool spaced = class == BERT_ALONE && bert_char_is_spaced(chars, c);
+        if (class == BERT_GONE) continue;
+        if (class == BERT_OTHER) {
+            TRY(put_parts(chars, normal, c, place, &barrier));
+            continue;
+        }
+        if (spaced) TRY(put_normal(normal, ' ', place));
+        TRY(put_normal(normal, entry >> BERT_CLASS_BITS, place));
+        if (spaced) TRY(put_normal(normal, ' ', place));
+    }
+    return OK;
 }

@@ -9,6 +9,8 @@
 #include "tokenizer/bert_chars.h"
 #include "tokenizer/tokenizer.h"
 
+struct NormalText;
+
 typedef struct BertWord {
     const char *text; /* UTF-8, until the next call; only the first characters of one too long */
     size_t size;
@@ -33,5 +35,10 @@ bool bert_words_next(BertWords *words, BertWord *ret_word);
 /* The largest n <= size such that a text that starts with these bytes and goes on in any way has the words
  * of the first n and then those of the rest. */
 size_t bert_words_cut(const BertChars *chars, const char *text, size_t size);
+
+/* Appends the text as the settings change it, words and what lies between them, as BertNormalizer does. Its
+ * words are those of the text itself. */
+MUST_USE Status bert_normalise(const BertChars *chars, const char *text, size_t size,
+                               struct NormalText *normal);
 
 #endif

@@ -117,7 +117,9 @@ typedef struct AddedToken {
     bool special;
     bool lstrip, rstrip; /* takes white space before, after it */
     bool single_word;    /* not where a character of a word stands beside it */
-    bool normalized;     /* found in what no token without this flag has claimed */
+    bool normalized;     /* found in what no token without this flag has claimed, normalised as that is */
+    const char *name;    /* what is looked for; added_sort fills it in */
+    size_t name_size;
 } AddedToken;
 
 /* Added tokens sorted by spelling, to be found by narrowing a range byte by byte. */
@@ -139,6 +141,7 @@ struct Tokenizer {
     AddedToken *added; /* by id once finished */
     size_t added_count, added_capacity;
     AddedIndex literal, normalized;
+    Bytes names;               /* of normalized tokens, where the kind changes text */
     bool strips, single_words; /* whether any added token has such a flag */
     unsigned char *special;    /* by id: left out with skip_special */
     SpecialTokens roles;
@@ -157,6 +160,16 @@ typedef struct DecodeState {
     Bytes held;   /* for the kind: text that the next tokens may still change */
 } DecodeState;
 
+/* Text as a kind changes it before it looks for normalized tokens; start with zeroes. */
+typedef struct NormalText {
+    Bytes text;
+    TokenPlace *places; /* by byte: the bytes of the text as it was that it comes from */
+    size_t capacity;
+} NormalText;
+
+MUST_USE Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenPlace place);
+void normal_text_done(NormalText *normal);
+
 struct TokenizerOps {
     TokenizerKind kind;
     const char *name;
@@ -170,6 +183,11 @@ struct TokenizerOps {
     /* The largest n <= size such that a span that starts with these bytes and goes on in any way has the
      * ids of the first n bytes and then of the rest. */
     size_t (*cut)(const Encoder *encoder, const char *text, size_t size);
+
+    /* Optional: appends the text in which normalized tokens are looked for. `encode` gives it the ids of the
+     * text itself. White space that stays white space parts it: what stands before becomes the same whatever
+     * follows. */
+    Status (*normalise)(const Tokenizer *tokenizer, const char *text, size_t size, NormalText *normal);
 
     /* Appends the bytes of one token. `id` is in the vocabulary. */
     Status (*decode)(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out);
@@ -209,13 +227,8 @@ static inline void token_list_put_place(TokenList *list, int32_t id, size_t star
 MUST_USE Status added_sort(Tokenizer *tokenizer, const char *from);
 /* The whole of encoder_add. */
 MUST_USE Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *list);
-/* The last span that no added token, known or still possible, reaches into: bytes *ret_start .. *ret_end - 1.
- * Cutting at *ret_start is right in any case. */
-void added_last_span(const Tokenizer *tokenizer, const char *text, size_t size, size_t *ret_start,
-                     size_t *ret_end);
-/* Whether the name of an added token that must be a single word starts at `cut`, or ends there after `from`.
- */
-bool added_touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from);
+/* The whole of encoder_cut. */
+size_t added_cut(const Encoder *encoder, const char *text, size_t size);
 
 /* ---- tokenizer.json and others ---- */
 

@@ -21,6 +21,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
     free(tokenizer->added);
     free(tokenizer->literal.tokens);
     free(tokenizer->normalized.tokens);
+    bytes_done(&tokenizer->names);
     free(tokenizer->special);
     free(tokenizer);
 }
@@ -248,10 +249,5 @@ size_t encoder_cut(const Encoder *encoder, const char *text, size_t size) {
     const Tokenizer *tokenizer = encoder->tokenizer;
     if (encoder->options.plain || tokenizer->added_count == 0)
         return tokenizer->ops->cut(encoder, text, size);
-    size_t start, end;
-    added_last_span(tokenizer, text, size, &start, &end);
-    size_t cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
-    /* A token that its neighbours refuse would be found where the text before or after the cut has none. */
-    if (!added_touches(tokenizer, text, size, cut, start)) return cut;
-    return added_touches(tokenizer, text, size, start, start) ? 0 : start;
+    return added_cut(encoder, text, size);
 }

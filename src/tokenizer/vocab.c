@@ -17,6 +17,20 @@ void bytes_done(Bytes *bytes) {
     *bytes = (Bytes){0};
 }
 
+Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenPlace place) {
+    size_t before = normal->text.size;
+    TRY(bytes_add(&normal->text, bytes, size));
+    TRY(mem_grow(&normal->places, &normal->capacity, normal->text.size, sizeof *normal->places));
+    for (size_t i = before; i < normal->text.size; i++) normal->places[i] = place;
+    return OK;
+}
+
+void normal_text_done(NormalText *normal) {
+    bytes_done(&normal->text);
+    free(normal->places);
+    *normal = (NormalText){0};
+}
+
 uint64_t fingerprint_number(uint64_t hash, uint64_t number) {
     for (int i = 0; i < 8; i++) hash = (hash ^ (number >> 8 * i & 0xFF)) * UINT64_C(0x100000001B3);
     return hash;

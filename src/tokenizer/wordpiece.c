@@ -60,19 +60,6 @@ static Status make_model(Tokenizer *tokenizer, const WordPieceSpec *spec, const 
     return make_tries(model, vocab);
 }
 
-/* A token that Hugging Face looks for after lower-casing would have to be found in text that does not exist
- * here. */
-static Status refuse_normalized(const Tokenizer *tokenizer, const char *from) {
-    for (size_t i = 0; i < tokenizer->added_count; i++) {
-        if (!tokenizer->added[i].normalized) continue;
-        size_t size;
-        const char *text = vocab_token(&tokenizer->vocab, tokenizer->added[i].id, &size);
-        return FAILED("%s: added token '%.*s' has 'normalized' true, which is not supported for WordPiece",
-                      from, size > 60 ? 60 : (int)size, text);
-    }
-    return OK;
-}
-
 static void set_role(const Tokenizer *tokenizer, const char *spelling, int32_t *id) {
     int32_t found = spelling ? vocab_find(&tokenizer->vocab, spelling, strlen(spelling)) : -1;
     if (found >= 0) *id = found;
@@ -80,7 +67,6 @@ static void set_role(const Tokenizer *tokenizer, const char *spelling, int32_t *
 
 Status wordpiece_finish(Tokenizer *tokenizer, const WordPieceSpec *spec,
                         const char *const roles[WORDPIECE_ROLES], const char *from) {
-    TRY(refuse_normalized(tokenizer, from));
     TRY(make_model(tokenizer, spec, from));
     TRY(tokenizer_finish(tokenizer, from));
     SpecialTokens *found = &tokenizer->roles;
@@ -265,6 +251,12 @@ static size_t cut_wordpiece(const Encoder *encoder, const char *text, size_t siz
     return bert_words_cut(model->chars, text, size);
 }
 
+static Status normalise_wordpiece(const Tokenizer *tokenizer, const char *text, size_t size,
+                                  NormalText *normal) {
+    const WordPiece *model = tokenizer->model;
+    return bert_normalise(model->chars, text, size, normal);
+}
+
 static void encoder_done_wordpiece(Encoder *encoder) {
     Scratch *scratch = encoder->scratch;
     if (!scratch) return;
@@ -289,6 +281,7 @@ const TokenizerOps tokenizer_ops_wordpiece = {
     .encoder_done = encoder_done_wordpiece,
     .encode = encode_wordpiece,
     .cut = cut_wordpiece,
+    .normalise = normalise_wordpiece,
     .decode = decode_wordpiece,
     .save = save_wordpiece,
     .fingerprint = fingerprint_wordpiece,

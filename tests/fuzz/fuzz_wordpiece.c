@@ -1,12 +1,13 @@
 /* WordPiece: whatever a vocab.txt holds, it is refused or gives a tokenizer, and then any bytes are encoded
  * with ids of the vocabulary and places inside the text, the same at every cut, and decoded again. The input
- * is a vocabulary and, after the first NUL, a text. */
+ * is a vocabulary and, after the first NUL, a text. The text also goes through a tokenizer of our own, which
+ * has added tokens of every kind. */
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
 #include "fuzz.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/internal.h"
 
 static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t size, bool places) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
@@ -53,6 +54,25 @@ static void check_text(const Tokenizer *tokenizer, const char *text, size_t size
     token_list_done(&placed);
 }
 
+static void check_added(const char *text, size_t size) {
+    static const char json[] =
+        "{'model':{'type':'WordPiece','vocab':{'[UNK]':0,'a':1,'##a':2,'b':3,'.':4}},'normalizer':{'type':"
+        "'BertNormalizer'},'pre_tokenizer':{'type':'BertPreTokenizer'},'added_tokens':["
+        "{'id':5,'content':'Ab'},{'id':6,'content':'a b'},{'id':7,'content':'\xE7\xB9\x94'},"
+        "{'id':8,'content':'w','single_word':true},{'id':9,'content':'l','lstrip':true},"
+        "{'id':10,'content':'r','rstrip':true},{'id':11,'content':'n','normalized':false},"
+        "{'id':12,'content':' p '},{'id':13,'content':'\xE3\x80\xAE'}]}";
+    static Tokenizer *tokenizer; /* stays until the end */
+    if (!tokenizer) {
+        char quoted[sizeof json];
+        for (size_t i = 0; i < sizeof json; i++) quoted[i] = (char)(json[i] == '\'' ? '"' : json[i]);
+        CLEANUP(json_decrefp) json_t *parsed = NULL;
+        fuzz_require(fuzz_succeeded(json_parse(quoted, sizeof quoted - 1, "fuzz", &parsed)));
+        fuzz_require(fuzz_succeeded(tokenizer_load_wordpiece_json(&tokenizer, parsed, "fuzz")));
+    }
+    check_text(tokenizer, text, size);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
     size_t lines = nul ? (size_t)(nul - data) : size, rest = nul ? lines + 1 : size;
@@ -71,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *at = text + 1;
     memcpy(at, data + rest, size - rest);
     check_text(tokenizer, at, size - rest);
+    check_added(at, size - rest);
     free(text);
     return 0;
 }
@@ -82,6 +103,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
         {"[UNK]\r\nThe\r\n##\xC3\xA9\r\n", "The\xC3\xA9 \xEA\xB0\x81 \xE3\x80\xAE\xCC\x80 x"},
         {"[UNK]\n[MASK]\na\n##a\n##aa\n##aaa\n##aaaa",
          "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa aaa[MASK]a"},
+        {"[UNK]",
+         "A\xCC\x81 B ab a\tb w a.w _w l  l r  r an p p \xE7\xB9\x94p \xE3\x80\xAE\xCC\x80\xE3\x80\xAF"},
     };
     if (index >= sizeof seeds / sizeof *seeds) return 0;
     size_t lines = fuzz_seed_text(seeds[index][0], out);

@@ -6,6 +6,8 @@ script and files together; existing vocabularies are kept, since learning them h
 Lines of wordpiece_cases.jsonl:
   {"text" or "hex", "uncased", "cased", "places"}  ids of a text, or of bytes with U+FFFD for what is no UTF-8; places:
                                                    start and end in bytes of each token of "uncased", where given
+  {"added_tokens_decoder"}                         tokens added to the uncased vocabulary, as tokenizer_config.json has them
+  {"text", "added", "places"}                      ids of a text with those
   {"ids", "decoded", "skipped"}                    transformers' decode of ids of the uncased vocabulary, and the same
                                                    without special tokens
   {"settings", "pattern", "sums"}                  for each block of 4096 code points, the CRC-32 of the words (each with
@@ -18,7 +20,7 @@ import pathlib
 import random
 import tempfile
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast
 
 HERE = pathlib.Path(__file__).parent
@@ -63,6 +65,18 @@ HOSTILE = [
 BROKEN = [
     b"\xff\xfe", b"ab\x80cd", b"caf\xc3", b"caf\xc3 x", b"\xe2\x82", b"a\xe2\x82b", b"\xf0\x9f\x98", b"\xf0\x9f\x98 the", b"\xc0\xaf\xe0\x80\x80x",
     b"\xed\xa0\x80the", b"\xf4\x90\x80\x80the", b"the\xc3\xa9\xa9loom", b"\x00\x01\x02the\x7f", b"\xf5the\xf8\xff loom", b"[MASK\xff] [MASK]\xff",
+]
+
+ADDED = [
+    AddedToken("Covfefe"), AddedToken("covfefe!"), AddedToken("Foo Bar"), AddedToken("\u00c9COLE"), AddedToken("\u7e54\u7ebf"),
+    AddedToken("Sole", single_word=True), AddedToken("Left", lstrip=True), AddedToken("Right", rstrip=True), AddedToken("Raw", normalized=False),
+    AddedToken("<S>", special=True, normalized=True), AddedToken("<X>", special=True, normalized=False), AddedToken(" pad "),
+]
+ADDED_TEXTS = [
+    "a covfefe COVFEFE Co\u0301vfefe covfefe! xcovfefey", "Foo Bar foo bar FOO\tBAR foo\nbar foo  bar foo\u00a0bar foo ba", "\u00c9cole ECOLE e\u0301cole ecoles",
+    "\u7e54\u7ebf x\u7e54\u7ebfy \u7e54 \u7ebf \u7ebf\u7e54", "sole Sole soles _sole sole_ so sole.sole \u00e9sole SOLE\u7e54", "a  left  b left right  right  \u7e54 left\u7e54right x",
+    "raw Raw RAW Raws coraw", "<s> <S> <x> <X>", "pad x pad y \u7e54pad\u7e54 pad pad pad", "cov\ufffdfefe cov\u200bfefe cov\u00adfefe", "covfefe\u302e\u0300 \u302ecovfefe",
+    "[MASK] foo [MASK]bar foo bar[SEP]covfefe", "foo", "foo ", "foo b", "  ", "\u0301\u0301", "fo\u0301\u0301o bar",
 ]
 
 PATTERNS = ["%", "a%b", "A %\u0301e"]
@@ -142,6 +156,15 @@ def main():
         lines.append({**where, "uncased": answer.ids, "cased": encode(cased, text).ids})
         if "\u302e" not in text and len(text) < 120:
             lines[-1]["places"] = byte_places(text, answer.offsets)
+    added = load("wordpiece_uncased.txt", False)
+    added.add_tokens(ADDED)
+    decoder = {id: token.__getstate__() for id, token in added.added_tokens_decoder.items()}
+    lines.append({"added_tokens_decoder": decoder})
+    own = random.Random(8)
+    pieces = [word for text in ADDED_TEXTS for word in text.split(" ")] + [" ", " ", "\n", "\u7e54"]
+    for text in ADDED_TEXTS + SENTENCES[:4] + [" ".join(own.choice(pieces) for _ in range(12)) for _ in range(60)]:
+        answer = encode(added, text)
+        lines.append({"text": text, "added": answer.ids, "places": byte_places(text, answer.offsets)})
     for broken in BROKEN:
         text = broken.decode(errors="replace")
         lines.append({"hex": broken.hex(), "uncased": encode(uncased, text).ids, "cased": encode(cased, text).ids})
