@@ -51,28 +51,54 @@ static Status beside(const char *path, const char *name, char **ret_path) {
     return str_format(ret_path, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
 }
 
-static Status read_settings(Bpe *bpe, const char *vocab_path) {
-    CLEANUP(mem_freep) char *config = NULL, *added = NULL;
-    TRY(beside(vocab_path, "added_tokens.json", &added));
-    if (path_exists(added))
-        return FAILED("%s: added tokens are read from tokenizer.json alone, expected one beside it", added);
-    TRY(beside(vocab_path, "tokenizer_config.json", &config));
-    if (!path_exists(config)) return OK;
-    CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(json_read_file(config, &json));
-    return json_get_bool(json, config, "add_prefix_space", &bpe->add_prefix_space);
+static Status read_config(const char *vocab_path, json_t **ret_json, char **ret_path) {
+    TRY(beside(vocab_path, "tokenizer_config.json", ret_path));
+    if (!path_exists(*ret_path)) return OK;
+    TRY(json_read_file(*ret_path, ret_json));
+    return json_is_object(*ret_json) ? OK : FAILED("%s: expected a JSON object", *ret_path);
+}
+
+/* The tokens that other files add, as tokenizer.json has them. */
+static Status list_added(const json_t *added, const char *from, json_t **ret_list) {
+    CLEANUP(json_decrefp) json_t *list = json_array();
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)added, key, value) {
+        char *end;
+        long long id = strtoll(key, &end, 10);
+        if (!*key || *end)
+            return FAILED("%s: an added token has the id '%.60s', expected a number", from, key);
+        json_t *token = json_is_object(value) ? json_copy(value) : json_object();
+        if (json_object_set_new(token, "id", json_integer(id)) || json_array_append_new(list, token))
+            return FAILED("%s: out of memory", from);
+    }
+    *ret_list = list;
+    list = NULL;
+    return OK;
+}
+
+static Status add_end(Tokenizer *tokenizer, const char *from) {
+    static const char end[] = "<|endoftext|>";
+    int32_t id = vocab_find(&tokenizer->vocab, end, strlen(end));
+    for (size_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].id == id) return OK;
+    return id < 0 ? OK : tokenizer_add(tokenizer, (AddedToken){.id = id, .special = true}, from);
 }
 
 Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char *vocab_path,
                      const char *merges, size_t size, const char *merges_path) {
-    static const char end[] = "<|endoftext|>";
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(json_decrefp) json_t *config = NULL, *added = NULL, *list = NULL;
+    CLEANUP(mem_freep) char *config_path = NULL, *from = NULL;
+    TRY(read_config(vocab_path, &config, &config_path));
+    TRY(added_beside(vocab_path, config, config_path, &added, &from));
+    TRY(list_added(added, from, &list));
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_bpe));
-    TRY(vocab_read_json(tokenizer, vocab, NULL, vocab_path));
+    TRY(vocab_read_json(tokenizer, vocab, list, json_array_size(list) ? from : vocab_path));
     TRY(read_merges(tokenizer, merges, size, merges_path));
-    TRY(read_settings(tokenizer->model, vocab_path));
-    int32_t id = vocab_find(&tokenizer->vocab, end, strlen(end));
-    if (id >= 0) TRY(tokenizer_add(tokenizer, (AddedToken){.id = id, .special = true}, vocab_path));
+    Bpe *bpe = tokenizer->model;
+    TRY(json_get_bool(config, config_path, "add_prefix_space", &bpe->add_prefix_space));
+    TRY(add_end(tokenizer, vocab_path));
     TRY(bpe_finish(tokenizer, vocab_path));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;

@@ -236,6 +236,10 @@ size_t added_cut(const Encoder *encoder, const char *text, size_t size);
  * the added tokens. */
 MUST_USE Status vocab_read_json(Tokenizer *tokenizer, const json_t *vocab, const json_t *added,
                                 const char *from);
+/* The tokens that files beside a vocabulary add to it: an object of ids and, for each, the token with its
+ * flags, to be released; untouched when there are none. *ret_from is the file that has them, or would. */
+MUST_USE Status added_beside(const char *vocab_path, const json_t *config, const char *config_path,
+                             json_t **ret_added, char **ret_from);
 /* The list added_tokens of tokenizer.json, sorted by id. */
 MUST_USE Status added_to_json(const Tokenizer *tokenizer, json_t **ret_list);
 /* NULL or JSON null, or refuses by name what would change results. */

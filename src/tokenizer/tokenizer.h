@@ -40,7 +40,8 @@ typedef struct SpecialTokens {
 typedef struct Tokenizer Tokenizer;
 
 /* Loads from a directory (tokenizer.json; else vocab.json and merges.txt; else vocab.txt, with what
- * tokenizer_config.json says of case and accents) or from one of these files by name. What the files
+ * tokenizer_config.json says of case and accents; to the last two belong the tokens that
+ * tokenizer_config.json or added_tokens.json add) or from one of these files by name. What the files
  * cannot mean (duplicate, missing or reordered entries, merges of unknown tokens, other kinds of
  * tokenizer) is refused with the file, the place and what was expected. */
 MUST_USE Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path);

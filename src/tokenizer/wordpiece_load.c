@@ -19,7 +19,6 @@ typedef struct Config {
     bool there;
     BertSettings settings;
     const char *roles[WORDPIECE_ROLES];
-    const json_t *added;      /* an object of ids and tokens, NULL: none */
     const json_t *additional; /* a list of further special tokens, NULL: none */
 } Config;
 
@@ -44,13 +43,11 @@ static Status read_settings(const json_t *json, const char *from, BertSettings *
     return OK;
 }
 
-/* A member that is a list or an object, as `like` is; NULL where it is absent or null. */
-static Status get_collection(const json_t *json, const char *from, const char *key, json_type type,
-                             const json_t **ret_value) {
+/* A member that is a list; NULL where it is absent or null. */
+static Status get_list(const json_t *json, const char *from, const char *key, const json_t **ret_value) {
     const json_t *value = json_object_get(json, key);
     if (!value || json_is_null(value)) return OK;
-    if (json_typeof(value) != type)
-        return FAILED("%s: '%s' must be %s", from, key, type == JSON_ARRAY ? "a list" : "an object");
+    if (!json_is_array(value)) return FAILED("%s: '%s' must be a list", from, key);
     *ret_value = value;
     return OK;
 }
@@ -66,8 +63,7 @@ static Status read_config(const json_t *json, const char *from, Config *config) 
         if (!config->roles[i] || !*config->roles[i])
             return FAILED("%s: '%s' must be a token", from, role_keys[i]);
     }
-    TRY(get_collection(json, from, "added_tokens_decoder", JSON_OBJECT, &config->added));
-    return get_collection(json, from, "additional_special_tokens", JSON_ARRAY, &config->additional);
+    return get_list(json, from, "additional_special_tokens", &config->additional);
 }
 
 /* The file beside vocab.txt; *ret_json stays NULL without one, and must outlive the configuration. */
@@ -126,8 +122,8 @@ static int64_t count_lines(const char *text, size_t size) {
     return count;
 }
 
-static bool has_upper_case(const Vocab *vocab) {
-    for (int32_t id = 0; id < vocab->count; id++) {
+static bool has_upper_case(const Vocab *vocab, int64_t lines) {
+    for (int32_t id = 0; id < lines; id++) {
         size_t size;
         const char *text = vocab_token(vocab, id, &size);
         if (size > 1 && text[0] == '[' && text[size - 1] == ']') continue;
@@ -159,13 +155,13 @@ static Status read_added(const json_t *json, const char *key, const char *from, 
     char *end;
     long long id = strtoll(key, &end, 10);
     if (!*key || *end || id < 0 || id >= VOCAB_LIMIT)
-        return FAILED("%s: 'added_tokens_decoder' has the id '%.60s', expected a number", from, key);
+        return FAILED("%s: an added token has the id '%.60s', expected a number", from, key);
     token.id = (int32_t)id;
     *ret_token = token;
     return OK;
 }
 
-/* Tokens of added_tokens_decoder. First those past the lines go into the vocabulary, then all are added. */
+/* Tokens of other files. First those past the lines go into the vocabulary, then all are added. */
 static Status put_added(Tokenizer *tokenizer, const json_t *added, bool past, const char *from) {
     const char *key;
     json_t *value;
@@ -173,7 +169,7 @@ static Status put_added(Tokenizer *tokenizer, const json_t *added, bool past, co
         AddedToken token;
         const char *text = token_text(value);
         if (!json_is_object(value) || !text)
-            return FAILED("%s: 'added_tokens_decoder': '%.60s' has no 'content', expected a text", from, key);
+            return FAILED("%s: the added token %.60s has no 'content', expected a text", from, key);
         TRY(read_added(value, key, from, &token));
         size_t size = strlen(text);
         int32_t id = vocab_find(&tokenizer->vocab, text, size);
@@ -211,23 +207,25 @@ static Status put_special(Tokenizer *tokenizer, const Config *config, const char
 /* ---- putting it together ---- */
 
 /* The vocabulary of both files; *ret_lines of it are of vocab.txt. */
-static Status read_vocab(Tokenizer *tokenizer, const Config *config, const char *path,
-                         const char *config_path, int64_t *ret_lines) {
-    CLEANUP(mem_freep) char *text = NULL;
+static Status read_vocab(Tokenizer *tokenizer, const json_t *json, const char *path, const char *config_path,
+                         int64_t *ret_lines) {
+    CLEANUP(mem_freep) char *text = NULL, *from = NULL;
+    CLEANUP(json_decrefp) json_t *added = NULL;
     size_t size;
     TRY(file_read(path, VOCAB_FILE_LIMIT, &text, &size));
+    TRY(added_beside(path, json, config_path, &added, &from));
     const int64_t lines = count_lines(text, size);
     int64_t count = lines;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)config->added, key, value) {
+    json_object_foreach(added, key, value) {
         count += strtoll(key, NULL, 10) >= lines;
     }
     TRY(vocab_init(&tokenizer->vocab, lines ? count : 0, path));
     TRY(put_lines(&tokenizer->vocab, text, size, path));
-    TRY(put_added(tokenizer, config->added, true, config_path));
-    TRY(vocab_check(&tokenizer->vocab, config_path));
-    TRY(put_added(tokenizer, config->added, false, config_path));
+    TRY(put_added(tokenizer, added, true, from));
+    TRY(vocab_check(&tokenizer->vocab, from));
+    TRY(put_added(tokenizer, added, false, from));
     *ret_lines = lines;
     return OK;
 }
@@ -241,9 +239,9 @@ Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *voca
     int64_t lines = 0;
     TRY(read_config_beside(vocab_path, &json, &config_path, &config));
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));
-    TRY(read_vocab(tokenizer, &config, vocab_path, config_path, &lines));
+    TRY(read_vocab(tokenizer, json, vocab_path, config_path, &lines));
     TRY(put_special(tokenizer, &config, config_path));
-    if (!config.there && has_upper_case(&tokenizer->vocab))
+    if (!config.there && has_upper_case(&tokenizer->vocab, lines))
         config.settings.lowercase = config.settings.strip_accents = false;
     TRY(mem_new((size_t)tokenizer->vocab.count, 1, &is_piece));
     memset(is_piece, true, (size_t)lines);

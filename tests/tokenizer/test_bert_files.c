@@ -98,6 +98,16 @@ static void added_tokens_of_a_configuration(void **state) {
     assert_encodes(again, "the[New] [new]", "the [New] [UNK] [UNK] [UNK]");
 }
 
+/* As transformers wrote them before: special are those that the configuration names. */
+static void added_tokens_of_old_files(void **state) {
+    Folder *folder = *state;
+    put_text(folder, "vocab.txt", BASE "the\n");
+    put_text(folder, "added_tokens.json", "{\"[New]\": 7, \"Loom\": 6}");
+    assert_dir_encodes(folder, "THE LOOM the[New] [new]", "the Loom the [New] [New]");
+    put_text(folder, "tokenizer_config.json", "{\"additional_special_tokens\": [\"[New]\"]}");
+    assert_dir_encodes(folder, "loom the[New] [new]", "Loom the [New] [UNK] [UNK] [UNK]");
+}
+
 static void line_ends_of_both_kinds(void **state) {
     CLEANUP(tokenizer_freep) Tokenizer *unix_lines = NULL, *dos_lines = NULL;
     put_text(*state, "a.txt", "[UNK]\nthe\n##m");
@@ -151,6 +161,12 @@ static const struct {
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"9\": {\"content\": \"n\"}}}", "has id 9"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"2\": {\"content\": \"\\u0301\"}}}",
      "nothing is left of the added token"},
+    {"added_tokens.json", "[]", "added_tokens.json: expected a JSON object"},
+    {"added_tokens.json", "{\"n\": \"2\"}", "added_tokens.json: the id of token 'n' must be an integer"},
+    {"added_tokens.json", "{\"n\": 2, \"m\": 2}",
+     "added_tokens.json: token 'm' has the id 2, as another one"},
+    {"added_tokens.json", "{\"n\": 5}", "added_tokens.json: token 'n' has id 5, expected 0 to 2"},
+    {"added_tokens.json", "{\"n\": -1}", "added_tokens.json: an added token has the id '-1'"},
     {"tokenizer.json", JSON_START "}}", "'normalizer' is missing, expected BertNormalizer"},
     {"tokenizer.json", JSON_START "}, \"normalizer\": {\"type\": \"NFC\"}}", "'normalizer' is of type NFC"},
     {"tokenizer.json",
@@ -231,13 +247,10 @@ static void fingerprints_tell_settings_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(case_without_a_configuration),
-        TEST(settings_of_a_configuration),
-        TEST(added_tokens_of_a_configuration),
-        TEST(line_ends_of_both_kinds),
-        TEST(the_rest_is_refused),
-        TEST(saved_files_mean_the_same),
-        TEST(fingerprints_tell_settings_apart),
+        TEST(case_without_a_configuration),    TEST(settings_of_a_configuration),
+        TEST(added_tokens_of_a_configuration), TEST(added_tokens_of_old_files),
+        TEST(line_ends_of_both_kinds),         TEST(the_rest_is_refused),
+        TEST(saved_files_mean_the_same),       TEST(fingerprints_tell_settings_apart),
     };
     return cmocka_run_group_tests_name("tokenizer.bert_files", tests, NULL, NULL);
 }

@@ -165,6 +165,48 @@ static void put(const char *dir, const char *name, const char *text, size_t size
     assert_ok(file_replace(path, text, size));
 }
 
+/* Tokens that other files add to vocab.json. */
+static void added_tokens_beside(void **state) {
+    (void)state;
+    static const char config[] = "{\"added_tokens_decoder\": {\"%d\": {\"content\": \"new one\", "
+                                 "\"special\": true, \"rstrip\": true}}}";
+    char dir[] = "/tmp/weft-bpe-XXXXXX", text[256];
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(json_decrefp) json_t *json = kit_vocab(words);
+    CLEANUP(mem_freep) char *vocab = json_dumps(json, 0);
+    CLEANUP(tokenizer_freep) Tokenizer *old = NULL, *listed = NULL;
+    int id = (int)json_object_size(json);
+    put(dir, "vocab.json", vocab, strlen(vocab));
+    put(dir, "merges.txt", "h e\n", 4);
+    int size = snprintf(text, sizeof text, "{\"new one\": %d}", id);
+    put(dir, "added_tokens.json", text, (size_t)size);
+    assert_ok(tokenizer_load(&old, dir));
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    CLEANUP(token_list_done) TokenList list = {0};
+    assert_ok(encoder_new(&encoder, old, NULL));
+    assert_ok(encoder_add(encoder, "new one new  one", 16, &list));
+    assert_int_equal(list.ids[0], id);
+    assert_int_equal(list.count, 10);
+
+    size = snprintf(text, sizeof text, config, id);
+    put(dir, "tokenizer_config.json", text, (size_t)size);
+    assert_ok(tokenizer_load(&listed, dir));
+    assert_int_equal(tokenizer_vocab(listed), id + 1);
+    assert_true(tokenizer_fingerprint(listed) != tokenizer_fingerprint(old));
+
+    Tokenizer *none = NULL;
+    size = snprintf(text, sizeof text, config, id + 1);
+    put(dir, "tokenizer_config.json", text, (size_t)size);
+    assert_fails(tokenizer_load(&none, dir), 1, "tokenizer_config.json: token 'new one' has id");
+    put(dir, "tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {}}}", 35);
+    assert_fails(tokenizer_load(&none, dir), 1, "an added token has the id 'x'");
+    put(dir, "tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": 5}}", 34);
+    assert_fails(tokenizer_load(&none, dir), 1, "number 1 has no 'content'");
+    put(dir, "tokenizer_config.json", "[]", 2);
+    assert_fails(tokenizer_load(&none, dir), 1, "tokenizer_config.json: expected a JSON object");
+    assert_ok(dir_remove(dir));
+}
+
 static void directories(void **state) {
     (void)state;
     char dir[] = "/tmp/weft-bpe-XXXXXX";
@@ -183,9 +225,6 @@ static void directories(void **state) {
     assert_ok(encoder_add(encoder, "he", 2, &list));
     assert_int_equal(list.ids[0], ' ');
     Tokenizer *none = NULL;
-    put(dir, "added_tokens.json", "{}", 2);
-    assert_fails(tokenizer_load(&none, dir), 1,
-                 "added_tokens.json: added tokens are read from tokenizer.json alone");
     put(dir, "vocab.json", "{\"a\": 0, \"a\": 1}", 16);
     assert_fails(tokenizer_load(&none, dir), 1, "duplicate object key");
     put(dir, "vocab.json", "{\"a\\u0000b\": 0}", 15);
@@ -205,7 +244,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vocabularies), cmocka_unit_test(bytes_without_a_token),
         cmocka_unit_test(merges),       cmocka_unit_test(pipelines),
-        cmocka_unit_test(added_tokens), cmocka_unit_test(directories),
+        cmocka_unit_test(added_tokens), cmocka_unit_test(added_tokens_beside),
+        cmocka_unit_test(directories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
