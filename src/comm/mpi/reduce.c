@@ -45,11 +45,21 @@ static inline uint64_t same_u64(uint64_t value) {
 #define I32_MAX(a, b)   ((int32_t)(b) > (int32_t)(a) ? (b) : (a))
 #define I64_MAX(a, b)   ((int64_t)(b) > (int64_t)(a) ? (b) : (a))
 
-/* name(): one block of up to BLOCK elements of `Type`, accumulated as `Wide`. */
+/* name(): one block of up to BLOCK elements of `Type`, accumulated as `Wide`. Two parts, the most common
+ * number, need no accumulator. `out` is one of the parts or apart from them, which a compiler cannot know. */
 #define DEFINE_BLOCK(name, Type, Wide, LOAD, STORE, OP)                                                      \
     static void name(void *dst, const void *const *part, int parts, int64_t first, int64_t count) {          \
         Wide sum[BLOCK];                                                                                     \
         const Type *x = (const Type *)part[0] + first;                                                       \
+        Type *out = (Type *)dst + first;                                                                     \
+        if (parts == 2) {                                                                                    \
+            const Type *y = (const Type *)part[1] + first;                                                   \
+            _Pragma("omp simd") for (int64_t i = 0; i < count; i++) {                                        \
+                Wide value = LOAD(x[i]), other = LOAD(y[i]);                                                 \
+                out[i] = STORE(OP(value, other));                                                            \
+            }                                                                                                \
+            return;                                                                                          \
+        }                                                                                                    \
         for (int64_t i = 0; i < count; i++) sum[i] = LOAD(x[i]);                                             \
         for (int p = 1; p < parts; p++) {                                                                    \
             x = (const Type *)part[p] + first;                                                               \
@@ -58,7 +68,6 @@ static inline uint64_t same_u64(uint64_t value) {
                 sum[i] = OP(sum[i], value);                                                                  \
             }                                                                                                \
         }                                                                                                    \
-        Type *out = (Type *)dst + first;                                                                     \
         for (int64_t i = 0; i < count; i++) out[i] = STORE(sum[i]);                                          \
     }
 
