@@ -2,11 +2,15 @@
  *
  * Threads take blocks of the corpus in turn and count the words in them; only the blocks in work and the
  * distinct words are in memory. Learning starts when the last block is counted. */
+#include <errno.h>
 #include <omp.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/format.h"
+#include "base/fs.h"
 #include "base/memory.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -203,6 +207,20 @@ static Status start(Counting *counting, const TrainArgs *args, ReaderSpec *spec)
     return reader_new(&counting->reader, spec);
 }
 
+/* A directory that is not there yet appears when all of its files are written. */
+static Status save_whole(const Tokenizer *tokenizer, const char *out) {
+    if (path_exists(out)) return tokenizer_save(tokenizer, out);
+    CLEANUP(mem_freep) char *made = NULL;
+    size_t size = strlen(out);
+    while (size > 1 && out[size - 1] == '/') size--;
+    TRY(str_format(&made, "%.*s.tmp.%ld", (int)size, out, (long)getpid()));
+    Status status = tokenizer_save(tokenizer, made);
+    if (!status) status = dir_sync(made);
+    if (!status && rename(made, out) != 0) status = FAILED("%s: cannot be made: %s", out, strerror(errno));
+    if (status) status_free(dir_remove(made));
+    return status;
+}
+
 static Status check_args(const Invocation *call, const TrainArgs *args) {
     bool bpe = strcmp(args->kind, "bpe") == 0;
     if (bpe && args->cased) return USAGE("--cased: BPE always keeps case; it is for --kind wordpiece");
@@ -225,7 +243,7 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     TRY(learn(&counting, args->quiet, &tokenizer));
     double learned = clock_wall();
-    TRY(tokenizer_save(tokenizer, args->out));
+    TRY(save_whole(tokenizer, args->out));
     int64_t vocab = tokenizer_vocab(tokenizer);
     *ret_result =
         json_pack("{ss ss sI sI sb sI sI sf sf}", "out", args->out, "kind", args->kind, "vocab",

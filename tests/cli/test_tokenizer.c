@@ -1,6 +1,8 @@
 /* weft tokenizer: train, encode and decode, as a person uses them. */
 #include "program.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include "base/fs.h"
@@ -147,6 +149,31 @@ static void train_refuses(void **state) {
 /* ---- encode and decode ---- */
 
 /* Any bytes, NUL and broken UTF-8 among them, come back as they were. */
+/* Where not all files fit, none stays: vocab.json is below 16 KB, tokenizer.json above. */
+static void train_writes_all_or_nothing(void **state) {
+    const Place *place = *state;
+    char out[128], command[192];
+    struct rlimit before, small;
+    snprintf(out, sizeof out, "%s/whole/", place->dir);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){16 << 10, before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    Ran ran =
+        program_run("tokenizer", "train", "--vocab", "600", "--data", GOLDEN_TEXT, "--out", out, "--quiet");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    if (ran.code != 1) fail_msg("exit code %d: %s", ran.code, ran.err);
+    assert_contains(ran.err, "cannot be written");
+    ran_done(&ran);
+    snprintf(command, sizeof command, "! ls -d %s/whole* 2>/dev/null", place->dir);
+    assert_int_equal(system(command), 0);
+    ran = program_run("tokenizer", "train", "--vocab", "600", "--data", GOLDEN_TEXT, "--out", out, "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    assert_true(path_exists(out));
+}
+
 static void bytes_come_back(void **state) {
     const Place *place = *state;
     char bytes[777], ids[128], back[128], *found = NULL;
@@ -335,6 +362,7 @@ int main(void) {
         cmocka_unit_test(train_says_what_is_missing),
         cmocka_unit_test(train_depends_on_the_text_alone),
         cmocka_unit_test(train_refuses),
+        cmocka_unit_test(train_writes_all_or_nothing),
         cmocka_unit_test(bytes_come_back),
         cmocka_unit_test(json_has_ids_places_and_spellings),
         cmocka_unit_test(bert_has_tokens_around),
