@@ -9,9 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/launch.h"
+#include "tokenizer/tokenizer.h"
 
 /* Writing to a closed pipe or past a size limit shall be an error like any other. */
 static void ignore_signals(void) {
@@ -61,12 +63,25 @@ static Status carry_out(Invocation *call, int *ret_code) {
     return flush_stdout();
 }
 
+/* A message may quote what was read: as UTF-8, and without what would steer a terminal. NULL: no memory. */
+static char *clean_message(const char *message) {
+    char *text = NULL;
+    size_t size = 0;
+    Status status = text_to_utf8(message, strlen(message), &text, &size);
+    status_free(status);
+    for (size_t i = 0; text && i < size; i++)
+        if (((unsigned char)text[i] < ' ' && text[i] != '\n') || text[i] == 0x7F) text[i] = '?';
+    return text;
+}
+
 static void report(Status status, bool json) {
-    fprintf(stderr, "weft: error: %s\n", status_message(status));
+    CLEANUP(mem_freep) char *clean = clean_message(status_message(status));
+    const char *message = clean ? clean : status_message(status);
+    fprintf(stderr, "weft: error: %s\n", message);
     const char *trace = getenv("WEFT_TRACE");
     if (trace && *trace && strcmp(trace, "0") != 0) status_print_trace(status, stderr);
     if (!json) return;
-    CLEANUP(json_decrefp) json_t *object = json_pack("{ss}", "error", status_message(status));
+    CLEANUP(json_decrefp) json_t *object = json_pack("{ss}", "error", message);
     if (object) status_free(print_json(object));
     fflush(stdout);
 }

@@ -101,8 +101,9 @@ static void json_is_one_object(void **state) {
                                            {"train", "--help", "--json"},
                                            {"train", "--json"},
                                            {"nonsense", "--json"},
-                                           {"train", "--data", "/nonexistent/file", "--json"}};
-    static const int codes[] = {0, 0, 0, 0, 2, 2, 1};
+                                           {"train", "--data", "/nonexistent/file", "--json"},
+                                           {"train", "--data", "/no/\xFF\x1B[31m", "--json"}};
+    static const int codes[] = {0, 0, 0, 0, 2, 2, 1, 1};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         Ran ran = program_run_to(NULL, lines[i]);
         json_t *json = NULL;
@@ -112,6 +113,7 @@ static void json_is_one_object(void **state) {
         const char *error = json_string_value(json_object_get(json, "error"));
         assert_int_equal(error != NULL, codes[i] != 0);
         if (error) assert_contains(ran.err, error);
+        assert_null(strchr(ran.err, '\x1B')); /* what is quoted does not steer the terminal */
         json_decref(json);
         ran_done(&ran);
     }
