@@ -74,6 +74,8 @@ typedef struct CheckpointState {
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
                           int keep);
+/* Finishes what a save that was killed left undone, with `step` the newest checkpoint. */
+MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int keep);
 /* The directory of the newest whole checkpoint of a run, NULL when there is none. Leftovers of a
  * killed save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);

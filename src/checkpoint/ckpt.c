@@ -267,6 +267,14 @@ Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state
     return save_agree(state->mesh, save.first ? make_newest(&save, keep) : OK);
 }
 
+Status ckpt_tidy(const char *run_dir, int64_t step, int keep) {
+    CLEANUP(mem_freep) char *checkpoints = NULL;
+    TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
+    TRY(each_entry(checkpoints, clear_entry));
+    TRY(each_entry(run_dir, clear_link));
+    return keep > 0 ? prune(checkpoints, step, keep) : OK;
+}
+
 /* ---- finding ---- */
 
 /* Where `latest` points, when that is a whole checkpoint. */

@@ -224,7 +224,7 @@ static Status resume(Trainer *t) {
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
     }
     progress_line(t->progress, "going on from %s", dir);
-    return OK;
+    return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
 }
 
 static Status evaluate(Trainer *t) {
