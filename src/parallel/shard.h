@@ -31,7 +31,6 @@
 
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* which are sharded */
-    bool keep;                     /* parameters stay whole from a block's forward to its backward */
     bool train;                    /* with gradients and optimizer state */
     bool sequence;                 /* rows are cut over `tp`: per-row gradients are added up there */
     DType dtype;

@@ -235,6 +235,8 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .sequence = c->sequence,
         .pp_schedule = c->pp_schedule,
         .precision = c->precision,
+        .loss_scale = c->loss_scale,
+        .loss_scale_steps = c->loss_scale_steps,
     };
 }
 

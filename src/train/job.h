@@ -54,6 +54,8 @@ typedef struct JobSpec {
     int64_t batch, zero, pp_chunks;
     bool keep_params, sequence;
     const char *pp_schedule, *precision;
+    double loss_scale;
+    int64_t loss_scale_steps;
 } JobSpec;
 
 /* What a training configuration asks for. */

@@ -83,6 +83,8 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
     TRY(parse_precision(spec->precision, &plan->dtype));
+    plan->loss_scale = spec->loss_scale;
+    plan->scale_steps = spec->loss_scale_steps;
     TRY(check_tensor(config, tp));
     TRY(check_pipeline(spec, config, plan, pp));
     TRY(check_batch(spec, dp));

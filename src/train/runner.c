@@ -108,8 +108,7 @@ static Status alloc_units(Runner *runner) {
     TRY(mem_new(most, sizeof *runner->param_view, &runner->param_view));
     TRY(mem_new(most, sizeof *runner->grad_view, &runner->grad_view));
     find_units(runner, use);
-    ShardSpec shard = {.keep = spec->keep_params,
-                       .train = spec->train,
+    ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
                        .shard = mesh->shard,

@@ -251,11 +251,14 @@ static Status log_step(Trainer *t, const StepResult *result, double lr, double s
     const TrainConfig *c = t->config;
     show_step(t, result, lr, step_s);
     if (t->step % c->log_every && t->step != t->lr.steps) return OK;
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)t->step, "loss",
-                             result->loss, "lr", lr, "grad_norm", result->grad_norm, "tokens",
+    json_t *line = json_pack("{s:I, s:f, s:f, s:o, s:I, s:f, s:f, s:f}", "step", (json_int_t)t->step, "loss",
+                             result->loss, "lr", lr, "grad_norm", number_or_null(result->grad_norm), "tokens",
                              (json_int_t)t->tokens, "samples_per_s", (double)c->batch / step_s,
                              "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s);
     if (!line) return FAILED("out of memory");
+    if (t->job->plan.dtype == DT_F16)
+        json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
+    if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && t->job->task != TASK_LM)
             json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));

@@ -263,6 +263,28 @@ static void test_full_disk(void **state) {
     assert_said(shell, 0, "");
 }
 
+/* fp16: gradients that overflow leave out their step and halve the scale; steps without overflow double it;
+ * and a resumed run goes on with the scale it had. */
+static void test_loss_scale(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, TINY "--precision fp16 --loss-scale 16777216 --steps 12 --out high");
+    assert_said(shell, 0, "");
+    shell_run(
+        shell,
+        "grep -c '\"skipped\":true' high/metrics.jsonl; grep -c '\"grad_norm\":null' high/metrics.jsonl");
+    int skipped = 0, unknown = 0;
+    assert_int_equal(sscanf(shell->said, "%d %d", &skipped, &unknown), 2);
+    assert_true(skipped > 0 && skipped < 12 && skipped == unknown);
+    shell_run(shell, TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 6 --out low");
+    assert_said(shell, 0, "");
+    shell_run(shell,
+              TINY "--precision fp16 --loss-scale 64 --loss-scale-steps 2 --steps 8 --resume --out low");
+    assert_said(shell, 0, "");
+    shell_run(shell, "tail -n 2 low/metrics.jsonl");
+    assert_said(shell, 0, "\"loss_scale\":1024");
+}
+
 /* weft's own source needs no file at all. */
 static void test_self(void **state) {
     Shell *shell = *state;
@@ -282,6 +304,7 @@ int main(void) {
         IN_SHELL(test_directory_is_guarded),
         IN_SHELL(test_refusals),
         IN_SHELL(test_full_disk),
+        IN_SHELL(test_loss_scale),
         IN_SHELL(test_self),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
