@@ -86,6 +86,20 @@ static Status take_precision(Invocation *call, const Key *key, json_t *value) {
     return configfile_set(call, key->option, key->path, name);
 }
 
+static Status take_scale_power(Invocation *call, const Key *key, json_t *value) {
+    json_int_t power = json_integer_value(value);
+    if (!json_is_integer(value) || power < 0 || power > 24)
+        return must_be(call, key, "a whole number from 0 to 24");
+    CLEANUP(json_decrefp) json_t *scale = json_real((double)((int64_t)1 << power));
+    if (!scale) return FAILED("out of memory while reading %s", call->config_path);
+    return configfile_set(call, key->option, key->path, scale);
+}
+
+static Status take_dynamic(Invocation *call, const Key *key, json_t *value) {
+    bool zero = json_is_number(value) && json_number_value(value) == 0;
+    return zero ? OK : must_be(call, key, "0: the loss scale follows the gradients here");
+}
+
 static Status take_offload(Invocation *call, const Key *key, json_t *value) {
     const char *place = json_string_value(value);
     if (place && strcmp(place, "none") == 0) return OK;
@@ -123,9 +137,9 @@ static const Key keys[] = {
     {"zero_optimization.stage3_gather_16bit_weights_on_model_save", NULL, NULL},
     {"fp16.enabled", "precision", take_precision},
     {"fp16.auto_cast", NULL, NULL},
-    {"fp16.loss_scale", NULL, NULL},
-    {"fp16.loss_scale_window", NULL, NULL},
-    {"fp16.initial_scale_power", NULL, NULL},
+    {"fp16.loss_scale", NULL, take_dynamic},
+    {"fp16.loss_scale_window", "loss-scale-steps", NULL},
+    {"fp16.initial_scale_power", "loss-scale", take_scale_power},
     {"fp16.hysteresis", NULL, NULL},
     {"fp16.consecutive_hysteresis", NULL, NULL},
     {"fp16.min_loss_scale", NULL, NULL},

@@ -301,6 +301,13 @@ static void deepspeed_precision(void **state) {
     assert_string_equal(((const TrainArgs *)call->config)->config.precision, "bf16");
     assert_ok(layout_check(call, call->config));
     invocation_free(call);
+    call = read_ok("{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 12, \"loss_scale_window\": 500}}",
+                   LINE());
+    assert_true(((const TrainArgs *)call->config)->config.loss_scale == 4096);
+    assert_int_equal(((const TrainArgs *)call->config)->config.loss_scale_steps, 500);
+    refused("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", "the loss scale follows the gradients");
+    refused("{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 99}}", "from 0 to 24");
+    invocation_free(call);
     call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE("--precision", "fp32"));
     assert_ok(layout_check(call, call->config));
     invocation_free(call);
