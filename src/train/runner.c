@@ -201,6 +201,8 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
 
 void runner_free(Runner *runner) {
     if (!runner) return;
+    /* After a failure other ranks may still be sending to what goes now. */
+    if (runner->mesh) group_drop(runner->mesh->world);
     store_free(runner->params);
     store_free(runner->grads);
     store_free(runner->m);

@@ -479,8 +479,5 @@ Status train_run(const TrainConfig *config, const json_t *config_json, json_t **
     Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
     t.wall_start = clock_wall();
     t.cpu_start = clock_cpu();
-    Status status = run_all(&t, config_json, ret_summary);
-    /* Other ranks may still be sending to what is about to be freed. */
-    if (status && config->mesh) group_drop(config->mesh->world);
-    return status;
+    return run_all(&t, config_json, ret_summary);
 }
