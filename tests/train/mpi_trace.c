@@ -204,11 +204,13 @@ static void test_times(void **state) {
         const RunnerTimes *times = &rig.runner->times;
         double waited = times->waited_s[AXIS_DP] + times->waited_s[AXIS_TP] + times->waited_s[AXIS_PP];
         assert_true(times->compute_s > 0 && times->update_s > 0);
-        assert_true(times->compute_s + waited >= times->schedule_s);
-        assert_true((times->waited_s[AXIS_PP] > 0) == (pp > 1));
-        assert_true((times->waited_s[AXIS_DP] > 0) == (pp == 1));
-        assert_true(runner_bubble(times) < 1);
-        assert_true((runner_bubble(times) > 0) == (pp > 1));
+        /* Both sides are sums of the same differences, in another order. */
+        assert_true(times->compute_s + waited >= times->schedule_s * (1 - 1e-9));
+        /* An axis of one rank has nobody to wait for. */
+        double alone = times->waited_s[pp > 1 ? AXIS_DP : AXIS_PP] + times->waited_s[AXIS_TP];
+        assert_true(waited > 0 && alone == 0);
+        double bubble = runner_bubble(times);
+        assert_true(bubble < 1 && (pp > 1 ? bubble >= 0 : bubble == 0));
     }
 }
 
