@@ -133,7 +133,7 @@ Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *fi
 /* ---- the host's memory and a device's ---- */
 
 static bool host_can(const Stream *stream) {
-    return stream->device->ops == &device_ops_cpu;
+    return device_is_host(stream->device);
 }
 
 Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy, const float **ret_data) {

@@ -16,38 +16,77 @@ static void count(MemStat *stat, size_t bytes) {
     if (stat->current > stat->peak) stat->peak = stat->current;
 }
 
+/* What holds a device's memory, largest first: "activations 3.1 GB, params 1.2 GB". */
+static void describe_use(const Device *device, char *text, size_t size) {
+    bool said[MEM_TAGS] = {false};
+    size_t used = 0;
+    text[0] = 0;
+    for (int n = 0; n < MEM_TAGS; n++) {
+        int most = -1;
+        for (int tag = 0; tag < MEM_TAGS; tag++)
+            if (!said[tag] && (most < 0 || device->mem[tag].current > device->mem[most].current)) most = tag;
+        said[most] = true;
+        if (!device->mem[most].current || used >= size) break;
+        char bytes[FORMAT_SIZE];
+        used += (size_t)snprintf(text + used, size - used, "%s%s %s", used ? ", " : "", tag_names[most],
+                                 format_bytes(bytes, (double)device->mem[most].current));
+    }
+}
+
+static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, const char *limit) {
+    char more[FORMAT_SIZE], use[256];
+    describe_use(device, use, sizeof use);
+    return FAILED(
+        "out of memory: %s for %s on top of %s%s; smaller micro-batches, --recompute block, a higher "
+        "--zero over more ranks or a smaller model need less",
+        format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit);
+}
+
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     if (bytes == 0) {
         *ret_buffer = (Buffer){.tag = tag, .device = device};
         return OK;
     }
-    if (device->limit && (bytes > device->limit || device->total.current > device->limit - bytes)) {
-        char more[FORMAT_SIZE], used[FORMAT_SIZE], limit[FORMAT_SIZE];
-        return FAILED("out of memory: %s for %s on top of %s, where %s are available; smaller micro-batches, "
-                      "--recompute block or a smaller model need less",
-                      format_bytes(more, (double)bytes), tag_names[tag],
-                      format_bytes(used, (double)device->total.current),
-                      format_bytes(limit, (double)device->limit));
+    char limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
+    if (device->limit) {
+        snprintf(limit, sizeof limit, ", where %s are available", format_bytes(size, (double)device->limit));
+        if (bytes > device->limit || device->total.current > device->limit - bytes)
+            return out_of_memory(device, tag, bytes, limit);
     }
     void *data = NULL;
-    Status status = device->ops->alloc(device, bytes, &data);
-    if (status)
-        return status_wrap(status, "%zu bytes for %s with %zu in use", bytes, tag_names[tag],
-                           device->total.current);
+    TRY(device->ops->alloc(device, bytes, &data));
+    if (!data) return out_of_memory(device, tag, bytes, limit);
     count(&device->mem[tag], bytes);
     count(&device->total, bytes);
     *ret_buffer = (Buffer){.data = data, .bytes = bytes, .tag = tag, .device = device};
     return OK;
 }
 
+Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer) {
+    Buffer buffer = {.bytes = bytes, .host = true, .device = device};
+    if (bytes) TRY(device->ops->alloc_host(device, bytes, &buffer.data));
+    count(&device->host, bytes);
+    *ret_buffer = buffer;
+    return OK;
+}
+
 void dev_free(Buffer *buffer) {
-    if (buffer->data) {
-        Device *device = buffer->device;
+    Device *device = buffer->device;
+    if (buffer->data && buffer->host) {
+        if (!device->keep) device->ops->free_host(device, buffer->data, buffer->bytes);
+        device->host.current -= buffer->bytes;
+    } else if (buffer->data) {
         if (!device->keep) device->ops->free(device, buffer->data, buffer->bytes);
         device->mem[buffer->tag].current -= buffer->bytes;
         device->total.current -= buffer->bytes;
     }
     *buffer = (Buffer){0};
+}
+
+void device_free(Device *device) {
+    if (!device) return;
+    device->ops->done(device);
+    free(device);
 }
 
 Status stream_new(Stream **ret_stream, Device *device) {

@@ -29,13 +29,17 @@ typedef struct Stream Stream;
 
 typedef struct DeviceOps {
     const char *name;
-    Status (*alloc)(Device *device, size_t bytes, void **ret_data);
+    Status (*alloc)(Device *device, size_t bytes, void **ret_data); /* NULL: there is not so much */
     void (*free)(Device *device, void *data, size_t bytes);
+    /* Memory of the host that copies to and from the device run fastest with. */
+    Status (*alloc_host)(Device *device, size_t bytes, void **ret_data);
+    void (*free_host)(Device *device, void *data, size_t bytes);
     Status (*copy)(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind);
     Status (*zero)(Stream *stream, void *dst, size_t bytes);
     Status (*stream_init)(Stream *stream);
     void (*stream_done)(Stream *stream);
     Status (*stream_sync)(Stream *stream);
+    void (*done)(Device *device);
 } DeviceOps;
 
 struct Device {
@@ -44,6 +48,7 @@ struct Device {
     int threads; /* CPU: threads that kernels may use */
     MemStat mem[MEM_TAGS];
     MemStat total;
+    MemStat host; /* see dev_alloc_host */
     size_t limit; /* bytes that may be allocated in all; 0: no limit */
     bool keep;    /* after a failure: nothing is given back, since other ranks may still write to it */
     void *impl;
@@ -54,6 +59,7 @@ typedef struct Buffer {
     void *data;
     size_t bytes;
     MemTag tag;
+    bool host; /* the host's memory, see dev_alloc_host */
     Device *device;
 } Buffer;
 
@@ -66,8 +72,15 @@ struct Stream {
 
 extern const DeviceOps device_ops_cpu;
 
+/* Whether the host may read and write the device's memory itself. */
+static inline bool device_is_host(const Device *device) {
+    return device->ops == &device_ops_cpu;
+}
+
 /* threads 0: OMP_NUM_THREADS, or as many as the process may run on. */
 MUST_USE Status device_new_cpu(Device **ret_device, int threads);
+/* GPU number `index`; fails where the build, the driver or the machine has none. */
+MUST_USE Status device_new_cuda(Device **ret_device, int index);
 void device_free(Device *device);
 DEFINE_FREEP(Device, device)
 
@@ -76,6 +89,9 @@ const char *mem_tag_name(MemTag tag);
 /* 64-byte aligned, not zeroed. bytes 0 gives a buffer with data NULL. */
 MUST_USE Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer);
 void dev_free(Buffer *buffer);
+/* Host memory for a device's copies (page-locked for a GPU), 64-byte aligned, not zeroed. The device counts
+ * it apart from its own memory; dev_free gives it back. */
+MUST_USE Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer);
 
 MUST_USE Status stream_new(Stream **ret_stream, Device *device);
 void stream_free(Stream *stream);

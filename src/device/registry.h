@@ -5,7 +5,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { CUDA_DEVICES_SHOWN = 16 };
+enum { CUDA_DEVICES_SHOWN = 16, CUDA_LIBRARIES = 4 };
+
+/* A library that is opened where it is needed. */
+typedef struct CudaLibrary {
+    const char *name; /* "cuBLASLt" ... */
+    char version[32]; /* empty: it is not there */
+} CudaLibrary;
 
 typedef struct CudaInfo {
     bool built;          /* compiled with CUDA */
@@ -15,9 +21,13 @@ typedef struct CudaInfo {
     struct {
         char name[64];
         size_t memory;
+        int capability; /* 90 is 9.0 */
+        int processors;
     } device[CUDA_DEVICES_SHOWN];
+    CudaLibrary library[CUDA_LIBRARIES];
 } CudaInfo;
 
+/* Looks without taking any of a GPU's memory. */
 void device_cuda_info(CudaInfo *ret_info);
 
 #endif

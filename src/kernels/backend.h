@@ -14,6 +14,8 @@
 void kernels_ref_fill(KernelTable *table);
 /* Replaces the slots of a filled table that the cpu backend does better. */
 void kernels_cpu_override(KernelTable *table);
+/* Fills every slot with the cuda backend's; false where the build has none. */
+bool kernels_cuda_fill(KernelTable *table);
 
 /* Whether all of the tensors that are not none are fp32. */
 bool kernels_fp32(size_t count, const Tensor *tensors);

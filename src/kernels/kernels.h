@@ -206,7 +206,7 @@ struct KernelTable {
     Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 };
 
-/* Backends by name: "ref" or "cpu". The tables live as long as the program. */
+/* Backends by name: "ref" or "cpu", or "cuda" where it is built. The tables live as long as the program. */
 MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 /* The instruction set the cpu backend chose for this machine: "neon", "neon+bf16", "avx2" ... */
 const char *kernels_cpu_isa(void);

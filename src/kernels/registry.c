@@ -7,24 +7,29 @@
 
 static struct {
     pthread_once_t once;
-    KernelTable ref, cpu;
+    KernelTable ref, cpu, cuda;
+    bool has_cuda;
 } tables = {.once = PTHREAD_ONCE_INIT};
 
 static void build_tables(void) {
     kernels_ref_fill(&tables.ref);
     kernels_ref_fill(&tables.cpu);
     kernels_cpu_override(&tables.cpu);
+    tables.has_cuda = kernels_cuda_fill(&tables.cuda);
     tables.ref.name = "ref";
     tables.cpu.name = "cpu";
+    tables.cuda.name = "cuda";
 }
 
 Status kernels_find(const char *name, const KernelTable **ret_table) {
     pthread_once(&tables.once, build_tables);
-    const KernelTable *const all[] = {&tables.cpu, &tables.ref};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    const KernelTable *const all[] = {&tables.cpu, &tables.ref, &tables.cuda};
+    size_t count = tables.has_cuda ? 3 : 2;
+    for (size_t i = 0; i < count; i++)
         if (strcmp(name, all[i]->name) == 0) {
             *ret_table = all[i];
             return OK;
         }
-    return USAGE("there are no kernels called '%s', expected 'cpu' or 'ref'", name);
+    return USAGE("there are no kernels called '%s', expected 'cpu'%s or 'ref'", name,
+                 tables.has_cuda ? ", 'cuda'" : "");
 }

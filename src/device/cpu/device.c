@@ -1,6 +1,5 @@
 /* The CPU as a device: anonymous maps for large buffers (zero pages until touched, huge where the
  * system grants them), aligned heap blocks for small ones. */
-#include <errno.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -16,11 +15,13 @@ static Status alloc_cpu(Device *device, size_t bytes, void **ret_data) {
     (void)device;
     void *data;
     if (bytes < MAP_FROM) {
-        if (posix_memalign(&data, 64, bytes) != 0) return FAILED("out of memory");
+        if (posix_memalign(&data, 64, bytes) != 0) data = NULL;
     } else {
         data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data == MAP_FAILED) return FAILED("out of memory: %s", strerror(errno));
-        madvise(data, bytes, MADV_HUGEPAGE);
+        if (data == MAP_FAILED)
+            data = NULL;
+        else
+            madvise(data, bytes, MADV_HUGEPAGE);
     }
     *ret_data = data;
     return OK;
@@ -32,6 +33,11 @@ static void free_cpu(Device *device, void *data, size_t bytes) {
         free(data);
     else
         munmap(data, bytes);
+}
+
+static Status alloc_cpu_host(Device *device, size_t bytes, void **ret_data) {
+    TRY(alloc_cpu(device, bytes, ret_data));
+    return *ret_data ? OK : FAILED("out of memory: %zu bytes of the host's", bytes);
 }
 
 static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
@@ -52,6 +58,10 @@ static Status stream_nothing_cpu(Stream *stream) {
     return OK;
 }
 
+static void done_cpu(Device *device) {
+    (void)device;
+}
+
 static void stream_done_cpu(Stream *stream) {
     (void)stream;
 }
@@ -60,11 +70,14 @@ const DeviceOps device_ops_cpu = {
     .name = "cpu",
     .alloc = alloc_cpu,
     .free = free_cpu,
+    .alloc_host = alloc_cpu_host,
+    .free_host = free_cpu,
     .copy = copy_cpu,
     .zero = zero_cpu,
     .stream_init = stream_nothing_cpu,
     .stream_done = stream_done_cpu,
     .stream_sync = stream_nothing_cpu,
+    .done = done_cpu,
 };
 
 /* OMP_NUM_THREADS, where someone set it, as every OpenMP program has it; else the cores there are. */
@@ -104,8 +117,4 @@ Status device_new_cpu(Device **ret_device, int threads) {
     omp_set_num_threads(device->threads);
     *ret_device = device;
     return OK;
-}
-
-void device_free(Device *device) {
-    free(device);
 }

@@ -4,9 +4,7 @@
 
 #include "device/registry.h"
 
-void cuda_info_probe(CudaInfo *ret_info);
-
-void cuda_info_probe(CudaInfo *ret_info) {
+void device_cuda_info(CudaInfo *ret_info) {
     CudaInfo info = {.built = true};
     cudaRuntimeGetVersion(&info.runtime);
     cudaDriverGetVersion(&info.driver);
@@ -21,6 +19,8 @@ void cuda_info_probe(CudaInfo *ret_info) {
         if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
         snprintf(info.device[i].name, sizeof info.device[i].name, "%.63s", properties.name);
         info.device[i].memory = properties.totalGlobalMem;
+        info.device[i].capability = properties.major * 10 + properties.minor;
+        info.device[i].processors = properties.multiProcessorCount;
     }
     *ret_info = info;
 }

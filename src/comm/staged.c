@@ -1,0 +1,293 @@
+#include "comm/staged.h"
+
+#include <omp.h>
+
+#include "base/memory.h"
+
+/* An operation that has been started and not been waited for, or memory that waits for the next one. */
+typedef struct Move {
+    bool used;
+    Ticket ticket; /* on the host */
+    Buffer room;
+    size_t first, bytes; /* of the room, which go back... */
+    void *back;          /* ...here; NULL: nowhere */
+} Move;
+
+/* What all groups split from one have together. */
+typedef struct Stage {
+    Device *device, *host;
+    Stream *stream; /* the host's */
+    Move *move;
+    size_t count, capacity;
+    int users;
+} Stage;
+
+typedef struct Staged {
+    Group *host;
+    Stage *stage;
+} Staged;
+
+static Staged *impl(const Group *group) {
+    return group->impl;
+}
+
+static void stage_leave(Stage *stage) {
+    if (!stage || --stage->users > 0) return;
+    for (size_t i = 0; i < stage->count; i++) dev_free(&stage->move[i].room);
+    free(stage->move);
+    stream_free(stage->stream);
+    device_free(stage->host);
+    free(stage);
+}
+
+static Status stage_new(Stage **ret_stage, Device *device) {
+    Stage *stage = NULL;
+    TRY(mem_new(1, sizeof *stage, &stage));
+    stage->device = device;
+    stage->users = 1;
+    Status status = device_new_cpu(&stage->host, omp_get_max_threads());
+    if (!status) status = stream_new(&stage->stream, stage->host);
+    if (status)
+        stage_leave(stage);
+    else
+        *ret_stage = stage;
+    return status;
+}
+
+/* A move with a room of at least so many bytes: the smallest that is free, or a new one. */
+static Status move_open(Stage *stage, size_t bytes, size_t *ret_number) {
+    Move *best = NULL;
+    for (size_t i = 0; i < stage->count; i++) {
+        Move *move = &stage->move[i];
+        bool fits = !move->used && move->room.bytes >= bytes;
+        if (fits && (!best || move->room.bytes < best->room.bytes)) best = move;
+    }
+    if (!best) {
+        TRY(mem_grow(&stage->move, &stage->capacity, stage->count + 1, sizeof *stage->move));
+        best = &stage->move[stage->count];
+        *best = (Move){0};
+        TRY(dev_alloc_host(stage->device, bytes, &best->room));
+        stage->count++;
+    }
+    Buffer room = best->room;
+    *best = (Move){.used = true, .room = room};
+    *ret_number = (size_t)(best - stage->move);
+    return OK;
+}
+
+/* Copies `src` to the host at `at` and waits until it is there. */
+static Status fetch(Stream *stream, char *at, Tensor src) {
+    TRY(stream_copy(stream, at, src.data, tensor_bytes(src), COPY_TO_HOST));
+    return stream_sync(stream);
+}
+
+static Tensor on_host(Tensor tensor, void *data) {
+    tensor.data = data;
+    return tensor;
+}
+
+/* Opens a move for a whole of `bytes`, of which `back` returns to the device, from byte `first` on. */
+static Status begin(Group *group, size_t bytes, Tensor back, size_t first, size_t *ret_number,
+                    char **ret_room) {
+    Stage *stage = impl(group)->stage;
+    TRY(move_open(stage, bytes, ret_number));
+    Move *move = &stage->move[*ret_number];
+    move->back = back.data;
+    move->first = first;
+    move->bytes = back.data ? tensor_bytes(back) : 0;
+    *ret_room = move->room.data;
+    Group *host = impl(group)->host;
+    host->trace = group->trace;
+    host->names = group->names;
+    host->label = group->label;
+    return OK;
+}
+
+/* The host's operation was started, or not. */
+static Status begun(Status status, Group *group, size_t number, Ticket *ret_ticket) {
+    if (status)
+        impl(group)->stage->move[number].used = false;
+    else
+        *ret_ticket = (Ticket){.group = group, .number = number};
+    return status;
+}
+
+static Ticket *ticket_of(Group *group, size_t number) {
+    return &impl(group)->stage->move[number].ticket;
+}
+
+static Status all_reduce_staged(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
+    size_t number;
+    char *room;
+    TRY(begin(group, tensor_bytes(data), data, 0, &number, &room));
+    Status status = fetch(stream, room, data);
+    if (!status)
+        status = all_reduce(impl(group)->host, impl(group)->stage->stream, on_host(data, room), op,
+                            ticket_of(group, number));
+    return begun(status, group, number, ret_ticket);
+}
+
+static Status reduce_scatter_staged(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
+                                    Ticket *ret_ticket) {
+    size_t number, first = (size_t)group->rank * tensor_bytes(dst);
+    char *room;
+    TRY(begin(group, tensor_bytes(src), dst, first, &number, &room));
+    Status status = fetch(stream, room, src);
+    if (!status)
+        status = reduce_scatter(impl(group)->host, impl(group)->stage->stream, on_host(dst, room + first),
+                                on_host(src, room), op, ticket_of(group, number));
+    return begun(status, group, number, ret_ticket);
+}
+
+static Status all_gather_staged(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
+    size_t number, first = (size_t)group->rank * tensor_bytes(src);
+    char *room;
+    TRY(begin(group, tensor_bytes(dst), dst, 0, &number, &room));
+    Status status = fetch(stream, room + first, src);
+    if (!status)
+        status = all_gather(impl(group)->host, impl(group)->stage->stream, on_host(dst, room),
+                            on_host(src, room + first), ticket_of(group, number));
+    return begun(status, group, number, ret_ticket);
+}
+
+static Status broadcast_staged(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
+    size_t number;
+    char *room;
+    bool own = group->rank == root;
+    TRY(begin(group, tensor_bytes(data), own ? TENSOR_NONE : data, 0, &number, &room));
+    Status status = own ? fetch(stream, room, data) : OK;
+    if (!status)
+        status = broadcast(impl(group)->host, impl(group)->stage->stream, on_host(data, room), root,
+                           ticket_of(group, number));
+    return begun(status, group, number, ret_ticket);
+}
+
+static Status send_staged(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
+    size_t number;
+    char *room;
+    TRY(begin(group, tensor_bytes(data), TENSOR_NONE, 0, &number, &room));
+    Status status = fetch(stream, room, data);
+    if (!status)
+        status = comm_send(impl(group)->host, impl(group)->stage->stream, on_host(data, room), to,
+                           ticket_of(group, number));
+    return begun(status, group, number, ret_ticket);
+}
+
+static Status receive_staged(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
+    (void)stream;
+    size_t number;
+    char *room;
+    TRY(begin(group, tensor_bytes(data), data, 0, &number, &room));
+    return begun(comm_receive(impl(group)->host, impl(group)->stage->stream, on_host(data, room), from,
+                              ticket_of(group, number)),
+                 group, number, ret_ticket);
+}
+
+static Status wait_staged(Group *group, Stream *stream, Ticket ticket) {
+    Stage *stage = impl(group)->stage;
+    Move *move = &stage->move[ticket.number];
+    impl(group)->host->trace = NULL; /* the wait is shown once, by this group */
+    TRY(ticket_wait(stage->stream, &move->ticket));
+    if (move->back) {
+        TRY(stream_copy(stream, move->back, (char *)move->room.data + move->first, move->bytes,
+                        COPY_TO_DEVICE));
+        TRY(stream_sync(stream)); /* the next operation may write to the room at once */
+    }
+    move->used = false;
+    return OK;
+}
+
+static Status batch_staged(Group *group, bool begins) {
+    return begins ? comm_batch_begin(impl(group)->host) : comm_batch_end(impl(group)->host);
+}
+
+static Status host_reduce_staged(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
+    return host_reduce(impl(group)->host, data, count, dtype, op);
+}
+
+static Status host_gather_staged(Group *group, void *dst, const void *src, size_t bytes) {
+    return host_gather(impl(group)->host, dst, src, bytes);
+}
+
+static Status host_broadcast_staged(Group *group, void *data, size_t bytes, int root) {
+    return host_broadcast(impl(group)->host, data, bytes, root);
+}
+
+static void drop_staged(Group *group) {
+    group_drop(impl(group)->host);
+}
+
+static bool claim_failure_staged(Group *group) {
+    return group_claim_failure(impl(group)->host);
+}
+
+static void end_all_staged(Group *group, int exit_code) {
+    group_end_all(impl(group)->host, exit_code);
+}
+
+static void free_staged(Group *group) {
+    group_free(impl(group)->host);
+    stage_leave(impl(group)->stage);
+    free(group->impl);
+    free(group);
+}
+
+static Status group_over(Group **ret_group, Group *host, Stage *stage);
+
+static Status split_staged(Group *group, int color, int key, Group **ret_group) {
+    Group *host = NULL;
+    TRY(group_split(impl(group)->host, color, key, &host));
+    return group_over(ret_group, host, impl(group)->stage);
+}
+
+static const GroupOps group_ops_staged = {
+    .name = "staged",
+    .all_reduce = all_reduce_staged,
+    .reduce_scatter = reduce_scatter_staged,
+    .all_gather = all_gather_staged,
+    .broadcast = broadcast_staged,
+    .send = send_staged,
+    .receive = receive_staged,
+    .wait = wait_staged,
+    .batch = batch_staged,
+    .host_reduce = host_reduce_staged,
+    .host_gather = host_gather_staged,
+    .host_broadcast = host_broadcast_staged,
+    .split = split_staged,
+    .drop = drop_staged,
+    .claim_failure = claim_failure_staged,
+    .end_all = end_all_staged,
+    .free = free_staged,
+};
+
+/* Takes `host` over. */
+static Status group_over(Group **ret_group, Group *host, Stage *stage) {
+    if (host->size == 1) {
+        *ret_group = host;
+        return OK;
+    }
+    CLEANUP(group_freep) Group *owned = host;
+    CLEANUP(mem_freep) Group *group = NULL;
+    Staged *staged = NULL;
+    TRY(mem_new(1, sizeof *group, &group));
+    TRY(mem_new(1, sizeof *staged, &staged));
+    *staged = (Staged){.host = host, .stage = stage};
+    stage->users++;
+    *group = (Group){.ops = &group_ops_staged, .rank = host->rank, .size = host->size, .impl = staged};
+    *ret_group = group;
+    owned = NULL;
+    group = NULL;
+    return OK;
+}
+
+Status group_new_staged(Group **ret_group, Group *host, Device *device) {
+    Stage *stage = NULL;
+    Status status = stage_new(&stage, device);
+    if (status) {
+        group_free(host);
+        return status;
+    }
+    status = group_over(ret_group, host, stage);
+    stage_leave(stage);
+    return status;
+}

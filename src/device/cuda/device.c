@@ -1,0 +1,162 @@
+/* A GPU as a device. Streams are CUDA's own and asynchronous. Memory that is given back waits for the next
+ * request of its size, since cudaMalloc and cudaFree stop the device; a request that finds no memory sends
+ * what waits back to the driver and tries again. Whoever gives memory back may still have work on a stream
+ * that uses it: the next owner's work comes later on the same stream, or after an event of it. */
+#include "base/memory.h"
+#include "device/cuda/cuda.h"
+#include "device/registry.h"
+
+struct CudaBlock {
+    CudaBlock *next;
+    void *data;
+    size_t bytes;
+};
+
+Status cuda_status(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return OK;
+    (void)cudaGetLastError();
+    return FAILED("CUDA: %s (%s)", cudaGetErrorString(error), what);
+}
+
+static void release_waiting(CudaDevice *cuda) {
+    while (cuda->waiting) {
+        CudaBlock *block = cuda->waiting;
+        cuda->waiting = block->next;
+        cudaFree(block->data);
+        free(block);
+    }
+}
+
+static Status alloc_cuda(Device *device, size_t bytes, void **ret_data) {
+    CudaDevice *cuda = device->impl;
+    CUDA_TRY(cudaSetDevice(cuda->index));
+    for (CudaBlock **at = &cuda->waiting; *at; at = &(*at)->next) {
+        CudaBlock *block = *at;
+        if (block->bytes != bytes) continue;
+        *ret_data = block->data;
+        *at = block->next;
+        free(block);
+        return OK;
+    }
+    cudaError_t error = cudaMalloc(ret_data, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        release_waiting(cuda);
+        error = cudaMalloc(ret_data, bytes);
+    }
+    if (error != cudaErrorMemoryAllocation) return cuda_status(error, "cudaMalloc");
+    (void)cudaGetLastError();
+    *ret_data = NULL;
+    return OK;
+}
+
+static void free_cuda(Device *device, void *data, size_t bytes) {
+    CudaDevice *cuda = device->impl;
+    CudaBlock *block = NULL;
+    Status status = mem_new(1, sizeof *block, &block);
+    if (status) {
+        status_free(status);
+        cudaFree(data);
+        return;
+    }
+    *block = (CudaBlock){.next = cuda->waiting, .data = data, .bytes = bytes};
+    cuda->waiting = block;
+}
+
+static Status alloc_host_cuda(Device *device, size_t bytes, void **ret_data) {
+    CUDA_TRY(cudaSetDevice(((CudaDevice *)device->impl)->index));
+    return cuda_status(cudaMallocHost(ret_data, bytes), "page-locked host memory");
+}
+
+static void free_host_cuda(Device *device, void *data, size_t bytes) {
+    (void)device, (void)bytes;
+    cudaFreeHost(data);
+}
+
+static Status copy_cuda(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
+    static const enum cudaMemcpyKind kinds[] = {[COPY_TO_DEVICE] = cudaMemcpyHostToDevice,
+                                                [COPY_TO_HOST] = cudaMemcpyDeviceToHost,
+                                                [COPY_ON_DEVICE] = cudaMemcpyDeviceToDevice};
+    if (dst == src) return OK;
+    return cuda_status(cudaMemcpyAsync(dst, src, bytes, kinds[kind], cuda_stream(stream)), "copying");
+}
+
+static Status zero_cuda(Stream *stream, void *dst, size_t bytes) {
+    return cuda_status(cudaMemsetAsync(dst, 0, bytes, cuda_stream(stream)), "zeroing");
+}
+
+static Status stream_init_cuda(Stream *stream) {
+    cudaStream_t made;
+    CUDA_TRY(cudaSetDevice(cuda_device(stream)->index));
+    CUDA_TRY(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    stream->impl = made;
+    return OK;
+}
+
+static void stream_done_cuda(Stream *stream) {
+    cudaStreamSynchronize(cuda_stream(stream));
+    cudaStreamDestroy(cuda_stream(stream));
+}
+
+static Status stream_sync_cuda(Stream *stream) {
+    return cuda_status(cudaStreamSynchronize(cuda_stream(stream)), "work on the device");
+}
+
+static void done_cuda(Device *device) {
+    CudaDevice *cuda = device->impl;
+    cudaDeviceSynchronize();
+    if (cuda->kernels) cuda->kernels_free(cuda->kernels);
+    release_waiting(cuda);
+    free(cuda);
+}
+
+const DeviceOps device_ops_cuda = {
+    .name = "cuda",
+    .alloc = alloc_cuda,
+    .free = free_cuda,
+    .alloc_host = alloc_host_cuda,
+    .free_host = free_host_cuda,
+    .copy = copy_cuda,
+    .zero = zero_cuda,
+    .stream_init = stream_init_cuda,
+    .stream_done = stream_done_cuda,
+    .stream_sync = stream_sync_cuda,
+    .done = done_cuda,
+};
+
+enum { OLDEST_CAPABILITY = 80 };
+
+static Status device_init(CudaDevice *cuda, int index) {
+    struct cudaDeviceProp properties;
+    CUDA_TRY(cudaSetDevice(index));
+    CUDA_TRY(cudaGetDeviceProperties(&properties, index));
+    cuda->index = index;
+    cuda->processors = properties.multiProcessorCount;
+    cuda->capability = properties.major * 10 + properties.minor;
+    cuda->shared_memory = properties.sharedMemPerBlockOptin;
+    if (cuda->capability < OLDEST_CAPABILITY)
+        return FAILED("GPU %d (%s) has compute capability %d.%d, expected 8.0 or newer", index,
+                      properties.name, properties.major, properties.minor);
+    return OK;
+}
+
+Status device_new_cuda(Device **ret_device, int index) {
+    CudaInfo info;
+    device_cuda_info(&info);
+    if (info.devices == 0) return FAILED("there is no GPU to use: %s", info.problem);
+    if (index < 0 || index >= info.devices)
+        return FAILED("GPU %d is not there: this machine has %d, numbered from 0", index, info.devices);
+    CLEANUP(mem_freep) CudaDevice *cuda = NULL;
+    CLEANUP(mem_freep) Device *device = NULL;
+    TRY(mem_new(1, sizeof *cuda, &cuda));
+    TRY(mem_new(1, sizeof *device, &device));
+    TRY(device_init(cuda, index));
+    device->ops = &device_ops_cuda;
+    device->index = index;
+    device->threads = 1;
+    device->impl = cuda;
+    *ret_device = device;
+    cuda = NULL;
+    device = NULL;
+    return OK;
+}

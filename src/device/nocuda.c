@@ -1,0 +1,13 @@
+/* A build without CUDA. */
+#include "device/device.h"
+#include "device/registry.h"
+
+void device_cuda_info(CudaInfo *ret_info) {
+    *ret_info = (CudaInfo){.built = false};
+    snprintf(ret_info->problem, sizeof ret_info->problem, "built without CUDA");
+}
+
+Status device_new_cuda(Device **ret_device, int index) {
+    (void)ret_device, (void)index;
+    return FAILED("there is no GPU to use: this weft was built without CUDA");
+}

@@ -1,0 +1,121 @@
+// What device code shares: loads and stores of every compute type as fp32, reductions over a warp and a
+// block, and the draws of dropout.
+#ifndef WEFT_KERNELS_CUDA_DEVICE_CUH
+#define WEFT_KERNELS_CUDA_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/launch.h"
+
+// ---- types ----
+
+__device__ inline float to_float(float x) {
+    return x;
+}
+__device__ inline float to_float(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+__device__ inline float to_float(__half x) {
+    return __half2float(x);
+}
+template <typename T> __device__ inline T from_float(float x);
+template <> __device__ inline float from_float<float>(float x) {
+    return x;
+}
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ inline __half from_float<__half>(float x) {
+    return __float2half_rn(x);
+}
+
+// N elements that are loaded and stored with accesses as wide as they allow, up to 16 bytes.
+template <typename T, int N> struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) Pack { T at[N]; };
+template <typename T, int N> __device__ inline Pack<T, N> load_pack(const T *from) {
+    return *reinterpret_cast<const Pack<T, N> *>(from);
+}
+template <typename T, int N> __device__ inline void store_pack(T *to, const Pack<T, N> &pack) {
+    *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+// Elements of a 16-byte access.
+template <typename T> constexpr int pack_size = 16 / sizeof(T);
+
+// Calls body(T{}) with the C++ type of a floating DType.
+template <typename Body> inline cudaError_t with_type(DType type, Body body) {
+    switch (type) {
+    case DT_F32: return body(float{});
+    case DT_BF16: return body(__nv_bfloat16{});
+    case DT_F16: return body(__half{});
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+// ---- sums ----
+
+constexpr unsigned full_warp = 0xffffffffu;
+
+template <typename T> __device__ inline T warp_sum(T value) {
+    for (int lane = 16; lane > 0; lane /= 2) value += __shfl_xor_sync(full_warp, value, lane);
+    return value;
+}
+__device__ inline float warp_max(float value) {
+    for (int lane = 16; lane > 0; lane /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, lane));
+    return value;
+}
+// Over a block of THREADS (a multiple of 32, at most 1024); all threads get the sum. `room` is shared memory
+// of 32 T; the caller syncs before it uses the room again.
+template <typename T, int THREADS> __device__ inline T block_sum(T value, T *room) {
+    value = warp_sum(value);
+    if (THREADS == 32) return value;
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = threadIdx.x % 32 < THREADS / 32 ? room[threadIdx.x % 32] : T(0);
+    return warp_sum(value);
+}
+
+// ---- dropout ----
+
+// The draws of elements 4*block .. 4*block+3, as rng_block of base/rng.h.
+__device__ inline uint4 draw_block(RngKey key, uint64_t block) {
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
+    uint32_t k0 = (uint32_t)key.key, k1 = (uint32_t)(key.key >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+        uint32_t h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+        c0 = h1 ^ c1 ^ k0;
+        c1 = l1;
+        c2 = h0 ^ c3 ^ k1;
+        c3 = l0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}
+__device__ inline uint32_t draw(RngKey key, uint64_t index) {
+    uint4 block = draw_block(key, index / 4);
+    switch (index % 4) {
+    case 0: return block.x;
+    case 1: return block.y;
+    case 2: return block.z;
+    default: return block.w;
+    }
+}
+// The index of element (b, t, 0) of a (B,T,C) tensor, and of key 0 for query q of head h: as backend.h.
+__device__ inline uint64_t dropout_row(const CudaDropout &d, int64_t b, int64_t t) {
+    return (uint64_t)(((b + d.origin[0]) * d.extent[0] + t + d.origin[1]) * d.extent[1] + d.origin[2]);
+}
+__device__ inline uint64_t dropout_scores(const CudaDropout &d, int64_t b, int64_t h, int64_t q) {
+    int64_t head = (b + d.origin[0]) * d.extent[0] + h + d.origin[1];
+    return (uint64_t)((head * d.extent[1] + q) * d.extent[1]);
+}
+
+// ---- launches ----
+
+inline unsigned blocks_for(int64_t count, int each) {
+    return (unsigned)((count + each - 1) / each);
+}
+
+#endif
