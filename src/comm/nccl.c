@@ -16,7 +16,7 @@ typedef struct Nccl {
     ncclResult_t (*unique_id)(ncclUniqueId *id);
     ncclResult_t (*init)(ncclComm_t *comm, int size, ncclUniqueId id, int rank);
     ncclResult_t (*destroy)(ncclComm_t comm);
-    ncclResult_t (*abort)(ncclComm_t comm);
+    ncclResult_t (*give_up)(ncclComm_t comm);
     ncclResult_t (*all_reduce)(const void *src, void *dst, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*reduce_scatter)(const void *src, void *dst, size_t count, ncclDataType_t type,
@@ -222,7 +222,7 @@ static void drop_nccl(Group *group) {
     bool busy = cudaStreamQuery(link->stream) == cudaErrorNotReady;
     if (!busy || link->broken) return;
     link->broken = true;
-    link->nccl.abort(link->comm);
+    link->nccl.give_up(link->comm);
 }
 
 static bool claim_failure_nccl(Group *group) {
