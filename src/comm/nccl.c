@@ -109,7 +109,7 @@ static Status begin(Link *link, const Stream *stream, DType dtype, ncclDataType_
 static Status end(Group *group, ncclResult_t result, const char *what, Ticket *ret_ticket) {
     Link *link = impl(group);
     TRY(nccl_status(link, result, what));
-    size_t number;
+    size_t number = 0;
     TRY(mark_take(link, &number));
     link->mark[number].held = link->batch;
     if (!link->batch) CUDA_TRY(cudaEventRecord(link->mark[number].event, link->stream));

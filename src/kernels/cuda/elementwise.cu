@@ -77,7 +77,8 @@ cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count,
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         unsigned blocks = blocks_for(count, threads);
-        fill_kernel < <<blocks<4096 ? blocks : 4096, threads, 0, stream>>>((T *)x, count, value);
+        if (blocks > 4096) blocks = 4096;
+        fill_kernel<<<blocks, threads, 0, stream>>>((T *)x, count, value);
         return cudaGetLastError();
     });
 }
