@@ -181,8 +181,10 @@ static const Option layout_table[] = {
      .help = "fp16: the first factor of the loss, which then follows the gradients' range."},
     {OPT_INT("loss-scale-steps", TrainArgs, config.loss_scale_steps), .fallback = "0", .low = 1,
      .high = 1 << 30, .shown = "2000", .help = "fp16: steps without overflow before the factor doubles."},
-    {OPT_CHOICE("offload", TrainArgs, layout.offload, "WHAT", offload_choices), .fallback = "none",
-     .help = "What is kept in the host's memory instead of the device's."},
+    {OPT_CHOICE("offload", TrainArgs, config.offload, "WHAT", offload_choices), .fallback = "none",
+     .help =
+         "What is kept in the host's memory instead of the device's: the optimizer's state, or parameters "
+         "too, which then come to the device layer by layer, as with --zero 3."},
     {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
      .help = "Where to compute."},
     {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .fallback = "cpu",
@@ -246,6 +248,5 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
     if (strcmp(args->config.precision, "fp8") == 0)
         return USAGE("%s fp8: is for GPUs; the CPU computes in fp32, bf16 or fp16",
                      invocation_label(call, "precision", label));
-    TRY(only(call, "offload", layout->offload, "none", "keeps everything on its device"));
     return device_check(call, args->config.device);
 }

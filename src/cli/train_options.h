@@ -8,7 +8,6 @@
 /* How the work is laid out over ranks and devices. */
 typedef struct Layout {
     int64_t ranks, dp, tp, pp, shard;
-    const char *offload;
 } Layout;
 
 typedef struct TrainArgs {

@@ -64,6 +64,12 @@ Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
 
 Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer) {
     Buffer buffer = {.bytes = bytes, .host = true, .device = device};
+    size_t used = device->total.current + device->host.current;
+    if (device_is_host(device) && device->limit && (bytes > device->limit || used > device->limit - bytes)) {
+        char more[FORMAT_SIZE], limit[FORMAT_SIZE];
+        return FAILED("out of memory: %s more of the host's, where %s are available",
+                      format_bytes(more, (double)bytes), format_bytes(limit, (double)device->limit));
+    }
     if (bytes) TRY(device->ops->alloc_host(device, bytes, &buffer.data));
     count(&device->host, bytes);
     *ret_buffer = buffer;
@@ -120,6 +126,10 @@ Status stream_zero(Stream *stream, void *dst, size_t bytes) {
 
 Status stream_sync(Stream *stream) {
     return stream->device->ops->stream_sync(stream);
+}
+
+Status stream_wait(Stream *stream, Stream *other) {
+    return stream == other ? OK : stream->device->ops->stream_wait(stream, other);
 }
 
 Status stream_workspace(Stream *stream, size_t bytes, void **ret_data) {

@@ -39,6 +39,7 @@ typedef struct DeviceOps {
     Status (*stream_init)(Stream *stream);
     void (*stream_done)(Stream *stream);
     Status (*stream_sync)(Stream *stream);
+    Status (*stream_wait)(Stream *stream, Stream *other);
     void (*done)(Device *device);
 } DeviceOps;
 
@@ -99,6 +100,8 @@ DEFINE_FREEP(Stream, stream)
 MUST_USE Status stream_copy(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind);
 MUST_USE Status stream_zero(Stream *stream, void *dst, size_t bytes);
 MUST_USE Status stream_sync(Stream *stream);
+/* What is put on the stream from now on begins after what is on the other one now. */
+MUST_USE Status stream_wait(Stream *stream, Stream *other);
 /* Scratch for the one kernel that runs next on this stream; the content is undefined and the
  * pointer holds until the next call. Counted under MEM_SCRATCH. */
 MUST_USE Status stream_workspace(Stream *stream, size_t bytes, void **ret_data);

@@ -1,6 +1,7 @@
 #include "parallel/shard.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/memory.h"
 
@@ -8,6 +9,16 @@ void shard_stage(ShardSpec *spec, int zero) {
     spec->optimizer = zero >= 1;
     spec->grads = zero >= 2;
     spec->params = zero >= 3;
+}
+
+Status offload_parse(const char *name, Offload *ret_offload) {
+    static const char *const names[] = {"none", "optimizer", "params"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *ret_offload = (Offload)i;
+            return OK;
+        }
+    return USAGE("'%s' cannot be offloaded, expected none, optimizer or params", name);
 }
 
 /* How a trace shows the parameters and gradients of a unit on their way. */
@@ -32,21 +43,28 @@ static bool has_masters(const Shards *shards) {
     return shards->spec.dtype != DT_F32;
 }
 
+/* Memory of a tag, on the device or, where `away`, the host's. */
+static Status place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
+    return away ? dev_alloc_host(device, bytes, ret_buffer) : dev_alloc(device, tag, bytes, ret_buffer);
+}
+
 static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     Device *device = shards->device;
     int64_t all = unit->layout.numel, part = all / spec->shard->size;
     bool cut = spec->optimizer || spec->params;
+    bool params_away = spec->offload == OFFLOAD_PARAMS, state_away = spec->offload != OFFLOAD_NONE;
     unit->first = cut ? part * spec->shard->rank : 0;
     unit->count = cut ? part : all;
-    TRY(dev_alloc(device, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype), &unit->param));
+    TRY(place(device, params_away, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype),
+              &unit->param));
     if (has_masters(shards))
-        TRY(dev_alloc(device, spec->train ? MEM_OPTIMIZER : MEM_PARAMS, bytes_of(unit->count, DT_F32),
-                      &unit->master));
+        TRY(place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS, bytes_of(unit->count, DT_F32),
+                  &unit->master));
     if (!spec->train) return OK;
     TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
-    TRY(dev_alloc(device, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->m));
-    return dev_alloc(device, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
+    TRY(place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->m));
+    return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
 }
 
 /* Room for the two largest units. */
@@ -84,6 +102,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
         if (unit->held) TRY(unit_alloc(shards, unit));
     }
     make_rooms(shards);
+    if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train)
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
                       &shards->norm));
@@ -108,6 +127,7 @@ void shards_free(Shards *shards) {
     room_done(&shards->grads);
     room_done(&shards->arriving);
     dev_free(&shards->norm);
+    stream_free(shards->bring);
     free(shards->unit);
     free(shards);
 }
@@ -167,6 +187,19 @@ Status shards_publish(Shards *shards) {
     return publish_finish(shards);
 }
 
+/* Brings this rank's part of offloaded parameters to its place in the whole unit, whose memory may still be
+ * in use by what is on the stream. */
+static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
+    Stream *stream = shards->exec->stream;
+    char *to = (char *)unit->full.data + bytes_of(unit->first, shards->spec.dtype);
+    TRY(stream_wait(shards->bring, stream));
+    TRY(stream_copy(shards->bring, to, part->data, tensor_bytes(*part), COPY_TO_DEVICE));
+    part->data = to;
+    unit->brought = true;
+    /* Other ranks take it from here at once. */
+    return shards->spec.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
+}
+
 Status shard_fetch(Shards *shards, int at, bool must) {
     ShardUnit *unit = &shards->unit[at];
     const ShardSpec *spec = &shards->spec;
@@ -174,16 +207,19 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     size_t bytes = bytes_of(unit->layout.numel, spec->dtype);
     if (!must && !room_fits(&shards->params, bytes)) return OK;
     TRY(room_take(&shards->params, bytes, &unit->full));
+    Tensor part = tensor_1d(unit->param.data, spec->dtype, unit->count);
+    if (shards->bring) TRY(bring_part(shards, unit, &part));
     comm_label(spec->shard, &gather_name, at, (int64_t)bytes);
     return all_gather(spec->shard, shards->exec->stream,
-                      tensor_1d(unit->full.data, spec->dtype, unit->layout.numel),
-                      tensor_1d(unit->param.data, spec->dtype, unit->count), &unit->gather);
+                      tensor_1d(unit->full.data, spec->dtype, unit->layout.numel), part, &unit->gather);
 }
 
 Status shard_ready(Shards *shards, int at, void **ret_params) {
     ShardUnit *unit = &shards->unit[at];
     TRY(shard_fetch(shards, at, true));
     TRY(ticket_wait(shards->exec->stream, &unit->gather));
+    if (unit->brought) TRY(stream_wait(shards->exec->stream, shards->bring));
+    unit->brought = false;
     *ret_params = shards->spec.params ? unit->full.data : unit->param.data;
     return OK;
 }

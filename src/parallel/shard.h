@@ -20,6 +20,10 @@
  *
  * Kernels compute with `dtype`. For 16-bit types the optimizer keeps fp32 masters of the parts it updates;
  * for fp32 the parameters are their own masters. Units and their users are all this file knows of a model.
+ *
+ * What is offloaded lies in the host's memory, where kernels of the device reach it: the optimizer reads and
+ * writes its state there as it streams by. Offloaded parameters are brought to the device like sharded ones,
+ * unit by unit, by a stream of their own, while the units before them are computed with.
  */
 #ifndef WEFT_PARALLEL_SHARD_H
 #define WEFT_PARALLEL_SHARD_H
@@ -29,11 +33,15 @@
 #include "parallel/room.h"
 #include "param/param.h"
 
+typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
+MUST_USE Status offload_parse(const char *name, Offload *ret_offload);
+
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* which are sharded */
     bool train;                    /* with gradients and optimizer state */
     bool sequence;                 /* rows are cut over `tp`: per-row gradients are added up there */
     DType dtype;
+    Offload offload;        /* params: and the optimizer's state too; they must be sharded */
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
     Group *tp, *model;      /* for the norm */
     Group *ends;            /* the two stages that hold a tied unit */
@@ -56,6 +64,7 @@ typedef struct ShardUnit {
     Buffer reducing;       /* one whose reduction is under way... */
     Buffer arriving;       /* ...and what it gives, when there are gradients to add it to */
     Ticket gather, reduce; /* under way */
+    bool brought;          /* ...from the host, by a stream that was not waited for yet */
     bool pending;          /* a reduction was started and not completed */
     bool fresh;            /* no gradient has arrived in this step yet */
 } ShardUnit;
@@ -69,6 +78,7 @@ typedef struct Shards {
     Room params, grads; /* each for the two largest units... */
     Room arriving;      /* ...and for this rank's parts of two */
     Buffer norm;        /* fp64, a sum for each part */
+    Stream *bring;      /* brings offloaded parameters; NULL: there are none */
 } Shards;
 
 /* Which units a stage holds, and how. */

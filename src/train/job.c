@@ -232,6 +232,7 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .zero = c->zero,
         .pp_chunks = c->pp_chunks,
         .keep_params = c->keep_params,
+        .offload = c->offload,
         .sequence = c->sequence,
         .pp_schedule = c->pp_schedule,
         .precision = c->precision,

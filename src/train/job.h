@@ -53,6 +53,7 @@ typedef struct JobSpec {
     Mesh *mesh;
     int64_t batch, zero, pp_chunks;
     bool keep_params, sequence;
+    const char *offload; /* NULL: none */
     const char *pp_schedule, *precision;
     double loss_scale;
     int64_t loss_scale_steps;

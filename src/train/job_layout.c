@@ -78,6 +78,7 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     plan->mesh = spec->mesh;
     plan->zero = (int)spec->zero;
     plan->keep_params = spec->keep_params;
+    TRY(offload_parse(spec->offload ? spec->offload : "none", &plan->offload));
     plan->sequence = spec->sequence;
     TRY(schedule_parse(spec->pp_schedule ? spec->pp_schedule : "1f1b", &plan->schedule));
     plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;

@@ -111,13 +111,14 @@ static Status alloc_units(Runner *runner) {
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
+                       .offload = spec->offload,
                        .shard = mesh->shard,
                        .replica = mesh->replica,
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
                        .ends = mesh->ends};
-    /* One rank alone has nobody to share with. */
-    shard_stage(&shard, mesh->shard->size > 1 ? spec->zero : 0);
+    /* One rank alone has nobody to share with; offloaded parameters come and go as sharded ones do. */
+    shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     TRY(borrow(runner, &runner->params, shard_master));
     if (!spec->train) return OK;

@@ -26,6 +26,7 @@ typedef struct RunnerSpec {
     /* The layout; zeroes are one rank in fp32. */
     Mesh *mesh;            /* NULL: one rank. It must outlive the runner. */
     int zero;              /* 0 to 3 */
+    Offload offload;       /* params: zero is 3 */
     bool keep_params;      /* zero 3: whole from a block's forward to its backward */
     bool sequence;         /* sequence parallelism over the tensor ranks */
     DType dtype;           /* what kernels compute with */

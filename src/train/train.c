@@ -328,7 +328,7 @@ static Status run_steps(Trainer *t) {
 
 /* What each rank tells of itself. */
 typedef struct RankReport {
-    int64_t peak[MEM_TAGS + 1];
+    int64_t peak[MEM_TAGS + 1], host_peak;
     uint64_t sent[COMM_KINDS];
     double cpu_s, data_s;
     RunnerTimes times;
@@ -340,6 +340,7 @@ static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_repo
     RankReport own = {.cpu_s = cpu_s, .data_s = t->data_s, .times = t->job->runner->times};
     for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
     own.peak[MEM_TAGS] = (int64_t)device->total.peak;
+    own.host_peak = (int64_t)device->host.peak;
     memcpy(own.sent, t->sent, sizeof own.sent);
     RankReport *all = NULL;
     TRY(mem_new((size_t)mesh->size, sizeof *all, &all));
@@ -366,6 +367,7 @@ static json_t *rank_json(const RankReport *report, int rank) {
     for (MemTag tag = 0; tag < MEM_TAGS; tag++)
         json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)report->peak[tag]));
     json_object_set_new(memory, "total", json_integer((json_int_t)report->peak[MEM_TAGS]));
+    json_object_set_new(memory, "host", json_integer((json_int_t)report->host_peak));
     uint64_t total = 0;
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
         total += report->sent[kind];

@@ -59,6 +59,7 @@ typedef struct TrainConfig {
     Mesh *mesh;               /* the ranks; NULL: this one alone. It must outlive the run */
     int64_t zero;             /* 0 to 3 */
     bool keep_params;         /* zero 3: parameters stay whole from forward to backward */
+    const char *offload;      /* "none", "optimizer", "params"; NULL: none */
     bool sequence;            /* sequence parallelism over the tensor ranks */
     const char *pp_schedule;  /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
     int64_t pp_chunks;        /* of a stage, interleaved; 0: 2 there, else 1 */

@@ -58,7 +58,7 @@ static void test_limit(void **state) {
     Buffer a, b = {.bytes = 77};
     assert_ok(dev_alloc(device, MEM_PARAMS, 6000, &a));
     assert_fails(dev_alloc(device, MEM_OPTIMIZER, 4001, &b), STATUS_FAILED,
-                 "4.00 kB for optimizer on top of 6.00 kB");
+                 "4.00 kB for optimizer on top of params 6.00 kB");
     assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED, "10.0 kB are available");
     assert_int_equal(b.bytes, 77); /* untouched */
     assert_int_equal(device->mem[MEM_OPTIMIZER].peak, 0);
@@ -72,7 +72,8 @@ static void test_out_of_memory(void **state) {
     Buffer buffer;
     assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED, "for grads");
     device->limit = 0; /* the system's own answer */
-    assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED, "bytes for grads");
+    assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED,
+                 "for grads on top of nothing");
     assert_int_equal(device->total.current, 0);
 }
 

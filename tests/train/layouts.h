@@ -81,6 +81,7 @@ typedef struct Layout {
     ScheduleKind schedule;
     Recompute recompute;
     bool sequence, keep;
+    Offload offload;
     DType dtype;
     double loss_scale;
 } Layout;
@@ -128,6 +129,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .mesh = outcome.mesh,
                        .zero = layout->zero,
                        .keep_params = layout->keep,
+                       .offload = layout->offload,
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .loss_scale = layout->loss_scale,

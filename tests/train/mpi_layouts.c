@@ -159,6 +159,31 @@ static void test_bits(void **state) {
         }
 }
 
+/* Where the state lies changes no bit, and what is offloaded takes nothing of the device. */
+static void test_offload(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Layout layout = {.job = JOB_GPT2, .mesh = {.dp = world->size, .tp = 1, .pp = 1}, .chunks = 1};
+    layout.micro_batch = BATCH / world->size;
+    for (int dtype = DT_F32; dtype <= DT_BF16; dtype++) {
+        layout.dtype = (DType)dtype;
+        layout.zero = 0;
+        layout.offload = OFFLOAD_NONE;
+        CLEANUP(outcome_done) Outcome first = run(world, &layout, STEPS);
+        for (int k = 0; k < 6; k++) {
+            layout.offload = k % 2 ? OFFLOAD_PARAMS : OFFLOAD_OPTIMIZER;
+            layout.zero = k / 2 * 3 / 2; /* 0, 1, 3 */
+            layout.keep = k == 5;
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+            assert_memory_equal(found.loss, first.loss, STEPS * sizeof *found.loss);
+            const char *name = "";
+            assert_true(weights_apart(&found, &first, &name) == 0);
+            const MemStat *mem = found.device->mem;
+            assert_true(mem[MEM_OPTIMIZER].peak < 1000); /* the norm's sums */
+            if (k % 2) assert_true(mem[MEM_PARAMS].current < first.device->mem[MEM_PARAMS].current);
+        }
+    }
+}
+
 /* Shard within pairs, replicate across them. */
 static void test_hybrid(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -179,6 +204,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_matrix),
     cmocka_unit_test(test_bits),
     cmocka_unit_test(test_hybrid),
+    cmocka_unit_test(test_offload),
 };
 
 RANKS_MAIN(tests)

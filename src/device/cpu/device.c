@@ -58,6 +58,11 @@ static Status stream_nothing_cpu(Stream *stream) {
     return OK;
 }
 
+static Status stream_wait_cpu(Stream *stream, Stream *other) {
+    (void)stream, (void)other;
+    return OK;
+}
+
 static void done_cpu(Device *device) {
     (void)device;
 }
@@ -77,6 +82,7 @@ const DeviceOps device_ops_cpu = {
     .stream_init = stream_nothing_cpu,
     .stream_done = stream_done_cpu,
     .stream_sync = stream_nothing_cpu,
+    .stream_wait = stream_wait_cpu,
     .done = done_cpu,
 };
 

@@ -74,11 +74,9 @@ static void free_host_cuda(Device *device, void *data, size_t bytes) {
 }
 
 static Status copy_cuda(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
-    static const enum cudaMemcpyKind kinds[] = {[COPY_TO_DEVICE] = cudaMemcpyHostToDevice,
-                                                [COPY_TO_HOST] = cudaMemcpyDeviceToHost,
-                                                [COPY_ON_DEVICE] = cudaMemcpyDeviceToDevice};
+    (void)kind; /* a tensor of the device may lie in the host's memory: addresses tell */
     if (dst == src) return OK;
-    return cuda_status(cudaMemcpyAsync(dst, src, bytes, kinds[kind], cuda_stream(stream)), "copying");
+    return cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_stream(stream)), "copying");
 }
 
 static Status zero_cuda(Stream *stream, void *dst, size_t bytes) {
@@ -102,6 +100,15 @@ static Status stream_sync_cuda(Stream *stream) {
     return cuda_status(cudaStreamSynchronize(cuda_stream(stream)), "work on the device");
 }
 
+static Status stream_wait_cuda(Stream *stream, Stream *other) {
+    cudaEvent_t event;
+    CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    cudaError_t error = cudaEventRecord(event, cuda_stream(other));
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(cuda_stream(stream), event, 0);
+    cudaEventDestroy(event); /* goes once it has happened */
+    return cuda_status(error, "streams that wait for each other");
+}
+
 static void done_cuda(Device *device) {
     CudaDevice *cuda = device->impl;
     cudaDeviceSynchronize();
@@ -121,6 +128,7 @@ const DeviceOps device_ops_cuda = {
     .stream_init = stream_init_cuda,
     .stream_done = stream_done_cuda,
     .stream_sync = stream_sync_cuda,
+    .stream_wait = stream_wait_cuda,
     .done = done_cuda,
 };
 
