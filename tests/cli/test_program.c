@@ -87,8 +87,7 @@ static void layouts_of_later(void **state) {
                    "--pp-chunks", "3");
     assert_refused(2, "--pp-schedule interleaved: needs several stages", "train", "--data", "self",
                    "--pp-schedule", "interleaved");
-    assert_refused(2, "--offload params: this version keeps everything on its device", "train", "--data", "x",
-                   "--offload", "params");
+    assert_refused(2, "--offload disk", "train", "--data", "x", "--offload", "disk");
     assert_refused(2, "--device cuda: this version computes on the CPU; use --device cpu", "eval", "--model",
                    "x", "--data", "x", "--device", "cuda");
 }
