@@ -5,6 +5,7 @@
 #define WEFT_KERNELS_CUDA_LAUNCH_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/rng.h"
@@ -22,11 +23,51 @@ typedef struct CudaDropout {
     int64_t origin[3], extent[2];
 } CudaDropout;
 
+/* Act of kernels.h, value for value, for device code, which cannot include it. */
+typedef enum { CUDA_ACT_NONE, CUDA_ACT_GELU_TANH, CUDA_ACT_GELU_ERF, CUDA_ACT_RELU, CUDA_ACT_TANH } CudaAct;
+
 /* elementwise.cu */
 cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count, float value);
 cudaError_t launch_convert(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count);
 cudaError_t launch_add(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count);
 cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count, float factor);
+
+/* linear.cu, blas.c */
+
+/* What is done to a product before it is stored; the last two by cuBLASLt only. */
+typedef enum {
+    CUDA_EPILOGUE_NONE,
+    CUDA_EPILOGUE_GELU,      /* GELU by tanh; aux, if given, receives what it was applied to */
+    CUDA_EPILOGUE_GELU_SLOPE /* times the slope of GELU at aux */
+} CudaEpilogue;
+
+/* out (rows,cols) [+]= left (rows,inner) right (inner,cols) + bias (cols), all row-major. */
+typedef struct CudaProduct {
+    int64_t rows, cols, inner;
+    const void *left, *right;
+    DType left_type, right_type;
+    bool left_turned, right_turned; /* stored as (inner,rows), respectively (cols,inner) */
+    void *out;
+    DType out_type;
+    bool accumulate;
+    const void *bias; /* of out's type */
+    CudaEpilogue epilogue;
+    void *aux; /* (rows,cols) of out's type */
+} CudaProduct;
+
+/* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type, epilogue none. */
+cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product);
+/* out (rows,cols) += bias (cols) */
+cudaError_t launch_bias(cudaStream_t stream, float *out, const float *bias, int64_t rows, int64_t cols);
+/* y = act(x); y may be x. */
+cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t count);
+/* dx [+]= product * act'(pre). The product is fp32 or of dx's type, and may be dx. */
+cudaError_t launch_slope(cudaStream_t stream, DType type, void *dx, DType product_type, const void *product,
+                         const void *pre, CudaAct act, int64_t count, bool accumulate);
+/* sums (cols) += column sums of x (rows,cols), with column_sums_room() bytes of scratch. */
+size_t column_sums_room(int64_t rows, int64_t cols);
+cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
+                               int64_t cols, float *scratch);
 
 #ifdef __cplusplus
 }
