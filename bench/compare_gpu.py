@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Training steps and generation of weft and of PyTorch on one GPU, side by side in one run.
+
+    python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16]
+                                [--dropout 0] [--json FILE]
+
+A step is forward, backward, clipping by global norm and AdamW on random tokens. PyTorch runs the transformers model
+under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW; weft runs `weft bench`. Every
+measurement is a process of its own and the sides take turns. PyTorch's steps are timed by the host's clock between
+synchronised steps, weft's likewise. Memory is what each side's allocator held at its peak (PyTorch: reserved and
+allocated; weft: counted).
+
+Generation is greedy, from a prompt of 16 tokens, 128 new ones, tokens of all sequences per second: transformers'
+generate with a static cache off (its default) against `weft generate`.
+
+Needs torch and transformers for the PyTorch side; this file imports them only in the process that measures them.
+"""
+import argparse
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from compare_torch import ROOT, machine, torch_inputs
+
+# name: title, transformers' configuration, sequences, positions, options of `weft bench`, what is counted
+GPT2 = dict(vocab_size=50257, n_positions=1024)
+ROWS = {
+    "gpt2": ("GPT-2 124M", "gpt2", dict(GPT2), 32, 1024, ["--model", "gpt2"], "tokens"),
+    "gpt2-medium": ("GPT-2 355M", "gpt2", dict(GPT2, n_embd=1024, n_layer=24, n_head=16), 16, 1024,
+                    ["--model", "gpt2-medium"], "tokens"),
+    "gpt2-large": ("GPT-2 774M", "gpt2", dict(GPT2, n_embd=1280, n_layer=36, n_head=20), 16, 1024,
+                   ["--model", "gpt2-large"], "tokens"),
+    "gpt2-medium-b4": ("GPT-2 355M", "gpt2", dict(GPT2, n_embd=1024, n_layer=24, n_head=16), 4, 128,
+                       ["--model", "gpt2-medium"], "tokens"),
+    "gpt2-medium-b12": ("GPT-2 355M", "gpt2", dict(GPT2, n_embd=1024, n_layer=24, n_head=16), 12, 128,
+                        ["--model", "gpt2-medium"], "tokens"),
+    "bert-span": ("BERT-base, span head", "bert-span", {}, 32, 384, ["--model", "bert-base", "--task", "span"],
+                  "samples"),
+    "bert-large": ("BERT-large, masked tokens and next sentence", "bert-pretrain",
+                   dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
+                   32, 512, ["--model", "bert-large", "--task", "mlm"], "samples"),
+}
+GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M, sequences at once
+NEW_TOKENS = 128
+
+
+# --- the PyTorch side, in a process of its own ---------------------------------------------------------------
+
+
+def torch_model(kind, options, dropout):
+    from transformers import (BertConfig, BertForPreTraining, BertForQuestionAnswering, GPT2Config,
+                              GPT2LMHeadModel)
+    if kind == "gpt2":
+        config = GPT2Config(**options, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)
+        cls = GPT2LMHeadModel
+    else:
+        config = BertConfig(**options, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        cls = BertForQuestionAnswering if kind == "bert-span" else BertForPreTraining
+    config._attn_implementation = "sdpa"
+    config.use_cache = False
+    return cls(config).cuda(), config
+
+
+def worker_train(args):
+    import torch
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    _, kind, options, B, T, _, _ = ROWS[args.worker]
+    model, config = torch_model(kind, options, args.dropout)
+    model.train()
+    groups = [{"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.01},
+              {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)
+    inputs = {k: v.cuda() for k, v in torch_inputs(torch, kind, B, T, config).items()}
+    run = torch.compile(model)
+    times = []
+    for _ in range(args.warmup + args.steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = run(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1000)
+    return {"step_ms": times[args.warmup:], "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+            "reserved_gib": torch.cuda.max_memory_reserved() / 2**30, "loss": loss.item(),
+            "torch": torch.__version__}
+
+
+def worker_generate(args):
+    import torch
+    torch.manual_seed(1)
+    model, _ = torch_model("gpt2", ROWS["gpt2-medium"][2], 0.0)
+    model = model.to(torch.bfloat16).eval()
+    model.config.use_cache = True
+    prompt = torch.randint(0, 50257, (GENERATION[args.worker], 16)).cuda()
+    times = []
+    for _ in range(3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with torch.no_grad():
+            model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW_TOKENS,
+                           min_new_tokens=NEW_TOKENS, do_sample=False, use_cache=True, pad_token_id=0)
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1000)
+    return {"step_ms": times[1:], "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "torch": torch.__version__}
+
+
+# --- the one that measures ------------------------------------------------------------------------------------
+
+
+def run(command):
+    """One JSON object from a command's output, or {"error": ...}."""
+    with tempfile.TemporaryFile("w+") as err:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=err, text=True)
+        err.seek(0)
+        said = (err.read().strip().splitlines() or ["no message"])[-1]
+    try:
+        if done.returncode == 0:
+            return json.loads(done.stdout.strip().splitlines()[-1])
+    except (json.JSONDecodeError, IndexError):
+        said = "no result"
+    return {"error": f"exit code {done.returncode}: {said}"}
+
+
+def measure_torch(args, row):
+    return run([sys.executable, str(Path(__file__).resolve()), "--worker", row, "--steps", str(args.steps),
+                "--warmup", str(args.warmup), "--dropout", str(args.dropout)])
+
+
+def measure_weft(args, row):
+    if row in GENERATION:
+        return measure_weft_generation(args, row)
+    _, _, _, B, T, options, _ = ROWS[row]
+    result = run([args.weft, "bench", "--device", "cuda", *options, "--batch", str(B), "--micro-batch", str(B),
+                  "--seq", str(T), "--precision", args.precision, "--dropout", str(args.dropout), "--steps",
+                  str(args.steps), "--steps-only", "--json"])
+    if "error" not in result:
+        result = {"step_ms": result["steps_ms"], "peak_gib": result["peak_bytes"] / 2**30}
+    return result
+
+
+def measure_weft_generation(args, row):
+    count = GENERATION[row]
+    result = run([args.weft, "generate", "--device", "cuda", "--model", args.generation_model, "--precision",
+                  args.precision, "--prompt-ids", ",".join(["1"] * 16), "--samples", str(count), "--batch", str(count),
+                  "--greedy", "--ignore-end", "--max-tokens", str(NEW_TOKENS), "--json"])
+    if "error" not in result:
+        seconds = count * NEW_TOKENS / result["decode_tokens_per_s"]
+        result = {"step_ms": [1000 * seconds], "peak_gib": result["peak_bytes"] / 2**30}
+    return result
+
+
+def rate(row, result):
+    seconds = statistics.median(result["step_ms"]) / 1000
+    if row in GENERATION:
+        return GENERATION[row] * NEW_TOKENS / seconds, "tokens/s"
+    _, _, _, B, T, _, counted = ROWS[row]
+    return (B * T if counted == "tokens" else B) / seconds, counted + "/s"
+
+
+def title(row):
+    if row in GENERATION:
+        return f"generation, GPT-2 355M, {GENERATION[row]} at once"
+    name, _, _, B, T, _, _ = ROWS[row]
+    return f"{name}, {B} x {T}"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    everything = [*ROWS, *GENERATION]
+    parser.add_argument("--weft", default=str(ROOT / "build/release/weft"), help="program; '' leaves weft out")
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=", ".join(everything))
+    parser.add_argument("--no-torch", action="store_true", help="weft alone")
+    parser.add_argument("--precision", default="bf16", help="weft's")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=4, help="PyTorch's steps before them")
+    parser.add_argument("--generation-model", default="gpt2-medium", help="checkpoint directory for generation")
+    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    if args.worker:
+        print(json.dumps((worker_generate if args.worker in GENERATION else worker_train)(args)))
+        return
+    report = {"date": datetime.date.today().isoformat(), "machine": machine(), "dropout": args.dropout,
+              "precision": args.precision, "rows": {}}
+    print("| work | side | rate | step, ms | peak memory, GiB |")
+    print("| --- | --- | --- | --- | --- |", flush=True)
+    for row in args.rows:
+        sides = ([("weft", measure_weft)] if args.weft else []) + \
+            ([] if args.no_torch else [("PyTorch compiled", measure_torch)])
+        for side, measure in sides:
+            result = measure(args, row)
+            report["rows"].setdefault(row, {})[side] = result
+            if "error" in result:
+                print(f"| {title(row)} | {side} | failed: {result['error']} | | |", flush=True)
+                continue
+            speed, unit = rate(row, result)
+            print(f"| {title(row)} | {side} | {speed:,.0f} {unit} | {statistics.median(result['step_ms']):.2f} | "
+                  f"{result['peak_gib']:.1f} |", flush=True)
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
