@@ -11,6 +11,11 @@ if(WEFT_MPI AND MPI_C_FOUND)
   find_package(Threads REQUIRED)
   set(WEFT_MPI_LIBRARIES MPI::MPI_C Threads::Threads)
   set(WEFT_MPI_EXCLUDED "src/comm/nompi\\.c$")
+  set_source_files_properties(src/cli/launch.c PROPERTIES
+    COMPILE_DEFINITIONS WEFT_MPIEXEC="${MPIEXEC_EXECUTABLE}")
+  # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array of nothing.
+  set_source_files_properties(src/comm/mpi/flow.c PROPERTIES
+    COMPILE_OPTIONS $<$<C_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
 else()
   message(STATUS "MPI: none")
 endif()

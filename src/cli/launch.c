@@ -57,14 +57,20 @@ static Status set_environment(void) {
     return OK;
 }
 
-/* The launcher's name, and options that come with it: "srun --mpi=pmix". */
+/* The launcher of the MPI that weft was built with, where the build knew it. */
+#ifndef WEFT_MPIEXEC
+#define WEFT_MPIEXEC ""
+#endif
+
+/* The launcher's name, and options that come with it: "srun --mpi=pmix". A launcher of another MPI would
+ * start ranks that do not find each other. */
 static const char *launcher_line(void) {
     static const char *const names[] = {"WEFT_MPIRUN", "MPIEXEC"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const char *line = getenv(names[i]);
         if (line && line[strspn(line, " ")]) return line;
     }
-    return "mpirun";
+    return access(WEFT_MPIEXEC, X_OK) == 0 ? WEFT_MPIEXEC : "mpirun";
 }
 
 /* What was heard on the launcher's standard error. */
