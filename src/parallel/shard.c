@@ -353,12 +353,12 @@ static Status add_part(Shards *shards, int part, Tensor total) {
         const ShardUnit *unit = &shards->unit[i];
         if (!unit->held || !unit->counted) continue;
         int64_t share = unit->layout.numel / size, base = shards->spec.grads ? unit->first : 0;
-        for (size_t j = 0; j < unit->layout.count; j++) {
-            const ParamSlot *slot = &unit->layout.slot[j];
-            int64_t from, count;
-            if (slot->desc.split < 0 && shards->spec.tp->rank > 0) continue;
-            if (!slot_overlap(slot, part * share, share, &from, &count)) continue;
-            float *grad = (float *)unit->grad.data + (slot->offset + from - base);
+        for (int k = 0; k < UNIT_RANGES; k++) {
+            const UnitRange *range = &unit->layout.range[k];
+            int64_t first, count;
+            if (!range->cut && shards->spec.tp->rank > 0) continue;
+            if (!range_overlap(range, part * share, share, &first, &count)) continue;
+            float *grad = (float *)unit->grad.data + (first - base);
             TRY(sum_squares(shards->exec, total, tensor_1d(grad, DT_F32, count)));
         }
     }
@@ -390,15 +390,14 @@ Status shards_norm(Shards *shards, double *ret_norm) {
 static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
     ShardUnit *unit = &shards->unit[at];
     float *master = shard_master(shards, at).data, *grad = reduced(shards, unit).data;
-    for (size_t j = 0; j < unit->layout.count; j++) {
-        const ParamSlot *slot = &unit->layout.slot[j];
-        int64_t from, count;
-        if (!slot_overlap(slot, unit->first, unit->count, &from, &count)) continue;
-        int64_t place = slot->offset + from - unit->first;
+    for (int k = 0; k < UNIT_RANGES; k++) {
+        const UnitRange *range = &unit->layout.range[k];
+        int64_t first, count;
+        if (!range_overlap(range, unit->first, unit->count, &first, &count)) continue;
+        int64_t place = first - unit->first;
         Tensor copy = TENSOR_NONE;
-        if (has_masters(shards))
-            copy = tensor_1d(param_at(shards, unit, slot->offset + from), shards->spec.dtype, count);
-        update.decay = slot->desc.decay ? decay : 0.0f;
+        if (has_masters(shards)) copy = tensor_1d(param_at(shards, unit, first), shards->spec.dtype, count);
+        update.decay = range->decay ? decay : 0.0f;
         TRY(adamw_step(shards->exec, tensor_1d(master + place, DT_F32, count),
                        tensor_1d((float *)unit->m.data + place, DT_F32, count),
                        tensor_1d((float *)unit->v.data + place, DT_F32, count), copy,

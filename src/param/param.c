@@ -29,8 +29,8 @@ int64_t vocab_padded(int64_t vocab, int tp_size) {
     return (vocab + step - 1) / step * step;
 }
 
-static Status slot_init(ParamSlot *slot, const ParamDesc *desc, int64_t offset, UnitSpec spec) {
-    *slot = (ParamSlot){.desc = *desc, .offset = offset, .count = 1};
+static Status slot_init(ParamSlot *slot, const ParamDesc *desc, UnitSpec spec) {
+    *slot = (ParamSlot){.desc = *desc, .count = 1};
     for (int i = 0; i < desc->ndim; i++) {
         slot->dim[i] = desc->dim[i];
         if (i == desc->split) {
@@ -53,34 +53,60 @@ static int64_t round_up(int64_t value, int64_t step) {
     return (value + step - 1) / step * step;
 }
 
+/* Gives the slots of one kind their places, one after the other. */
+static void place_range(Unit *unit, UnitRange *range) {
+    range->first = unit->numel;
+    for (size_t i = 0; i < unit->count; i++) {
+        ParamSlot *slot = &unit->slot[i];
+        if (slot->desc.decay != range->decay || (slot->desc.split >= 0) != range->cut) continue;
+        slot->offset = unit->numel;
+        unit->numel += round_up(slot->count, UNIT_ALIGN);
+    }
+    range->count = unit->numel - range->first;
+}
+
 Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
     Unit unit = {0};
     TRY(mem_new(list->count, sizeof *unit.slot, &unit.slot));
     for (size_t i = 0; i < list->count; i++) {
         if (list->desc[i].tied) continue;
-        ParamSlot *slot = &unit.slot[unit.count];
-        Status status = slot_init(slot, &list->desc[i], unit.numel, spec);
+        Status status = slot_init(&unit.slot[unit.count], &list->desc[i], spec);
         if (status) {
             unit_done(&unit);
             return status;
         }
         unit.count++;
-        unit.numel += round_up(slot->count, UNIT_ALIGN);
+    }
+    for (int k = 0; k < UNIT_RANGES; k++) {
+        unit.range[k] = (UnitRange){.decay = k < 2, .cut = k % 2 == 0};
+        place_range(&unit, &unit.range[k]);
     }
     unit.numel = round_up(unit.numel, (int64_t)UNIT_ALIGN * spec.shards);
     *ret_unit = unit;
     return OK;
 }
 
+/* What two runs of elements have in common. */
+static bool overlap(int64_t a, int64_t a_count, int64_t b, int64_t b_count, int64_t *ret_first,
+                    int64_t *ret_count) {
+    int64_t first = a > b ? a : b;
+    int64_t end = a + a_count < b + b_count ? a + a_count : b + b_count;
+    if (end <= first) return false;
+    *ret_first = first;
+    *ret_count = end - first;
+    return true;
+}
+
 bool slot_overlap(const ParamSlot *slot, int64_t first, int64_t count, int64_t *ret_from,
                   int64_t *ret_count) {
-    int64_t from = first > slot->offset ? first : slot->offset;
-    int64_t end = first + count, slot_end = slot->offset + slot->count;
-    if (end > slot_end) end = slot_end;
-    if (end <= from) return false;
-    *ret_from = from - slot->offset;
-    *ret_count = end - from;
+    if (!overlap(first, count, slot->offset, slot->count, ret_from, ret_count)) return false;
+    *ret_from -= slot->offset;
     return true;
+}
+
+bool range_overlap(const UnitRange *range, int64_t first, int64_t count, int64_t *ret_first,
+                   int64_t *ret_count) {
+    return overlap(first, count, range->first, range->count, ret_first, ret_count);
 }
 
 void unit_done(Unit *unit) {

@@ -47,9 +47,19 @@ typedef struct ParamSlot {
     int64_t valid;           /* local indices along desc.split that are real; the rest is padding */
 } ParamSlot;
 
+/* Parameters that are treated alike lie together, so that few calls see to all of them. */
+typedef struct UnitRange {
+    int64_t first, count; /* of the flat buffer, with the padding between parameters, which is always 0 */
+    bool decay;           /* ParamDesc's */
+    bool cut;             /* over tensor ranks, each of which has a part; else each has all */
+} UnitRange;
+
+enum { UNIT_RANGES = 4 };
+
 typedef struct Unit {
     ParamSlot *slot; /* the untied parameters, in order */
     size_t count;
+    UnitRange range[UNIT_RANGES];
     int64_t numel; /* elements of the flat buffer, padding included; `shards` divides it */
 } Unit;
 
@@ -66,6 +76,9 @@ int64_t vocab_padded(int64_t vocab, int tp_size);
 /* The part of elements first .. first + count - 1 of the flat buffer that lies in this slot: false when
  * there is none. *ret_from is relative to the slot. */
 bool slot_overlap(const ParamSlot *slot, int64_t first, int64_t count, int64_t *ret_from, int64_t *ret_count);
+/* The same for a range; *ret_first is relative to the flat buffer. */
+bool range_overlap(const UnitRange *range, int64_t first, int64_t count, int64_t *ret_first,
+                   int64_t *ret_count);
 /* A view of the slot's local shape into a flat buffer of the unit. */
 Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype);
 

@@ -36,11 +36,29 @@ static void test_layout(void **state) {
     assert_string_equal(unit.slot[1].desc.name, "qkv.weight");
     int64_t end = 0;
     for (size_t i = 0; i < unit.count; i++) {
-        assert_int_equal(unit.slot[i].offset % UNIT_ALIGN, 0);
-        assert_true(unit.slot[i].offset >= end);
-        end = unit.slot[i].offset + unit.slot[i].count;
+        const ParamSlot *slot = &unit.slot[i];
+        assert_int_equal(slot->offset % UNIT_ALIGN, 0);
+        for (size_t j = 0; j < i; j++)
+            assert_true(slot->offset >= unit.slot[j].offset + unit.slot[j].count ||
+                        unit.slot[j].offset >= slot->offset + slot->count);
+        if (slot->offset + slot->count > end) end = slot->offset + slot->count;
     }
     assert_true(unit.numel >= end && unit.numel % UNIT_ALIGN == 0);
+    /* Each parameter lies in the one range of its kind, and the ranges follow each other. */
+    int64_t next = 0;
+    for (int k = 0; k < UNIT_RANGES; k++) {
+        const UnitRange *range = &unit.range[k];
+        assert_int_equal(range->first, next);
+        next += range->count;
+        for (size_t i = 0; i < unit.count; i++) {
+            const ParamDesc *desc = &unit.slot[i].desc;
+            int64_t first, count;
+            bool here = range_overlap(range, unit.slot[i].offset, unit.slot[i].count, &first, &count);
+            assert_int_equal(here, desc->decay == range->decay && (desc->split >= 0) == range->cut);
+            if (here) assert_int_equal(count, unit.slot[i].count);
+        }
+    }
+    assert_true(next <= unit.numel);
     const ParamSlot *qkv = &unit.slot[1];
     assert_int_equal(qkv->count, 72);
     assert_int_equal(qkv->start, 4);
