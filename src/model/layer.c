@@ -283,16 +283,28 @@ static Status weight_attention(Pass *pass, const LayerSaved *s, const LayerScrat
     return linear_backward_weight(pass->exec, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), input);
 }
 
+/* What a product takes from the gradient of its dropped output: in `room`, or dy itself where nothing was
+ * dropped and nobody needs it later. */
+static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *room, Tensor dy, Dropout dropout) {
+    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
+    Tensor whole, rows = dy;
+    if (dropout.p > 0 || (later && !cut)) {
+        rows = cut ? w->a : *room;
+        TRY(dropout_backward(pass->exec, rows, dy, dropout));
+    }
+    TRY(spread(pass, *room, rows, &whole));
+    *room = whole;
+    return OK;
+}
+
 /* dmid (rows) from dy, the gradient of the MLP's dropped output, without the residual. */
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
-                           const LayerDeferred *d, Tensor dmid, Tensor dy) {
+                           LayerDeferred *d, Tensor dmid, Tensor dy) {
     Exec *e = pass->exec;
     LayerParams p = layer_params(pass->param);
-    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
-    Tensor whole, rows = cut ? w->a : d->dz;
-    TRY(dropout_backward(e, rows, dy, residual_dropout(block, pass, 2)));
-    TRY(spread(pass, d->dz, rows, &whole));
-    TRY(linear_backward_input(e, d->dpre, whole, p.down_w, block->config->act, s->pre, false));
+    bool later = pass->deferred.data != NULL;
+    TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
+    TRY(linear_backward_input(e, d->dpre, d->dz, p.down_w, block->config->act, s->pre, false));
     if (!later) TRY(weight_mlp(pass, s, w, d));
     Tensor partial = partial_room(pass, w, dmid);
     TRY(linear_backward_input(e, partial, d->dpre, p.up_w, ACT_NONE, TENSOR_NONE, false));
@@ -301,15 +313,14 @@ static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, 
 
 /* dh (rows) from dmid, the gradient of the attention's dropped output: back to what qkv took. */
 static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
-                                 const LayerDeferred *d, Tensor dh, Tensor dmid, Tensor into_qkv) {
+                                 LayerDeferred *d, Tensor dh, Tensor dmid, Tensor into_qkv) {
     Exec *e = pass->exec;
     LayerParams p = layer_params(pass->param);
-    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
-    Tensor whole, rows = cut ? w->a : d->da, datt = s->att;
+    bool later = pass->deferred.data != NULL;
+    Tensor datt = s->att;
     datt.data = dh.data; /* as large, and free until the last product */
-    TRY(dropout_backward(e, rows, dmid, residual_dropout(block, pass, 1)));
-    TRY(spread(pass, d->da, rows, &whole));
-    TRY(linear_backward_input(e, heads_as_rows(datt), whole, p.out_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
+    TRY(linear_backward_input(e, heads_as_rows(datt), d->da, p.out_w, ACT_NONE, TENSOR_NONE, false));
     TRY(attention_backward(e, d->dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
                            attention_of(block, pass)));
     if (!later) TRY(weight_attention(pass, s, w, d, into_qkv));
