@@ -88,6 +88,15 @@ Status path_join(char **ret_path, const char *dir, const char *name) {
     return str_format(ret_path, "%s%s%s", dir, length && dir[length - 1] == '/' ? "" : "/", name);
 }
 
+Status user_cache(char **ret_dir) {
+    const char *own = getenv("WEFT_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && *own) return str_dup(own, ret_dir);
+    if (shared && *shared) return path_join(ret_dir, shared, "weft");
+    if (home && *home) return path_join(ret_dir, home, ".cache/weft");
+    *ret_dir = NULL;
+    return OK;
+}
+
 Status dir_make(const char *path) {
     if (!*path) return FAILED("the directory cannot be made: its name is empty");
     CLEANUP(mem_freep) char *partial = NULL;

@@ -21,6 +21,9 @@ MUST_USE Status file_read(const char *path, size_t limit, char **ret_text, size_
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
 MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
+/* Where this user's files that can be made again belong: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else
+ * ~/.cache/weft; NULL where none of these is set. It need not be there. */
+MUST_USE Status user_cache(char **ret_dir);
 MUST_USE Status dir_make(const char *path); /* with its parents; fine when it is there */
 MUST_USE Status dir_sync(const char *path);
 /* Removes a directory and all below it; fine when it is absent. */

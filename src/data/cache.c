@@ -19,11 +19,13 @@
 enum { KEY_VERSION = 1, WAIT_US = 100000 };
 
 Status cache_root(char **ret_root) {
-    const char *own = getenv("WEFT_CACHE"), *shared = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && *own) return str_dup(own, ret_root);
-    if (shared && *shared) return path_join(ret_root, shared, "weft");
-    if (home && *home) return path_join(ret_root, home, ".cache/weft");
-    return USAGE("there is no place to keep prepared data: set WEFT_CACHE to a directory, or use --no-cache");
+    char *root;
+    TRY(user_cache(&root));
+    if (!root)
+        return USAGE(
+            "there is no place to keep prepared data: set WEFT_CACHE to a directory, or use --no-cache");
+    *ret_root = root;
+    return OK;
 }
 
 static Status add_file(FILE *key, const char *path) {

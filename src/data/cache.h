@@ -9,7 +9,7 @@
 
 #include "data/prepare.h"
 
-/* Where prepared data is kept: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else ~/.cache/weft. */
+/* Where prepared data is kept: user_cache() of base/fs.h. */
 MUST_USE Status cache_root(char **ret_root);
 
 /* The directory below `root` that holds the shards of spec->paths, made when it is not there yet; of two

@@ -168,6 +168,27 @@ static void test_join(void **state) {
     }
 }
 
+/* The first of the three that is set and not empty. */
+static void test_user_cache(void **state) {
+    (void)state;
+    static const char *const cases[][4] = {{"/own", "/xdg", "/home/me", "/own"},
+                                           {"", "/xdg", "/home/me", "/xdg/weft"},
+                                           {"", "", "/home/me", "/home/me/.cache/weft"}};
+    for (int i = 0; i < 3; i++) {
+        char *path = NULL;
+        setenv("WEFT_CACHE", cases[i][0], 1);
+        setenv("XDG_CACHE_HOME", cases[i][1], 1);
+        setenv("HOME", cases[i][2], 1);
+        assert_ok(user_cache(&path));
+        assert_string_equal(path, cases[i][3]);
+        free(path);
+    }
+    char *none = NULL;
+    unsetenv("HOME");
+    assert_ok(user_cache(&none));
+    assert_null(none);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
 
 int main(void) {
@@ -182,6 +203,7 @@ int main(void) {
         IN_FOLDER(test_folders),
         IN_FOLDER(test_links),
         cmocka_unit_test(test_join),
+        cmocka_unit_test(test_user_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
