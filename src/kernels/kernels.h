@@ -81,7 +81,8 @@ typedef struct Exec {
  * y may also be fp32 where x and w are not (logits). */
 MUST_USE Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
 /* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where x = act(pre) was the linear's input. dx and
- * pre have w's type; dy has it too or is fp32 (the logits' gradient), which a backend may round to w's. */
+ * pre have w's type; dy has it too or is fp32 (the logits' gradient), which a backend may round to w's. A
+ * product that is large may be rounded to dx's type before it is multiplied by act'. */
 MUST_USE Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                       bool accumulate);
 /* dw (N,K) += dy (M,N)^T x (M,K); db (N) += column sums of dy. db may be none. dw and db are fp32; dy has

@@ -4,6 +4,9 @@
 
 bool kernels_cuda_fill(KernelTable *table) {
     *table = (KernelTable){
+        .linear_forward = linear_forward_cuda,
+        .linear_backward_input = linear_backward_input_cuda,
+        .linear_backward_weight = linear_backward_weight_cuda,
         .fill = fill_cuda,
         .convert = convert_cuda,
         .add = add_cuda,

@@ -1,0 +1,295 @@
+/* Products by cuBLASLt, which is opened when the first one is asked for.
+ *
+ * cuBLASLt's matrices are column-major: the row-major (r,c) matrix that lies in memory is to it a (c,r)
+ * matrix of leading dimension c. So it is asked for the transpose of what is wanted:
+ *
+ *   out^T (cols,rows) = right^T (cols,inner) left^T (inner,rows)
+ *
+ * with A = right and B = left, m = cols, n = rows, k = inner. Layouts describe matrices as stored:
+ *
+ *             stored row-major   to cuBLASLt (rows, cols, ld)   op
+ *   right     (inner, cols)      (cols, inner, cols)            N
+ *   turned    (cols, inner)      (inner, cols, inner)           T
+ *   left      (rows, inner)      (inner, rows, inner)           N
+ *   turned    (inner, rows)      (rows, inner, rows)            T
+ *   out, aux  (rows, cols)       (cols, rows, cols)
+ *
+ * The bias runs along m = cols, as cuBLASLt has it. The three products of a linear layer, y = x w^T,
+ * dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x), (w, dy) and (x, dy turned).
+ *
+ * Algorithms that split the inner dimension may only reduce in fp32 and in a step of its own; all that
+ * remain give the same bits each time.
+ */
+#include "kernels/cuda/blas.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+static const char *const library_names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
+
+static const char *const function_names[] = {
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtGetVersion",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescDestroy",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatrixLayoutDestroy",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceDestroy",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulAlgoCheck",
+    "cublasLtMatmul",
+};
+enum { FUNCTIONS = sizeof function_names / sizeof *function_names };
+_Static_assert(sizeof(BlasApi) == FUNCTIONS * sizeof(void *), "a name for each function");
+
+static Status blas_status(cublasStatus_t status, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS) return OK;
+    return FAILED("cuBLASLt: error %d (%s)", (int)status, what);
+}
+#define BLAS_TRY(call) TRY(blas_status((call), #call))
+
+static void plan_free(const BlasApi *api, Plan *plan) {
+    if (plan->desc) api->desc_destroy(plan->desc);
+    if (plan->right) api->layout_destroy(plan->right);
+    if (plan->left) api->layout_destroy(plan->left);
+    if (plan->out) api->layout_destroy(plan->out);
+    free(plan);
+}
+
+static void blas_free(void *kept) {
+    Blas *blas = kept;
+    for (int i = 0; i < BLAS_BUCKETS; i++)
+        while (blas->bucket[i]) {
+            Plan *plan = blas->bucket[i];
+            blas->bucket[i] = plan->next;
+            plan_free(&blas->api, plan);
+        }
+    if (blas->handle) blas->api.destroy(blas->handle);
+    free(blas->choices_path);
+    free(blas->choice);
+    free(blas);
+}
+
+static void blas_freep(Blas **blas) {
+    if (*blas) blas_free(*blas);
+}
+
+static Status blas_of(Stream *stream, Blas **ret_blas) {
+    CudaKernels *kernels;
+    TRY(cuda_kernels(stream, &kernels));
+    if (!kernels->blas) {
+        CLEANUP(blas_freep) Blas *blas = NULL;
+        void *library;
+        TRY(mem_new(1, sizeof *blas, &blas));
+        TRY(library_open(&library, library_names, "multiplying matrices on a GPU"));
+        TRY(library_bind(library, function_names, FUNCTIONS, &blas->api));
+        BLAS_TRY(blas->api.create(&blas->handle));
+        TRY(blas_choices_find(blas, cuda_device(stream)->index));
+        kernels->blas = blas;
+        kernels->blas_free = blas_free;
+        blas = NULL;
+    }
+    *ret_blas = kernels->blas;
+    return OK;
+}
+
+/* The largest power of two that divides an address, up to what cuBLASLt asks about. */
+static int64_t alignment(const void *pointer) {
+    uintptr_t address = (uintptr_t)pointer | 256;
+    return (int64_t)(address & -address);
+}
+
+static cudaDataType_t data_type(int64_t dtype) {
+    switch (dtype) {
+    case DT_BF16: return CUDA_R_16BF;
+    case DT_F16: return CUDA_R_16F;
+    default: return CUDA_R_32F;
+    }
+}
+
+static PlanKey plan_key(const CudaProduct *p, bool tf32) {
+    bool fast = tf32 && p->left_type == DT_F32 && p->right_type == DT_F32;
+    return (PlanKey){
+        .rows = p->rows,
+        .cols = p->cols,
+        .inner = p->inner,
+        .left_type = p->left_type,
+        .right_type = p->right_type,
+        .out_type = p->out_type,
+        .compute = fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        .left_turned = p->left_turned,
+        .right_turned = p->right_turned,
+        .accumulate = p->accumulate,
+        .epilogue = p->epilogue,
+        .bias = p->bias != NULL,
+        .aux = p->aux != NULL,
+        .left_align = alignment(p->left),
+        .right_align = alignment(p->right),
+        .out_align = alignment(p->out),
+    };
+}
+
+static Plan **find_plan(Blas *blas, const PlanKey *key) {
+    uint64_t hash = 0;
+    for (size_t i = 0; i < PLAN_KEY_SIZE; i++)
+        hash = (hash ^ (uint64_t)((const int64_t *)key)[i]) * 0x9E3779B97F4A7C15u;
+    Plan **at = &blas->bucket[(hash >> 32) % BLAS_BUCKETS];
+    while (*at && memcmp(&(*at)->key, key, sizeof *key)) at = &(*at)->next;
+    return at;
+}
+
+static uint32_t epilogue_of(const PlanKey *key) {
+    switch ((CudaEpilogue)key->epilogue) {
+    case CUDA_EPILOGUE_GELU:
+        if (key->bias) return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
+        return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+    case CUDA_EPILOGUE_GELU_SLOPE: return CUBLASLT_EPILOGUE_DGELU;
+    default: return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
+static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout, int64_t dtype, int64_t rows,
+                          int64_t cols) {
+    BLAS_TRY(api->layout_create(ret_layout, data_type(dtype), (uint64_t)rows, (uint64_t)cols, rows));
+    return OK;
+}
+
+static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
+    const PlanKey *key = &plan->key;
+    int32_t op_right = key->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t op_left = key->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    uint32_t epilogue = epilogue_of(key);
+    BLAS_TRY(api->desc_create(&plan->desc, (cublasComputeType_t)key->compute, CUDA_R_32F));
+    BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_right, sizeof op_right));
+    BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
+    BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    if (p->bias) /* heuristics look at the address */
+        BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
+    if (p->aux) {
+        BLAS_TRY(
+            api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux));
+        BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
+    }
+    if (p->right_turned)
+        TRY(make_layout(api, &plan->right, key->right_type, p->inner, p->cols));
+    else
+        TRY(make_layout(api, &plan->right, key->right_type, p->cols, p->inner));
+    if (p->left_turned)
+        TRY(make_layout(api, &plan->left, key->left_type, p->rows, p->inner));
+    else
+        TRY(make_layout(api, &plan->left, key->left_type, p->inner, p->rows));
+    return make_layout(api, &plan->out, key->out_type, p->cols, p->rows);
+}
+
+static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, const PlanKey *key) {
+    uint64_t workspace = BLAS_WORKSPACE;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t right = (uint32_t)key->right_align, left = (uint32_t)key->left_align;
+    uint32_t out = (uint32_t)key->out_align;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t size;
+    } wish[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &right, sizeof right},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &left, sizeof left},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
+    };
+    for (size_t i = 0; i < sizeof wish / sizeof *wish; i++)
+        BLAS_TRY(api->preference_set(preference, wish[i].name, wish[i].value, wish[i].size));
+    return OK;
+}
+
+/* The algorithms that cuBLASLt would take, best first; none where it has no way. */
+static Status find_candidates(const Blas *blas, const Plan *plan, cublasLtMatmulAlgo_t *ret_candidate,
+                              int *ret_count) {
+    cublasLtMatmulHeuristicResult_t result[BLAS_CANDIDATES];
+    cublasLtMatmulPreference_t preference;
+    BLAS_TRY(blas->api.preference_create(&preference));
+    Status status = prefer(&blas->api, preference, &plan->key);
+    int found = 0, count = 0;
+    if (!status &&
+        blas->api.heuristic(blas->handle, plan->desc, plan->right, plan->left, plan->out, plan->out,
+                            preference, BLAS_CANDIDATES, result, &found) != CUBLAS_STATUS_SUCCESS)
+        found = 0;
+    blas->api.preference_destroy(preference);
+    TRY(status);
+    for (int i = 0; i < found; i++)
+        if (result[i].state == CUBLAS_STATUS_SUCCESS && result[i].workspaceSize <= BLAS_WORKSPACE)
+            ret_candidate[count++] = result[i].algo;
+    *ret_count = count;
+    return OK;
+}
+
+static Status make_plan(Blas *blas, Plan *plan, const CudaProduct *product, void *workspace,
+                        cudaStream_t stream) {
+    cublasLtMatmulAlgo_t candidate[BLAS_CANDIDATES];
+    int candidates = 0;
+    TRY(describe(&blas->api, plan, product));
+    TRY(find_candidates(blas, plan, candidate, &candidates));
+    plan->refused = candidates == 0;
+    if (plan->refused) return OK;
+    return blas_choose(blas, plan, product, workspace, stream, candidate, candidates);
+}
+
+static Status plan_new(Blas *blas, const PlanKey *key, const CudaProduct *product, void *workspace,
+                       cudaStream_t stream, Plan **ret_plan) {
+    Plan *plan;
+    TRY(mem_new(1, sizeof *plan, &plan));
+    plan->key = *key;
+    Status status = make_plan(blas, plan, product, workspace, stream);
+    if (status) {
+        plan_free(&blas->api, plan);
+        return status_trace(status, __FILE__, __LINE__);
+    }
+    *ret_plan = plan;
+    return OK;
+}
+
+cublasStatus_t blas_run(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
+                        const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream) {
+    const BlasApi *api = &blas->api;
+    float alpha = 1, beta = product->accumulate ? 1 : 0;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (product->bias)
+        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias,
+                               sizeof product->bias);
+    if (product->aux && status == CUBLAS_STATUS_SUCCESS)
+        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &product->aux,
+                               sizeof product->aux);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return api->matmul(blas->handle, plan->desc, &alpha, product->right, plan->right, product->left,
+                       plan->left, &beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE,
+                       stream);
+}
+
+/* What cuBLASLt says where it has no kernel for a product, unlike a failure to run one. */
+static bool is_refusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+Status blas_product(Stream *stream, const CudaProduct *product, void *workspace, bool *ret_done) {
+    Blas *blas = NULL;
+    TRY(blas_of(stream, &blas));
+    PlanKey key = plan_key(product, cuda_device(stream)->tf32);
+    Plan **at = find_plan(blas, &key);
+    if (!*at) TRY(plan_new(blas, &key, product, workspace, cuda_stream(stream), at));
+    Plan *plan = *at;
+    if (!plan->refused) {
+        cublasStatus_t status =
+            blas_run(blas, plan, product, product->out, &plan->algo, workspace, cuda_stream(stream));
+        plan->refused = is_refusal(status);
+        if (!plan->refused) BLAS_TRY(status);
+    }
+    *ret_done = !plan->refused;
+    return OK;
+}

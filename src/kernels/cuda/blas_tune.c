@@ -1,0 +1,240 @@
+/* Which of cuBLASLt's algorithms is fastest, measured once for each kind of product on each kind of GPU.
+ *
+ * Algorithms add in different orders, so a choice by the clock alone would change a run's bits from one day
+ * to the next. Choices are therefore kept in a file of the user's cache, named after the GPU and the
+ * library's version, and whoever finds one there takes it. A line of the file is a choice: the key's numbers,
+ * the algorithm's words and a full stop. Lines are only ever added; of two for one key the first counts; a
+ * line that is not whole, or whose algorithm the library does not accept, counts for nothing. Ranks that
+ * measure at the same time agree because each looks again, under a lock, before it adds its own. The lock is
+ * not held while the device works: that work may wait for another rank.
+ *
+ * Nothing is measured where choices cannot be kept, for small products, while a graph is captured, or with
+ * WEFT_CUDA_TUNE=0: the library's own first choice is the same each time.
+ */
+#include <ctype.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "kernels/cuda/blas.h"
+
+static const double least_flops = 1e9; /* below this the launch costs more than the choice could save */
+
+enum { FILE_VERSION = 1, REPEATS = 4, FILE_LIMIT = 64 << 20 };
+enum { ALGO_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+Status blas_choices_find(Blas *blas, int device) {
+    const char *tune = getenv("WEFT_CUDA_TUNE");
+    CLEANUP(mem_freep) char *root = NULL, *name = NULL;
+    if (tune && !strcmp(tune, "0")) return OK;
+    TRY(user_cache(&root));
+    if (!root) return OK;
+    struct cudaDeviceProp properties;
+    CUDA_TRY(cudaGetDeviceProperties(&properties, device));
+    for (char *c = properties.name; *c; c++)
+        if (!isalnum((unsigned char)*c)) *c = '-';
+    TRY(str_format(&name, "cublaslt-%s-%zu.txt", properties.name, blas->api.version()));
+    return path_join(&blas->choices_path, root, name);
+}
+
+static const Choice *find_choice(const Blas *blas, const PlanKey *key) {
+    for (size_t i = 0; i < blas->choices; i++)
+        if (!memcmp(&blas->choice[i].key, key, sizeof *key)) return &blas->choice[i];
+    return NULL;
+}
+
+static Status add_choice(Blas *blas, const Choice *choice) {
+    TRY(mem_grow(&blas->choice, &blas->choices_capacity, blas->choices + 1, sizeof *choice));
+    blas->choice[blas->choices++] = *choice;
+    return OK;
+}
+
+/* One line, without its end. */
+static bool parse_choice(const char *line, Choice *ret_choice) {
+    char *end;
+    if (strtoll(line, &end, 10) != FILE_VERSION || end == line) return false;
+    int64_t *key = (int64_t *)&ret_choice->key;
+    for (int i = 0; i < PLAN_KEY_SIZE; i++) {
+        line = end;
+        key[i] = strtoll(line, &end, 10);
+        if (end == line) return false;
+    }
+    for (int i = 0; i < ALGO_WORDS; i++) {
+        line = end;
+        ret_choice->algo.data[i] = strtoull(line, &end, 16);
+        if (end == line) return false;
+    }
+    return !strcmp(end, " .");
+}
+
+/* Puts what the file says in the place of what is known; a file that cannot be read says nothing. */
+static Status read_choices(Blas *blas) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    blas->choices_read = true;
+    if (!path_exists(blas->choices_path)) return OK;
+    Status status = file_read(blas->choices_path, FILE_LIMIT, &text, &size);
+    if (status) {
+        status_free(status);
+        return OK;
+    }
+    blas->choices = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        Choice choice;
+        *end = '\0';
+        if (parse_choice(line, &choice)) TRY(add_choice(blas, &choice));
+    }
+    return OK;
+}
+
+/* A whole line in one write. It begins with the end of a line before it that someone left unfinished. */
+static Status format_choice(const Choice *choice, char **ret_line) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *line = open_memstream(&text, &size);
+    if (!line) return FAILED("out of memory while keeping the choice of a matrix product");
+    fprintf(line, "\n%d", FILE_VERSION);
+    for (int i = 0; i < PLAN_KEY_SIZE; i++)
+        fprintf(line, " %lld", (long long)((const int64_t *)&choice->key)[i]);
+    for (int i = 0; i < ALGO_WORDS; i++) fprintf(line, " %llx", (unsigned long long)choice->algo.data[i]);
+    fprintf(line, " .\n");
+    if (fclose(line) != 0) {
+        free(text);
+        return FAILED("out of memory while keeping the choice of a matrix product");
+    }
+    *ret_line = text;
+    return OK;
+}
+
+static void fd_closep(int *fd) {
+    if (*fd >= 0) close(*fd); /* gives back the lock, too */
+}
+
+/* The file, locked; -1 where there is none to be had. */
+static Status open_choices(const Blas *blas, int *ret_fd) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    TRY(str_dup(blas->choices_path, &dir));
+    *strrchr(dir, '/') = '\0';
+    Status status = dir_make(dir);
+    int fd = status ? -1 : open(blas->choices_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    status_free(status);
+    if (fd >= 0 && flock(fd, LOCK_EX) != 0) fd_closep(&fd), fd = -1;
+    *ret_fd = fd;
+    return OK;
+}
+
+/* Adds the choice unless another process was first, and leaves in *choice the one that counts. Choices that
+ * cannot be kept are not made from then on. */
+static Status keep_choice(Blas *blas, Choice *choice, bool *ret_kept) {
+    CLEANUP(fd_closep) int fd = -1;
+    CLEANUP(mem_freep) char *line = NULL;
+    TRY(format_choice(choice, &line));
+    TRY(open_choices(blas, &fd));
+    *ret_kept = false;
+    if (fd < 0) return OK;
+    TRY(read_choices(blas));
+    const Choice *other = find_choice(blas, &choice->key);
+    if (other) {
+        *choice = *other;
+        *ret_kept = true;
+        return OK;
+    }
+    size_t size = strlen(line);
+    if (write(fd, line, size) != (ssize_t)size) return OK;
+    *ret_kept = true;
+    return add_choice(blas, choice);
+}
+
+typedef struct Clock {
+    cudaEvent_t start, stop;
+} Clock;
+
+static void clock_done(Clock *clock) {
+    if (clock->start) cudaEventDestroy(clock->start);
+    if (clock->stop) cudaEventDestroy(clock->stop);
+}
+
+static void room_freep(void **data) {
+    if (*data) cudaFree(*data);
+}
+
+/* Milliseconds of a run, or -1 where the algorithm does not run. */
+static Status measure(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
+                      const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream,
+                      const Clock *clock, float *ret_time) {
+    *ret_time = -1;
+    for (int i = -1; i < REPEATS; i++) {
+        if (i == 0) CUDA_TRY(cudaEventRecord(clock->start, stream)); /* the first run warms up */
+        if (blas_run(blas, plan, product, out, algo, workspace, stream) != CUBLAS_STATUS_SUCCESS) return OK;
+    }
+    CUDA_TRY(cudaEventRecord(clock->stop, stream));
+    CUDA_TRY(cudaEventSynchronize(clock->stop));
+    return cuda_status(cudaEventElapsedTime(ret_time, clock->start, clock->stop), "timing a product");
+}
+
+/* A product that is added to its output is measured on memory of its own; where there is none left, the first
+ * candidate counts as the fastest. Where the output is overwritten, the run that follows the measurement does
+ * it again. */
+static Status find_fastest(const Blas *blas, const Plan *plan, const CudaProduct *product, void *workspace,
+                           cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates,
+                           int *ret_best) {
+    CLEANUP(clock_done) Clock clock = {0};
+    CLEANUP(room_freep) void *room = NULL;
+    *ret_best = 0;
+    if (product->accumulate) {
+        size_t bytes = (size_t)(product->rows * product->cols) * dtype_size(product->out_type);
+        if (cudaMalloc(&room, bytes) != cudaSuccess) {
+            (void)cudaGetLastError();
+            room = NULL;
+            return OK;
+        }
+        CUDA_TRY(cudaMemsetAsync(room, 0, bytes, stream));
+    }
+    CUDA_TRY(cudaEventCreate(&clock.start));
+    CUDA_TRY(cudaEventCreate(&clock.stop));
+    float best = -1;
+    for (int i = 0; i < candidates; i++) {
+        float time = -1;
+        TRY(measure(blas, plan, product, room ? room : product->out, &candidate[i], workspace, stream, &clock,
+                    &time));
+        if (time < 0 || (best >= 0 && time >= best)) continue;
+        best = time;
+        *ret_best = i;
+    }
+    return OK;
+}
+
+/* Whether the library accepts the algorithm for this plan. */
+static bool is_valid(const Blas *blas, const Plan *plan, const cublasLtMatmulAlgo_t *algo) {
+    cublasLtMatmulHeuristicResult_t result = {0};
+    return blas->api.check(blas->handle, plan->desc, plan->right, plan->left, plan->out, plan->out, algo,
+                           &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= BLAS_WORKSPACE;
+}
+
+Status blas_choose(Blas *blas, Plan *plan, const CudaProduct *product, void *workspace, cudaStream_t stream,
+                   const cublasLtMatmulAlgo_t *candidate, int candidates) {
+    plan->algo = candidate[0];
+    double flops = 2.0 * (double)product->rows * (double)product->cols * (double)product->inner;
+    if (!blas->choices_path || flops < least_flops) return OK;
+    if (!blas->choices_read) TRY(read_choices(blas));
+    const Choice *known = find_choice(blas, &plan->key);
+    if (known) {
+        if (is_valid(blas, plan, &known->algo)) plan->algo = known->algo;
+        return OK;
+    }
+    enum cudaStreamCaptureStatus capture;
+    CUDA_TRY(cudaStreamIsCapturing(stream, &capture));
+    if (capture != cudaStreamCaptureStatusNone) return OK;
+    int best = 0;
+    TRY(find_fastest(blas, plan, product, workspace, stream, candidate, candidates, &best));
+    Choice choice = {.key = plan->key, .algo = candidate[best]};
+    bool kept = false;
+    TRY(keep_choice(blas, &choice, &kept));
+    if (!kept) mem_freep(&blas->choices_path);
+    if (kept && is_valid(blas, plan, &choice.algo)) plan->algo = choice.algo;
+    return OK;
+}

@@ -1,0 +1,187 @@
+/* Linear layers on a GPU: products by cuBLASLt, with what it does not do done around them.
+ *
+ *   forward          y = x w^T + b, the bias added by cuBLASLt before it rounds. An activation is a pass of
+ *                    its own over what was stored, as kernels.h asks. cuBLASLt's GELU would be free but
+ *                    sees the sum before it is rounded to 16 bits: a quarter of the results then differ in
+ *                    their last bit, and y is no longer what act_forward(pre) gives.
+ *   backward_input   dx = dy w. In bf16 cuBLASLt multiplies by the slope of GELU (by tanh) itself, from pre
+ * as stored and before it rounds. Other slopes are a pass over the product, which waits in fp32 as long as it
+ * is small (it then stays in the cache), else in dx itself. backward_weight  dw += dy^T x in fp32, and the
+ * column sums of dy
+ *
+ * WEFT_CUDA_EPILOGUE says which activations cuBLASLt may do: "none", "bf16" (the default, as above; not
+ * before Hopper, where it has no fast kernels for them) or "all".
+ *
+ * A call takes one block of scratch: cuBLASLt's first, then what the call itself needs.
+ */
+#include <string.h>
+
+#include "kernels/cuda/blas.h"
+
+_Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int)CUDA_ACT_GELU_TANH &&
+                   (int)ACT_GELU_ERF == (int)CUDA_ACT_GELU_ERF && (int)ACT_RELU == (int)CUDA_ACT_RELU &&
+                   (int)ACT_TANH == (int)CUDA_ACT_TANH && (int)ACT_COUNT == (int)CUDA_ACT_TANH + 1,
+               "launch.h numbers activations as kernels.h does");
+
+enum {
+    ALIGN = 256,
+    WIDE_BYTES = 64 << 20, /* of a product that waits in fp32 */
+};
+
+static size_t room(size_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool aligned(const void *pointer) {
+    return (uintptr_t)pointer % 16 == 0;
+}
+
+/* cuBLASLt's scratch and `bytes` more. */
+static Status take_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own) {
+    void *scratch = NULL;
+    TRY(stream_workspace(stream, BLAS_WORKSPACE + bytes, &scratch));
+    *ret_blas = scratch;
+    *ret_own = (char *)scratch + BLAS_WORKSPACE;
+    return OK;
+}
+
+/* By cuBLASLt if it can. A bias that it cannot add to fp32 is added afterwards; in 16 bits that would round
+ * twice. */
+static Status run_product(Stream *stream, const CudaProduct *product, void *scratch) {
+    bool done;
+    TRY(blas_product(stream, product, scratch, &done));
+    if (!done && product->bias && product->out_type == DT_F32) {
+        CudaProduct plain = *product;
+        plain.bias = NULL;
+        TRY(blas_product(stream, &plain, scratch, &done));
+        if (done)
+            LAUNCH(
+                launch_bias(cuda_stream(stream), product->out, product->bias, product->rows, product->cols));
+    }
+    if (!done) LAUNCH(launch_product(cuda_stream(stream), product));
+    return OK;
+}
+
+/* Whether cuBLASLt may apply GELU or its slope to an output of this type and row length. */
+static bool may_fuse(Stream *stream, bool forward, Act act, DType type, int64_t cols, const void *out,
+                     const void *aux) {
+    const char *asked = getenv("WEFT_CUDA_EPILOGUE");
+    bool all = asked && !strcmp(asked, "all"), none = asked && !strcmp(asked, "none");
+    if (act != ACT_GELU_TANH || none || cols % 8 || !aligned(out) || !aligned(aux)) return false;
+    return all || (!forward && type == DT_BF16 && cuda_device(stream)->capability >= 90);
+}
+
+static Status forward_fused(Stream *stream, const CudaProduct *plain, Tensor y, Tensor pre, void *scratch,
+                            bool *ret_done) {
+    CudaProduct product = *plain;
+    product.out = y.data;
+    product.epilogue = CUDA_EPILOGUE_GELU;
+    product.aux = pre.data;
+    return blas_product(stream, &product, scratch, ret_done);
+}
+
+Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
+    Tensor sum = act != ACT_NONE && pre.data ? pre : y; /* what the product gives */
+    CudaProduct product = {.rows = tensor_rows(x), .cols = tensor_rows(w), .inner = tensor_cols(x)};
+    product.left = x.data;
+    product.right = w.data;
+    product.left_type = product.right_type = x.dtype;
+    product.right_turned = true;
+    product.out = sum.data;
+    product.out_type = sum.dtype;
+    product.bias = b.data;
+    bool copy = b.data && (b.dtype != sum.dtype || !aligned(b.data)), done = false;
+    size_t copied = copy ? (size_t)product.cols * dtype_size(sum.dtype) : 0;
+    void *scratch = NULL;
+    char *bias = NULL;
+    TRY(take_scratch(stream, room(copied), &scratch, &bias));
+    if (copy) {
+        LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, bias, b.dtype, b.data, product.cols));
+        product.bias = bias;
+    }
+    if (may_fuse(stream, true, act, y.dtype, product.cols, y.data, pre.data))
+        TRY(forward_fused(stream, &product, y, pre, scratch, &done));
+    if (done) return OK;
+    TRY(run_product(stream, &product, scratch));
+    if (act == ACT_NONE) return OK;
+    LAUNCH(launch_act(cuda_stream(stream), y.dtype, y.data, sum.data, (CudaAct)act, tensor_count(y)));
+    return OK;
+}
+
+/* dy in the type of the other operand; `copy` has room for it where it is not. */
+static Status operand(Stream *stream, Tensor dy, DType type, void *copy, const void **ret_data) {
+    *ret_data = dy.data;
+    if (dy.dtype == type) return OK;
+    LAUNCH(launch_convert(cuda_stream(stream), type, copy, dy.dtype, dy.data, tensor_count(dy)));
+    *ret_data = copy;
+    return OK;
+}
+
+static size_t operand_room(Tensor dy, DType type) {
+    return dy.dtype == type ? 0 : room((size_t)tensor_count(dy) * dtype_size(type));
+}
+
+/* Where the product waits for its slope: in dx, or in scratch (data NULL until there is some). */
+static Tensor waiting_product(Tensor dx, bool accumulate) {
+    size_t wide = (size_t)tensor_count(dx) * sizeof(float);
+    Tensor product = dx;
+    if (dx.dtype != DT_F32 && wide <= WIDE_BYTES) product.dtype = DT_F32;
+    if (accumulate || product.dtype != dx.dtype) product.data = NULL;
+    return product;
+}
+
+/* Needs: w, and pre where the input came out of an activation. */
+Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
+                                  bool accumulate) {
+    CudaProduct product = {.rows = tensor_rows(dy), .cols = tensor_cols(w), .inner = tensor_cols(dy)};
+    Tensor wait = act == ACT_NONE ? dx : waiting_product(dx, accumulate);
+    size_t copied = operand_room(dy, w.dtype), waiting = wait.data ? 0 : room(tensor_bytes(wait));
+    void *scratch = NULL;
+    char *own = NULL;
+    TRY(take_scratch(stream, copied + waiting, &scratch, &own));
+    if (!wait.data) wait.data = own + copied;
+    TRY(operand(stream, dy, w.dtype, own, &product.left));
+    product.right = w.data;
+    product.left_type = product.right_type = w.dtype;
+    product.out = dx.data;
+    product.out_type = dx.dtype;
+    if (!accumulate && may_fuse(stream, false, act, dx.dtype, product.cols, dx.data, pre.data)) {
+        product.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
+        product.aux = pre.data;
+        bool done;
+        TRY(blas_product(stream, &product, scratch, &done));
+        if (done) return OK;
+        product.epilogue = CUDA_EPILOGUE_NONE;
+        product.aux = NULL;
+    }
+    product.out = wait.data;
+    product.out_type = wait.dtype;
+    product.accumulate = act == ACT_NONE && accumulate;
+    TRY(run_product(stream, &product, scratch));
+    if (act == ACT_NONE) return OK;
+    LAUNCH(launch_slope(cuda_stream(stream), dx.dtype, dx.data, wait.dtype, wait.data, pre.data, (CudaAct)act,
+                        tensor_count(dx), accumulate));
+    return OK;
+}
+
+/* Needs: x. */
+Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+    CudaProduct product = {.rows = tensor_cols(dy), .cols = tensor_cols(x), .inner = tensor_rows(dy)};
+    size_t copied = operand_room(dy, x.dtype);
+    size_t sums = db.data ? room(column_sums_room(product.inner, product.rows)) : 0;
+    void *scratch = NULL;
+    char *own = NULL;
+    TRY(take_scratch(stream, copied + sums, &scratch, &own));
+    TRY(operand(stream, dy, x.dtype, own, &product.left));
+    product.left_turned = true;
+    product.right = x.data;
+    product.left_type = product.right_type = x.dtype;
+    product.out = dw.data;
+    product.out_type = DT_F32;
+    product.accumulate = true;
+    TRY(run_product(stream, &product, scratch));
+    if (!db.data) return OK;
+    LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, product.inner, product.rows,
+                              (float *)(own + copied)));
+    return OK;
+}
