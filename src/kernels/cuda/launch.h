@@ -68,6 +68,44 @@ cudaError_t launch_slope(cudaStream_t stream, DType type, void *dx, DType produc
 size_t column_sums_room(int64_t rows, int64_t cols);
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch);
+/* attention*.cu */
+
+/* The rows (of D elements) of every head: those of head h of sequence b start at data + b * batch + h * head
+ * and lie `row` elements apart. */
+typedef struct CudaHeads {
+    void *data;
+    int64_t batch, head, row;
+} CudaHeads;
+
+/* One call of attention. Keys of sequence b: all `keys`, or those below lens[b]; with `past` (decoding) query
+ * t stands at position past[b] + t of the keys, queries at or past fresh[b] are filler, and keys end where
+ * the last query stands. A causal query sees no key past its own position. */
+typedef struct CudaAttention {
+    int B, H, queries, keys, D;
+    const int32_t *lens, *past, *fresh;
+    CudaHeads q, k, v, out;
+    float *lse; /* (B,H,queries), or NULL */
+    bool causal;
+    float scale;
+    CudaDropout dropout;
+    CudaHeads dout, dq, dk, dv; /* backward only */
+    float *delta;               /* scratch of backward: (B,H,queries) */
+} CudaAttention;
+
+cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const CudaAttention *call);
+cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const CudaAttention *call);
+/* The same without tensor cores, for what those do not take. */
+cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
+cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
+/* delta = row sums of dout * out. */
+cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
+/* Puts `k`, `v`, new rows as queries are, into the caches. */
+cudaError_t launch_attention_append(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
+                                    CudaHeads v);
+/* One new position: `k`, `v` are its rows, and it is appended as well. The keys of a head are cut into
+ * `splits` parts; with more than one, `parts` has room for (B * H, splits, D + 2). */
+cudaError_t launch_attention_decode(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
+                                    CudaHeads v, int splits, float *parts);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,119 @@
+/* Attention: kernels of our own (attention*.cu), or cuDNN's where it is there and takes the call. */
+#include <limits.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum { WIDEST = 256 };
+
+enum { PART_Q, PART_K, PART_V };
+
+/* q, k or v of a qkv or dqkv (B,T,3,H,D). */
+static CudaHeads heads_of(Tensor qkv, int part) {
+    int64_t T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
+    char *data = qkv.data;
+    return (CudaHeads){.data = data + (size_t)(part * H * D) * dtype_size(qkv.dtype),
+                       .batch = T * 3 * H * D,
+                       .head = D,
+                       .row = 3 * H * D};
+}
+
+/* out or dout (B,T,H,D) */
+static CudaHeads outputs_of(Tensor out) {
+    int64_t T = out.dim[1], H = out.dim[2], D = out.dim[3];
+    return (CudaHeads){.data = out.data, .batch = T * H * D, .head = D, .row = H * D};
+}
+
+/* (B,H,S,D) */
+static CudaHeads cache_of(Tensor cache) {
+    int64_t H = cache.dim[1], S = cache.dim[2], D = cache.dim[3];
+    return (CudaHeads){.data = cache.data, .batch = H * S * D, .head = S * D, .row = D};
+}
+
+/* Blocks are numbered in 31 bits; the smallest tile has 16 rows. */
+static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Tensor qkv, int64_t keys,
+                        float scale) {
+    int64_t B = qkv.dim[0], T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
+    int64_t longest = T > keys ? T : keys;
+    if (D > WIDEST) return FAILED("%s: heads of %lld, expected at most %d", kernel, (long long)D, WIDEST);
+    if (longest > INT_MAX / 2 || (double)(B * H) * (double)(longest / 16 + 1) > INT_MAX)
+        return FAILED("%s: %lld sequences of %lld positions with %lld heads are too many for one call",
+                      kernel, (long long)B, (long long)longest, (long long)H);
+    *call = (CudaAttention){.B = (int)B,
+                            .H = (int)H,
+                            .queries = (int)T,
+                            .keys = (int)keys,
+                            .D = (int)D,
+                            .q = heads_of(qkv, PART_Q),
+                            .k = heads_of(qkv, PART_K),
+                            .v = heads_of(qkv, PART_V),
+                            .out = outputs_of(out),
+                            .scale = scale};
+    return OK;
+}
+
+Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
+                              Attention spec) {
+    CudaAttention call;
+    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], spec.scale));
+    call.lens = lens.data;
+    call.lse = lse.data;
+    call.causal = spec.causal;
+    call.dropout = cuda_dropout(&spec.dropout);
+    LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
+    return OK;
+}
+
+/* Needs: qkv, out, lse. */
+Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                               Tensor lens, Attention spec) {
+    CudaAttention call;
+    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], spec.scale));
+    void *delta;
+    TRY(stream_workspace(stream, tensor_bytes(lse), &delta));
+    call.lens = lens.data;
+    call.lse = lse.data;
+    call.causal = spec.causal;
+    call.dropout = cuda_dropout(&spec.dropout);
+    call.dout = outputs_of(dout);
+    call.dq = heads_of(dqkv, PART_Q);
+    call.dk = heads_of(dqkv, PART_K);
+    call.dv = heads_of(dqkv, PART_V);
+    call.delta = delta;
+    LAUNCH(launch_attention_backward(cuda_stream(stream), qkv.dtype, &call));
+    return OK;
+}
+
+/* Into how many parts the keys of a head are cut: none has fewer than a block's warps keep busy with, and
+ * more than the device has room for help nobody. */
+static int splits_for(const CudaDevice *device, const CudaAttention *call) {
+    enum { KEYS = 1024, MOST = 64 };
+    int64_t heads = (int64_t)call->B * call->H, room = 2 * device->processors / heads;
+    int64_t splits = call->keys / KEYS;
+    if (splits > room) splits = room;
+    if (splits > MOST) splits = MOST;
+    return splits > 1 ? (int)splits : 1;
+}
+
+/* How many positions are new and how many are past is known on the device only, and checked there. */
+Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
+                             Tensor past, Tensor fresh, float scale) {
+    CudaAttention call;
+    TRY(call_init(&call, __func__, out, qkv, kcache.dim[2], scale));
+    CudaHeads k = call.k, v = call.v;
+    call.k = cache_of(kcache);
+    call.v = cache_of(vcache);
+    call.past = past.data;
+    call.fresh = fresh.data;
+    call.causal = true;
+    if (call.queries == 1) {
+        void *parts;
+        int splits = splits_for(cuda_device(stream), &call);
+        size_t room = (size_t)(call.B * call.H) * (size_t)splits * (size_t)(call.D + 2) * sizeof(float);
+        TRY(stream_workspace(stream, room, &parts));
+        LAUNCH(launch_attention_decode(cuda_stream(stream), qkv.dtype, &call, k, v, splits, parts));
+        return OK;
+    }
+    LAUNCH(launch_attention_append(cuda_stream(stream), qkv.dtype, &call, k, v));
+    LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
+    return OK;
+}

@@ -1,0 +1,171 @@
+// Attention's forward by tensor cores, for 16-bit types: the scores of a tile of queries and a tile of keys
+// are made, turned into weights by the running maximum and sum of their rows, and used at once. Keys and
+// values come in pairs of tiles, of which one is copied while the other is used.
+#include "kernels/cuda/attention_mma.cuh"
+
+namespace {
+
+// M: how many times 16 queries a warp has. N: keys of a tile.
+template <int DP> struct Shape {
+    static constexpr int M = DP <= 64 ? 2 : 1, N = 64, queries = 16 * M * mma_warps;
+    static constexpr size_t bytes = sizeof(__half) * tile_stride<DP> * (queries + 4 * N);
+};
+
+// The softmax of two rows so far: their maxima and the lane's part of their sums, in powers of 2.
+struct Running {
+    float most[2] = {-infinity, -infinity}, total[2] = {};
+};
+
+// Turns scores (16 x N) into weights and shrinks what was summed up with a smaller maximum.
+template <int DP, int N>
+__device__ inline void weigh(float (&score)[N / 8][4], Running &run, float (&sum)[DP / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float most = -infinity;
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) most = fmaxf(most, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
+        most = fmaxf(most, __shfl_xor_sync(full_warp, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(full_warp, most, 2));
+        most = fmaxf(most, run.most[half]);
+        float base = most == -infinity ? 0.0f : most, shrink = power_of_2(run.most[half] - base), total = 0;
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                score[n][i] = power_of_2(score[n][i] - base);
+                total += score[n][i];
+            }
+        run.total[half] = run.total[half] * shrink + total;
+        run.most[half] = most;
+#pragma unroll
+        for (int n = 0; n < DP / 8; n++) {
+            sum[n][2 * half] *= shrink;
+            sum[n][2 * half + 1] *= shrink;
+        }
+    }
+}
+
+// Scores times scale; those of keys that a row does not see become -infinity. `first` is the first key,
+// seen[] how many keys rows g and g + 8 see.
+template <int N>
+__device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int first, const int (&seen)[2]) {
+    int key = first + threadIdx.x % 4 * 2;
+    if (first + N <= seen[0] && first + N <= seen[1]) {
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+            for (int i = 0; i < 4; i++) score[n][i] *= scale;
+        return;
+    }
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[n][i] = key + n * 8 + i % 2 < seen[i / 2] ? score[n][i] * scale : -infinity;
+}
+
+template <int N>
+__device__ inline void drop(float (&weight)[N / 8][4], const CudaDropout &dropout, uint64_t index) {
+    bool blocks = draws_in_blocks(dropout);
+    uint64_t down = 8 * (uint64_t)dropout.extent[1];
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        uint32_t draws[4];
+        draw_scores(draws, dropout.key, index + n * 8, down, blocks);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (draws[i] < dropout.threshold) weight[n][i] = 0;
+    }
+}
+
+// Stores what rows `query` and query + 8 came to.
+template <typename T, int DP>
+__device__ inline void finish_rows(const CudaAttention &call, const Place &place, int queries, int query,
+                                   const float (&sum)[DP / 8][4], const Running &run) {
+    T *to[2];
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int at = query + 8 * half;
+        float total = run.total[half];
+        total += __shfl_xor_sync(full_warp, total, 1);
+        total += __shfl_xor_sync(full_warp, total, 2);
+        factor[half] = total == 0 ? 0 : (call.dropout.threshold ? call.dropout.scale : 1.0f) / total;
+        to[half] = at < queries ? head_rows<T>(call.out, place.b, place.h) + at * call.out.row : nullptr;
+        if (call.lse && at < queries && threadIdx.x % 4 == 0)
+            call.lse[((int64_t)place.b * call.H + place.h) * call.queries + at] =
+                (run.most[half] + log2f(total)) * ln_2;
+    }
+    store_rows<T, DP>(to[0], to[1], sum, factor[0], factor[1], call.D);
+}
+
+template <typename T, int DP>
+__global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, int tiles) {
+    using S = Shape<DP>;
+    constexpr int M = S::M, N = S::N, tile = N * tile_stride<DP>;
+    extern __shared__ __align__(16) unsigned char shared[];
+    T *q_tile = (T *)shared, *k_tile = q_tile + S::queries * tile_stride<DP>, *v_tile = k_tile + 2 * tile;
+    Place place = place_of(call, tiles, call.causal);
+    Span span = span_of(call, place.b);
+    int first = place.tile * S::queries;
+    if (first >= span.queries) return;
+    const T *k = head_rows<const T>(call.k, place.b, place.h);
+    const T *v = head_rows<const T>(call.v, place.b, place.h);
+    load_tile<T, S::queries, DP>(q_tile, head_rows<const T>(call.q, place.b, place.h), call.q.row, first,
+                                 span.queries, call.D);
+    load_tile<T, N, DP>(k_tile, k, call.k.row, 0, span.keys, call.D);
+    load_tile<T, N, DP>(v_tile, v, call.v.row, 0, span.keys, call.D);
+    copy_group();
+
+    int row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4; // the warp's first row, the lane's in 8
+    float sum[M][DP / 8][4] = {};
+    Running run[M];
+    int end = keys_seen(call, span, first + S::queries - 1);
+    for (int from = 0, stage = 0; from < end; from += N, stage ^= 1) {
+        if (from + N < end) {
+            int next = (stage ^ 1) * tile;
+            load_tile<T, N, DP>(k_tile + next, k, call.k.row, from + N, span.keys, call.D);
+            load_tile<T, N, DP>(v_tile + next, v, call.v.row, from + N, span.keys, call.D);
+        }
+        copy_group();
+        copy_wait<1>();
+        __syncthreads();
+        float score[M][N / 8][4];
+        multiply_rows<T, DP, M, N>(score, q_tile, row, k_tile + stage * tile);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            int query = first + row + m * 16 + g;
+            int seen[2] = {keys_seen(call, span, query), keys_seen(call, span, query + 8)};
+            mask_scores<N>(score[m], call.scale * log2_e, from, seen);
+            weigh<DP, N>(score[m], run[m], sum[m]);
+            if (call.dropout.threshold)
+                drop<N>(score[m], call.dropout,
+                        dropout_scores(call.dropout, place.b, place.h, query) + (uint64_t)from);
+        }
+        add_weighted_rows<T, DP, M, N>(sum, score, v_tile + stage * tile);
+        __syncthreads();
+    }
+    copy_wait<0>();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        finish_rows<T, DP>(call, place, span.queries, first + row + m * 16 + g, sum[m], run[m]);
+}
+
+template <typename T, int DP> cudaError_t start_forward(cudaStream_t stream, const CudaAttention &call) {
+    using S = Shape<DP>;
+    cudaError_t error = allow_shared(forward_mma<T, DP>, S::bytes);
+    if (error != cudaSuccess) return error;
+    int tiles = (call.queries + S::queries - 1) / S::queries;
+    int64_t blocks = (int64_t)call.B * call.H * tiles;
+    forward_mma<T, DP><<<(unsigned)blocks, mma_threads, S::bytes, stream>>>(call, tiles);
+    return cudaGetLastError();
+}
+
+} // namespace
+
+cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const CudaAttention *call) {
+    if (!fits_tiles(type, call, {call->q, call->k, call->v, call->out}))
+        return launch_attention_forward_plain(stream, type, call);
+    return with_tile(type, call->D, [&](auto t, auto width) {
+        return start_forward<decltype(t), width.value>(stream, *call);
+    });
+}

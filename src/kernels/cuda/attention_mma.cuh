@@ -1,0 +1,197 @@
+// Attention by tensor cores: tiles in shared memory and the pieces of them that a warp multiplies.
+//
+// A product is D (16 x 8) += A (16 x 16) B (16 x 8), with fp32 sums. Lane l of a warp has, with g = l / 4 and
+// t = l % 4:
+//   of D  rows g and g + 8, columns 2t and 2t + 1                          as d[0..1], d[2..3]
+//   of A  the same rows, columns 2t, 2t + 1 and the same 8 further right   as a[0], a[1] and a[2], a[3]
+//   of B  rows 2t, 2t + 1 and the same 8 further down, column g            as b[0], b[1]
+// so two sums D side by side are, rounded, an A of the next product.
+//
+// A tile's rows are DP elements (D, padded with 0 to a size there is a kernel for) and 16 bytes of padding,
+// by which the 8 rows that a matrix load takes lie in different banks.
+#ifndef WEFT_KERNELS_CUDA_ATTENTION_MMA_CUH
+#define WEFT_KERNELS_CUDA_ATTENTION_MMA_CUH
+
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_ptx.cuh"
+
+constexpr int mma_warps = 4, mma_threads = 32 * mma_warps;
+
+template <int DP> constexpr int tile_stride = DP + 8;
+
+// Starts to copy ROWS rows from `first` on into a tile. Rows at or past `limit` become 0.
+template <typename T, int ROWS, int DP>
+__device__ inline void load_tile(T *tile, const T *from, int64_t row, int first, int limit, int D) {
+    constexpr int chunks = DP / 8;
+#pragma unroll
+    for (int i = 0; i < ROWS * chunks / mma_threads; i++) {
+        int at = i * mma_threads + threadIdx.x, r = at / chunks, d = at % chunks * 8;
+        bool there = first + r < limit && d < D;
+        copy_async16(tile + r * tile_stride<DP> + d, there ? from + (first + r) * row + d : from, there);
+    }
+    static_assert(ROWS * chunks % mma_threads == 0, "a tile is a whole number of 16-byte copies a thread");
+}
+
+// A: 16 rows from `row` on, 16 columns from `column` on.
+template <typename T, int DP>
+__device__ inline void load_a(uint32_t (&a)[4], const T *tile, int row, int column) {
+    int lane = threadIdx.x % 32;
+    load_matrices(a, tile + (row + lane % 16) * tile_stride<DP> + column + lane / 16 * 8);
+}
+// Two Bs, of columns `column` .. + 7 and + 8 .. + 15, of the transposed tile: its rows are B's columns.
+template <typename T, int DP>
+__device__ inline void load_b_transposed(uint32_t (&b)[4], const T *tile, int row, int column) {
+    int lane = threadIdx.x % 32;
+    load_matrices(b, tile + (column + lane / 16 * 8 + lane % 8) * tile_stride<DP> + row + lane / 8 % 2 * 8);
+}
+// The same two of the tile as it is.
+template <typename T, int DP>
+__device__ inline void load_b(uint32_t (&b)[4], const T *tile, int row, int column) {
+    int lane = threadIdx.x % 32;
+    load_matrices_transposed(b, tile + (row + lane % 16) * tile_stride<DP> + column + lane / 16 * 8);
+}
+
+// sum (16 M x N) = 16 M rows (of DP) of one tile, from `row` on, times the transposed first N rows of
+// another.
+template <typename T, int DP, int M, int N>
+__device__ inline void multiply_rows(float (&sum)[M][N / 8][4], const T *mine, int row, const T *other) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[m][n][i] = 0;
+#pragma unroll
+    for (int d = 0; d < DP; d += 16) {
+        uint32_t a[M][4], b[4];
+#pragma unroll
+        for (int m = 0; m < M; m++) load_a<T, DP>(a[m], mine, row + m * 16, d);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            load_b_transposed<T, DP>(b, other, d, n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add<T>(sum[m][n / 8], a[m], b[0], b[1]);
+                multiply_add<T>(sum[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// sum (16 M x DP) += weights (16 M x N), rounded to T, times the first N rows of a tile.
+template <typename T, int DP, int M, int N>
+__device__ inline void add_weighted_rows(float (&sum)[M][DP / 8][4], const float (&weight)[M][N / 8][4],
+                                         const T *other) {
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+        uint32_t a[M][4], b[4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float *pair = weight[m][n / 8 + i / 2] + i % 2 * 2;
+                a[m][i] = round_pair<T>(pair[0], pair[1]);
+            }
+#pragma unroll
+        for (int d = 0; d < DP; d += 16) {
+            load_b<T, DP>(b, other, n, d);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply_add<T>(sum[m][d / 8], a[m], b[0], b[1]);
+                multiply_add<T>(sum[m][d / 8 + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+// Rows g and g + 8 of a sum, times a factor each, go to `to` and `to8`, where those are not NULL. A factor of
+// 0 stores 0 whatever the sum is.
+template <typename T, int DP>
+__device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], float factor, float factor8,
+                                  int D) {
+    auto store = [&](T *at, float low, float high, float by) {
+        if (at) *reinterpret_cast<uint32_t *>(at) = by == 0 ? 0 : round_pair<T>(low * by, high * by);
+    };
+    int column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < DP / 8; n++) {
+        if (n * 8 >= D) continue;
+        store(to ? to + n * 8 + column : nullptr, sum[n][0], sum[n][1], factor);
+        store(to8 ? to8 + n * 8 + column : nullptr, sum[n][2], sum[n][3], factor8);
+    }
+}
+
+// The draws of the four elements d[0..3] of a sum, whose rows are queries and columns keys: `index` is that
+// of row g and column 0, `down` the way from a row to the one 8 below. Four keys share a block of draws where
+// `blocks` says that indices of first columns are multiples of 4: then of two lanes side by side the even one
+// makes that of row g and the odd one that of row g + 8.
+__device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t index, uint64_t down,
+                                   bool blocks) {
+    int t = threadIdx.x % 4;
+    if (!blocks) {
+        for (int i = 0; i < 4; i++) draws[i] = draw(key, index + 2 * t + i % 2 + (i / 2 ? down : 0));
+        return;
+    }
+    bool odd = t % 2;
+    uint4 made = draw_block(key, (index + t / 2 * 4 + (odd ? down : 0)) / 4);
+    uint32_t x = __shfl_xor_sync(full_warp, odd ? made.x : made.z, 1);
+    uint32_t y = __shfl_xor_sync(full_warp, odd ? made.y : made.w, 1);
+    draws[0] = odd ? x : made.x;
+    draws[1] = odd ? y : made.y;
+    draws[2] = odd ? made.z : x;
+    draws[3] = odd ? made.w : y;
+}
+
+// The same for a sum whose rows are keys and columns queries: `index` is that of row 0 and column 0, `right`
+// the way from a query to the next. The lanes of four rows make a block each, for the keys of the four rows
+// (or those 8 below) and one of their two queries, and then change them about.
+__device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, uint64_t index,
+                                              uint64_t right, bool blocks) {
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = g % 4;
+    index += 2 * t * right;
+    if (!blocks) {
+        for (int i = 0; i < 4; i++) draws[i] = draw(key, index + g + i / 2 * 8 + (i % 2 ? right : 0));
+        return;
+    }
+    uint4 made = draw_block(key, (index + (r % 2 ? right : 0) + g / 4 * 4 + r / 2 * 8) / 4);
+    bool odd = r % 2, high = r / 2;
+    uint32_t x = __shfl_xor_sync(full_warp, odd ? made.x : made.y, 4);
+    uint32_t y = __shfl_xor_sync(full_warp, odd ? made.z : made.w, 4);
+    uint32_t v0 = odd ? x : made.x, v1 = odd ? made.y : x, v2 = odd ? y : made.z, v3 = odd ? made.w : y;
+    x = __shfl_xor_sync(full_warp, high ? v0 : v2, 8);
+    y = __shfl_xor_sync(full_warp, high ? v1 : v3, 8);
+    draws[0] = high ? x : v0;
+    draws[1] = high ? y : v1;
+    draws[2] = high ? v2 : x;
+    draws[3] = high ? v3 : y;
+}
+
+// Whether the four keys from a multiple of 4 on share a block of draws, for every query.
+__device__ inline bool draws_in_blocks(const CudaDropout &dropout) {
+    return dropout.extent[1] % 4 == 0;
+}
+
+// Whether tiles can take the call: a 16-bit type, and rows that begin at multiples of 16 bytes.
+inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_list<CudaHeads> all) {
+    if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || call->D > 128) return false;
+    for (const CudaHeads &heads : all)
+        if ((uintptr_t)heads.data % 16 || heads.batch % 8 || heads.head % 8 || heads.row % 8) return false;
+    return true;
+}
+
+// Calls body with the C++ type and the padded width, as a type, of a call that fits.
+template <typename Body> cudaError_t with_tile(DType type, int D, Body body) {
+    auto with_width = [&](auto t) {
+        if (D <= 32) return body(t, std::integral_constant<int, 32>{});
+        if (D <= 64) return body(t, std::integral_constant<int, 64>{});
+        return body(t, std::integral_constant<int, 128>{});
+    };
+    return type == DT_BF16 ? with_width(__nv_bfloat16{}) : with_width(__half{});
+}
+
+constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+
+#endif
