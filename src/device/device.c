@@ -1,6 +1,9 @@
 /* The counting allocator and what is the same for every kind of device. */
 #include "device/device.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "base/format.h"
 #include "base/memory.h"
 
@@ -89,6 +92,21 @@ void dev_free(Buffer *buffer) {
     *buffer = (Buffer){0};
 }
 
+Status device_new(Device **ret_device, const char *kind, int index, int threads) {
+    if (strcmp(kind, "cpu") == 0) return device_new_cpu(ret_device, threads);
+    if (strcmp(kind, "cuda")) return USAGE("device '%s' is unknown, expected cpu or cuda", kind);
+    TRY(device_new_cuda(ret_device, index));
+    (*ret_device)->threads = device_host_threads(threads);
+    return OK;
+}
+
+double device_utilization(Device *device) {
+    double share = NAN;
+    if (!device->ops->utilization) return NAN;
+    CLEANUP(status_freep) Status unknown = device->ops->utilization(device, &share);
+    return unknown ? NAN : share;
+}
+
 void device_free(Device *device) {
     if (!device) return;
     device->ops->done(device);
@@ -130,6 +148,14 @@ Status stream_sync(Stream *stream) {
 
 Status stream_wait(Stream *stream, Stream *other) {
     return stream == other ? OK : stream->device->ops->stream_wait(stream, other);
+}
+
+Status stream_mark(Stream *stream, int mark) {
+    return stream->device->ops->mark(stream, mark);
+}
+
+Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds) {
+    return stream->device->ops->elapsed(stream, from, to, ret_seconds);
 }
 
 Status stream_workspace(Stream *stream, size_t bytes, void **ret_data) {

@@ -40,13 +40,17 @@ typedef struct DeviceOps {
     void (*stream_done)(Stream *stream);
     Status (*stream_sync)(Stream *stream);
     Status (*stream_wait)(Stream *stream, Stream *other);
+    Status (*mark)(Stream *stream, int mark);
+    Status (*elapsed)(Stream *stream, int from, int to, double *ret_seconds);
+    /* The device's own measure of how busy it was of late, 0 to 1. NULL: it has none. */
+    Status (*utilization)(Device *device, double *ret_share);
     void (*done)(Device *device);
 } DeviceOps;
 
 struct Device {
     const DeviceOps *ops;
     int index;   /* which of its kind */
-    int threads; /* CPU: threads that kernels may use */
+    int threads; /* that the host computes with: the CPU's kernels, and what comes before a GPU's */
     MemStat mem[MEM_TAGS];
     MemStat total;
     MemStat host; /* see dev_alloc_host */
@@ -64,10 +68,16 @@ typedef struct Buffer {
     Device *device;
 } Buffer;
 
+enum { STREAM_MARKS = 4 };
+
 struct Stream {
     Device *device;
     Buffer workspace; /* grows on demand, see stream_workspace */
     Buffer comm;      /* of operations between ranks started on this stream; comm/ takes it when needed */
+    union {
+        void *event;
+        int64_t ns;
+    } mark[STREAM_MARKS]; /* see stream_mark */
     void *impl;
 };
 
@@ -82,8 +92,17 @@ static inline bool device_is_host(const Device *device) {
 MUST_USE Status device_new_cpu(Device **ret_device, int threads);
 /* GPU number `index`; fails where the build, the driver or the machine has none. */
 MUST_USE Status device_new_cuda(Device **ret_device, int index);
+/* By its kind's name, "cpu" or "cuda". `index` is for GPUs; threads as above, for either. */
+MUST_USE Status device_new(Device **ret_device, const char *kind, int index, int threads);
 void device_free(Device *device);
 DEFINE_FREEP(Device, device)
+
+/* How many threads the host shall compute with, which OpenMP is told too. */
+int device_host_threads(int asked);
+/* GPUs: fp32 products may round what they multiply to tf32, which is several times as fast. */
+void device_allow_tf32(Device *device);
+/* How busy a GPU was during the last part of a second, 0 to 1, whoever used it; NAN where nothing says. */
+double device_utilization(Device *device);
 
 const char *mem_tag_name(MemTag tag);
 
@@ -102,6 +121,10 @@ MUST_USE Status stream_zero(Stream *stream, void *dst, size_t bytes);
 MUST_USE Status stream_sync(Stream *stream);
 /* What is put on the stream from now on begins after what is on the other one now. */
 MUST_USE Status stream_wait(Stream *stream, Stream *other);
+/* Notes the moment at which the work that is on the stream now will be done; and the time from one such
+ * moment to a later one, which is waited for. Marks are numbered from 0. */
+MUST_USE Status stream_mark(Stream *stream, int mark);
+MUST_USE Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds);
 /* Scratch for the one kernel that runs next on this stream; the content is undefined and the
  * pointer holds until the next call. Counted under MEM_SCRATCH. */
 MUST_USE Status stream_workspace(Stream *stream, size_t bytes, void **ret_data);

@@ -7,7 +7,16 @@ void device_cuda_info(CudaInfo *ret_info) {
     snprintf(ret_info->problem, sizeof ret_info->problem, "built without CUDA");
 }
 
+int device_cuda_libraries(CudaLibrary ret_library[CUDA_LIBRARIES]) {
+    (void)ret_library;
+    return 0;
+}
+
 Status device_new_cuda(Device **ret_device, int index) {
     (void)ret_device, (void)index;
     return FAILED("there is no GPU to use: this weft was built without CUDA");
+}
+
+void device_allow_tf32(Device *device) {
+    (void)device;
 }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/memory.h"
+#include "base/trace.h"
 #include "device/device.h"
 
 enum { MAP_FROM = 1 << 20 };
@@ -63,6 +64,16 @@ static Status stream_wait_cpu(Stream *stream, Stream *other) {
     return OK;
 }
 
+static Status mark_cpu(Stream *stream, int mark) {
+    stream->mark[mark].ns = trace_now();
+    return OK;
+}
+
+static Status elapsed_cpu(Stream *stream, int from, int to, double *ret_seconds) {
+    *ret_seconds = 1e-9 * (double)(stream->mark[to].ns - stream->mark[from].ns);
+    return OK;
+}
+
 static void done_cpu(Device *device) {
     (void)device;
 }
@@ -83,6 +94,8 @@ const DeviceOps device_ops_cpu = {
     .stream_done = stream_done_cpu,
     .stream_sync = stream_nothing_cpu,
     .stream_wait = stream_wait_cpu,
+    .mark = mark_cpu,
+    .elapsed = elapsed_cpu,
     .done = done_cpu,
 };
 
@@ -114,13 +127,18 @@ static size_t memory_available(void) {
     return kib ? (size_t)bytes : 0;
 }
 
+int device_host_threads(int asked) {
+    int threads = asked > 0 ? asked : default_threads();
+    omp_set_num_threads(threads);
+    return threads;
+}
+
 Status device_new_cpu(Device **ret_device, int threads) {
     Device *device = NULL;
     TRY(mem_new(1, sizeof *device, &device));
     device->ops = &device_ops_cpu;
     device->limit = memory_available();
-    device->threads = threads > 0 ? threads : default_threads();
-    omp_set_num_threads(device->threads);
+    device->threads = device_host_threads(threads);
     *ret_device = device;
     return OK;
 }

@@ -16,6 +16,7 @@ typedef struct CudaDevice {
     size_t shared_memory; /* bytes that a thread block may have */
     bool tf32;            /* fp32 products may round their operands to tf32 */
     CudaBlock *waiting;
+    struct Nvml *nvml; /* nvml.c; NULL: not asked yet */
     /* What kernels/cuda keeps with a device: library handles, plans, measured choices. */
     void *kernels;
     void (*kernels_free)(void *kernels);
@@ -27,6 +28,10 @@ static inline cudaStream_t cuda_stream(const Stream *stream) {
 static inline CudaDevice *cuda_device(const Stream *stream) {
     return stream->device->impl;
 }
+
+/* See DeviceOps.utilization; NVML is opened when it is first asked. */
+MUST_USE Status utilization_cuda(Device *device, double *ret_share);
+void nvml_close(CudaDevice *cuda);
 
 /* OK for cudaSuccess, else one sentence that says what failed and why. */
 MUST_USE Status cuda_status(cudaError_t error, const char *what);

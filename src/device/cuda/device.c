@@ -73,8 +73,9 @@ static void free_host_cuda(Device *device, void *data, size_t bytes) {
     cudaFreeHost(data);
 }
 
+/* Addresses tell which way it goes: memory that stands in for the device's may be the host's, page-locked. */
 static Status copy_cuda(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
-    (void)kind; /* a tensor of the device may lie in the host's memory: addresses tell */
+    (void)kind;
     if (dst == src) return OK;
     return cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_stream(stream)), "copying");
 }
@@ -93,6 +94,8 @@ static Status stream_init_cuda(Stream *stream) {
 
 static void stream_done_cuda(Stream *stream) {
     cudaStreamSynchronize(cuda_stream(stream));
+    for (int i = 0; i < STREAM_MARKS; i++)
+        if (stream->mark[i].event) cudaEventDestroy(stream->mark[i].event);
     cudaStreamDestroy(cuda_stream(stream));
 }
 
@@ -109,9 +112,27 @@ static Status stream_wait_cuda(Stream *stream, Stream *other) {
     return cuda_status(error, "streams that wait for each other");
 }
 
+static Status mark_cuda(Stream *stream, int mark) {
+    cudaEvent_t event = stream->mark[mark].event;
+    if (!event) {
+        CUDA_TRY(cudaEventCreate(&event));
+        stream->mark[mark].event = event;
+    }
+    return cuda_status(cudaEventRecord(event, cuda_stream(stream)), "marking a moment");
+}
+
+static Status elapsed_cuda(Stream *stream, int from, int to, double *ret_seconds) {
+    float ms = 0;
+    CUDA_TRY(cudaEventSynchronize(stream->mark[to].event));
+    CUDA_TRY(cudaEventElapsedTime(&ms, stream->mark[from].event, stream->mark[to].event));
+    *ret_seconds = 1e-3 * (double)ms;
+    return OK;
+}
+
 static void done_cuda(Device *device) {
     CudaDevice *cuda = device->impl;
     cudaDeviceSynchronize();
+    nvml_close(cuda);
     if (cuda->kernels) cuda->kernels_free(cuda->kernels);
     release_waiting(cuda);
     free(cuda);
@@ -129,6 +150,9 @@ const DeviceOps device_ops_cuda = {
     .stream_done = stream_done_cuda,
     .stream_sync = stream_sync_cuda,
     .stream_wait = stream_wait_cuda,
+    .mark = mark_cuda,
+    .elapsed = elapsed_cuda,
+    .utilization = utilization_cuda,
     .done = done_cuda,
 };
 
@@ -167,4 +191,8 @@ Status device_new_cuda(Device **ret_device, int index) {
     cuda = NULL;
     device = NULL;
     return OK;
+}
+
+void device_allow_tf32(Device *device) {
+    if (!device_is_host(device)) ((CudaDevice *)device->impl)->tf32 = true;
 }
