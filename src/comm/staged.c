@@ -33,6 +33,8 @@ static Staged *impl(const Group *group) {
 
 static void stage_leave(Stage *stage) {
     if (!stage || --stage->users > 0) return;
+    /* After a failure other ranks may still write to the rooms. */
+    if (stage->host && stage->host->keep) stage->device->keep = true;
     for (size_t i = 0; i < stage->count; i++) dev_free(&stage->move[i].room);
     free(stage->move);
     stream_free(stage->stream);

@@ -209,6 +209,10 @@ struct KernelTable {
 
 /* Backends by name: "ref" or "cpu", or "cuda" where it is built. The tables live as long as the program. */
 MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
+/* Those for a kind of device, "cpu" or "cuda": its own, or the named ones, which must be for it. */
+MUST_USE Status kernels_for(const char *device, const char *name, const KernelTable **ret_table);
+/* Only the last: whether the named ones, if any, are for that kind. */
+MUST_USE Status kernels_suit(const char *device, const char *name);
 /* The instruction set the cpu backend chose for this machine: "neon", "neon+bf16", "avx2" ... */
 const char *kernels_cpu_isa(void);
 /* The matrix library behind the cpu backend, with its version. */

@@ -33,3 +33,15 @@ Status kernels_find(const char *name, const KernelTable **ret_table) {
     return USAGE("there are no kernels called '%s', expected 'cpu'%s or 'ref'", name,
                  tables.has_cuda ? ", 'cuda'" : "");
 }
+
+Status kernels_suit(const char *device, const char *name) {
+    bool gpu = strcmp(device, "cuda") == 0;
+    if (!name || gpu == (strcmp(name, "cuda") == 0)) return OK;
+    return USAGE("--kernels %s: are not for --device %s, for which there %s", name, device,
+                 gpu ? "is cuda" : "are cpu and ref");
+}
+
+Status kernels_for(const char *device, const char *name, const KernelTable **ret_table) {
+    TRY(kernels_suit(device, name));
+    return kernels_find(name ? name : device, ret_table);
+}

@@ -1,0 +1,73 @@
+/* Ranks of a machine compare where their GPUs are plugged in: a launcher may show each rank one GPU of its
+ * own, all of which are number 0 then. What NCCL needs must hold on every rank, so all of them are asked. */
+#include "comm/gpus.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/mpi.h"
+#include "comm/nccl.h"
+#include "comm/staged.h"
+#include "device/registry.h"
+
+Status gpus_share(Group *world, GpuShare *ret_share) {
+    CudaInfo info;
+    CLEANUP(group_freep) Group *node = NULL;
+    device_cuda_info(&info);
+    TRY(mpi_node_group(world, &node));
+    GpuShare share = {.ranks = node->size};
+    int shown = info.devices < CUDA_DEVICES_SHOWN ? info.devices : CUDA_DEVICES_SHOWN;
+    if (shown) share.index = node->rank % shown;
+    CudaPlace own = info.device[share.index].place;
+    CLEANUP(mem_freep) CudaPlace *all = NULL;
+    TRY(mem_new((size_t)node->size, sizeof *all, &all));
+    TRY(host_gather(node, all, &own, sizeof own));
+    for (int r = 0; r < node->size; r++) {
+        int before = 0;
+        while (strcmp(all[before].text, all[r].text)) before++;
+        share.gpus += before == r;
+        share.sharing += strcmp(all[r].text, own.text) == 0;
+    }
+    *ret_share = share;
+    return OK;
+}
+
+/* Whether all ranks can do with NCCL; if not, why. */
+static Status check_nccl(Group *world, const GpuShare *share, char note[GPU_NOTE], bool *ret_can) {
+    enum { SHARED, UNBUILT, MISSING, REASONS };
+    char version[32] = "";
+    int64_t reason[REASONS] = {[SHARED] = share->sharing > 1, [UNBUILT] = !nccl_built()};
+    CLEANUP(status_freep) Status missing = nccl_version(version, sizeof version);
+    reason[MISSING] = missing != OK;
+    TRY(host_reduce(world, reason, REASONS, DT_I64, REDUCE_MAX));
+    *ret_can = !reason[SHARED] && !reason[UNBUILT] && !reason[MISSING];
+    static const char staged[] = "groups pass through host memory";
+    if (share->sharing > 1)
+        snprintf(note, GPU_NOTE, "%d ranks share %d GPU%s: %s", share->ranks, share->gpus,
+                 share->gpus > 1 ? "s" : "", staged);
+    else if (reason[SHARED])
+        snprintf(note, GPU_NOTE, "ranks of another machine share its GPUs: %s", staged);
+    else if (reason[UNBUILT])
+        snprintf(note, GPU_NOTE, "built without NCCL: %s", staged);
+    else if (reason[MISSING])
+        snprintf(note, GPU_NOTE, "NCCL is not found%s: %s", missing ? "" : " on another machine", staged);
+    else
+        snprintf(note, GPU_NOTE, "a GPU for each rank: groups over NCCL %s", version);
+    return OK;
+}
+
+Status group_over_gpus(Group **ret_group, Group *world, Device *device, const GpuShare *share,
+                       char note[GPU_NOTE]) {
+    bool nccl = false;
+    note[0] = 0;
+    if (world->size == 1) {
+        *ret_group = world;
+        return OK;
+    }
+    Status status = check_nccl(world, share, note, &nccl);
+    if (status) {
+        group_free(world);
+        return status;
+    }
+    return nccl ? group_new_nccl(ret_group, world, device) : group_new_staged(ret_group, world, device);
+}
