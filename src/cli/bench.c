@@ -65,9 +65,12 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
             (long long)show_int(result, "seq"));
     size_t ranks = json_array_size(json_object_get(result, "ranks"));
     if (ranks > 1) fprintf(out, "%zu ranks of ", ranks);
-    fprintf(out, "%lld threads", (long long)show_int(result, "threads"));
-    fprintf(out, ", %s kernels, %s, %s (bf16: %s)\n\n", text_of(result, "kernels_from"),
-            text_of(result, "isa"), text_of(result, "blas"), text_of(result, "bf16"));
+    fprintf(out, "%lld threads, %s, %s kernels", (long long)show_int(result, "threads"),
+            text_of(result, "precision"), text_of(result, "kernels_from"));
+    if (strcmp(text_of(result, "device"), "cpu") == 0)
+        fprintf(out, ", %s, %s (bf16: %s)", text_of(result, "isa"), text_of(result, "blas"),
+                text_of(result, "bf16"));
+    fprintf(out, "\n\n");
     bool by_kernel = json_object_get(result, "kernels");
     if (by_kernel) TRY(print_kernels(result, out));
     fprintf(out, "%sstep %.1f ms (best %.1f ms), %s tokens/s", by_kernel ? "\n" : "",

@@ -42,6 +42,7 @@ typedef struct Invocation {
     char **line;             /* the program's whole command line, NULL-terminated */
     Group *world;            /* all ranks, in commands that run as several; NULL: not there yet */
     Mesh *mesh;              /* over them, where there is a layout */
+    Device *device;          /* that the world's groups are for, where it is not the CPU */
     int exit_code;           /* of a command that was run elsewhere: under a launcher */
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */

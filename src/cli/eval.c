@@ -31,9 +31,11 @@ static const Option table[] = {
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", .low = 0, .high = INFINITY,
      .help = "Stop after N batches; 0 evaluates all of the data."},
     {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute."},
-    {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .fallback = "cpu",
-     .help = "Kernels to compute with: fast ones, or the plain reference."},
+     .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
+    {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices),
+     .shown = "fp32, and bf16 on a GPU", .help = "Number format of the computation, as in train."},
+    {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
+     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
     {OPT_INT("threads", EvalConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
      .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
     {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not name tensors that the model has no place for."},
@@ -43,9 +45,9 @@ static const Option table[] = {
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    (void)call;
     EvalConfig *config = arguments;
     config->log = stderr;
-    TRY(device_check(call, config->device));
     return eval_run(config, ret_result);
 }
 

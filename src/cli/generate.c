@@ -70,9 +70,9 @@ static const Option run_options[] = {
      .shown = "up to 64, as memory suggests",
      .help = "Sequences that are computed at once; the result does not depend on it."},
     {OPT_CHOICE("device", GenerateConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute."},
-    {OPT_CHOICE("kernels", GenerateConfig, kernels, "NAME", kernel_choices), .fallback = "cpu",
-     .help = "Kernels to compute with: fast ones, or the plain reference."},
+     .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
+    {OPT_CHOICE("kernels", GenerateConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
+     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
     {OPT_INT("threads", GenerateConfig, threads), .low = 1, .high = 4096, .fallback = "0",
      .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
 };
@@ -319,7 +319,6 @@ static bool streams(const Invocation *call, const GenerateConfig *config, size_t
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     const GenerateConfig *config = options;
     const StopTexts stops = {config->stops, config->stops_count};
-    TRY(device_check(call, config->device));
     TRY(stop_texts_check(&stops));
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;

@@ -280,6 +280,7 @@ void invocation_free(Invocation *call) {
     }
     mesh_free(call->mesh);
     group_free(call->world);
+    device_free(call->device);
     free(call->slots);
     free(call->operands);
     free(call->config);

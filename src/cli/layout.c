@@ -4,10 +4,12 @@
  * product itself; --dp follows from the others where it is not given. What the line says wins over what a
  * file says of another of them: a run of 8 ranks is resumed on 4 by --ranks 4 alone. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/launch.h"
 #include "cli/train_options.h"
 #include "comm/cores.h"
+#include "comm/gpus.h"
 
 static Source source_of(const Invocation *call, const char *name) {
     return invocation_slot(call, name)->source;
@@ -67,6 +69,32 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     return OK;
 }
 
+/* The ranks of a machine share its cores. */
+static Status share_cores(const Invocation *call, TrainConfig *config) {
+    CoreShare share;
+    if (call->world->size == 1) return OK;
+    const char *openmp = getenv("OMP_NUM_THREADS");
+    int asked = config->threads ? (int)config->threads : openmp ? atoi(openmp) : 0;
+    TRY(cores_share(call->world, asked, &share));
+    config->threads = share.threads;
+    return OK;
+}
+
+/* With --device cuda: this rank's GPU, and the world as groups over all ranks' GPUs. */
+static Status share_gpus(Invocation *call, TrainConfig *config) {
+    GpuShare share;
+    char note[GPU_NOTE];
+    if (strcmp(config->device, "cuda")) return OK;
+    TRY(gpus_share(call->world, &share));
+    TRY(device_new(&call->device, config->device, share.index, (int)config->threads));
+    config->on = call->device;
+    Group *host = call->world;
+    call->world = NULL;
+    TRY(group_over_gpus(&call->world, host, call->device, &share, note));
+    if (note[0] && call->world->rank == 0 && !config->quiet) fprintf(stderr, "%s\n", note);
+    return OK;
+}
+
 Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
     Layout *layout = &args->layout;
     TRY(launch_join(call));
@@ -74,16 +102,12 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     TRY(layout_check(call, args));
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
+    TRY(share_cores(call, &args->config));
+    TRY(share_gpus(call, &args->config));
     MeshSpec spec = {
         .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
     TRY(mesh_new(&call->mesh, call->world, spec));
     args->config.mesh = call->mesh;
     if (call->world->rank > 0) args->config.quiet = true;
-    if (call->world->size == 1) return OK;
-    CoreShare share;
-    const char *openmp = getenv("OMP_NUM_THREADS");
-    int asked = args->config.threads ? (int)args->config.threads : openmp ? atoi(openmp) : 0;
-    TRY(cores_share(call->world, asked, &share));
-    args->config.threads = share.threads;
     return OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data/reader.h"
+#include "kernels/kernels.h"
 
 #define ABOVE_ZERO .low = 0, .high = INFINITY, .above_low = true
 #define BELOW_ONE  .low = 0, .high = 1, .below_high = true
@@ -14,12 +15,12 @@
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
-const char *const kernel_choices[] = {"cpu", "ref", NULL};
+const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
 static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
-static const char *const precision_choices[] = {"fp32", "bf16", "fp16", "fp8", NULL};
+const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
 /* clang-format off: one row a line or two reads as the table it is */
@@ -174,8 +175,11 @@ static const Option layout_table[] = {
      .help = "Chunks of layers that a stage has, with --pp-schedule interleaved."},
     {OPT_CHOICE("recompute", TrainArgs, config.recompute, "WHAT", recompute_choices), .fallback = "none",
      .help = "What the backward pass computes again instead of keeping it in memory."},
-    {OPT_CHOICE("precision", TrainArgs, config.precision, "TYPE", precision_choices), .fallback = "fp32",
-     .help = "Number format of the computation; weights and their updates are kept in fp32 beside it."},
+    {OPT_CHOICE("precision", TrainArgs, config.precision, "TYPE", precision_choices),
+     .shown = "fp32, and bf16 on a GPU",
+     .help =
+         "Number format of the computation; weights and their updates are kept in fp32 beside it. tf32 is "
+         "fp32 whose matrix products round what they multiply, on GPUs."},
     {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", .low = 1, .high = 16777216,
      .shown = "65536",
      .help = "fp16: the first factor of the loss, which then follows the gradients' range."},
@@ -186,9 +190,10 @@ static const Option layout_table[] = {
          "What is kept in the host's memory instead of the device's: the optimizer's state, or parameters "
          "too, which then come to the device layer by layer, as with --zero 3."},
     {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute."},
-    {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .fallback = "cpu",
-     .help = "Kernels to compute with: fast ones, or the plain reference."},
+     .help =
+         "Where to compute: the CPU, or NVIDIA's GPUs, of which ranks take those of their machine in turn."},
+    {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .shown = "the device's own",
+     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
     {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", .low = 1, .high = 4096,
      .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
 };
@@ -227,16 +232,17 @@ const OptionGroup bench_groups[BENCH_GROUPS] = {
     OPTION_GROUP("Layout", layout_table, 0),
 };
 
-static Status only(const Invocation *call, const char *name, const char *value, const char *can,
-                   const char *does) {
+/* What the device does not compute in. */
+static Status check_precision(const Invocation *call, const TrainConfig *config) {
     char label[LABEL_SIZE];
-    if (strcmp(value, can) == 0) return OK;
-    return USAGE("%s %s: this version %s; use --%s %s", invocation_label(call, name, label), value, does,
-                 name, can);
-}
-
-Status device_check(const Invocation *call, const char *device) {
-    return only(call, "device", device, "cpu", "computes on the CPU");
+    const char *precision = config->precision, *name = invocation_label(call, "precision", label);
+    bool gpu = strcmp(config->device, "cuda") == 0;
+    if (!precision) return OK;
+    if (!gpu && (strcmp(precision, "fp8") == 0 || strcmp(precision, "tf32") == 0))
+        return USAGE("%s %s: is for GPUs; the CPU computes in fp32, bf16 or fp16", name, precision);
+    if (strcmp(precision, "fp8") == 0)
+        return USAGE("%s fp8: this version computes in bf16, fp16, tf32 or fp32 on a GPU", name);
+    return OK;
 }
 
 Status layout_check(const Invocation *call, const TrainArgs *args) {
@@ -245,8 +251,6 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
     if (layout->shard && layout->dp % layout->shard)
         return USAGE("%s %lld: does not divide %lld replicas", invocation_label(call, "shard", label),
                      (long long)layout->shard, (long long)layout->dp);
-    if (strcmp(args->config.precision, "fp8") == 0)
-        return USAGE("%s fp8: is for GPUs; the CPU computes in fp32, bf16 or fp16",
-                     invocation_label(call, "precision", label));
-    return device_check(call, args->config.device);
+    TRY(kernels_suit(args->config.device, args->config.kernels));
+    return check_precision(call, &args->config);
 }

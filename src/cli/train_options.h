@@ -18,8 +18,8 @@ typedef struct TrainArgs {
 enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3 };
 extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS];
 
-extern const char *const task_choices[], *const format_choices[], *const device_choices[],
-                                                                      *const kernel_choices[];
+extern const char *const task_choices[],
+    *const format_choices[], *const device_choices[], *const kernel_choices[], *const precision_choices[];
 
 /* Becomes one of the layout's ranks: args->config.mesh is their grid, and threads are shared out; or, where
  * they are yet to be started, has them run this command line, and *ret_here is false. `stops` as in launch.
@@ -30,6 +30,5 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
 /* Refuses, before any work, a layout that this version cannot run, and says what it can. */
 MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);
-MUST_USE Status device_check(const Invocation *call, const char *device);
 
 #endif

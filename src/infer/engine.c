@@ -39,14 +39,14 @@ static Status load_params(Engine *engine, const char *dir) {
 
 Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
     const char *device = options->device ? options->device : "cpu";
-    if (strcmp(device, "cpu")) return USAGE("device %s: this build generates on the cpu alone", device);
     CLEANUP(mem_freep) char *from = NULL;
     ModelConfig config;
+    TRY(kernels_suit(device, options->kernels));
     TRY(engine_find(dir, &from, &config));
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
-    TRY(kernels_find(options->kernels ? options->kernels : "cpu", &engine->exec.table));
-    TRY(device_new_cpu(&engine->device, options->threads));
+    TRY(device_new(&engine->device, device, 0, options->threads));
+    TRY(kernels_for(device, options->kernels, &engine->exec.table));
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;
     TRY(group_new_self(&engine->tp));

@@ -7,8 +7,8 @@
 #include "model/model.h"
 
 typedef struct EngineOptions {
-    const char *device;  /* NULL: "cpu" */
-    const char *kernels; /* NULL: "cpu" */
+    const char *device;  /* "cpu", "cuda"; NULL: "cpu" */
+    const char *kernels; /* NULL: the device's own */
     int threads;         /* 0: all that the process may use */
 } EngineOptions;
 

@@ -12,6 +12,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         .format = config->format,
         .device = config->device,
         .kernels = config->kernels,
+        .precision = config->precision,
         .recompute = "none",
         .seq = config->seq,
         .threads = config->threads,

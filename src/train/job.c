@@ -200,6 +200,7 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .task = c->task,
         .format = c->format,
         .device = c->device,
+        .on = c->on,
         .kernels = c->kernels,
         .recompute = c->recompute,
         .layers = c->layers,
@@ -241,6 +242,17 @@ JobSpec job_spec_of(const TrainConfig *c) {
     };
 }
 
+static Status settle_device(Job *job, const JobSpec *spec) {
+    RunnerSpec plan;
+    bool tf32 = false;
+    TRY(kernels_suit(spec->device, spec->kernels));
+    TRY(job_settle_precision(spec, &plan, &tf32));
+    if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
+    job->device = spec->on ? spec->on : job->own_device;
+    if (tf32) device_allow_tf32(job->device);
+    return OK;
+}
+
 Status job_new(Job **ret_job, const JobSpec *spec) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
@@ -249,8 +261,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     job->log = spec->log;
     job->quiet = spec->quiet;
     job->stop = spec->stop;
-    if (strcmp(spec->device, "cpu"))
-        return USAGE("device '%s' is not in this build, expected cpu", spec->device);
+    TRY(settle_device(job, spec));
     if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
     TRY(job_settle_data(job, spec));
     ModelConfig config;
@@ -260,11 +271,10 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .train = spec->train,
                              .optim = spec->optim,
                              .seed = spec->seed};
-    TRY(kernels_find(spec->kernels, &job->plan.table));
+    TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
     TRY(model_new(&job->model, &config));
-    TRY(device_new_cpu(&job->device, (int)spec->threads));
     *ret_job = job;
     job = NULL;
     return OK;
@@ -288,7 +298,7 @@ void job_free(Job *job) {
     if (!job) return;
     runner_free(job->runner);
     model_free(job->model);
-    device_free(job->device);
+    device_free(job->own_device);
     tokenizer_free(job->tokenizer);
     if (job->scratch_dir) {
         Status status = dir_remove(job->scratch_dir);
@@ -387,26 +397,55 @@ double job_flops_per_token(const Job *job) {
     return 6.0 * ((double)c->layers * (layer + attention) + head);
 }
 
-Status job_peak_flops(const Job *job, double *ret_peak) {
-    enum { SIZE = 1024, REPEATS = 8 };
+/* A square matrix of the type, of numbers as products meet them: a GPU's clock depends on what it multiplies.
+ */
+static Status put_numbers(Stream *stream, Tensor matrix) {
+    enum { PIECE = 1 << 18 };
+    size_t size = dtype_size(matrix.dtype), bytes = tensor_bytes(matrix), piece = PIECE * size;
+    CLEANUP(mem_freep) float *values = NULL;
+    CLEANUP(mem_freep) char *typed = NULL;
+    TRY(mem_new(PIECE, sizeof *values, &values));
+    TRY(mem_new(PIECE, size, &typed));
+    RngKey key = rng_key(1, "peak", 0);
+    for (uint64_t i = 0; i < PIECE; i++) values[i] = rng_normal(key, i);
+    TRY(dtype_convert(typed, matrix.dtype, values, DT_F32, PIECE));
+    for (size_t at = 0; at < bytes; at += piece)
+        TRY(stream_copy(stream, (char *)matrix.data + at, typed, piece < bytes - at ? piece : bytes - at,
+                        COPY_TO_DEVICE));
+    return stream_sync(stream);
+}
+
+static Status time_product(const Job *job, Buffer memory, int64_t side, double *ret_rate) {
+    enum { REPEATS = 8 };
     const double budget_s = 0.5;
-    CLEANUP(dev_free) Buffer memory = {0};
-    size_t bytes = (size_t)SIZE * SIZE * sizeof(float);
-    TRY(dev_alloc(job->device, MEM_SCRATCH, 3 * bytes, &memory));
-    Tensor matrix[3];
     Exec exec = {.stream = job->runner->stream, .table = job->runner->exec.table};
+    Tensor matrix[3];
     for (int i = 0; i < 3; i++) {
-        matrix[i] = tensor_2d((char *)memory.data + (size_t)i * bytes, DT_F32, SIZE, SIZE);
-        TRY(fill(&exec, matrix[i], 0.5f));
+        matrix[i] =
+            tensor_2d((char *)memory.data + (size_t)i * (memory.bytes / 3), job->plan.dtype, side, side);
+        TRY(put_numbers(exec.stream, matrix[i]));
     }
     double best = 0, begun = clock_wall();
-    for (int i = 0; i < REPEATS && (i == 0 || clock_wall() - begun < budget_s); i++) {
+    for (int i = 0; i < REPEATS && (i < 2 || clock_wall() - begun < budget_s); i++) {
         double start = clock_wall();
         TRY(linear_forward(&exec, matrix[0], TENSOR_NONE, matrix[1], matrix[2], TENSOR_NONE, ACT_NONE));
         TRY(stream_sync(exec.stream));
-        double rate = 2.0 * SIZE * SIZE * SIZE / (clock_wall() - start);
+        double rate = 2.0 * (double)(side * side * side) / (clock_wall() - start);
         if (rate > best) best = rate;
     }
-    *ret_peak = best;
+    *ret_rate = best;
     return OK;
+}
+
+Status job_peak_flops(const Job *job, double *ret_peak) {
+    CLEANUP(dev_free) Buffer memory = {0};
+    int64_t side = device_is_host(job->device) ? 1024 : 8192;
+    for (;; side /= 2) { /* as large as what training has left of the memory allows */
+        Status status = dev_alloc(job->device, MEM_SCRATCH,
+                                  3 * (size_t)(side * side) * dtype_size(job->plan.dtype), &memory);
+        if (!status) break;
+        if (side <= 512) return status;
+        status_free(status);
+    }
+    return time_product(job, memory, side, ret_peak);
 }

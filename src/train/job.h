@@ -28,7 +28,7 @@ typedef struct Job {
     SpecialTokens special;
     bool next_sentence;
     Model *model;
-    Device *device;
+    Device *device, *own_device; /* own: made by the job */
     RunnerSpec plan;
     Runner *runner; /* from job_start on */
 } Job;
@@ -47,6 +47,7 @@ typedef struct JobSpec {
     bool quiet;
     const volatile sig_atomic_t *stop;
     bool train;
+    Device *on; /* the device; NULL: the job makes it */
     OptimSpec optim;
     uint64_t seed;
     /* The layout; zeroes are one rank in fp32. */
@@ -69,6 +70,8 @@ MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
+/* What kernels compute with: the configuration's, or the device's usual. */
+MUST_USE Status job_settle_precision(const JobSpec *spec, RunnerSpec *plan, bool *ret_tf32);
 /* Refuses a layout that the model or the batch does not divide into, and says what would do; fills in the
  * layout's part of the plan. */
 MUST_USE Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq,
@@ -102,7 +105,8 @@ const char *task_name(Task task);
 /* Operations of one training step per token, by the usual count: 6 per parameter in a product and
  * the attention's. */
 double job_flops_per_token(const Job *job);
-/* The rate of a large matrix product on this device, operations per second. */
+/* The rate of a large matrix product on this device in the type that the job computes with, operations per
+ * second. */
 MUST_USE Status job_peak_flops(const Job *job, double *ret_peak);
 
 #endif

@@ -59,16 +59,23 @@ static Status check_batch(const JobSpec *spec, int64_t dp) {
         (long long)(below + unit));
 }
 
-static Status parse_precision(const char *name, DType *ret_dtype) {
-    if (!name || strcmp(name, "fp32") == 0)
-        *ret_dtype = DT_F32;
-    else if (strcmp(name, "bf16") == 0)
-        *ret_dtype = DT_BF16;
-    else if (strcmp(name, "fp16") == 0)
-        *ret_dtype = DT_F16;
-    else
-        return USAGE("--precision %s: the CPU computes in fp32, bf16 or fp16", name);
-    return OK;
+Status job_settle_precision(const JobSpec *spec, RunnerSpec *plan, bool *ret_tf32) {
+    static const struct {
+        const char *name;
+        DType dtype;
+        bool tf32;
+    } known[] = {
+        {"fp32", DT_F32, false}, {"bf16", DT_BF16, false}, {"fp16", DT_F16, false}, {"tf32", DT_F32, true}};
+    bool gpu = strcmp(spec->device, "cuda") == 0;
+    const char *name = spec->precision ? spec->precision : gpu ? "bf16" : "fp32";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) || (known[i].tf32 && !gpu)) continue;
+        plan->dtype = known[i].dtype;
+        *ret_tf32 = known[i].tf32;
+        return OK;
+    }
+    return USAGE("--precision %s: %s computes in fp32, bf16%s fp16", name, gpu ? "a GPU" : "the CPU",
+                 gpu ? ", tf32 or" : " or");
 }
 
 Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
@@ -83,7 +90,8 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     TRY(schedule_parse(spec->pp_schedule ? spec->pp_schedule : "1f1b", &plan->schedule));
     plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
-    TRY(parse_precision(spec->precision, &plan->dtype));
+    bool tf32 = false;
+    TRY(job_settle_precision(spec, plan, &tf32));
     plan->loss_scale = spec->loss_scale;
     plan->scale_steps = spec->loss_scale_steps;
     TRY(check_tensor(config, tp));

@@ -258,6 +258,20 @@ double runner_bubble(const RunnerTimes *times) {
     return times->schedule_s > 0 ? times->waited_s[AXIS_PP] / times->schedule_s : 0;
 }
 
+/* Moments on the device's stream. */
+enum { MARK_STEP, MARK_STEP_END, MARK_UPDATE, MARK_UPDATE_END };
+
+/* Once the stream has been waited for: the time on the device since the last such moment, which is that of
+ * the update before this step and of the step's gradients. */
+static Status add_device_time(Runner *runner) {
+    double update = 0, step = 0;
+    if (runner->updated) TRY(stream_elapsed(runner->stream, MARK_UPDATE, MARK_UPDATE_END, &update));
+    TRY(stream_elapsed(runner->stream, MARK_STEP, MARK_STEP_END, &step));
+    runner->updated = false;
+    runner->times.device_s += update + step;
+    return OK;
+}
+
 /* ---- a step ---- */
 
 /* Sums over all replicas; only the last stage has them, and each of its tensor ranks has all of them. */
@@ -300,6 +314,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     int64_t counts[LOSS_COUNT];
     StepResult result = {0};
     TRY(count_terms(runner, micros, count, counts, &result.tokens));
+    TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
@@ -309,8 +324,10 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
             round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)counts[k]);
     TRY(runner_run(runner, &runner->schedule, &round));
     TRY(shards_finish(runner->shards));
+    TRY(stream_mark(runner->stream, MARK_STEP_END));
     double sums[LOSS_COUNT];
     TRY(read_losses(runner, sums));
+    TRY(add_device_time(runner));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
     TRY(shards_norm(runner->shards, &result.grad_norm));
@@ -326,7 +343,10 @@ Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) 
     double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale.scale;
     Section section = section_begin(runner);
     int64_t start = trace_now();
+    TRY(stream_mark(runner->stream, MARK_UPDATE));
     TRY(shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay));
+    TRY(stream_mark(runner->stream, MARK_UPDATE_END));
+    runner->updated = true;
     trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
     section_end(runner, &section, &runner->times.update_s);
     return OK;

@@ -76,6 +76,7 @@ typedef struct RunnerTimes {
     double schedule_s;           /* gradients, from the first micro-batch to the norm, waiting included */
     double compute_s, update_s;  /* gradients and update, without waiting... */
     double waited_s[AXIS_COUNT]; /* ...for other replicas, tensor ranks and stages */
+    double device_s;             /* from the first to the last of a step's work on the device's own clock */
 } RunnerTimes;
 
 typedef struct Runner {
@@ -102,6 +103,7 @@ typedef struct Runner {
     int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
     LossScale loss_scale;        /* losses are multiplied by it before backward; other than fp16: 1 */
     RunnerTimes times;
+    bool updated; /* an update's time on the device has not been added yet */
     Trace *trace; /* where it records what it does; NULL: nowhere. See train/tracer.h */
 } Runner;
 

@@ -37,6 +37,9 @@ typedef struct Trainer {
     int64_t steps_here, tokens_here;
     double cpu_start, wall_start;
     uint64_t sent[COMM_KINDS]; /* in steps, without evaluation and checkpoints */
+    /* How busy the GPU was, by its driver: the newest sample, and the mean of all. */
+    double gpu_at, gpu_now, gpu_sum;
+    int64_t gpu_samples;
 } Trainer;
 
 static void trainer_done(Trainer *t) {
@@ -247,9 +250,22 @@ static void show_step(Trainer *t, const StepResult *result, double lr, double st
     progress_update(t->progress, t->step, note);
 }
 
-static Status log_step(Trainer *t, const StepResult *result, double lr, double step_s) {
+/* The driver renews its figure a few times a second. */
+static void sample_gpu(Trainer *t) {
+    const double pause_s = 0.2;
+    double now = clock_wall();
+    if (device_is_host(t->job->device) || now - t->gpu_at < pause_s) return;
+    t->gpu_at = now;
+    t->gpu_now = device_utilization(t->job->device);
+    if (!isfinite(t->gpu_now)) return;
+    t->gpu_sum += t->gpu_now;
+    t->gpu_samples++;
+}
+
+static Status log_step(Trainer *t, const StepResult *result, double lr, double step_s, double device_s) {
     const TrainConfig *c = t->config;
     show_step(t, result, lr, step_s);
+    sample_gpu(t);
     if (t->step % c->log_every && t->step != t->lr.steps) return OK;
     json_t *line = json_pack("{s:I, s:f, s:f, s:o, s:I, s:f, s:f, s:f}", "step", (json_int_t)t->step, "loss",
                              result->loss, "lr", lr, "grad_norm", number_or_null(result->grad_norm), "tokens",
@@ -259,6 +275,10 @@ static Status log_step(Trainer *t, const StepResult *result, double lr, double s
     if (t->job->plan.dtype == DT_F16)
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
+    if (!device_is_host(t->job->device)) {
+        json_object_set_new(line, "utilization", json_real(fmin(device_s / step_s, 1)));
+        json_object_set_new(line, "gpu_utilization", number_or_null(t->gpu_now));
+    }
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && t->job->task != TASK_LM)
             json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
@@ -284,7 +304,7 @@ static Status one_step(Trainer *t) {
     int64_t start = trace_now(), step = t->step + 1;
     TRY(load_data(t));
     StepResult result;
-    double lr = lr_at(&t->lr, step);
+    double lr = lr_at(&t->lr, step), device_s = t->job->runner->times.device_s;
     uint64_t before[COMM_KINDS], after[COMM_KINDS];
     mesh_sent(t->job->runner->mesh, before);
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
@@ -299,7 +319,7 @@ static Status one_step(Trainer *t) {
     t->tokens_here += result.tokens;
     if (step == 1) t->loss_first = result.loss;
     t->loss_last = result.loss;
-    return log_step(t, &result, lr, seconds);
+    return log_step(t, &result, lr, seconds, t->job->runner->times.device_s - device_s);
 }
 
 /* Signals reach ranks at different moments, and all must stop after the same step. */
@@ -330,14 +350,17 @@ static Status run_steps(Trainer *t) {
 typedef struct RankReport {
     int64_t peak[MEM_TAGS + 1], host_peak;
     uint64_t sent[COMM_KINDS];
-    double cpu_s, data_s;
+    double cpu_s, data_s, gpu; /* gpu: NAN where nothing says how busy it was */
     RunnerTimes times;
 } RankReport;
 
 static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_reports, int *ret_count) {
     const Device *device = t->job->device;
     const Mesh *mesh = t->job->runner->mesh;
-    RankReport own = {.cpu_s = cpu_s, .data_s = t->data_s, .times = t->job->runner->times};
+    RankReport own = {.cpu_s = cpu_s,
+                      .data_s = t->data_s,
+                      .gpu = t->gpu_samples ? t->gpu_sum / (double)t->gpu_samples : NAN,
+                      .times = t->job->runner->times};
     for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
     own.peak[MEM_TAGS] = (int64_t)device->total.peak;
     own.host_peak = (int64_t)device->host.peak;
@@ -400,21 +423,27 @@ static Status summarise(Trainer *t, json_t **ret_summary) {
     double peak;
     TRY(job_peak_flops(t->job, &peak));
     peak *= count;
-    double bubble = cpu = 0;
+    double bubble = cpu = 0, device_s = 0, gpu = 0;
     for (int i = 0; i < count; i++) {
         cpu += report[i].cpu_s;
+        device_s += report[i].times.device_s / count;
+        gpu += report[i].gpu / count;
         bubble += runner_bubble(&report[i].times) / count;
         json_array_append_new(ranks, rank_json(&report[i], i));
     }
     double seconds = t->seconds > 0 ? t->seconds : NAN;
     double tokens_per_s = (double)t->tokens_here / seconds;
+    /* Of the CPU: the part of all threads' time that was spent computing; of a GPU: the part of the steps'
+     * time during which there was work on it. */
+    double busy = device_is_host(t->job->device) ? cpu / (wall * t->job->device->threads * count)
+                                                 : fmin(device_s / seconds, 1);
     json_t *summary =
-        json_pack("{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:f, s:o, s:f, s:I, s:o, s:b, s:o}", "steps",
+        json_pack("{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:I, s:o, s:b, s:o}", "steps",
                   (json_int_t)t->step, "loss_first", number_or_null(t->loss_first), "loss_last",
                   number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "runtime_s", wall,
                   "tokens_per_s", number_or_null(tokens_per_s), "samples_per_s",
                   number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
-                  cpu / (wall * t->job->device->threads * count), "mfu",
+                  number_or_null(busy), "gpu_utilization", number_or_null(gpu), "mfu",
                   number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "bubble", bubble,
                   "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t),
                   "interrupted", t->step < t->lr.steps, "ranks", ranks);
@@ -478,7 +507,7 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
 
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
-    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
+    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN, .gpu_now = NAN};
     t.wall_start = clock_wall();
     t.cpu_start = clock_cpu();
     return run_all(&t, config_json, ret_summary);

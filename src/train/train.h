@@ -49,8 +49,9 @@ typedef struct TrainConfig {
     bool resume;
     int64_t eval_every, eval_batches, save_every, keep, log_every;
     const char *recompute; /* "none", "selective", "block" */
-    const char *device;    /* "cpu" */
-    const char *kernels;   /* "cpu", "ref" */
+    const char *device;    /* "cpu", "cuda" */
+    Device *on;            /* that device, which must outlive the run; NULL: the run makes it */
+    const char *kernels;   /* "cpu", "ref", "cuda"; NULL: the device's own */
     int64_t threads;
     bool trace;             /* train: trace.json in the run directory... */
     const char *trace_file; /* ...bench: this file; NULL: none */
@@ -63,7 +64,7 @@ typedef struct TrainConfig {
     bool sequence;            /* sequence parallelism over the tensor ranks */
     const char *pp_schedule;  /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
     int64_t pp_chunks;        /* of a stage, interleaved; 0: 2 there, else 1 */
-    const char *precision;    /* "fp32", "bf16", "fp16"; NULL: fp32 */
+    const char *precision;    /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32, on a GPU bf16 */
     double loss_scale;        /* fp16: the first; 0: 65536 */
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
     bool steps_only;          /* bench: step times alone, without those by kernel */
@@ -89,8 +90,8 @@ typedef struct EvalConfig {
     TextOptions text;
     const char **data;
     int data_count;
-    int64_t seq, batch, max_batches; /* 0: the model's own, 4, all */
-    const char *device, *kernels;
+    int64_t seq, batch, max_batches;          /* 0: the model's own, 4, all */
+    const char *device, *kernels, *precision; /* as in TrainConfig */
     int64_t threads;
     bool quiet;
     FILE *log; /* where warnings show */

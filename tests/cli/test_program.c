@@ -1,4 +1,5 @@
 /* The program as a person meets it: exit codes, messages, suggestions, JSON. */
+#include "device/registry.h"
 #include "program.h"
 
 static void versions(void **state) {
@@ -88,8 +89,28 @@ static void layouts_of_later(void **state) {
     assert_refused(2, "--pp-schedule interleaved: needs several stages", "train", "--data", "self",
                    "--pp-schedule", "interleaved");
     assert_refused(2, "--offload disk", "train", "--data", "x", "--offload", "disk");
-    assert_refused(2, "--device cuda: this version computes on the CPU; use --device cpu", "eval", "--model",
-                   "x", "--data", "x", "--device", "cuda");
+}
+
+/* What does not go together is said first; then, on a machine without one, that there is no GPU. */
+static void without_a_gpu(void **state) {
+    (void)state;
+    assert_refused(2, "--precision tf32: is for GPUs", "train", "--data", "x", "--precision", "tf32");
+    assert_refused(2, "--precision fp8: this version computes in", "train", "--data", "x", "--device", "cuda",
+                   "--precision", "fp8");
+    assert_refused(2, "--kernels cpu: are not for --device cuda", "train", "--data", "x", "--device", "cuda",
+                   "--kernels", "cpu");
+    assert_refused(2, "--kernels cuda: are not for --device cpu", "eval", "--model", "x", "--data", "x",
+                   "--kernels", "cuda");
+    CudaInfo info;
+    device_cuda_info(&info);
+    if (info.devices) return;
+    const char *model = WEFT_TEST_DIR "/golden/cases/gpt2";
+    assert_refused(1, "there is no GPU to use: ", "train", "--data", "x", "--device", "cuda");
+    assert_refused(1, "there is no GPU to use: ", "bench", "--device", "cuda");
+    assert_refused(1, "there is no GPU to use: ", "eval", "--model", model, "--data", "x", "--device",
+                   "cuda");
+    assert_refused(1, "there is no GPU to use: ", "generate", "--model", model, "--prompt-ids", "1,2",
+                   "--device", "cuda");
 }
 
 static void json_is_one_object(void **state) {
@@ -153,12 +174,12 @@ static void closed_pipe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),         cmocka_unit_test(no_command),
-        cmocka_unit_test(mistyped_names),   cmocka_unit_test(wrong_values),
-        cmocka_unit_test(wrong_shape),      cmocka_unit_test(contradictions),
-        cmocka_unit_test(layouts_of_later), cmocka_unit_test(json_is_one_object),
-        cmocka_unit_test(trace_on_request), cmocka_unit_test(full_disk),
-        cmocka_unit_test(closed_pipe),
+        cmocka_unit_test(versions),           cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),     cmocka_unit_test(wrong_values),
+        cmocka_unit_test(wrong_shape),        cmocka_unit_test(contradictions),
+        cmocka_unit_test(layouts_of_later),   cmocka_unit_test(without_a_gpu),
+        cmocka_unit_test(json_is_one_object), cmocka_unit_test(trace_on_request),
+        cmocka_unit_test(full_disk),          cmocka_unit_test(closed_pipe),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
