@@ -6,9 +6,11 @@
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 
+#include "device.h"
 #include "test.h"
 
 #include "comm/mpi.h"
+#include "comm/staged.h"
 
 /* What every test finds in *state. */
 typedef struct Ranks {
@@ -17,10 +19,19 @@ typedef struct Ranks {
     Stream *stream;
 } Ranks;
 
+/* What tests exchange passes through host memory on a GPU, and with WEFT_TEST_GROUPS=staged. */
+static inline bool ranks_staged(void) {
+    const char *groups = getenv("WEFT_TEST_GROUPS");
+    return test_on_cuda() || (groups && strcmp(groups, "staged") == 0);
+}
+
 static inline int ranks_setup(void **state) {
     static Ranks ranks;
-    assert_ok(mpi_world_new(&ranks.world));
-    assert_ok(device_new_cpu(&ranks.device, 1));
+    Group *world = NULL;
+    assert_ok(mpi_world_new(&world));
+    test_device_new(&ranks.device, 1);
+    ranks.world = world;
+    if (ranks_staged()) assert_ok(group_new_staged(&ranks.world, world, ranks.device));
     assert_ok(stream_new(&ranks.stream, ranks.device));
     *state = &ranks;
     return 0;
@@ -29,8 +40,8 @@ static inline int ranks_setup(void **state) {
 static inline int ranks_teardown(void **state) {
     Ranks *ranks = *state;
     stream_free(ranks->stream);
-    device_free(ranks->device);
     group_free(ranks->world);
+    test_device_free(ranks->device);
     return 0;
 }
 

@@ -1,13 +1,16 @@
 /* What tests of kernels work with: a device with a stream, and tensors that go when the kit goes. Each
  * tensor is a heap block of exactly its size, so the sanitizer sees a kernel that reads or writes past
- * it, and is poisoned with NaN until something is put there. */
+ * it, and is poisoned with NaN until something is put there. A GPU's tensors lie in memory that it shares
+ * with the host, where no sanitizer watches: bytes behind each are looked at when the kit is cleared. Kernels
+ * are waited for, since the kit has a profile. */
 #ifndef WEFT_TESTS_KERNELS_KIT_H
 #define WEFT_TESTS_KERNELS_KIT_H
 
+#include "device.h"
 #include "kernels/kernels.h"
 #include "test.h"
 
-enum { KIT_OUTPUTS = 8 };
+enum { KIT_OUTPUTS = 8, KIT_GUARD = 64, KIT_GUARD_BYTE = 0xa5, KIT_CHUNK = 32 << 20, KIT_CHUNKS = 64 };
 
 typedef struct Output {
     const char *name;
@@ -19,8 +22,15 @@ typedef struct Kit {
     Stream *stream;
     Profile profile;
     Exec exec;
-    void **block;
+    bool cuda;
+    struct {
+        char *data;
+        size_t bytes;
+    } * block;
     size_t blocks, capacity;
+    Buffer chunk[KIT_CHUNKS]; /* cuda: where blocks lie, one behind the other... */
+    int chunk_at;             /* ...the one in use, and how far it is */
+    size_t chunk_used;
     uint64_t draws; /* tensors filled so far: each has numbers of its own */
     DType compute;  /* the type of activations and weights, see `typed` */
     Output output[KIT_OUTPUTS];
@@ -28,17 +38,33 @@ typedef struct Kit {
 } Kit;
 
 static inline void kit_init(Kit *kit, const char *backend, int threads) {
-    *kit = (Kit){0};
-    assert_ok(device_new_cpu(&kit->device, threads));
+    *kit = (Kit){.cuda = strcmp(backend, "cuda") == 0};
+    if (kit->cuda)
+        test_device_new(&kit->device, threads);
+    else
+        assert_ok(device_new_cpu(&kit->device, threads));
     assert_ok(stream_new(&kit->stream, kit->device));
     kit->exec = (Exec){.stream = kit->stream, .profile = &kit->profile};
     assert_ok(kernels_find(backend, &kit->exec.table));
 }
 
+/* How many bytes behind tensors were written to. */
+static inline int64_t kit_overruns(const Kit *kit) {
+    int64_t count = 0;
+    for (size_t i = 0; kit->cuda && i < kit->blocks; i++) {
+        const unsigned char *guard = (unsigned char *)kit->block[i].data + kit->block[i].bytes;
+        for (int k = 0; k < KIT_GUARD; k++) count += guard[k] != KIT_GUARD_BYTE;
+    }
+    return count;
+}
+
 /* Frees the tensors and starts the random numbers again. */
 static inline void kit_clear(Kit *kit) {
-    for (size_t i = 0; i < kit->blocks; i++) free(kit->block[i]);
+    assert_int_equal(kit_overruns(kit), 0);
+    for (size_t i = 0; !kit->cuda && i < kit->blocks; i++) free(kit->block[i].data);
     kit->blocks = 0;
+    kit->chunk_at = 0;
+    kit->chunk_used = 0;
     kit->draws = 0;
     kit->outputs = 0;
 }
@@ -46,18 +72,42 @@ static inline void kit_clear(Kit *kit) {
 static inline void kit_done(Kit *kit) {
     kit_clear(kit);
     free(kit->block);
+    for (int i = 0; i < KIT_CHUNKS; i++) dev_free(&kit->chunk[i]);
     stream_free(kit->stream);
-    device_free(kit->device);
+    if (kit->cuda)
+        test_device_free(kit->device);
+    else
+        device_free(kit->device);
+}
+
+/* Memory with a guard behind it that a GPU reaches, at a multiple of 64 bytes as all tensors begin. */
+static inline char *kit_shared(Kit *kit, size_t bytes) {
+    size_t needed = (bytes + KIT_GUARD + 63) / 64 * 64;
+    if (kit->chunk[kit->chunk_at].data && kit->chunk_used + needed > kit->chunk[kit->chunk_at].bytes) {
+        kit->chunk_at++;
+        kit->chunk_used = 0;
+    }
+    assert_true(kit->chunk_at < KIT_CHUNKS);
+    Buffer *chunk = &kit->chunk[kit->chunk_at];
+    if (chunk->bytes < needed) {
+        dev_free(chunk);
+        assert_ok(dev_alloc_host(kit->device, needed > KIT_CHUNK ? needed : KIT_CHUNK, chunk));
+    }
+    char *data = (char *)chunk->data + kit->chunk_used;
+    kit->chunk_used += needed;
+    memset(data + bytes, KIT_GUARD_BYTE, KIT_GUARD);
+    return data;
 }
 
 /* Poisoned with NaN, whatever the type. */
 static inline Tensor kit_take(Kit *kit, Tensor shape) {
     size_t bytes = tensor_bytes(shape);
     assert_ok(mem_grow(&kit->block, &kit->capacity, kit->blocks + 1, sizeof *kit->block));
-    shape.data = malloc(bytes ? bytes : 1);
+    shape.data = kit->cuda ? kit_shared(kit, bytes) : malloc(bytes ? bytes : 1);
     assert_non_null(shape.data);
     memset(shape.data, 0xff, bytes);
-    kit->block[kit->blocks++] = shape.data;
+    kit->block[kit->blocks].data = shape.data;
+    kit->block[kit->blocks++].bytes = bytes;
     return shape;
 }
 

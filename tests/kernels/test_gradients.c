@@ -1,4 +1,4 @@
-/* Every backward kernel of the reference against finite differences.
+/* Every backward kernel of the reference, or on a GPU of its own kernels, against finite differences.
  *
  * The objective is a fixed random weighting c of a forward kernel's outputs, so c is what the backward
  * kernel takes as the outputs' gradient. Each input element is moved by steps of +-h and +-2h (fourth
@@ -336,7 +336,7 @@ static void test_rows(void **state) {
 
 static int setup(void **state) {
     static Kit kit;
-    kit_init(&kit, "ref", 1);
+    kit_init(&kit, test_on_cuda() ? "cuda" : "ref", 1);
     *state = &kit;
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "device.h"
 #include "test.h"
 
 #include "checkpoint/checkpoint.h"
@@ -69,7 +70,7 @@ static inline void golden_init_layout(Golden *golden, const char *name, const ch
     ModelConfig config;
     assert_ok(hf_config_read(golden->dir, &config));
     assert_ok(model_new(&golden->model, &config));
-    assert_ok(device_new_cpu(&golden->device, threads));
+    test_device_new(&golden->device, threads);
     RunnerSpec spec = golden_spec(golden, kernels, recompute);
     spec.mesh = layout->mesh;
     spec.zero = layout->zero;
@@ -89,7 +90,7 @@ static inline void golden_init(Golden *golden, const char *name, const char *ker
 static inline void golden_done(Golden *golden) {
     runner_free(golden->runner);
     model_free(golden->model);
-    device_free(golden->device);
+    test_device_free(golden->device);
     safe_free(golden->arrays);
     json_decref(golden->facts);
 }

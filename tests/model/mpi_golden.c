@@ -67,7 +67,7 @@ static void test_cases(void **state) {
                                          .micros = 2 / dp};
                     CLEANUP(golden_done) Golden golden;
                     layout.sequence = rows_divide(cases[i], tp) && turn % 2;
-                    golden_init_layout(&golden, cases[i], "cpu", (Recompute)(turn % 3), 1, &layout);
+                    golden_init_layout(&golden, cases[i], test_kernels(), (Recompute)(turn % 3), 1, &layout);
                     check_steps(&golden, mesh);
                 }
             }

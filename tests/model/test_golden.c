@@ -160,6 +160,7 @@ static double check_final(Golden *golden, char *ret_name) {
     ret_name[0] = 0;
     if (!expected) return 0;
     const Store *params = golden->runner->params;
+    assert_ok(stream_sync(golden->runner->stream));
     for (int i = 0; i < params->model->units; i++)
         for (size_t j = 0; j < params->unit[i].count; j++) {
             const ParamSlot *slot = &params->unit[i].slot[j];
@@ -200,23 +201,26 @@ static void test_bare(void **state) {
     Tensor hidden, weight, bias;
     const ParamDesc *desc;
     assert_ok(runner_hidden(golden.runner, batch, &hidden));
+    assert_ok(stream_sync(golden.runner->stream));
     const float *expected = golden_array(&golden, "", "hidden", &count);
     assert_int_equal(tensor_count(hidden), count);
     double apart = max_difference(tensor_f32(hidden), expected, count), pooled_apart = 0;
     assert_true(store_find(golden.runner->params, "head.pooler.weight", &desc, &weight));
     assert_true(store_find(golden.runner->params, "head.pooler.bias", &desc, &bias));
     const float *pooled = golden_array(&golden, "", "pooled", &pooled_count);
-    CLEANUP(mem_freep) float *row = NULL;
-    assert_ok(mem_new((size_t)C, sizeof *row, &row));
+    CLEANUP(dev_free) Buffer row = {0};
+    assert_ok(dev_alloc(golden.device, MEM_SCRATCH, (size_t)C * sizeof(float), &row));
     for (int64_t b = 0; b < golden.B; b++) {
         Tensor first = tensor_2d(tensor_f32(hidden) + b * golden.T * C, DT_F32, 1, C);
-        assert_ok(linear_forward(&golden.runner->exec, tensor_2d(row, DT_F32, 1, C), TENSOR_NONE, first,
+        assert_ok(linear_forward(&golden.runner->exec, tensor_2d(row.data, DT_F32, 1, C), TENSOR_NONE, first,
                                  weight, bias, ACT_TANH));
-        pooled_apart = worst(pooled_apart, max_difference(row, pooled + b * C, C));
+        assert_ok(stream_sync(golden.runner->stream));
+        pooled_apart = worst(pooled_apart, max_difference(row.data, pooled + b * C, C));
     }
     print_message("%-20s %s: hidden %.1e  pooled %.1e\n", spec->name, spec->kernels, apart, pooled_apart);
     assert_true(apart <= LOGIT_LIMIT && pooled_apart <= LOGIT_LIMIT);
     host_batch_free(batch);
+    dev_free(&row);
     golden_done(&golden);
 }
 
@@ -271,9 +275,9 @@ static void test_tiny_gpt2(void **state) {
     assert_ok(json_read_file(path, &facts));
     ModelConfig config = tiny_config(json_object_get(facts, "config"));
     CLEANUP(model_freep) Model *model = NULL;
-    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(test_device_freep) Device *device = NULL;
     assert_ok(model_new(&model, &config));
-    assert_ok(device_new_cpu(&device, spec->threads));
+    test_device_new(&device, spec->threads);
     const json_t *cases = json_object_get(facts, "cases");
     double most = 0;
     for (size_t i = 0; i < json_array_size(cases); i++)
@@ -289,15 +293,15 @@ int main(void) {
         "bert-pretrain", "bert-pretrain-padded", "bert-mlm",         "bert-nsp",
         "bert-span",     "bert-classify",        "bert-bare",        "tiny-gpt2",
     };
-    static const char *const backends[] = {"ref", "cpu"};
+    const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
     enum { NAMES = sizeof names / sizeof *names, EXTRA = 2, COUNT = 2 * NAMES + EXTRA };
     Spec spec[COUNT];
     struct CMUnitTest tests[COUNT];
     for (int i = 0; i < 2 * NAMES; i++)
         spec[i] = (Spec){.name = names[i % NAMES], .kernels = backends[i / NAMES], .threads = 1};
     /* The numbers hold with threads and with recompute too. */
-    spec[2 * NAMES] = (Spec){"gpt2", "cpu", RECOMPUTE_BLOCK, 2};
-    spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", "cpu", RECOMPUTE_SELECTIVE, 1};
+    spec[2 * NAMES] = (Spec){"gpt2", test_kernels(), RECOMPUTE_BLOCK, 2};
+    spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", test_kernels(), RECOMPUTE_SELECTIVE, 1};
     for (int i = 0; i < COUNT; i++) {
         CMUnitTestFunction function = test_case;
         if (!strcmp(spec[i].name, "bert-bare")) function = test_bare;

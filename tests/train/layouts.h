@@ -110,7 +110,7 @@ typedef struct Outcome {
 static inline void outcome_done(Outcome *outcome) {
     runner_free(outcome->runner);
     mesh_free(outcome->mesh);
-    device_free(outcome->device);
+    test_device_free(outcome->device);
     model_free(outcome->model);
 }
 
@@ -118,7 +118,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     Outcome outcome = {0};
     ModelConfig config = config_of(layout->job);
     assert_ok(model_new(&outcome.model, &config));
-    assert_ok(device_new_cpu(&outcome.device, 1));
+    test_device_new(&outcome.device, 1);
     if (world) assert_ok(mesh_new(&outcome.mesh, world, layout->mesh));
     RunnerSpec spec = {.micro_batch = layout->micro_batch,
                        .seq = SEQ,
@@ -138,7 +138,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     int dp = world ? layout->mesh.dp : 1, replica = world ? outcome.mesh->at[AXIS_DP] : 0;
     int count = BATCH / dp / layout->micro_batch;
     spec.micros = count;
-    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(kernels_find(test_kernels(), &spec.table));
     assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
     assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
     assert_ok(runner_publish(outcome.runner));
@@ -160,6 +160,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
         }
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     }
+    assert_ok(stream_sync(outcome.runner->stream)); /* tests look at the weights */
     return outcome;
 }
 

@@ -118,7 +118,7 @@ typedef struct Run {
 static void run_done(Run *run) {
     runner_free(run->runner);
     mesh_free(run->mesh);
-    device_free(run->device);
+    test_device_free(run->device);
     model_free(run->model);
 }
 
@@ -126,7 +126,7 @@ static Run run_new(Group *world, JobKind job, const Layout *layout) {
     Run run = {.job = job, .layout = layout};
     ModelConfig config = config_of(job);
     assert_ok(model_new(&run.model, &config));
-    assert_ok(device_new_cpu(&run.device, 1));
+    test_device_new(&run.device, 1);
     if (!layout->alone) assert_ok(mesh_new(&run.mesh, world, layout->mesh));
     RunnerSpec spec = {.micro_batch = layout->micro_batch,
                        .seq = SEQ,
@@ -140,7 +140,7 @@ static Run run_new(Group *world, JobKind job, const Layout *layout) {
                        .schedule = layout->schedule,
                        .chunks = layout->chunks,
                        .micros = BATCH / layout->micro_batch / (run.mesh ? layout->mesh.dp : 1)};
-    assert_ok(kernels_find("cpu", &spec.table));
+    assert_ok(kernels_find(test_kernels(), &spec.table));
     assert_ok(runner_new(&run.runner, run.model, run.device, &spec));
     assert_ok(store_init_params(run.runner->params, run.runner->stream, 3));
     assert_ok(runner_publish(run.runner));
@@ -159,6 +159,7 @@ static void run_steps(Run *run, int from, int to) {
         run->loss[step] = result.loss;
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     }
+    assert_ok(stream_sync(run->runner->stream)); /* tests look at the weights */
 }
 
 static Status run_save(const Run *run, Group *world, const char *dir) {
@@ -224,14 +225,14 @@ static void trio_done(Trio *trio) {
     for (int i = 0; i < 3; i++) store_free(trio->store[i]);
     model_free(trio->model);
     stream_free(trio->stream);
-    device_free(trio->device);
+    test_device_free(trio->device);
 }
 
 static Trio trio_load(JobKind job, const char *dir) {
     Trio trio = {0};
     ModelConfig config = config_of(job);
     CLEANUP(mem_freep) char *step = NULL;
-    assert_ok(device_new_cpu(&trio.device, 1));
+    test_device_new(&trio.device, 1);
     assert_ok(stream_new(&trio.stream, trio.device));
     assert_ok(model_new(&trio.model, &config));
     for (int i = 0; i < 3; i++) {
