@@ -14,8 +14,9 @@
  *   turned    (inner, rows)      (rows, inner, rows)            T
  *   out, aux  (rows, cols)       (cols, rows, cols)
  *
- * The bias runs along m = cols, as cuBLASLt has it. The three products of a linear layer, y = x w^T,
- * dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x), (w, dy) and (x, dy turned).
+ * The bias runs along m = cols, as cuBLASLt has it, and sums over B's k are of left's rows. The three
+ * products of a linear layer, y = x w^T, dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x),
+ * (w, dy) and (x, dy turned).
  *
  * Algorithms that split the inner dimension may only reduce in fp32 and in a step of its own; all that
  * remain give the same bits each time.
@@ -149,8 +150,19 @@ static uint32_t epilogue_of(const PlanKey *key) {
         if (key->bias) return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
         return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
     case CUDA_EPILOGUE_GELU_SLOPE: return CUBLASLT_EPILOGUE_DGELU;
+    case CUDA_EPILOGUE_LEFT_SUMS: return CUBLASLT_EPILOGUE_BGRADB;
     default: return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     }
+}
+
+/* Puts the addresses that belong to the epilogue into the plan's description. */
+static cublasStatus_t point(const BlasApi *api, const Plan *plan, const CudaProduct *p) {
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    const void *along = p->epilogue == CUDA_EPILOGUE_LEFT_SUMS ? p->sums : p->bias;
+    if (along) status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &along, sizeof along);
+    if (p->aux && status == CUBLAS_STATUS_SUCCESS)
+        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux);
+    return status;
 }
 
 static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout, int64_t dtype, int64_t rows,
@@ -168,13 +180,9 @@ static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_right, sizeof op_right));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (p->bias) /* heuristics look at the address */
-        BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias));
-    if (p->aux) {
-        BLAS_TRY(
-            api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux));
+    BLAS_TRY(point(api, plan, p)); /* heuristics look at the addresses */
+    if (p->aux)
         BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
-    }
     if (p->right_turned)
         TRY(make_layout(api, &plan->right, key->right_type, p->inner, p->cols));
     else
@@ -258,13 +266,7 @@ cublasStatus_t blas_run(const Blas *blas, const Plan *plan, const CudaProduct *p
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream) {
     const BlasApi *api = &blas->api;
     float alpha = 1, beta = product->accumulate ? 1 : 0;
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (product->bias)
-        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product->bias,
-                               sizeof product->bias);
-    if (product->aux && status == CUBLAS_STATUS_SUCCESS)
-        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &product->aux,
-                               sizeof product->aux);
+    cublasStatus_t status = point(api, plan, product);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     return api->matmul(blas->handle, plan->desc, &alpha, product->right, plan->right, product->left,
                        plan->left, &beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE,

@@ -34,11 +34,12 @@ cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count
 
 /* linear.cu, blas.c */
 
-/* What is done to a product before it is stored; the last two by cuBLASLt only. */
+/* What is done with a product besides; all but the first by cuBLASLt only. */
 typedef enum {
     CUDA_EPILOGUE_NONE,
-    CUDA_EPILOGUE_GELU,      /* GELU by tanh; aux, if given, receives what it was applied to */
-    CUDA_EPILOGUE_GELU_SLOPE /* times the slope of GELU at aux */
+    CUDA_EPILOGUE_GELU,       /* GELU by tanh; aux, if given, receives what it was applied to */
+    CUDA_EPILOGUE_GELU_SLOPE, /* times the slope of GELU at aux */
+    CUDA_EPILOGUE_LEFT_SUMS   /* sums (rows) of left over inner */
 } CudaEpilogue;
 
 /* out (rows,cols) [+]= left (rows,inner) right (inner,cols) + bias (cols), all row-major. */
@@ -52,7 +53,8 @@ typedef struct CudaProduct {
     bool accumulate;
     const void *bias; /* of out's type */
     CudaEpilogue epilogue;
-    void *aux; /* (rows,cols) of out's type */
+    void *aux;  /* (rows,cols) of out's type */
+    void *sums; /* (rows) of out's type */
 } CudaProduct;
 
 /* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type, epilogue none. */

@@ -1,16 +1,17 @@
 /* Linear layers on a GPU: products by cuBLASLt, with what it does not do done around them.
  *
- *   forward          y = x w^T + b, the bias added by cuBLASLt before it rounds. An activation is a pass of
- *                    its own over what was stored, as kernels.h asks. cuBLASLt's GELU would be free but
- *                    sees the sum before it is rounded to 16 bits: a quarter of the results then differ in
- *                    their last bit, and y is no longer what act_forward(pre) gives.
- *   backward_input   dx = dy w. In bf16 cuBLASLt multiplies by the slope of GELU (by tanh) itself, from pre
- * as stored and before it rounds. Other slopes are a pass over the product, which waits in fp32 as long as it
- * is small (it then stays in the cache), else in dx itself. backward_weight  dw += dy^T x in fp32, and the
- * column sums of dy
+ * Forward, y = x w^T + b: cuBLASLt adds the bias before it rounds. An activation is a pass of its own over
+ * what was stored, as kernels.h asks. cuBLASLt's GELU would be free but sees the sum before it is rounded to
+ * 16 bits: a quarter of the results then differ in their last bit, and y is not what act_forward(pre) gives.
  *
- * WEFT_CUDA_EPILOGUE says which activations cuBLASLt may do: "none", "bf16" (the default, as above; not
- * before Hopper, where it has no fast kernels for them) or "all".
+ * Backward to the input, dx = dy w: in bf16 cuBLASLt multiplies by the slope of GELU (by tanh) itself, from
+ * pre as stored and before it rounds. Other slopes are a pass over the product, which waits in fp32 as long
+ * as it is small (it then stays in the cache), else in dx itself.
+ *
+ * Backward to the weights: dw += dy^T x in fp32, and the column sums of dy.
+ *
+ * WEFT_CUDA_EPILOGUE lists what cuBLASLt may do besides: "gelu" forward, "slope" backward, "sums" for the
+ * bias, in whatever type. Unset, that is the slope in bf16, from Hopper on (it has no fast kernels before).
  *
  * A call takes one block of scratch: cuBLASLt's first, then what the call itself needs.
  */
@@ -62,13 +63,17 @@ static Status run_product(Stream *stream, const CudaProduct *product, void *scra
     return OK;
 }
 
-/* Whether cuBLASLt may apply GELU or its slope to an output of this type and row length. */
-static bool may_fuse(Stream *stream, bool forward, Act act, DType type, int64_t cols, const void *out,
-                     const void *aux) {
+/* Whether cuBLASLt may do `what`, in this type. */
+static bool may_fuse(Stream *stream, const char *what, DType type) {
     const char *asked = getenv("WEFT_CUDA_EPILOGUE");
-    bool all = asked && !strcmp(asked, "all"), none = asked && !strcmp(asked, "none");
-    if (act != ACT_GELU_TANH || none || cols % 8 || !aligned(out) || !aligned(aux)) return false;
-    return all || (!forward && type == DT_BF16 && cuda_device(stream)->capability >= 90);
+    if (asked) return strstr(asked, what) != NULL;
+    return !strcmp(what, "slope") && type == DT_BF16 && cuda_device(stream)->capability >= 90;
+}
+
+/* Whether GELU's aux can lie there: rows of a multiple of 8 elements, on both sides from multiples of 16
+ * bytes. */
+static bool suits_gelu(Act act, int64_t cols, const void *out, const void *aux) {
+    return act == ACT_GELU_TANH && cols % 8 == 0 && aligned(out) && aligned(aux);
 }
 
 static Status forward_fused(Stream *stream, const CudaProduct *plain, Tensor y, Tensor pre, void *scratch,
@@ -99,7 +104,7 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
         LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, bias, b.dtype, b.data, product.cols));
         product.bias = bias;
     }
-    if (may_fuse(stream, true, act, y.dtype, product.cols, y.data, pre.data))
+    if (suits_gelu(act, product.cols, y.data, pre.data) && may_fuse(stream, "gelu", y.dtype))
         TRY(forward_fused(stream, &product, y, pre, scratch, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));
@@ -145,7 +150,8 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     product.left_type = product.right_type = w.dtype;
     product.out = dx.data;
     product.out_type = dx.dtype;
-    if (!accumulate && may_fuse(stream, false, act, dx.dtype, product.cols, dx.data, pre.data)) {
+    if (!accumulate && suits_gelu(act, product.cols, dx.data, pre.data) &&
+        may_fuse(stream, "slope", dx.dtype)) {
         product.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
         product.aux = pre.data;
         bool done;
@@ -164,6 +170,17 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     return OK;
 }
 
+/* The product and the column sums of dy, which lie in `scratch` until they are added to db. */
+static Status weight_fused(Stream *stream, const CudaProduct *plain, Tensor db, void *blas, void *scratch,
+                           bool *ret_done) {
+    CudaProduct product = *plain;
+    product.epilogue = CUDA_EPILOGUE_LEFT_SUMS;
+    product.sums = scratch;
+    TRY(blas_product(stream, &product, blas, ret_done));
+    if (*ret_done) LAUNCH(launch_add(cuda_stream(stream), DT_F32, db.data, DT_F32, scratch, product.rows));
+    return OK;
+}
+
 /* Needs: x. */
 Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     CudaProduct product = {.rows = tensor_cols(dy), .cols = tensor_cols(x), .inner = tensor_rows(dy)};
@@ -171,6 +188,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     size_t sums = db.data ? room(column_sums_room(product.inner, product.rows)) : 0;
     void *scratch = NULL;
     char *own = NULL;
+    bool done = false;
     TRY(take_scratch(stream, copied + sums, &scratch, &own));
     TRY(operand(stream, dy, x.dtype, own, &product.left));
     product.left_turned = true;
@@ -179,6 +197,9 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     product.out = dw.data;
     product.out_type = DT_F32;
     product.accumulate = true;
+    if (db.data && may_fuse(stream, "sums", x.dtype))
+        TRY(weight_fused(stream, &product, db, scratch, own + copied, &done));
+    if (done) return OK;
     TRY(run_product(stream, &product, scratch));
     if (!db.data) return OK;
     LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, product.inner, product.rows,
