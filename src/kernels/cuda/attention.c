@@ -1,6 +1,11 @@
-/* Attention: kernels of our own (attention*.cu), or cuDNN's where it is there and takes the call. */
+/* Attention: cuDNN's kernels where they take the call and it is worth making a plan of, else our own
+ * (attention*.cu). WEFT_CUDA_ATTENTION=own or =cudnn asks for one of them; the second fails where cuDNN does
+ * not take a call, except for dropout, whose numbers are our own. Decoding is always our own. */
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/memory.h"
 #include "kernels/cuda/cuda.h"
 
 enum { WIDEST = 256 };
@@ -29,13 +34,13 @@ static CudaHeads cache_of(Tensor cache) {
     return (CudaHeads){.data = cache.data, .batch = H * S * D, .head = S * D, .row = D};
 }
 
-/* Blocks are numbered in 31 bits; the smallest tile has 16 rows. */
+/* Blocks are numbered in 31 bits; the smallest tile has 16 rows of a head, or one of all heads. */
 static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Tensor qkv, int64_t keys,
                         float scale) {
     int64_t B = qkv.dim[0], T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
     int64_t longest = T > keys ? T : keys;
     if (D > WIDEST) return FAILED("%s: heads of %lld, expected at most %d", kernel, (long long)D, WIDEST);
-    if (longest > INT_MAX / 2 || (double)(B * H) * (double)(longest / 16 + 1) > INT_MAX)
+    if (longest > INT_MAX / 2 || (double)(B * H) * (double)(longest / 16 + 1) > INT_MAX || B * T > INT_MAX)
         return FAILED("%s: %lld sequences of %lld positions with %lld heads are too many for one call",
                       kernel, (long long)B, (long long)longest, (long long)H);
     *call = (CudaAttention){.B = (int)B,
@@ -51,6 +56,59 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
     return OK;
 }
 
+/* What is kept with a device. */
+typedef struct Kept {
+    void *cudnn;
+    char choice[2][200]; /* forward, backward */
+} Kept;
+
+static void kept_free(void *attention) {
+    Kept *kept = attention;
+    attention_cudnn_free(kept->cudnn);
+    free(kept);
+}
+
+static Status kept_find(Stream *stream, Kept **ret_kept) {
+    CudaKernels *kernels = NULL;
+    TRY(cuda_kernels(stream, &kernels));
+    if (!kernels->attention) {
+        TRY(mem_new(1, sizeof(Kept), &kernels->attention));
+        kernels->attention_free = kept_free;
+    }
+    *ret_kept = kernels->attention;
+    return OK;
+}
+
+const char *attention_choice(Stream *stream, bool backward) {
+    CudaKernels *kernels = cuda_device(stream)->kernels;
+    Kept *kept = kernels ? kernels->attention : NULL;
+    return kept ? kept->choice[backward] : "";
+}
+
+/* Leaves the call to cuDNN, if it is to have it. */
+static Status try_cudnn(Stream *stream, DType type, const CudaAttention *call, bool backward,
+                        bool *ret_done) {
+    enum { SHORTEST = 128 }; /* positions that are worth a plan, which takes long to make */
+    const char *wanted = getenv("WEFT_CUDA_ATTENTION"), *problem = NULL;
+    bool own = wanted && strcmp(wanted, "own") == 0, cudnn = wanted && strcmp(wanted, "cudnn") == 0;
+    if (wanted && *wanted && !own && !cudnn)
+        return USAGE("WEFT_CUDA_ATTENTION is \"%s\", expected own or cudnn", wanted);
+    Kept *kept = NULL;
+    TRY(kept_find(stream, &kept));
+    if (own)
+        problem = "WEFT_CUDA_ATTENTION asks for it";
+    else if (!cudnn && call->queries < SHORTEST)
+        problem = "short sequences";
+    else
+        TRY(attention_cudnn(stream, &kept->cudnn, type, call, backward, &problem));
+    if (problem && cudnn && !call->dropout.threshold)
+        return FAILED("WEFT_CUDA_ATTENTION asks for cuDNN, which cannot do attention here: %s", problem);
+    snprintf(kept->choice[backward], sizeof kept->choice[backward], "%s%s", problem ? "own: " : "cudnn",
+             problem ? problem : "");
+    *ret_done = !problem;
+    return OK;
+}
+
 Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                               Attention spec) {
     CudaAttention call;
@@ -59,6 +117,9 @@ Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv
     call.lse = lse.data;
     call.causal = spec.causal;
     call.dropout = cuda_dropout(&spec.dropout);
+    bool done = false;
+    TRY(try_cudnn(stream, qkv.dtype, &call, false, &done));
+    if (done) return OK;
     LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
     return OK;
 }
@@ -68,8 +129,6 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
                                Tensor lens, Attention spec) {
     CudaAttention call;
     TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], spec.scale));
-    void *delta;
-    TRY(stream_workspace(stream, tensor_bytes(lse), &delta));
     call.lens = lens.data;
     call.lse = lse.data;
     call.causal = spec.causal;
@@ -78,6 +137,11 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     call.dq = heads_of(dqkv, PART_Q);
     call.dk = heads_of(dqkv, PART_K);
     call.dv = heads_of(dqkv, PART_V);
+    bool done = false;
+    TRY(try_cudnn(stream, qkv.dtype, &call, true, &done));
+    if (done) return OK;
+    void *delta = NULL;
+    TRY(stream_workspace(stream, tensor_bytes(lse), &delta));
     call.delta = delta;
     LAUNCH(launch_attention_backward(cuda_stream(stream), qkv.dtype, &call));
     return OK;
@@ -106,7 +170,7 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.fresh = fresh.data;
     call.causal = true;
     if (call.queries == 1) {
-        void *parts;
+        void *parts = NULL;
         int splits = splits_for(cuda_device(stream), &call);
         size_t room = (size_t)(call.B * call.H) * (size_t)splits * (size_t)(call.D + 2) * sizeof(float);
         TRY(stream_workspace(stream, room, &parts));

@@ -67,6 +67,14 @@ MUST_USE Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels);
 /* A dropout as device code takes it. */
 CudaDropout cuda_dropout(const Dropout *dropout);
 
+/* Attention by cuDNN, where it takes the call. *ret_problem becomes NULL, or, where nothing was done, why:
+ * words that live as long as the device. `kept` is what cudnn.c keeps between calls, NULL at first. */
+MUST_USE Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call,
+                                bool backward, const char **ret_problem);
+void attention_cudnn_free(void *kept);
+/* What the last forward or backward attention on the stream's device ran by: "cudnn", or "own: " and why. */
+const char *attention_choice(Stream *stream, bool backward);
+
 #define LAUNCH(call) TRY(cuda_status((call), __func__))
 
 #endif

@@ -101,6 +101,10 @@ cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, cons
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 /* delta = row sums of dout * out. */
 cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
+/* For cuDNN, where there are lens: the lengths (2,B) of queries and of keys, at least 1; and afterwards what
+ * rows past them, and sequences of none, come to. */
+cudaError_t launch_attention_lengths(cudaStream_t stream, const CudaAttention *call, int32_t *lengths);
+cudaError_t launch_attention_blank(cudaStream_t stream, DType type, const CudaAttention *call, bool backward);
 /* Puts `k`, `v`, new rows as queries are, into the caches. */
 cudaError_t launch_attention_append(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
                                     CudaHeads v);
