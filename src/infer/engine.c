@@ -52,6 +52,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(group_new_self(&engine->tp));
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from));
+    TRY(store_convert(engine->params, &engine->exec, options->dtype));
     *ret_engine = engine;
     engine = NULL;
     return OK;

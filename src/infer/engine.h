@@ -10,6 +10,7 @@ typedef struct EngineOptions {
     const char *device;  /* "cpu", "cuda"; NULL: "cpu" */
     const char *kernels; /* NULL: the device's own */
     int threads;         /* 0: all that the process may use */
+    DType dtype;         /* what it computes with, and keeps weights and caches in */
 } EngineOptions;
 
 typedef struct Engine {

@@ -74,7 +74,8 @@ static Status run_init(Run *run) {
     int64_t context = spec->prompts[run->order[0]].count + spec->max_tokens - 1;
     int64_t batch = spec->batch, chunk = spec->chunk;
     if (batch == 0) {
-        batch = (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context));
+        batch =
+            (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context, run->engine->params->dtype));
         batch = batch < 1 ? 1 : batch > AUTO_BATCH ? AUTO_BATCH : batch;
     }
     run->batch = batch < spec->count ? batch : spec->count;

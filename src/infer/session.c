@@ -30,14 +30,15 @@ static int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-size_t session_cache_bytes(const ModelConfig *config, int64_t context) {
-    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->hidden * sizeof(float);
+size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype) {
+    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->hidden * dtype_size(dtype);
 }
 
 static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
-    Tensor cache = tensor_4d(NULL, DT_F32, s->B, c->heads, s->S, c->hidden / c->heads);
-    Tensor wide = tensor_3d(NULL, DT_F32, s->B, s->K, c->hidden);
+    DType dtype = s->engine->params->dtype;
+    Tensor cache = tensor_4d(NULL, dtype, s->B, c->heads, s->S, c->hidden / c->heads);
+    Tensor wide = tensor_3d(NULL, dtype, s->B, s->K, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
         s->cache[i].k = tensor_take(bump, cache);
         s->cache[i].v = tensor_take(bump, cache);
@@ -47,13 +48,13 @@ static void layout(Session *s, size_t saved, Bump *bump) {
     s->fresh = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
     s->x = tensor_take(bump, wide);
     s->y = tensor_take(bump, wide);
-    s->last = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->hidden));
+    s->last = tensor_take(bump, tensor_2d(NULL, dtype, s->B, c->hidden));
     s->logits = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->vocab));
     s->saved = (Buffer){.data = bump_take(bump, saved), .bytes = saved, .tag = MEM_ACTIVATIONS};
 }
 
-static Shape shape_of(int64_t B, int64_t T) {
-    return (Shape){.B = B, .T = T, .tp = 1};
+static Shape shape_of(const Session *s, int64_t B, int64_t T) {
+    return (Shape){.B = B, .T = T, .tp = 1, .dtype = s->engine->params->dtype};
 }
 
 static Status allocate(Session *s) {
@@ -62,7 +63,7 @@ static Status allocate(Session *s) {
     for (int i = 0; i < model->count - 1; i++) {
         size_t block_saved, block_scratch;
         const Block *block = &model->block[i];
-        block->ops->measure(block, shape_of(s->B, s->K), &block_saved, &block_scratch);
+        block->ops->measure(block, shape_of(s, s->B, s->K), &block_saved, &block_scratch);
         if (block_saved > saved) saved = block_saved;
         if (block_scratch > scratch) scratch = block_scratch;
     }
@@ -77,13 +78,14 @@ static Status allocate(Session *s) {
     return stream_zero(s->engine->stream, s->last.data, tensor_bytes(s->last));
 }
 
-static Status check_sizes(const ModelConfig *c, int64_t batch, int64_t context, int64_t chunk) {
+static Status check_sizes(const Engine *engine, int64_t batch, int64_t context, int64_t chunk) {
+    const ModelConfig *c = &engine->model->config;
     if (batch < 1 || context < 1 || chunk < 1) return FAILED("internal: an empty session");
     if (context > c->positions)
         return USAGE("%lld positions are needed, but the model has %lld", (long long)context,
                      (long long)c->positions);
     size_t bytes, widest = (size_t)(c->inner > c->hidden ? c->inner : c->hidden);
-    if (!mul_size((size_t)batch, session_cache_bytes(c, context), &bytes) ||
+    if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->params->dtype), &bytes) ||
         !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
         !mul_size((size_t)batch, (size_t)c->vocab * sizeof(float), &bytes))
         return FAILED("%lld sequences of %lld positions do not fit into memory", (long long)batch,
@@ -93,7 +95,7 @@ static Status check_sizes(const ModelConfig *c, int64_t batch, int64_t context, 
 
 Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t context, int64_t chunk) {
     const ModelConfig *c = &engine->model->config;
-    TRY(check_sizes(c, batch, context, chunk));
+    TRY(check_sizes(engine, batch, context, chunk));
     CLEANUP(session_freep) Session *s = NULL;
     TRY(mem_new(1, sizeof *s, &s));
     s->engine = engine;
@@ -133,7 +135,7 @@ static Shape next_chunk(const Session *s, const Feed *feed, int64_t count) {
         room = min_of(room, s->S - s->length[b]);
         if (left > longest) longest = left;
     }
-    return shape_of(rows, min_of(longest, room));
+    return shape_of(s, rows, min_of(longest, room));
 }
 
 /* Puts the chunk's tokens, and how many are new where, on the device. */
@@ -181,7 +183,7 @@ static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
     Pass pass = pass_of(s, shape);
     pass.micro = &micro;
     pass.decode = &decode;
-    Tensor x = tensor_3d(s->x.data, DT_F32, B, T, C), y = tensor_3d(s->y.data, DT_F32, B, T, C);
+    Tensor x = tensor_3d(s->x.data, shape.dtype, B, T, C), y = tensor_3d(s->y.data, shape.dtype, B, T, C);
     for (int i = 0; i < model->count - 1; i++) {
         const Block *block = &model->block[i];
         pass.param = s->engine->params->view[i];
@@ -195,7 +197,7 @@ static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
 
 /* Counts the chunk's tokens as fed and puts the rows aside whose sequence is at its end. */
 static Status finish_chunk(Session *s, const Feed *feed, Shape shape, Tensor x) {
-    size_t row = (size_t)s->last.dim[1] * sizeof(float);
+    size_t row = (size_t)s->last.dim[1] * dtype_size(s->last.dtype);
     for (int64_t b = 0; b < shape.B; b++) {
         int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
         s->fed[b] += added;
@@ -210,7 +212,7 @@ static Status finish_chunk(Session *s, const Feed *feed, Shape shape, Tensor x) 
 static Status score(Session *s, int64_t count) {
     const Model *model = s->engine->model;
     int at = model->count - 1;
-    Pass pass = pass_of(s, shape_of(count, 1));
+    Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
     Tensor logits = tensor_slice(s->logits, 0, count);
     TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, tensor_slice(s->last, 0, count)));

@@ -15,7 +15,7 @@ void session_free(Session *session);
 DEFINE_FREEP(Session, session)
 
 /* Bytes that the caches of one sequence take. */
-size_t session_cache_bytes(const ModelConfig *config, int64_t context);
+size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype);
 
 /* New tokens of one sequence. */
 typedef struct Feed {

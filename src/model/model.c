@@ -211,6 +211,28 @@ Status store_zero(Store *store, Stream *stream) {
     return OK;
 }
 
+Status store_convert(Store *store, Exec *exec, DType dtype) {
+    if (store->borrowed || store->dtype != DT_F32) return FAILED("internal: a store that cannot be rounded");
+    if (dtype == DT_F32) return OK;
+    for (int i = 0; i < store->model->units; i++) {
+        Buffer *flat = &store->flat[i], made;
+        if (!flat->data) continue;
+        TRY(dev_alloc(flat->device, flat->tag, (size_t)store->count[i] * dtype_size(dtype), &made));
+        Status status = convert(exec, tensor_1d(made.data, dtype, store->count[i]),
+                                tensor_1d(flat->data, DT_F32, store->count[i]));
+        if (!status) status = stream_sync(exec->stream);
+        dev_free(flat);
+        *flat = made;
+        TRY(status);
+    }
+    for (int i = 0; i < store->model->count; i++) {
+        free(store->view[i]);
+        store->view[i] = NULL;
+    }
+    store->dtype = dtype;
+    return store_bind(store);
+}
+
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view) {
     ParamRef ref;
     if (!find_param(store->model, name, &ref)) return false;

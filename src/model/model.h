@@ -172,6 +172,8 @@ DEFINE_FREEP(Store, store)
 /* Fresh values as the papers have them, the same for a seed in every layout. */
 MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
 MUST_USE Status store_zero(Store *store, Stream *stream);
+/* Rounds all of a store's own fp32 numbers to a type, which takes the place of what was there. */
+MUST_USE Status store_convert(Store *store, Exec *exec, DType dtype);
 /* The view of a parameter by name; false when the model has none or not all of it is here. */
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
 /* Views of a block's parameters into units whose first elements are at flat[unit]. */

@@ -130,6 +130,50 @@ static void copies_and_resets(void **state) {
     trial_done(&trial);
 }
 
+/* Fed in two pieces, as a prompt and one token are. */
+static void scores_in(DType dtype, float *scores, size_t count, size_t *ret_bytes) {
+    char path[512];
+    Engine *engine = NULL;
+    Session *session = NULL;
+    static const int32_t ids[] = {5, 17, 3, 40, 22, 9, 11};
+    EngineOptions options = {.threads = 1, .dtype = dtype};
+    assert_ok(engine_new(&engine, golden_dir("gpt2", path), &options));
+    assert_int_equal(engine->model->config.vocab, count);
+    assert_ok(session_new(&session, engine, 1, 10, 4));
+    assert_ok(session_feed(session, &(Feed){ids, 6}, 1));
+    assert_ok(session_feed(session, &(Feed){ids + 6, 1}, 1));
+    memcpy(scores, session_scores(session, 0), count * sizeof *scores);
+    *ret_bytes = engine->device->mem[MEM_PARAMS].current;
+    session_free(session);
+    engine_free(engine);
+}
+
+/* Weights and caches of 16 bits take half the memory and give scores that differ by their rounding: bf16 has
+ * 8 bits, fp16 has 11. */
+static void sixteen_bits(void **state) {
+    (void)state;
+    Trial trial;
+    trial_init(&trial, "gpt2", "cpu");
+    size_t count = (size_t)trial.V, whole, half;
+    trial_done(&trial);
+    float *exact = malloc(count * sizeof *exact), *rounded = malloc(count * sizeof *rounded);
+    scores_in(DT_F32, exact, count, &whole);
+    for (DType dtype = DT_BF16; dtype <= DT_F16; dtype++) {
+        scores_in(dtype, rounded, count, &half);
+        assert_int_equal(half, whole / 2);
+        double apart = 0, norm = 0;
+        for (size_t i = 0; i < count; i++) {
+            apart += ((double)rounded[i] - exact[i]) * ((double)rounded[i] - exact[i]);
+            norm += (double)exact[i] * exact[i];
+        }
+        double off = sqrt(apart / norm), limit = dtype == DT_BF16 ? 2e-2 : 2.5e-3;
+        assert_true(off > 0);
+        if (!(off < limit)) fail_msg("%s: scores are %g apart", dtype_name(dtype), off);
+    }
+    free(exact);
+    free(rounded);
+}
+
 static void refuses_what_has_no_room(void **state) {
     (void)state;
     Engine *engine = golden_engine("gpt2", "cpu");
@@ -150,6 +194,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cache_equals_forward),
         cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(refuses_what_has_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
