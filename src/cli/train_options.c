@@ -232,19 +232,6 @@ const OptionGroup bench_groups[BENCH_GROUPS] = {
     OPTION_GROUP("Layout", layout_table, 0),
 };
 
-/* What the device does not compute in. */
-static Status check_precision(const Invocation *call, const TrainConfig *config) {
-    char label[LABEL_SIZE];
-    const char *precision = config->precision, *name = invocation_label(call, "precision", label);
-    bool gpu = strcmp(config->device, "cuda") == 0;
-    if (!precision) return OK;
-    if (!gpu && (strcmp(precision, "fp8") == 0 || strcmp(precision, "tf32") == 0))
-        return USAGE("%s %s: is for GPUs; the CPU computes in fp32, bf16 or fp16", name, precision);
-    if (strcmp(precision, "fp8") == 0)
-        return USAGE("%s fp8: this version computes in bf16, fp16, tf32 or fp32 on a GPU", name);
-    return OK;
-}
-
 Status layout_check(const Invocation *call, const TrainArgs *args) {
     const Layout *layout = &args->layout;
     char label[LABEL_SIZE];
@@ -252,5 +239,7 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
         return USAGE("%s %lld: does not divide %lld replicas", invocation_label(call, "shard", label),
                      (long long)layout->shard, (long long)layout->dp);
     TRY(kernels_suit(args->config.device, args->config.kernels));
-    return check_precision(call, &args->config);
+    DType dtype;
+    bool tf32;
+    return kernels_precision(args->config.device, args->config.precision, &dtype, &tf32);
 }

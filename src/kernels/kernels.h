@@ -213,6 +213,9 @@ MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 MUST_USE Status kernels_for(const char *device, const char *name, const KernelTable **ret_table);
 /* Only the last: whether the named ones, if any, are for that kind. */
 MUST_USE Status kernels_suit(const char *device, const char *name);
+/* What a kind of device computes in by the name that --precision has for it; NULL: fp32, on GPUs bf16. tf32
+ * is fp32 that device_allow_tf32 is for. */
+MUST_USE Status kernels_precision(const char *device, const char *name, DType *ret_dtype, bool *ret_tf32);
 /* The instruction set the cpu backend chose for this machine: "neon", "neon+bf16", "avx2" ... */
 const char *kernels_cpu_isa(void);
 /* The matrix library behind the cpu backend, with its version. */

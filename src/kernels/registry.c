@@ -45,3 +45,22 @@ Status kernels_for(const char *device, const char *name, const KernelTable **ret
     TRY(kernels_suit(device, name));
     return kernels_find(name ? name : device, ret_table);
 }
+
+Status kernels_precision(const char *device, const char *name, DType *ret_dtype, bool *ret_tf32) {
+    static const struct {
+        const char *name;
+        DType dtype;
+        bool tf32;
+    } known[] = {
+        {"fp32", DT_F32, false}, {"bf16", DT_BF16, false}, {"fp16", DT_F16, false}, {"tf32", DT_F32, true}};
+    bool gpu = strcmp(device, "cuda") == 0;
+    if (!name) name = gpu ? "bf16" : "fp32";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) || (known[i].tf32 && !gpu)) continue;
+        *ret_dtype = known[i].dtype;
+        *ret_tf32 = known[i].tf32;
+        return OK;
+    }
+    if (!gpu) return USAGE("--precision %s: is for GPUs; the CPU computes in fp32, bf16 or fp16", name);
+    return USAGE("--precision %s: this version computes in bf16, fp16, tf32 or fp32 on a GPU", name);
+}

@@ -243,10 +243,10 @@ JobSpec job_spec_of(const TrainConfig *c) {
 }
 
 static Status settle_device(Job *job, const JobSpec *spec) {
-    RunnerSpec plan;
+    DType dtype;
     bool tf32 = false;
     TRY(kernels_suit(spec->device, spec->kernels));
-    TRY(job_settle_precision(spec, &plan, &tf32));
+    TRY(kernels_precision(spec->device, spec->precision, &dtype, &tf32));
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
     if (tf32) device_allow_tf32(job->device);

@@ -70,8 +70,6 @@ MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
-/* What kernels compute with: the configuration's, or the device's usual. */
-MUST_USE Status job_settle_precision(const JobSpec *spec, RunnerSpec *plan, bool *ret_tf32);
 /* Refuses a layout that the model or the batch does not divide into, and says what would do; fills in the
  * layout's part of the plan. */
 MUST_USE Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq,

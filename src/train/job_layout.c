@@ -59,25 +59,6 @@ static Status check_batch(const JobSpec *spec, int64_t dp) {
         (long long)(below + unit));
 }
 
-Status job_settle_precision(const JobSpec *spec, RunnerSpec *plan, bool *ret_tf32) {
-    static const struct {
-        const char *name;
-        DType dtype;
-        bool tf32;
-    } known[] = {
-        {"fp32", DT_F32, false}, {"bf16", DT_BF16, false}, {"fp16", DT_F16, false}, {"tf32", DT_F32, true}};
-    bool gpu = strcmp(spec->device, "cuda") == 0;
-    const char *name = spec->precision ? spec->precision : gpu ? "bf16" : "fp32";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(name, known[i].name) || (known[i].tf32 && !gpu)) continue;
-        plan->dtype = known[i].dtype;
-        *ret_tf32 = known[i].tf32;
-        return OK;
-    }
-    return USAGE("--precision %s: %s computes in fp32, bf16%s fp16", name, gpu ? "a GPU" : "the CPU",
-                 gpu ? ", tf32 or" : " or");
-}
-
 Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
     const Mesh *mesh = spec->mesh;
     int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, tp = mesh ? mesh->extent[AXIS_TP] : 1;
@@ -91,7 +72,7 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
     bool tf32 = false;
-    TRY(job_settle_precision(spec, plan, &tf32));
+    TRY(kernels_precision(spec->device, spec->precision, &plan->dtype, &tf32));
     plan->loss_scale = spec->loss_scale;
     plan->scale_steps = spec->loss_scale_steps;
     TRY(check_tensor(config, tp));
