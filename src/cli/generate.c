@@ -26,8 +26,6 @@ typedef struct GenerateConfig {
 enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
 
 /* clang-format off: one row a line or two reads as the table it is */
-static const char *const type_choices[] = {"fp32", "bf16", "fp16", NULL};
-
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
      .help = "A GPT-2 checkpoint, or the directory of a run, whose newest checkpoint is taken."},
@@ -71,7 +69,7 @@ static const Option run_options[] = {
     {OPT_INT("batch", GenerateConfig, batch), .low = 1, .high = SAMPLES_LIMIT, .fallback = "0",
      .shown = "up to 64, as memory suggests",
      .help = "Sequences that are computed at once; the result does not depend on it."},
-    {OPT_CHOICE("precision", GenerateConfig, precision, "TYPE", type_choices),
+    {OPT_CHOICE("precision", GenerateConfig, precision, "TYPE", precision_choices),
      .shown = "fp32, and bf16 on a GPU", .help = "Number format of weights, caches and the computation."},
     {OPT_CHOICE("device", GenerateConfig, device, "NAME", device_choices), .fallback = "cpu",
      .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
@@ -320,16 +318,12 @@ static bool streams(const Invocation *call, const GenerateConfig *config, size_t
     return config->stream && !call->json && sequences == 1;
 }
 
-static DType precision_of(const GenerateConfig *config) {
-    const char *name = config->precision                ? config->precision
-                       : strcmp(config->device, "cuda") ? "fp32"
-                                                        : "bf16";
-    return strcmp(name, "bf16") == 0 ? DT_BF16 : strcmp(name, "fp16") == 0 ? DT_F16 : DT_F32;
-}
-
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     const GenerateConfig *config = options;
     const StopTexts stops = {config->stops, config->stops_count};
+    DType dtype = DT_F32;
+    bool tf32 = false;
+    TRY(kernels_precision(config->device, config->precision, &dtype, &tf32));
     TRY(stop_texts_check(&stops));
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -346,7 +340,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                    &(EngineOptions){.device = config->device,
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
-                                    .dtype = precision_of(config)}));
+                                    .dtype = dtype}));
+    if (tf32) device_allow_tf32(engine->device);
     note_unused(&engine->report, config->model);
     CLEANUP(writing_done)
     Writing writing = {.tokenizer = tokenizer,
