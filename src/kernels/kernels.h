@@ -16,8 +16,9 @@
  * it must agree:
  *   the compute type   activations (x, y, pre, qkv, out, caches), their gradients, and the copies of
  *                      weights, norms and biases that a kernel reads (w, b, gamma, beta, wte ...)
- *   always fp32        statistics (mean, rstd, lse, stats), losses, logits in the loss, gradients of
- *                      parameters (dw, db, dgamma, dbeta, dwte ...), adamw_step's param, m, v and grad
+ *   that or fp32       logits and their gradient, whatever the rest is
+ *   always fp32        statistics (mean, rstd, lse, stats), losses, gradients of parameters (dw, db,
+ *                      dgamma, dbeta, dwte ...), adamw_step's param, m, v and grad
  *   always fp64        the totals of sums
  * Arithmetic and sums inside a kernel are fp32 or better, whatever the type; a result is rounded to its
  * type once, when it is stored, to the nearest with ties to even. What is too large for fp16 becomes
@@ -131,15 +132,18 @@ MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor 
                                    Tensor tokens, Tensor types, VocabPart part);
 
 /* stats (M,3): of each row of logits (M,V) its maximum, the sum of exp(logit - maximum) and the
- * label's logit (0 if the label is another rank's). All are fp32. labels (M) int32; one that is negative or
- * at or past part.valid is not counted. */
+ * label's logit (0 if the label is another rank's). labels (M) int32; one that is negative or at or past
+ * part.valid is not counted. */
 MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
 /* stats (M,3) from the statistics of R ranks' parts of a vocabulary, parts (R,M,3). */
 MUST_USE Status xent_combine(Exec *exec, Tensor stats, Tensor parts);
 /* From stats complete over the vocabulary: losses (M) = log sum - label's logit, 0 where not counted;
- * with `gradient`, logits become (softmax - onehot) * scale in place, fp32, 0 where not counted. */
+ * with `gradient`, logits become (softmax - onehot) * scale in place, 0 where not counted. */
 MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                             VocabPart part, float scale, bool gradient);
+/* xent_partial and xent_finish in one, for a rank that has the whole vocabulary. */
+MUST_USE Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                          VocabPart part, float scale, bool gradient);
 
 /* out (M,C) = x[index]; index (M) int32. Both of one type, as in the next two. */
 MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
@@ -195,6 +199,8 @@ struct KernelTable {
     Status (*xent_combine)(Stream *, Tensor stats, Tensor parts);
     Status (*xent_finish)(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
                           float scale, bool gradient);
+    Status (*xent_loss)(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
+                        float scale, bool gradient);
     Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
     Status (*scatter_add_rows)(Stream *, Tensor x, Tensor y, Tensor index);
     Status (*transpose)(Stream *, Tensor y, Tensor x);

@@ -63,7 +63,7 @@ Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, Voca
     CHECK_FLOAT(logits);
     TRY(check_part(__func__, part));
     int64_t M = tensor_rows(logits);
-    CHECK_MATRIX(logits, DT_F32, M, tensor_cols(logits));
+    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
     CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
     CHECK_INDEX(labels, M);
     if (M == 0) return OK;
@@ -85,7 +85,7 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
     CHECK_FLOAT(logits);
     TRY(check_part(__func__, part));
     int64_t M = tensor_rows(logits);
-    CHECK_MATRIX(logits, DT_F32, M, tensor_cols(logits));
+    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
     CHECK_COUNT(losses, DT_F32, M);
     CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
     CHECK_INDEX(labels, M);
@@ -93,6 +93,21 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
     double flops = gradient ? 4.0 * (double)tensor_count(logits) : 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels) + (gradient ? 2 * BYTES(logits) : 0);
     RUN(KERNEL_XENT_FINISH, flops, bytes, xent_finish, losses, logits, stats, labels, part, scale, gradient);
+}
+
+Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart part,
+                 float scale, bool gradient) {
+    CHECK_FLOAT(logits);
+    TRY(check_part(__func__, part));
+    int64_t M = tensor_rows(logits);
+    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
+    CHECK_COUNT(losses, DT_F32, M);
+    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
+    CHECK_INDEX(labels, M);
+    if (M == 0) return OK;
+    double flops = (gradient ? 8.0 : 4.0) * (double)tensor_count(logits) + 3.0 * (double)M;
+    double bytes = BYTES(losses, stats, labels, logits) + (gradient ? BYTES(logits) : 0);
+    RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 
 Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index) {

@@ -93,7 +93,7 @@ static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_
     w.dh = tensor_take(bump, width);
     w.mean = tensor_take(bump, rows);
     w.rstd = tensor_take(bump, rows);
-    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, R, V));
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, rows);
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
@@ -150,9 +150,7 @@ static Bump scratch_after_room(const Block *block, const Pass *pass) {
 /* Loss from complete scores: fills stats and losses, turns logits into their gradient in training. */
 static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, Tensor losses, Tensor labels) {
     VocabPart all = {.start = 0, .valid = logits.dim[1]};
-    TRY(xent_partial(pass->exec, stats, logits, labels, all));
-    TRY(xent_finish(pass->exec, losses, logits, stats, labels, all, pass->loss_grad[loss],
-                    pass->shape.train));
+    TRY(xent_loss(pass->exec, losses, stats, logits, labels, all, pass->loss_grad[loss], pass->shape.train));
     return sum(pass->exec, tensor_slice(pass->loss, loss, 1), losses);
 }
 
@@ -172,10 +170,8 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
     TRY(gather_rows(e, w->x, x, picks));
     TRY(mlm_scores(block, pass, w));
-    TRY(xent_partial(e, w->stats, w->logits, labels, part));
-    TRY(tp_xent_combine(pass->tp, e, w->stats, w->parts));
-    TRY(xent_finish(e, w->losses, w->logits, w->stats, labels, part, pass->loss_grad[LOSS_TOKEN],
-                    pass->shape.train));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
+                     pass->loss_grad[LOSS_TOKEN], pass->shape.train));
     TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
     if (!pass->shape.train) return OK;
     HeadParams g = head_params(block, pass->grad);

@@ -46,7 +46,7 @@ static HeadScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
     w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
-    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, R, V));
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
@@ -72,9 +72,7 @@ static Status chunk_head(const Block *block, Pass *pass, const HeadScratch *w, T
     bool train = pass->shape.train;
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
     TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
-    TRY(xent_partial(e, w->stats, w->logits, labels, part));
-    TRY(tp_xent_combine(pass->tp, e, w->stats, w->parts));
-    TRY(xent_finish(e, w->losses, w->logits, w->stats, labels, part, scale, train));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
     if (!train) return OK;
     HeadParams g = head_params(block, pass->grad);

@@ -15,8 +15,11 @@ Status tp_collect(Group *tp, Exec *exec, bool sequence, Tensor rows, Tensor part
     return all_reduce(tp, exec->stream, partial, REDUCE_SUM, NULL);
 }
 
-Status tp_xent_combine(Group *tp, Exec *exec, Tensor stats, Tensor parts) {
-    if (tp->size == 1) return OK;
+Status tp_xent_loss(Group *tp, Exec *exec, Tensor losses, Tensor stats, Tensor parts, Tensor logits,
+                    Tensor labels, VocabPart part, float scale, bool gradient) {
+    if (tp->size == 1) return xent_loss(exec, losses, stats, logits, labels, part, scale, gradient);
+    TRY(xent_partial(exec, stats, logits, labels, part));
     TRY(all_gather(tp, exec->stream, parts, stats, NULL));
-    return xent_combine(exec, stats, parts);
+    TRY(xent_combine(exec, stats, parts));
+    return xent_finish(exec, losses, logits, stats, labels, part, scale, gradient);
 }

@@ -31,8 +31,10 @@ static inline Tensor tp_once(const Group *tp, Tensor bias) {
     return tp->rank == 0 ? bias : TENSOR_NONE;
 }
 
-/* Makes stats (M,3) of xent_partial complete over the ranks' parts of the vocabulary. `parts` is room for
- * all ranks' (tp,M,3); none in a group of one. */
-MUST_USE Status tp_xent_combine(Group *tp, Exec *exec, Tensor stats, Tensor parts);
+/* xent_loss over a vocabulary of which each rank holds a part: losses (M) and stats (M,3) become complete,
+ * logits (M,V) turn into the gradient of the rank's own part. `parts` is room for all ranks' statistics
+ * (tp,M,3); none in a group of one. */
+MUST_USE Status tp_xent_loss(Group *tp, Exec *exec, Tensor losses, Tensor stats, Tensor parts, Tensor logits,
+                             Tensor labels, VocabPart part, float scale, bool gradient);
 
 #endif

@@ -49,6 +49,7 @@ void embedding_backward_sweep(Sweep *sweep);
 void xent_partial_sweep(Sweep *sweep);
 void xent_combine_sweep(Sweep *sweep);
 void xent_finish_sweep(Sweep *sweep);
+void xent_loss_sweep(Sweep *sweep);
 void gather_rows_sweep(Sweep *sweep);
 void scatter_add_rows_sweep(Sweep *sweep);
 void transpose_sweep(Sweep *sweep);

@@ -160,8 +160,8 @@ static void test_wrong_types(void **state) {
     REFUSED(layernorm_forward(e, b, v, v, b, v, u, 0), "layernorm_forward: gamma is fp32");
     REFUSED(layernorm_backward(e, b, v, u, b, b, v, v, u, none), "layernorm_backward: dbeta is bf16");
     REFUSED(dropout_add_forward(e, b, a, b, (Dropout){0}), "dropout_add_forward: res is fp32");
-    REFUSED(xent_finish(e, v, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
-            "xent_finish: logits is bf16");
+    REFUSED(xent_finish(e, u, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
+            "xent_finish: losses is bf16");
     REFUSED(gather_rows(e, b, a, labels), "gather_rows: x is fp32");
     REFUSED(adamw_step(e, v, v, v, labels, v, (AdamW){0}), "adamw_step: copy is int32");
     REFUSED(adamw_step(e, u, v, v, none, v, (AdamW){0}), "adamw_step: param is bf16");

@@ -201,6 +201,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_XENT_PARTIAL] = xent_partial_sweep,
     [KERNEL_XENT_COMBINE] = xent_combine_sweep,
     [KERNEL_XENT_FINISH] = xent_finish_sweep,
+    [KERNEL_XENT_LOSS] = xent_loss_sweep,
     [KERNEL_GATHER_ROWS] = gather_rows_sweep,
     [KERNEL_SCATTER_ADD_ROWS] = scatter_add_rows_sweep,
     [KERNEL_TRANSPOSE] = transpose_sweep,
@@ -238,9 +239,7 @@ static void test_slot(void **state) {
     KernelId id = (KernelId)(uintptr_t)*state;
     assert_non_null(sweeps[id]);
     int64_t failures = 0;
-    bool loss = id == KERNEL_XENT_PARTIAL || id == KERNEL_XENT_FINISH; /* fp32 whatever the rest is */
-    for (DType compute = DT_F32; compute <= (loss ? DT_F32 : DT_F16); compute++)
-        failures += sweep_slot(id, compute);
+    for (DType compute = DT_F32; compute <= DT_F16; compute++) failures += sweep_slot(id, compute);
     assert_int_equal(failures, 0);
 }
 

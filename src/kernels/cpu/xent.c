@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 static float row_max(const float *x, int64_t n) {
     VecF most[4];
@@ -32,6 +33,7 @@ static float row_exp_sum(const float *x, float most, int64_t n) {
 }
 
 static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    FP32_ELSE(xent_partial_ref(stream, stats, logits, labels, part), logits);
     int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
 #pragma omp parallel num_threads(threads_for(stream, rows *V))
     {
@@ -64,6 +66,7 @@ static void row_gradient(float *x, float most, float sum, int64_t label, int64_t
 
 static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                               VocabPart part, float scale, bool gradient) {
+    FP32_ELSE(xent_finish_ref(stream, losses, logits, stats, labels, part, scale, gradient), logits);
     int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
 #pragma omp parallel num_threads(threads_for(stream, rows *V))
     {
@@ -83,7 +86,14 @@ static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tens
     return OK;
 }
 
+static Status xent_loss_cpu(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                            VocabPart part, float scale, bool gradient) {
+    TRY(xent_partial_cpu(stream, stats, logits, labels, part));
+    return xent_finish_cpu(stream, losses, logits, stats, labels, part, scale, gradient);
+}
+
 void VARIANT(xent_override)(KernelTable *table) {
     table->xent_partial = xent_partial_cpu;
     table->xent_finish = xent_finish_cpu;
+    table->xent_loss = xent_loss_cpu;
 }

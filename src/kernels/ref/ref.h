@@ -53,6 +53,8 @@ Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labe
 Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts);
 Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                        VocabPart part, float scale, bool gradient);
+Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                     VocabPart part, float scale, bool gradient);
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index);
 Status transpose_ref(Stream *stream, Tensor y, Tensor x);

@@ -8,16 +8,17 @@ Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labe
     (void)stream;
     int64_t V = tensor_cols(logits), real = vocab_columns(part, V);
     for (int64_t m = 0; m < tensor_rows(logits); m++) {
-        const float *row = tensor_f32(logits) + m * V;
-        float largest = -INFINITY;
-        double total = 0;
-        for (int64_t v = 0; v < real; v++) largest = row[v] > largest ? row[v] : largest;
-        for (int64_t v = 0; v < real; v++) total += exp((double)row[v] - largest);
+        double largest = -INFINITY, total = 0;
+        for (int64_t v = 0; v < real; v++) {
+            double logit = tensor_get(logits, m * V + v);
+            largest = logit > largest ? logit : largest;
+        }
+        for (int64_t v = 0; v < real; v++) total += exp(tensor_get(logits, m * V + v) - largest);
         int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
         float *stat = tensor_f32(stats) + m * 3;
-        stat[0] = largest;
+        stat[0] = (float)largest;
         stat[1] = (float)total;
-        stat[2] = label < 0 ? 0 : row[label];
+        stat[2] = label < 0 ? 0 : (float)tensor_get(logits, m * V + label);
     }
     return OK;
 }
@@ -48,15 +49,20 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
     (void)stream;
     int64_t V = tensor_cols(logits), real = vocab_columns(part, V);
     for (int64_t m = 0; m < tensor_rows(logits); m++) {
-        float *row = tensor_f32(logits) + m * V;
         const float *stat = tensor_f32(stats) + m * 3;
         bool counted = tensor_i32(labels)[m] >= 0 && tensor_i32(labels)[m] < part.valid;
         int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
         tensor_f32(losses)[m] = counted ? (float)(log(stat[1]) + stat[0] - stat[2]) : 0;
         for (int64_t v = 0; gradient && v < V; v++) {
-            double softmax = v < real ? exp((double)row[v] - stat[0]) / stat[1] : 0;
-            row[v] = counted ? (float)((softmax - (v == label)) * scale) : 0;
+            double softmax = v < real ? exp(tensor_get(logits, m * V + v) - stat[0]) / stat[1] : 0;
+            tensor_put(logits, m * V + v, counted ? (softmax - (v == label)) * scale : 0);
         }
     }
     return OK;
+}
+
+Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                     VocabPart part, float scale, bool gradient) {
+    TRY(xent_partial_ref(stream, stats, logits, labels, part));
+    return xent_finish_ref(stream, losses, logits, stats, labels, part, scale, gradient);
 }
