@@ -13,7 +13,7 @@ __device__ inline float gelu_gate(float x) {
 
 template <CudaAct ACT> __device__ inline float act_value(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) return x * gelu_gate(x);
-    if (ACT == CUDA_ACT_GELU_ERF) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    if (ACT == CUDA_ACT_GELU_ERF) return 0.5f * x * erfcf(x * -0.70710678118654752f);
     if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // a NaN stays one
     if (ACT == CUDA_ACT_TANH) return tanhf(x);
     return x;
@@ -27,13 +27,13 @@ template <CudaAct ACT> __device__ inline float act_slope(float x) {
         return fmaf(x * slope, gate * (1.0f - gate), gate);
     }
     if (ACT == CUDA_ACT_GELU_ERF) {
-        float below = 0.5f * (1.0f + erff(x * 0.70710678118654752f));
+        float below = 0.5f * erfcf(x * -0.70710678118654752f);
         return fmaf(x, 0.39894228040143268f * __expf(-0.5f * x * x), below);
     }
     if (ACT == CUDA_ACT_RELU) return x > 0 ? 1 : 0;
     if (ACT == CUDA_ACT_TANH) {
-        float t = tanhf(x);
-        return 1.0f - t * t;
+        float e = __expf(-2.0f * fabsf(x)), s = __fdividef(1.0f, 1.0f + e);
+        return 4.0f * e * s * s; // 1 - tanh^2, without cancellation
     }
     return 1;
 }

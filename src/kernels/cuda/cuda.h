@@ -43,6 +43,8 @@ Status xent_partial_cuda(Stream *, Tensor stats, Tensor logits, Tensor labels, V
 Status xent_combine_cuda(Stream *, Tensor stats, Tensor parts);
 Status xent_finish_cuda(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
                         float scale, bool gradient);
+Status xent_loss_cuda(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
+                      float scale, bool gradient);
 Status gather_rows_cuda(Stream *, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_cuda(Stream *, Tensor x, Tensor y, Tensor index);
 Status transpose_cuda(Stream *, Tensor y, Tensor x);
@@ -63,6 +65,11 @@ typedef struct CudaKernels {
 } CudaKernels;
 
 MUST_USE Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels);
+
+/* Workspace for the order of `count` rows by number (see RowOrder; numbers are 0 to `largest`) and for `more`
+ * bytes beside it. */
+MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
+                          void **ret_more);
 
 /* A dropout as device code takes it. */
 CudaDropout cuda_dropout(const Dropout *dropout);

@@ -118,4 +118,9 @@ inline unsigned blocks_for(int64_t count, int each) {
     return (unsigned)((count + each - 1) / each);
 }
 
+// Whether all begin at a multiple of 16 bytes; so does what is none.
+template <typename... Pointers> inline bool aligned_16(const Pointers *...pointers) {
+    return (((uintptr_t)pointers % 16 == 0) && ...);
+}
+
 #endif

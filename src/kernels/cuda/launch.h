@@ -113,6 +113,95 @@ cudaError_t launch_attention_append(cudaStream_t stream, DType type, const CudaA
 cudaError_t launch_attention_decode(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
                                     CudaHeads v, int splits, float *parts);
 
+/* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the rows of a sequence. */
+cudaError_t launch_norm_forward(cudaStream_t stream, DType type, void *y, float *mean, float *rstd,
+                                const void *x, const void *gamma, const void *beta, int64_t rows, int64_t C,
+                                float eps);
+cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, void *y, float *mean,
+                                    float *rstd, const void *res, const void *x, const void *gamma,
+                                    const void *beta, int64_t rows, int64_t C, float eps, int64_t positions,
+                                    CudaDropout dropout);
+size_t norm_backward_bytes(int64_t C);
+cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,
+                                 const void *dy, const void *x, const float *mean, const float *rstd,
+                                 const void *gamma, const void *dres, int64_t rows, int64_t C,
+                                 float *partial);
+
+/* dropout.cu */
+cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,
+                               int64_t rows, int64_t C, int64_t positions, CudaDropout dropout);
+
+/* Rows by number, in workspace: keys (the numbers) and positions 0, 1, 2 ... as they come, and both sorted by
+ * key, where positions of the same key keep their order. */
+typedef struct RowOrder {
+    uint32_t *key, *position, *sorted, *from;
+    void *room; /* for the sort */
+    size_t room_bytes;
+} RowOrder;
+
+/* sort.cu; keys are 0 to `largest`. */
+cudaError_t launch_sort_bytes(int64_t count, int64_t largest, size_t *ret_bytes);
+cudaError_t launch_sort(cudaStream_t stream, RowOrder order, int64_t count, int64_t largest);
+
+/* rows.cu. launch_row_keys makes keys of index - start, and `count` of what is not below it. */
+cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
+                            int64_t start, int64_t count);
+cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
+                               const int32_t *index, int64_t M, int64_t C, int64_t rows);
+cudaError_t launch_scatter_few(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
+                               int64_t M, int64_t C, int64_t rows);
+cudaError_t launch_scatter_sorted(cudaStream_t stream, DType type, void *x, const void *y, RowOrder order,
+                                  int64_t M, int64_t C, int64_t rows);
+cudaError_t launch_transpose(cudaStream_t stream, DType type, void *y, const void *x, int64_t M, int64_t N);
+
+/* embedding.cu; rows past the counts are none. */
+typedef struct EmbeddingTables {
+    const void *wte, *wpe, *wtype;
+    int64_t start; /* the token of wte's first row */
+    int64_t tokens, positions, types;
+} EmbeddingTables;
+cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
+                                     const int32_t *types, const int32_t *past, EmbeddingTables tables,
+                                     int64_t rows, int64_t positions, int64_t C);
+size_t embedding_partial_bytes(int64_t count, int64_t C);
+cudaError_t launch_token_gradient(cudaStream_t stream, DType type, float *dwte, const void *dx,
+                                  RowOrder order, int64_t count, int64_t C, int64_t columns, float *partial);
+cudaError_t launch_position_gradient(cudaStream_t stream, DType type, float *dwpe, const void *dx, int64_t B,
+                                     int64_t positions, int64_t C);
+size_t type_partial_bytes(int64_t kinds, int64_t C);
+cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype, const void *dx,
+                                 const int32_t *types, int64_t rows, int64_t C, int64_t kinds,
+                                 float *partial);
+
+/* xent.cu: a vocabulary's part with V columns, the first `real` of which are no padding. */
+typedef struct XentPart {
+    int64_t start, valid, V, real;
+} XentPart;
+cudaError_t launch_xent_partial(cudaStream_t stream, DType type, float *stats, const void *logits,
+                                const int32_t *labels, int64_t M, XentPart part);
+cudaError_t launch_xent_combine(cudaStream_t stream, float *stats, const float *parts, int64_t ranks,
+                                int64_t M);
+cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, void *logits,
+                               const float *stats, const int32_t *labels, int64_t M, XentPart part,
+                               float scale, bool gradient);
+cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
+                             const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
+                             size_t shared_memory);
+
+/* sum.cu; `partial` is sum_partial_bytes of workspace. */
+size_t sum_partial_bytes(void);
+cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
+                       bool squares, double *partial);
+
+/* optim.cu: AdamW of kernels.h with what is derived from it; `type` is the copy's. */
+typedef struct CudaAdamW {
+    float lr, beta1, beta2, rest1, rest2, eps, decay; /* rest: 1 - beta */
+    float correct1, correct2;                         /* 1 / correction */
+    float grad_scale;
+} CudaAdamW;
+cudaError_t launch_adamw(cudaStream_t stream, float *param, float *m, float *v, DType type, void *copy,
+                         const float *grad, int64_t count, CudaAdamW spec);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,27 @@
+#include "kernels/cuda/cuda.h"
+
+/* Rows of a sequence; without dropout the shape is free and nobody asks. */
+static int64_t positions_of(Tensor x, const Dropout *dropout) {
+    return dropout->p > 0 ? x.dim[1] : 1;
+}
+
+Status dropout_add_forward_cuda(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout) {
+    LAUNCH(launch_dropout_add(cuda_stream(stream), y.dtype, out.data, res.data, y.data, tensor_rows(y),
+                              tensor_cols(y), positions_of(y, &dropout), cuda_dropout(&dropout)));
+    return OK;
+}
+
+Status dropout_backward_cuda(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
+    LAUNCH(launch_dropout_add(cuda_stream(stream), dy.dtype, dx.data, NULL, dy.data, tensor_rows(dy),
+                              tensor_cols(dy), positions_of(dy, &dropout), cuda_dropout(&dropout)));
+    return OK;
+}
+
+Status dropout_add_norm_forward_cuda(Stream *stream, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
+                                     Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                                     Dropout dropout) {
+    LAUNCH(launch_dropout_add_norm(cuda_stream(stream), y.dtype, sum.data, out.data, mean.data, rstd.data,
+                                   res.data, y.data, gamma.data, beta.data, tensor_rows(y), tensor_cols(y),
+                                   eps, positions_of(y, &dropout), cuda_dropout(&dropout)));
+    return OK;
+}

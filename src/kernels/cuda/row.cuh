@@ -1,0 +1,147 @@
+// What kernels over rows share: the factors of dropout, a row as it is read (plain, or as the sum of a
+// residual and dropped elements), sums over the threads that work on a row, and the second step of sums over
+// rows.
+//
+// Sums over rows (the gradients of norms, of token types) run in two steps so that their order never changes:
+// blocks leave the sums of their rows in a workspace, add_partials_kernel adds those up in order.
+#ifndef WEFT_KERNELS_CUDA_ROW_CUH
+#define WEFT_KERNELS_CUDA_ROW_CUH
+
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+// ---- dropout ----
+
+template <int N> struct Factors { float at[N]; };
+
+// What the N elements from draw `index` on are multiplied by. Blocks of four draws are not split: where index
+// is no multiple of 4 (the same for all of a row) one more is drawn.
+template <int N> __device__ inline Factors<N> dropout_factors(const CudaDropout &dropout, uint64_t index) {
+    Factors<N> factors;
+    if constexpr (N < 4) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            factors.at[i] = draw(dropout.key, index + i) >= dropout.threshold ? dropout.scale : 0.0f;
+    } else {
+        uint32_t drawn[N + 4];
+        uint64_t block = index / 4;
+        int skip = (int)(index % 4);
+#pragma unroll
+        for (int b = 0; b <= N / 4; b++) {
+            uint4 four = b < N / 4 || skip ? draw_block(dropout.key, block + b) : make_uint4(0, 0, 0, 0);
+            drawn[4 * b] = four.x;
+            drawn[4 * b + 1] = four.y;
+            drawn[4 * b + 2] = four.z;
+            drawn[4 * b + 3] = four.w;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            uint32_t low = skip & 1 ? drawn[i + 1] : drawn[i], high = skip & 1 ? drawn[i + 3] : drawn[i + 2];
+            factors.at[i] = (skip & 2 ? high : low) >= dropout.threshold ? dropout.scale : 0.0f;
+        }
+    }
+    return factors;
+}
+
+// ---- rows ----
+
+// A row is read in two steps, so that all loads can be under way before the first is used.
+template <typename T> struct PlainRow {
+    const T *x;
+    template <int N> using Raw = Pack<T, N>;
+    template <int N> __device__ Raw<N> read(int64_t c) const { return load_pack<T, N>(x + c); }
+    template <int N> __device__ Pack<T, N> settle(int64_t, const Raw<N> &raw) const { return raw; }
+    __device__ float again(int64_t c) const { return to_float(x[c]); }
+};
+
+template <typename T> struct PlainRows {
+    const T *x;
+    __device__ PlainRow<T> row(int64_t r, int64_t C) const { return {x + r * C}; }
+};
+
+// sum = res + dropout(y), stored when it is settled. res may be none; sum may be res or y.
+template <typename T> struct DroppedRow {
+    T *sum;
+    const T *res, *y;
+    const CudaDropout &dropout;
+    uint64_t index;
+    template <int N> struct Raw { Pack<T, N> res, y; };
+    template <int N> __device__ Raw<N> read(int64_t c) const {
+        Raw<N> raw;
+        raw.y = load_pack<T, N>(y + c);
+        if (res) raw.res = load_pack<T, N>(res + c);
+        return raw;
+    }
+    template <int N> __device__ Pack<T, N> settle(int64_t c, const Raw<N> &raw) const {
+        Factors<N> factors;
+#pragma unroll
+        for (int i = 0; i < N; i++) factors.at[i] = 1.0f;
+        if (dropout.threshold) factors = dropout_factors<N>(dropout, index + (uint64_t)c);
+        Pack<T, N> out;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float kept = to_float(raw.y.at[i]) * factors.at[i];
+            out.at[i] = from_float<T>(res ? to_float(raw.res.at[i]) + kept : kept);
+        }
+        store_pack(sum + c, out);
+        return out;
+    }
+    __device__ float again(int64_t c) const {
+        return to_float(sum[c]);
+    }
+};
+
+template <typename T> struct DroppedRows {
+    T *sum;
+    const T *res, *y;
+    CudaDropout dropout;
+    int64_t positions; // rows of a sequence
+    __device__ DroppedRow<T> row(int64_t r, int64_t C) const {
+        uint64_t index = dropout.threshold ? dropout_row(dropout, r / positions, r % positions) : 0;
+        return {sum + r * C, res ? res + r * C : nullptr, y + r * C, dropout, index};
+    }
+};
+
+// ---- sums ----
+
+// Over the LANES threads that share a row: a warp, or the whole block. Consecutive sums of a block must use
+// two rooms in turn: when a room is written again, all have passed the other's barrier.
+template <int LANES> __device__ inline float row_sum(float value, float *room) {
+    if constexpr (LANES == 32) return warp_sum(value);
+    return block_sum<float, LANES>(value, room);
+}
+
+constexpr int partial_columns = 32, partial_lines = 8;
+
+// first[i], respectively second[i - first_width], += the sum of partial[b * width + i] over `blocks` lines.
+__global__ void add_partials_kernel(float *first, int64_t first_width, float *second, const float *partial,
+                                    int64_t width, int blocks) {
+    __shared__ float room[partial_lines][partial_columns];
+    int64_t i = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
+    float total = 0;
+    if (i < width) {
+#pragma unroll 4
+        for (int b = threadIdx.y; b < blocks; b += partial_lines) total += partial[b * width + i];
+    }
+    room[threadIdx.y][threadIdx.x] = total;
+    __syncthreads();
+    if (threadIdx.y != 0 || i >= width) return;
+    for (int line = 1; line < partial_lines; line++) total += room[line][threadIdx.x];
+    if (i < first_width)
+        first[i] += total;
+    else
+        second[i - first_width] += total;
+}
+
+inline cudaError_t add_partials(cudaStream_t stream, float *first, int64_t first_width, float *second,
+                                const float *partial, int64_t width, int blocks) {
+    dim3 shape(partial_columns, partial_lines);
+    add_partials_kernel<<<blocks_for(width, partial_columns), shape, 0, stream>>>(first, first_width, second,
+                                                                                  partial, width, blocks);
+    return cudaGetLastError();
+}
+
+} // namespace
+
+#endif

@@ -1,0 +1,53 @@
+#include "kernels/cuda/cuda.h"
+
+static size_t round_up(size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
+                 void **ret_more) {
+    if (count > INT32_MAX || largest >= UINT32_MAX)
+        return FAILED("internal: %s: %lld of %lld rows, expected fewer than 2^31", __func__, (long long)count,
+                      (long long)largest);
+    size_t list = round_up((size_t)count * sizeof(uint32_t)), room = 0;
+    LAUNCH(launch_sort_bytes(count, largest, &room));
+    void *workspace;
+    TRY(stream_workspace(stream, 4 * list + round_up(room) + more, &workspace));
+    char *at = workspace;
+    *ret_order = (RowOrder){.key = (uint32_t *)at,
+                            .position = (uint32_t *)(at + list),
+                            .sorted = (uint32_t *)(at + 2 * list),
+                            .from = (uint32_t *)(at + 3 * list),
+                            .room = at + 4 * list,
+                            .room_bytes = room};
+    *ret_more = at + 4 * list + round_up(room);
+    return OK;
+}
+
+Status gather_rows_cuda(Stream *stream, Tensor out, Tensor x, Tensor index) {
+    LAUNCH(launch_gather_rows(cuda_stream(stream), out.dtype, out.data, x.data, index.data, tensor_rows(out),
+                              tensor_cols(out), tensor_rows(x)));
+    return OK;
+}
+
+/* Few rows look through the index for their like; many are sorted. */
+Status scatter_add_rows_cuda(Stream *stream, Tensor x, Tensor y, Tensor index) {
+    enum { FEW = 2048 };
+    int64_t M = tensor_rows(y), C = tensor_cols(y), rows = tensor_rows(x);
+    if (M <= FEW) {
+        LAUNCH(launch_scatter_few(cuda_stream(stream), y.dtype, x.data, y.data, index.data, M, C, rows));
+        return OK;
+    }
+    RowOrder order;
+    void *none;
+    TRY(row_order(stream, M, rows, 0, &order, &none));
+    LAUNCH(launch_row_keys(cuda_stream(stream), order, index.data, M, 0, rows));
+    LAUNCH(launch_sort(cuda_stream(stream), order, M, rows));
+    LAUNCH(launch_scatter_sorted(cuda_stream(stream), y.dtype, x.data, y.data, order, M, C, rows));
+    return OK;
+}
+
+Status transpose_cuda(Stream *stream, Tensor y, Tensor x) {
+    LAUNCH(launch_transpose(cuda_stream(stream), x.dtype, y.data, x.data, tensor_rows(x), tensor_cols(x)));
+    return OK;
+}

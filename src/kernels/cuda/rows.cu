@@ -1,0 +1,160 @@
+// Moving rows: gather, scatter_add and transposition. A warp takes a row. What an index names that is not
+// there is read as 0 and never written.
+//
+// Rows are added in the order of the index and rounded after each addition, so a row that comes up again is
+// added by the warp that added the first: it alone touches that row of x.
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+constexpr int threads = 128, warps = threads / 32;
+
+__device__ inline int64_t warp_job() {
+    return blockIdx.x * (int64_t)warps + threadIdx.x / 32;
+}
+
+template <typename T, int N>
+__global__ void gather_kernel(T *out, const T *x, const int32_t *index, int64_t M, int64_t C, int64_t rows) {
+    int64_t m = warp_job();
+    if (m >= M) return;
+    int64_t from = index[m];
+    bool there = from >= 0 && from < rows;
+    for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N) {
+        Pack<T, N> pack;
+        if (there) {
+            pack = load_pack<T, N>(x + from * C + c);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) pack.at[i] = from_float<T>(0);
+        }
+        store_pack(out + m * C + c, pack);
+    }
+}
+
+// A warp's own lanes always have the same columns, so additions to one row need no barrier.
+template <typename T, int N> __device__ inline void add_row(T *x, const T *y, int64_t C) {
+    for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N) {
+        Pack<T, N> sum = load_pack<T, N>(x + c), more = load_pack<T, N>(y + c);
+#pragma unroll
+        for (int i = 0; i < N; i++) sum.at[i] = from_float<T>(to_float(sum.at[i]) + to_float(more.at[i]));
+        store_pack(x + c, sum);
+    }
+}
+
+template <typename T, int N>
+__global__ void scatter_few_kernel(T *x, const T *y, const int32_t *index, int M, int64_t C, int64_t rows) {
+    int64_t m = warp_job();
+    if (m >= M) return;
+    const int lane = threadIdx.x % 32;
+    const int32_t row = index[m];
+    if (row < 0 || row >= rows) return;
+    bool again = false;
+    for (int i = lane; i < m; i += 32) again |= index[i] == row;
+    if (__any_sync(full_warp, again)) return;
+    for (int base = (int)m / 32 * 32; base < M; base += 32) {
+        int i = base + lane;
+        unsigned same = __ballot_sync(full_warp, i >= m && i < M && index[i] == row);
+        for (; same; same &= same - 1)
+            add_row<T, N>(x + row * C, y + (int64_t)(base + __ffs(same) - 1) * C, C);
+    }
+}
+
+template <typename T, int N>
+__global__ void scatter_sorted_kernel(T *x, const T *y, RowOrder order, int64_t M, int64_t C, int64_t rows) {
+    int64_t m = warp_job();
+    if (m >= M) return;
+    const uint32_t row = order.sorted[m];
+    if (row >= rows || (m > 0 && order.sorted[m - 1] == row)) return;
+    for (; m < M && order.sorted[m] == row; m++)
+        add_row<T, N>(x + row * C, y + (int64_t)order.from[m] * C, C);
+}
+
+// Rows that are not among `count` from `start` on sort last, as row `count`.
+__global__ void row_keys_kernel(RowOrder order, const int32_t *index, int64_t M, int64_t start,
+                                int64_t count) {
+    int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
+    if (m >= M) return;
+    int64_t row = index[m] - start;
+    order.key[m] = (uint32_t)(row >= 0 && row < count ? row : count);
+    order.position[m] = (uint32_t)m;
+}
+
+constexpr int tile = 32, tile_lines = 8;
+
+// One tile for each block, read and written along rows; the odd pitch keeps columns out of one bank.
+template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t M, int64_t N) {
+    __shared__ T held[tile][tile + 1];
+    int64_t across = (N + tile - 1) / tile;
+    int64_t m0 = blockIdx.x / across * tile, n0 = blockIdx.x % across * tile;
+    for (int line = threadIdx.y; line < tile; line += tile_lines)
+        if (m0 + line < M && n0 + threadIdx.x < N)
+            held[line][threadIdx.x] = x[(m0 + line) * N + n0 + threadIdx.x];
+    __syncthreads();
+    for (int line = threadIdx.y; line < tile; line += tile_lines)
+        if (n0 + line < N && m0 + threadIdx.x < M)
+            y[(n0 + line) * M + m0 + threadIdx.x] = held[threadIdx.x][line];
+}
+
+} // namespace
+
+cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
+                               const int32_t *index, int64_t M, int64_t C, int64_t rows) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        constexpr int N = pack_size<T>;
+        unsigned blocks = blocks_for(M, warps);
+        if (C % N == 0 && aligned_16(out, x))
+            gather_kernel<T, N><<<blocks, threads, 0, stream>>>((T *)out, (const T *)x, index, M, C, rows);
+        else
+            gather_kernel<T, 1><<<blocks, threads, 0, stream>>>((T *)out, (const T *)x, index, M, C, rows);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
+                            int64_t start, int64_t count) {
+    row_keys_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(order, index, M, start, count);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_scatter_few(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
+                               int64_t M, int64_t C, int64_t rows) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        constexpr int N = pack_size<T>;
+        unsigned blocks = blocks_for(M, warps);
+        if (C % N == 0 && aligned_16(x, y))
+            scatter_few_kernel<T, N>
+                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
+        else
+            scatter_few_kernel<T, 1>
+                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_scatter_sorted(cudaStream_t stream, DType type, void *x, const void *y, RowOrder order,
+                                  int64_t M, int64_t C, int64_t rows) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        constexpr int N = pack_size<T>;
+        unsigned blocks = blocks_for(M, warps);
+        if (C % N == 0 && aligned_16(x, y))
+            scatter_sorted_kernel<T, N>
+                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, order, M, C, rows);
+        else
+            scatter_sorted_kernel<T, 1>
+                <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, order, M, C, rows);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_transpose(cudaStream_t stream, DType type, void *y, const void *x, int64_t M, int64_t N) {
+    int64_t tiles = ((M + tile - 1) / tile) * ((N + tile - 1) / tile);
+    dim3 shape(tile, tile_lines);
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        transpose_kernel<<<(unsigned)tiles, shape, 0, stream>>>((T *)y, (const T *)x, M, N);
+        return cudaGetLastError();
+    });
+}

@@ -1,0 +1,35 @@
+#include "kernels/cuda/cuda.h"
+
+static XentPart part_of(VocabPart part, Tensor logits) {
+    return (XentPart){.start = part.start,
+                      .valid = part.valid,
+                      .V = tensor_cols(logits),
+                      .real = vocab_columns(part, tensor_cols(logits))};
+}
+
+Status xent_partial_cuda(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    LAUNCH(launch_xent_partial(cuda_stream(stream), logits.dtype, stats.data, logits.data, labels.data,
+                               tensor_rows(logits), part_of(part, logits)));
+    return OK;
+}
+
+Status xent_combine_cuda(Stream *stream, Tensor stats, Tensor parts) {
+    LAUNCH(
+        launch_xent_combine(cuda_stream(stream), stats.data, parts.data, parts.dim[0], tensor_rows(stats)));
+    return OK;
+}
+
+Status xent_finish_cuda(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
+                        VocabPart part, float scale, bool gradient) {
+    LAUNCH(launch_xent_finish(cuda_stream(stream), logits.dtype, losses.data, logits.data, stats.data,
+                              labels.data, tensor_rows(logits), part_of(part, logits), scale, gradient));
+    return OK;
+}
+
+Status xent_loss_cuda(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                      VocabPart part, float scale, bool gradient) {
+    LAUNCH(launch_xent_loss(cuda_stream(stream), logits.dtype, losses.data, stats.data, logits.data,
+                            labels.data, tensor_rows(logits), part_of(part, logits), scale, gradient,
+                            cuda_device(stream)->shared_memory));
+    return OK;
+}

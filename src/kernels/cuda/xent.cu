@@ -1,0 +1,229 @@
+// Softmax cross-entropy over rows of logits of any floating type; a block takes a row.
+//
+// Each thread carries the largest logit it has seen and the sum of exponentials relative to it, so the
+// statistics take one pass. The gradient is a second pass: over a copy of the row in shared memory where the
+// two steps are one kernel and two such rows fit a multiprocessor, else over the row itself. Every thread
+// reads back only what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+constexpr int threads = 512;
+constexpr float lowest = -INFINITY;
+
+struct Stats {
+    float most, total;
+};
+
+// What exponents are relative to: where all logits are -infinity, anything finite.
+__device__ inline float shift_of(float most) {
+    return most == lowest ? 0.0f : most;
+}
+
+// The largest of a row's logits and the sum of exponentials; a NaN shows in the sum. `rooms` are 2 x 32
+// floats, used in turn, see row_sum of row.cuh.
+template <typename T, int N, bool KEEP>
+__device__ inline Stats row_stats(const T *row, T *keep, const XentPart &part, float (*rooms)[32]) {
+    float most = lowest, total = 0;
+#pragma unroll 4
+    for (int64_t v = threadIdx.x * N; v < part.V; v += threads * N) {
+        Pack<T, N> pack = load_pack<T, N>(row + v);
+        if (KEEP) store_pack(keep + v, pack);
+        float x[N], top = lowest;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            x[i] = v + i < part.real ? to_float(pack.at[i]) : lowest;
+            top = fmaxf(top, x[i]);
+        }
+        if (top > most) {
+            total *= expf(most - top);
+            most = top;
+        }
+        float shift = shift_of(most);
+#pragma unroll
+        for (int i = 0; i < N; i++) total += expf(x[i] - shift);
+    }
+    float all = warp_max(most);
+    if (threadIdx.x % 32 == 0) rooms[0][threadIdx.x / 32] = all;
+    __syncthreads();
+    all = warp_max(threadIdx.x % 32 < threads / 32 ? rooms[0][threadIdx.x % 32] : lowest);
+    total = block_sum<float, threads>(total * expf(most - shift_of(all)), rooms[1]);
+    return {all, total};
+}
+
+struct Label {
+    int64_t at;   // column here, or -1
+    bool counted; // anywhere
+};
+__device__ inline Label label_of(int32_t label, const XentPart &part) {
+    int64_t at = label - part.start;
+    return {at >= 0 && at < part.real ? at : -1, label >= 0 && label < part.valid};
+}
+
+// row = (softmax - onehot) * scale, from the logits in `from`; 0 where not counted.
+template <typename T, int N>
+__device__ inline void row_gradient(T *row, const T *from, Stats stats, Label label, const XentPart &part,
+                                    float scale) {
+    float factor = scale / stats.total;
+#pragma unroll 4
+    for (int64_t v = threadIdx.x * N; v < part.V; v += threads * N) {
+        Pack<T, N> pack;
+        if (label.counted) pack = load_pack<T, N>(from + v);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float grad = 0;
+            if (label.counted && v + i < part.real) {
+                float e = expf(to_float(pack.at[i]) - stats.most);
+                if (v + i == label.at) e -= stats.total; // e / total - 1 would cancel
+                grad = e * factor;
+            }
+            pack.at[i] = from_float<T>(grad);
+        }
+        store_pack(row + v, pack);
+    }
+}
+
+__device__ inline float loss_of(Stats stats, float label) {
+    return logf(stats.total) + (stats.most - label);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(threads)
+    partial_kernel(float *stats, const T *logits, const int32_t *labels, int64_t M, XentPart part) {
+    __shared__ float rooms[2][32];
+    for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
+        const T *row = logits + m * part.V;
+        Stats found = row_stats<T, N, false>(row, nullptr, part, rooms);
+        if (threadIdx.x != 0) continue;
+        Label label = label_of(labels[m], part);
+        stats[m * 3] = found.most;
+        stats[m * 3 + 1] = found.total;
+        stats[m * 3 + 2] = label.at < 0 ? 0.0f : to_float(row[label.at]);
+    }
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(threads)
+    finish_kernel(float *losses, T *logits, const float *stats, const int32_t *labels, int64_t M,
+                  XentPart part, float scale, bool gradient) {
+    for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
+        T *row = logits + m * part.V;
+        Stats known = {stats[m * 3], stats[m * 3 + 1]};
+        Label label = label_of(labels[m], part);
+        if (threadIdx.x == 0) losses[m] = label.counted ? loss_of(known, stats[m * 3 + 2]) : 0.0f;
+        if (gradient) row_gradient<T, N>(row, row, known, label, part, scale);
+    }
+}
+
+template <typename T, int N, bool KEEP>
+__global__ void __launch_bounds__(threads)
+    loss_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
+                float scale, bool gradient) {
+    extern __shared__ uint4 shared[];
+    __shared__ float rooms[2][32];
+    T *keep = (T *)shared;
+    for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
+        T *row = logits + m * part.V;
+        Label label = label_of(labels[m], part);
+        // Read before the statistics' barriers, after which the gradient takes its place.
+        float own = threadIdx.x == 0 && label.at >= 0 ? to_float(row[label.at]) : 0.0f;
+        Stats found = row_stats<T, N, KEEP>(row, keep, part, rooms);
+        if (threadIdx.x == 0) {
+            stats[m * 3] = found.most;
+            stats[m * 3 + 1] = found.total;
+            stats[m * 3 + 2] = own;
+            losses[m] = label.counted ? loss_of(found, own) : 0.0f;
+        }
+        if (gradient) row_gradient<T, N>(row, KEEP ? keep : row, found, label, part, scale);
+    }
+}
+
+__global__ void combine_kernel(float *stats, const float *parts, int64_t ranks, int64_t M) {
+    int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
+    if (m >= M) return;
+    float most = lowest, total = 0, label = 0;
+    for (int64_t r = 0; r < ranks; r++) most = fmaxf(most, parts[(r * M + m) * 3]);
+    for (int64_t r = 0; r < ranks; r++) {
+        const float *own = parts + (r * M + m) * 3;
+        if (!(own[1] <= 0)) total += own[1] * expf(own[0] - most);
+        label += own[2];
+    }
+    stats[m * 3] = most;
+    stats[m * 3 + 1] = total;
+    stats[m * 3 + 2] = label;
+}
+
+unsigned row_blocks(int64_t M) {
+    return M < 1 << 30 ? (unsigned)M : 1u << 30;
+}
+
+template <typename T> bool packed(const void *logits, const XentPart &part) {
+    return part.V % pack_size<T> == 0 && aligned_16(logits);
+}
+
+template <typename T, int N>
+cudaError_t loss(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels,
+                 int64_t M, XentPart part, float scale, bool gradient, size_t shared_memory) {
+    size_t row = (size_t)part.V * sizeof(T), other = 2048; // what the kernel and the system take
+    bool keep = gradient && 2 * (row + other) <= shared_memory;
+    if (!keep) {
+        loss_kernel<T, N, false>
+            <<<row_blocks(M), threads, 0, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
+        return cudaGetLastError();
+    }
+    auto kernel = loss_kernel<T, N, true>;
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
+    if (error != cudaSuccess) return error;
+    kernel<<<row_blocks(M), threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
+    return cudaGetLastError();
+}
+
+} // namespace
+
+cudaError_t launch_xent_partial(cudaStream_t stream, DType type, float *stats, const void *logits,
+                                const int32_t *labels, int64_t M, XentPart part) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        if (packed<T>(logits, part))
+            partial_kernel<T, pack_size<T>>
+                <<<row_blocks(M), threads, 0, stream>>>(stats, (const T *)logits, labels, M, part);
+        else
+            partial_kernel<T, 1>
+                <<<row_blocks(M), threads, 0, stream>>>(stats, (const T *)logits, labels, M, part);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_xent_combine(cudaStream_t stream, float *stats, const float *parts, int64_t ranks,
+                                int64_t M) {
+    combine_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(stats, parts, ranks, M);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, void *logits,
+                               const float *stats, const int32_t *labels, int64_t M, XentPart part,
+                               float scale, bool gradient) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        if (packed<T>(logits, part))
+            finish_kernel<T, pack_size<T>><<<row_blocks(M), threads, 0, stream>>>(
+                losses, (T *)logits, stats, labels, M, part, scale, gradient);
+        else
+            finish_kernel<T, 1><<<row_blocks(M), threads, 0, stream>>>(losses, (T *)logits, stats, labels, M,
+                                                                       part, scale, gradient);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
+                             const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
+                             size_t shared_memory) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        if (packed<T>(logits, part))
+            return loss<T, pack_size<T>>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
+                                         shared_memory);
+        return loss<T, 1>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
+                          shared_memory);
+    });
+}
