@@ -100,7 +100,7 @@ static Status try_cudnn(Stream *stream, DType type, const CudaAttention *call, b
     else if (!cudnn && call->queries < SHORTEST)
         problem = "short sequences";
     else
-        TRY(attention_cudnn(stream, &kept->cudnn, type, call, backward, &problem));
+        TRY(attention_cudnn(stream, &kept->cudnn, type, call, backward, cudnn, &problem));
     if (problem && cudnn && !call->dropout.threshold)
         return FAILED("WEFT_CUDA_ATTENTION asks for cuDNN, which cannot do attention here: %s", problem);
     snprintf(kept->choice[backward], sizeof kept->choice[backward], "%s%s", problem ? "own: " : "cudnn",

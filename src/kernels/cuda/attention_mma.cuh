@@ -25,14 +25,19 @@ template <int DP> constexpr int tile_stride = DP + 8;
 // Starts to copy ROWS rows from `first` on into a tile. Rows at or past `limit` become 0.
 template <typename T, int ROWS, int DP>
 __device__ inline void load_tile(T *tile, const T *from, int64_t row, int first, int limit, int D) {
-    constexpr int chunks = DP / 8;
+    constexpr int chunks = DP / 8, step = mma_threads / chunks;
+    static_assert(mma_threads % chunks == 0 && ROWS % step == 0,
+                  "each thread has the same part of some rows");
+    int r = threadIdx.x / chunks, d = threadIdx.x % chunks * 8;
+    const T *at = from + (first + r) * row + d;
+    T *to = tile + r * tile_stride<DP> + d;
+    int left = d < D ? limit - first - r : 0;
 #pragma unroll
-    for (int i = 0; i < ROWS * chunks / mma_threads; i++) {
-        int at = i * mma_threads + threadIdx.x, r = at / chunks, d = at % chunks * 8;
-        bool there = first + r < limit && d < D;
-        copy_async16(tile + r * tile_stride<DP> + d, there ? from + (first + r) * row + d : from, there);
+    for (int i = 0; i < ROWS / step; i++) {
+        bool there = i * step < left;
+        copy_async16(to + i * step * tile_stride<DP>, there ? at : from, there);
+        at += step * row;
     }
-    static_assert(ROWS * chunks % mma_threads == 0, "a tile is a whole number of 16-byte copies a thread");
 }
 
 // A: 16 rows from `row` on, 16 columns from `column` on.

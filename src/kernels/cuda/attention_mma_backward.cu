@@ -10,12 +10,12 @@ namespace {
 
 // M: how many times 16 rows of its own a warp has. N: rows of the other side in a tile.
 template <int DP> struct KeyShape {
-    static constexpr int M = 1, N = DP <= 64 ? 64 : 32, own = 16 * M * mma_warps;
+    static constexpr int M = DP <= 64 ? 2 : 1, N = 32, own = 16 * M * mma_warps;
     static constexpr size_t bytes =
         sizeof(__half) * tile_stride<DP> * (2 * own + 4 * N) + sizeof(float) * 4 * N;
 };
 template <int DP> struct QueryShape {
-    static constexpr int M = 1, N = DP <= 64 ? 64 : 32, own = 16 * M * mma_warps;
+    static constexpr int M = DP <= 64 ? 2 : 1, N = 32, own = 16 * M * mma_warps;
     static constexpr size_t bytes = sizeof(__half) * tile_stride<DP> * (2 * own + 4 * N);
 };
 

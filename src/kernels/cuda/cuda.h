@@ -75,9 +75,10 @@ MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t
 CudaDropout cuda_dropout(const Dropout *dropout);
 
 /* Attention by cuDNN, where it takes the call. *ret_problem becomes NULL, or, where nothing was done, why:
- * words that live as long as the device. `kept` is what cudnn.c keeps between calls, NULL at first. */
+ * words that live as long as the device. `kept` is what cudnn.c keeps between calls, NULL at first; forced:
+ * whatever scratch it takes. */
 MUST_USE Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call,
-                                bool backward, const char **ret_problem);
+                                bool backward, bool forced, const char **ret_problem);
 void attention_cudnn_free(void *kept);
 /* What the last forward or backward attention on the stream's device ran by: "cudnn", or "own: " and why. */
 const char *attention_choice(Stream *stream, bool backward);

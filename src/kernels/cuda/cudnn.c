@@ -1,7 +1,8 @@
 /* Attention by cuDNN. A call is a graph of operations that cuDNN knows as attention and runs as one or two
  * kernels; none of what lies between the operations ("virtual" tensors) is ever in memory. Graphs are made
  * once for a shape and kept with the device, and so is the reason where cuDNN does not take one. Backward
- * runs only with engines that give the same bits every time.
+ * runs only with engines that give the same bits every time, and these keep a matrix of all scores; for long
+ * sequences that is too much to be done unasked.
  *
  * The builder keeps the first error, and what comes after one does nothing, so that a graph reads as the
  * mathematics it is. cuDNN wants tensors of dims (B,H,T,D); strides say how they really lie.
@@ -49,15 +50,16 @@ enum {
     MOST_OPS = 40,
     MOST_CONFIGS = 24,
     MOST_DATA = 20,
+    WIDEST = 128,
+    SHORT = 256,    /* positions whose scores are no more than the activations */
     OLDEST = 91600, /* before it, lengths that are no multiple of 128 went wrong in backward */
-    WIDEST = 128
 };
-static const size_t most_workspace = (size_t)256 << 20;
 
 typedef struct Key {
     DType type;
     int B, H, T, D;
     bool causal, padded, backward;
+    bool any_scratch; /* also as much as a matrix of all scores takes, which backward's engines like */
 } Key;
 
 typedef struct Plan {
@@ -150,15 +152,15 @@ static void add_op(Graph *g, Desc op) {
     if (g->error == CUDNN_STATUS_SUCCESS) g->ops[g->op_count++] = op;
 }
 
-static Desc tensor_of(Graph *g, int64_t id, cudnnDataType_t type, int64_t dims, const int64_t *dim,
-                      const int64_t *stride, bool by_value) {
+static Desc tensor_of(Graph *g, int64_t id, cudnnDataType_t type, const int64_t *dim, const int64_t *stride,
+                      bool by_value) {
     int64_t alignment = 16;
     bool is_virtual = id >= ID_NEXT;
     Desc desc = desc_new(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     set(g, desc, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
     set(g, desc, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    set(g, desc, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, dims, dim);
-    set(g, desc, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, dims, stride);
+    set(g, desc, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
+    set(g, desc, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
     set(g, desc, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
     if (is_virtual) set(g, desc, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     if (by_value) set(g, desc, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
@@ -172,32 +174,32 @@ static Desc heads_of(Graph *g, int64_t id, const CudaAttention *call, const Cuda
     int64_t stride[] = {heads->batch, heads->head, heads->row, 1};
     int64_t dim_turned[] = {dim[0], dim[1], dim[3], dim[2]};
     int64_t stride_turned[] = {stride[0], stride[1], stride[3], stride[2]};
-    return tensor_of(g, id, g->type, 4, turned ? dim_turned : dim, turned ? stride_turned : stride, false);
+    return tensor_of(g, id, g->type, turned ? dim_turned : dim, turned ? stride_turned : stride, false);
 }
 
 /* (B,H,T,T), in memory nowhere; turned: the same with its last two dims exchanged. */
 static Desc scores_of(Graph *g, cudnnDataType_t type, bool turned) {
     int64_t H = g->plan->key.H, T = g->plan->key.T, dim[] = {g->plan->key.B, H, T, T};
     int64_t stride[] = {H * T * T, T * T, turned ? 1 : T, turned ? T : 1};
-    return tensor_of(g, g->next++, type, 4, dim, stride, false);
+    return tensor_of(g, g->next++, type, dim, stride, false);
 }
 
 /* (B,H,T,1), fp32 */
 static Desc rows_of(Graph *g, int64_t id) {
     int64_t H = g->plan->key.H, T = g->plan->key.T, dim[] = {g->plan->key.B, H, T, 1};
     int64_t stride[] = {H * T, T, 1, 1};
-    return tensor_of(g, id, CUDNN_DATA_FLOAT, 4, dim, stride, false);
+    return tensor_of(g, id, CUDNN_DATA_FLOAT, dim, stride, false);
 }
 
 /* (B,1,1,1) */
 static Desc lengths_of(Graph *g, int64_t id) {
     int64_t dim[] = {g->plan->key.B, 1, 1, 1}, stride[] = {1, 1, 1, 1};
-    return tensor_of(g, id, CUDNN_DATA_INT32, 4, dim, stride, false);
+    return tensor_of(g, id, CUDNN_DATA_INT32, dim, stride, false);
 }
 
 static Desc number_of(Graph *g, int64_t id) {
-    int64_t one = 1;
-    return tensor_of(g, id, CUDNN_DATA_FLOAT, 1, &one, &one, true);
+    int64_t one[] = {1, 1, 1, 1};
+    return tensor_of(g, id, CUDNN_DATA_FLOAT, one, one, true);
 }
 
 /* c = a b, of matrices whose rows, columns and what is between end at lengths (or do not: NULL). */
@@ -334,7 +336,7 @@ static Desc build_delta(Graph *g, const CudaAttention *call, Desc dout) {
     int64_t H = call->H, T = call->queries, D = call->D;
     int64_t dim[] = {call->B, H, T, D}, stride[] = {H * T * D, T * D, H * D, 1};
     Desc out = heads_of(g, ID_OUT, call, &call->out, false);
-    Desc product = tensor_of(g, g->next++, CUDNN_DATA_FLOAT, 4, dim, stride, false);
+    Desc product = tensor_of(g, g->next++, CUDNN_DATA_FLOAT, dim, stride, false);
     pointwise(g, CUDNN_POINTWISE_MUL, product, dout, out);
     Desc sums = reduce(g, CUDNN_REDUCE_TENSOR_ADD, rows_of(g, g->next++), product);
     return pointwise(g, CUDNN_POINTWISE_MUL, rows_of(g, ID_DELTA), sums, number_of(g, ID_ONE));
@@ -393,8 +395,10 @@ static bool plan_from(Graph *g, cudnnHandle_t handle, Desc config) {
         g->lib->finalize(desc) ||
         g->lib->get(desc, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes))
         return false;
-    if (bytes < 0 || (size_t)bytes > most_workspace) {
-        g->refused = "engines that fit want too much scratch";
+    const Key *key = &g->plan->key;
+    double scores_bytes = (double)key->B * key->H * key->T * key->T;
+    if (!key->any_scratch && key->T > SHORT && (double)bytes >= scores_bytes) {
+        g->refused = "engines that fit want scratch for all scores";
         return false;
     }
     g->plan->plan = desc;
@@ -450,7 +454,8 @@ static void plan_build(Cudnn *cudnn, Plan *plan, const CudaAttention *call) {
 
 static bool keys_equal(const Key *a, const Key *b) {
     return a->type == b->type && a->B == b->B && a->H == b->H && a->T == b->T && a->D == b->D &&
-           a->causal == b->causal && a->padded == b->padded && a->backward == b->backward;
+           a->causal == b->causal && a->padded == b->padded && a->backward == b->backward &&
+           a->any_scratch == b->any_scratch;
 }
 
 static Status plan_find(Cudnn *cudnn, const Key *key, const CudaAttention *call, Plan **ret_plan) {
@@ -600,7 +605,7 @@ static Status plan_run(Cudnn *cudnn, Plan *plan, Stream *stream, const CudaAtten
 }
 
 Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call, bool backward,
-                       const char **ret_problem) {
+                       bool forced, const char **ret_problem) {
     const char *problem = refusal(type, call, backward);
     if (problem) {
         *ret_problem = problem;
@@ -623,7 +628,8 @@ Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttent
                .D = call->D,
                .causal = call->causal,
                .padded = call->lens != NULL,
-               .backward = backward};
+               .backward = backward,
+               .any_scratch = forced};
     Plan *plan = NULL;
     TRY(plan_find(cudnn, &key, call, &plan));
     if (!plan->problem[0]) TRY(plan_run(cudnn, plan, stream, call));
