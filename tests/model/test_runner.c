@@ -39,7 +39,8 @@ typedef struct Outcome {
 } Outcome;
 
 /* Three steps from the same start; the weights they lead to and the memory they took. */
-static Outcome outcome_of(Family family, const char *kernels, Recompute recompute, int64_t micro_batch) {
+static Outcome outcome_in(DType dtype, DType logits, Family family, const char *kernels, Recompute recompute,
+                          int64_t micro_batch) {
     ModelConfig config = rig_config(family, family == FAMILY_BERT ? HEAD_MLM | HEAD_NSP : HEAD_LM);
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
@@ -50,6 +51,8 @@ static Outcome outcome_of(Family family, const char *kernels, Recompute recomput
                        .seq = SEQ,
                        .train = true,
                        .recompute = recompute,
+                       .dtype = dtype,
+                       .logits = logits,
                        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
                        .seed = 9};
     assert_ok(kernels_find(kernels, &spec.table));
@@ -76,6 +79,10 @@ static Outcome outcome_of(Family family, const char *kernels, Recompute recomput
         to += runner->params->unit[i].numel;
     }
     return outcome;
+}
+
+static Outcome outcome_of(Family family, const char *kernels, Recompute recompute, int64_t micro_batch) {
+    return outcome_in(DT_F32, DT_F32, family, kernels, recompute, micro_batch);
 }
 
 static const char *const backends[] = {"ref", "cpu"};
@@ -126,11 +133,27 @@ static void test_steps_take_no_memory(void **state) {
         }
 }
 
+/* Logits of 16 bits change the loss by their rounding, and by no more. */
+static void test_logits(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
+        for (int k = 0; k < 2; k++) {
+            Outcome wide = outcome_in(DT_BF16, DT_F32, (Family)family, backends[k], RECOMPUTE_NONE, BATCH);
+            Outcome narrow = outcome_in(DT_BF16, DT_BF16, (Family)family, backends[k], RECOMPUTE_NONE, BATCH);
+            assert_true(narrow.loss != wide.loss);
+            assert_true(fabs(narrow.loss - wide.loss) <= 0x1p-8 * wide.loss);
+            assert_true(fabs(narrow.grad_norm - wide.grad_norm) <= 0x1p-6 * wide.grad_norm);
+            free(wide.weights);
+            free(narrow.weights);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_steps_take_no_memory),
+        cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ __global__ void combine_kernel(float *stats, const float *parts, int64_t ranks, 
     for (int64_t r = 0; r < ranks; r++) most = fmaxf(most, parts[(r * M + m) * 3]);
     for (int64_t r = 0; r < ranks; r++) {
         const float *own = parts + (r * M + m) * 3;
-        if (!(own[1] <= 0)) total += own[1] * expf(own[0] - most);
+        if (own[1] != 0) total += own[1] * expf(own[0] - most);
         label += own[2];
     }
     stats[m * 3] = most;
@@ -173,6 +173,9 @@ cudaError_t loss(cudaStream_t stream, float *losses, float *stats, T *logits, co
     }
     auto kernel = loss_kernel<T, N, true>;
     cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
+    if (error != cudaSuccess) return error;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared);
     if (error != cudaSuccess) return error;
     kernel<<<row_blocks(M), threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
     return cudaGetLastError();

@@ -33,7 +33,7 @@ Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts) {
         for (int64_t r = 0; r < ranks; r++) largest = fmaxf(largest, part[r * M * 3]);
         for (int64_t r = 0; r < ranks; r++) {
             const float *own = part + r * M * 3;
-            if (own[1] > 0) total += own[1] * exp((double)own[0] - largest);
+            if (own[1] != 0) total += own[1] * exp((double)own[0] - largest);
             label += own[2];
         }
         float *stat = tensor_f32(stats) + m * 3;
