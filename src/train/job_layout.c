@@ -73,6 +73,8 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
     bool tf32 = false;
     TRY(kernels_precision(spec->device, spec->precision, &plan->dtype, &tf32));
+    /* A GPU's memory is what a large vocabulary's loss takes time by. */
+    plan->logits = strcmp(spec->device, "cuda") == 0 ? plan->dtype : DT_F32;
     plan->loss_scale = spec->loss_scale;
     plan->scale_steps = spec->loss_scale_steps;
     TRY(check_tensor(config, tp));
