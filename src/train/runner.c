@@ -205,6 +205,8 @@ void runner_free(Runner *runner) {
     if (!runner) return;
     /* After a failure other ranks may still be sending to what goes now. */
     if (runner->mesh) group_drop(runner->mesh->world);
+    /* The last update may still be at work on it. */
+    if (runner->stream) status_free(stream_sync(runner->stream));
     store_free(runner->params);
     store_free(runner->grads);
     store_free(runner->m);

@@ -186,6 +186,7 @@ Status device_new_cuda(Device **ret_device, int index) {
     device->ops = &device_ops_cuda;
     device->index = index;
     device->threads = 1;
+    if (index < CUDA_DEVICES_SHOWN) device->limit = info.device[index].memory;
     device->impl = cuda;
     *ret_device = device;
     cuda = NULL;
