@@ -132,7 +132,7 @@ static void measure_heads(const Block *block, Shape shape, size_t *ret_saved, si
     head_room(block, shape, &room);
     Bump mlm = room, pool = room, span = room;
     int64_t V = vocab_local(c, shape.tp);
-    if (config_has(c, HEAD_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape.B * shape.T, V), V, &mlm);
+    if (config_has(c, HEAD_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape, V), V, &mlm);
     if (c->pooler) pool_scratch(block, shape, shape.B, c->labels > 2 ? c->labels : 2, &pool);
     if (config_has(c, HEAD_SPAN)) span_scratch(shape, &span);
     size_t scratch = mlm.used > pool.used ? mlm.used : pool.used;
@@ -160,7 +160,9 @@ static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
     HeadParams p = head_params(block, pass->param);
     TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps));
-    return linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, p.output_b, ACT_NONE);
+    int64_t words = tensor_cols(w->logits); /* all of them, or those that are not padding */
+    return linear_forward(e, w->logits, TENSOR_NONE, w->h, tensor_slice(p.output, 0, words),
+                          tensor_slice(p.output_b, 0, words), ACT_NONE);
 }
 
 static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Tensor dx, Tensor x,
@@ -198,7 +200,7 @@ static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
 static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     const Micro *micro = pass->micro;
     int64_t V = vocab_local(block->config, pass->shape.tp);
-    int64_t R = loss_chunk_rows(pass->shape.B * pass->shape.T, V);
+    int64_t R = loss_chunk_rows(pass->shape, V);
     Bump bump = scratch_after_room(block, pass);
     MlmScratch w = mlm_scratch(block, pass->shape, R, V, &bump);
     TRY(bump_check(&bump, "the masked-token head's scratch"));

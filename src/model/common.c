@@ -93,9 +93,11 @@ Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tenso
     return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
 }
 
-int64_t loss_chunk_rows(int64_t rows, int64_t vocab) {
-    const int64_t limit = (128 << 20) / 4; /* logits held at once: 128 MiB */
-    int64_t chunk = 32;
+/* Few where they are fp32, on a CPU whose caches they should not flood; on a GPU every chunk adds to the
+ * whole matrix's gradient, so the larger the better. */
+int64_t loss_chunk_rows(Shape shape, int64_t vocab) {
+    int64_t limit = shape.logits == DT_F32 ? (128 << 20) / 4 : (1 << 30) / 2; /* 128 MiB, 1 GiB */
+    int64_t chunk = 32, rows = shape.B * shape.T;
     while (chunk * 2 * vocab <= limit && chunk < rows) chunk *= 2;
     return chunk < rows ? chunk : rows;
 }

@@ -61,6 +61,6 @@ static inline int64_t vocab_local(const ModelConfig *config, int tp) {
     return vocab_padded(config->vocab, tp) / tp;
 }
 /* Rows of logits that are held at once. */
-int64_t loss_chunk_rows(int64_t rows, int64_t vocab);
+int64_t loss_chunk_rows(Shape shape, int64_t vocab);
 
 #endif

@@ -40,7 +40,7 @@ static HeadParams head_params(const Block *block, const Tensor *view) {
 
 static HeadScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape.B * shape.T, V);
+    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V);
     HeadScratch w;
     w.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
@@ -126,7 +126,8 @@ static Status logits_head(const Block *block, Pass *pass, Head which, Tensor out
     Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
     TRY(bump_check(&bump, "the head's scratch"));
     TRY(layernorm_forward(pass->exec, h, mean, rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
-    return linear_forward(pass->exec, out, TENSOR_NONE, h, p.output, TENSOR_NONE, ACT_NONE);
+    Tensor words = tensor_slice(p.output, 0, block->config->vocab); /* without the padding */
+    return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
 }
 
 static size_t logits_scratch_head(const Block *block, Head which, int64_t rows) {

@@ -24,7 +24,6 @@ int64_t param_count(const ParamDesc *desc) {
 enum { VOCAB_MULTIPLE = 128 };
 
 int64_t vocab_padded(int64_t vocab, int tp_size) {
-    if (tp_size == 1) return vocab;
     int64_t step = (int64_t)VOCAB_MULTIPLE * tp_size;
     return (vocab + step - 1) / step * step;
 }

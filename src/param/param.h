@@ -71,7 +71,8 @@ typedef struct UnitSpec {
 
 MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec);
 void unit_done(Unit *unit);
-/* A vocabulary as tensor ranks hold it: whole for one rank, else a multiple of 128 for each. */
+/* A vocabulary as tensor ranks hold it: a multiple of 128 for each, so that rows of logits begin where
+ * wide accesses do. */
 int64_t vocab_padded(int64_t vocab, int tp_size);
 /* The part of elements first .. first + count - 1 of the flat buffer that lies in this slot: false when
  * there is none. *ret_from is relative to the slot. */

@@ -75,6 +75,12 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
         float *values = store->flat[i].data;
         for (int64_t j = 0; j < store->unit[i].numel; j++)
             values[j] = (float)seed + (float)i + (float)j / 4096;
+        for (size_t j = 0; j < store->unit[i].count; j++) { /* what pads a vocabulary is 0 */
+            const ParamSlot *slot = &store->unit[i].slot[j];
+            if (!slot->desc.vocab) continue;
+            int64_t real = slot->count / slot->dim[0] * slot->valid;
+            memset(values + slot->offset + real, 0, (size_t)(slot->count - real) * sizeof *values);
+        }
     }
     return store;
 }
