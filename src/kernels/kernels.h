@@ -78,7 +78,8 @@ typedef struct Exec {
 } Exec;
 
 /* y (M,N) = act(x (M,K) w (N,K)^T + b (N)). b may be none. With an act, `pre` (M,N), if given,
- * receives what act was applied to; act is applied to the rounded value even if it is not. Without an act
+ * receives what act was applied to; act is applied to the rounded value even if it is not. A backend may
+ * round the product to y's type before it adds b. Without an act
  * y may also be fp32 where x and w are not (logits). */
 MUST_USE Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
 /* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where x = act(pre) was the linear's input. dx and

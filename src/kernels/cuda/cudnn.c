@@ -51,8 +51,10 @@ enum {
     MOST_CONFIGS = 24,
     MOST_DATA = 20,
     WIDEST = 128,
-    SHORT = 256,    /* positions whose scores are no more than the activations */
-    OLDEST = 91600, /* before it, lengths that are no multiple of 128 went wrong in backward */
+    SHORT = 256, /* positions whose scores are no more than the activations */
+    OLDEST = 91000,
+    ALL_LENGTHS = 91600, /* before it, lengths that are no multiple of 128 went wrong in backward */
+    LENGTHS = 128,
 };
 
 typedef struct Key {
@@ -77,6 +79,7 @@ typedef struct Cudnn {
     cudnnHandle_t handle;
     char problem[160]; /* not empty: cuDNN is not there or too old */
     Plan *plans;
+    size_t version;
 } Cudnn;
 
 /* ---- the builder ---- */
@@ -486,10 +489,10 @@ static void cudnn_open(Cudnn *cudnn) {
         status_free(status);
         return;
     }
-    size_t version = cudnn->lib.version();
-    if (version < OLDEST) {
+    cudnn->version = cudnn->lib.version();
+    if (cudnn->version < OLDEST) {
         snprintf(cudnn->problem, sizeof cudnn->problem, "cuDNN is version %zu, %d or newer is needed",
-                 version, OLDEST);
+                 cudnn->version, OLDEST);
         return;
     }
     cudnnStatus_t made = cudnn->lib.create(&cudnn->handle);
@@ -619,6 +622,10 @@ Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttent
     Cudnn *cudnn = *kept;
     if (cudnn->problem[0]) {
         *ret_problem = cudnn->problem;
+        return OK;
+    }
+    if (cudnn->version < ALL_LENGTHS && (call->lens || call->queries % LENGTHS)) {
+        *ret_problem = "this cuDNN errs with lengths that are no multiple of 128";
         return OK;
     }
     Key key = {.type = type,
