@@ -51,7 +51,7 @@ enum {
     MOST_CONFIGS = 24,
     MOST_DATA = 20,
     WIDEST = 128,
-    SHORT = 256, /* positions whose scores are no more than the activations */
+    SCRATCH = 1 << 30, /* bytes that a plan may take unless it is asked for */
     OLDEST = 91000,
     ALL_LENGTHS = 91600, /* before it, lengths that are no multiple of 128 went wrong in backward */
     LENGTHS = 128,
@@ -61,7 +61,7 @@ typedef struct Key {
     DType type;
     int B, H, T, D;
     bool causal, padded, backward;
-    bool any_scratch; /* also as much as a matrix of all scores takes, which backward's engines like */
+    bool any_scratch; /* backward's engines take as much as two bytes for every score */
 } Key;
 
 typedef struct Plan {
@@ -398,10 +398,8 @@ static bool plan_from(Graph *g, cudnnHandle_t handle, Desc config) {
         g->lib->finalize(desc) ||
         g->lib->get(desc, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes))
         return false;
-    const Key *key = &g->plan->key;
-    double scores_bytes = (double)key->B * key->H * key->T * key->T;
-    if (!key->any_scratch && key->T > SHORT && (double)bytes >= scores_bytes) {
-        g->refused = "engines that fit want scratch for all scores";
+    if (!g->plan->key.any_scratch && bytes > SCRATCH) {
+        g->refused = "engines that fit want too much scratch";
         return false;
     }
     g->plan->plan = desc;
