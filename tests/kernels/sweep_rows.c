@@ -122,9 +122,12 @@ static void xent_loss_case(Kit *kit, const Args *args) {
     kit_output(kit, "logits", logits);
 }
 
-/* Up to rows too long for a GPU's fast memory. */
+/* Up to rows too long for a GPU's fast memory, and more rows than it takes at once. */
 void xent_loss_sweep(Sweep *sweep) {
     over_rows(sweep, xent_loss_case, 8, norm_wise);
+    for (unsigned f = 0; f < 8; f++) compare(sweep, xent_loss_case, (Args){{37, 11, 776}, f, norm_wise});
+    compare(sweep, xent_loss_case, (Args){{1, 3, 24584}, 5, norm_wise});
+    compare(sweep, xent_loss_case, (Args){{1, 3, 65536}, 4, norm_wise});
     for (int i = 0; i < 3; i++) compare(sweep, xent_loss_case, (Args){{2, 3, 50304}, 5, norm_wise});
     for (int i = 0; i < 3; i++) compare(sweep, xent_loss_case, (Args){{1, 2, 128000}, 4, norm_wise});
 }

@@ -38,6 +38,13 @@ template <typename T, int N> __device__ inline Pack<T, N> load_pack(const T *fro
 template <typename T, int N> __device__ inline void store_pack(T *to, const Pack<T, N> &pack) {
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
 }
+// Keeps the compiler from holding on to what it has computed from a pack: twice the registers, or more.
+template <typename T, int N> __device__ inline void forget(Pack<T, N> &pack) {
+    uint32_t *word = reinterpret_cast<uint32_t *>(&pack);
+#pragma unroll
+    for (int i = 0; i < (int)sizeof pack / 4; i++) asm volatile("" : "+r"(word[i]));
+}
+
 // Elements of a 16-byte access.
 template <typename T> constexpr int pack_size = 16 / sizeof(T);
 

@@ -186,7 +186,7 @@ cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, v
                                float scale, bool gradient);
 cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
                              const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
-                             size_t shared_memory);
+                             size_t shared_memory, int processors);
 
 /* sum.cu; `partial` is sum_partial_bytes of workspace. */
 size_t sum_partial_bytes(void);

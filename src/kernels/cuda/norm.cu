@@ -157,13 +157,6 @@ __device__ inline void put_partial(float (&gammas)[P][N], float (&betas)[P][N], 
     for (int64_t i = threadIdx.x; i < 2 * C; i += blockDim.x) partial[i] = shared[i];
 }
 
-// Keeps the compiler from holding on to what it has computed from a pack: twice the registers, or more.
-template <typename T, int N> __device__ inline void forget(Pack<T, N> &pack) {
-    uint32_t *word = reinterpret_cast<uint32_t *>(&pack);
-#pragma unroll
-    for (int i = 0; i < (int)sizeof pack / 4; i++) asm volatile("" : "+r"(word[i]));
-}
-
 // The gradient g through a row of which the mean of g, the mean of g * n and rstd are known.
 __device__ inline float through(float g, float n, float mean_g, float mean_gn, float rstd) {
     return rstd * (g - mean_g - n * mean_gn);

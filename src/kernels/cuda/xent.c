@@ -30,6 +30,6 @@ Status xent_loss_cuda(Stream *stream, Tensor losses, Tensor stats, Tensor logits
                       VocabPart part, float scale, bool gradient) {
     LAUNCH(launch_xent_loss(cuda_stream(stream), logits.dtype, losses.data, stats.data, logits.data,
                             labels.data, tensor_rows(logits), part_of(part, logits), scale, gradient,
-                            cuda_device(stream)->shared_memory));
+                            cuda_device(stream)->shared_memory, cuda_device(stream)->processors));
     return OK;
 }

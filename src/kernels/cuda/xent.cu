@@ -1,9 +1,11 @@
 // Softmax cross-entropy over rows of logits of any floating type; a block takes a row.
 //
-// Each thread carries the largest logit it has seen and the sum of exponentials relative to it, so the
-// statistics take one pass. The gradient is a second pass: over a copy of the row in shared memory where the
-// two steps are one kernel and two such rows fit a multiprocessor, else over the row itself. Every thread
-// reads back only what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
+// The loss of a whole vocabulary keeps its row in registers, see row_kernel. What follows here is for rows
+// that are too long for it or do not allow 16-byte accesses, and for parts of a vocabulary: each thread
+// carries the largest logit it has seen and the sum of exponentials relative to it, so the statistics take
+// one pass. The gradient is a second pass: over a copy of the row in shared memory where the two steps are
+// one kernel and two such rows fit a multiprocessor, else over the row itself. Every thread reads back only
+// what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -138,19 +140,175 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
+// Not unrolled: nvcc 13.0 unrolls this loop to loads from wrong addresses.
 __global__ void combine_kernel(float *stats, const float *parts, int64_t ranks, int64_t M) {
     int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
     if (m >= M) return;
     float most = lowest, total = 0, label = 0;
+#pragma unroll 1
     for (int64_t r = 0; r < ranks; r++) most = fmaxf(most, parts[(r * M + m) * 3]);
+#pragma unroll 1
     for (int64_t r = 0; r < ranks; r++) {
         const float *own = parts + (r * M + m) * 3;
-        if (own[1] != 0) total += own[1] * expf(own[0] - most);
-        label += own[2];
+        float own_most = own[0], own_total = own[1], own_label = own[2];
+        if (own_total != 0) total += own_total * expf(own_most - most);
+        label += own_label;
     }
     stats[m * 3] = most;
     stats[m * 3 + 1] = total;
     stats[m * 3 + 2] = label;
+}
+
+// ---- rows in registers ----
+
+constexpr int row_threads = 1024, most_packs = 8;
+constexpr float log2e = 1.44269504f;
+
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The larger of each two; a NaN gives way, as to fmaxf.
+__device__ inline float larger(float a, float b) {
+    return fmaxf(a, b);
+}
+__device__ inline __nv_bfloat162 larger(__nv_bfloat162 a, __nv_bfloat162 b) {
+    return __hmax2(a, b);
+}
+__device__ inline __half2 larger(__half2 a, __half2 b) {
+    return __hmax2(a, b);
+}
+template <typename T> struct Twin;
+template <> struct Twin<__nv_bfloat16> { using Type = __nv_bfloat162; };
+template <> struct Twin<__half> { using Type = __half2; };
+
+template <typename T, int N> __device__ inline float pack_max(const Pack<T, N> &pack) {
+    if constexpr (sizeof(T) == 4) {
+        float top = pack.at[0];
+#pragma unroll
+        for (int i = 1; i < N; i++) top = larger(top, pack.at[i]);
+        return top;
+    } else {
+        using Two = typename Twin<T>::Type;
+        Two top = {pack.at[0], pack.at[1]};
+#pragma unroll
+        for (int i = 2; i < N; i += 2) top = larger(top, Two{pack.at[i], pack.at[i + 1]});
+        return fmaxf(to_float(top.x), to_float(top.y));
+    }
+}
+
+// What powers of two are relative to; rounded here, so that all of a row's are relative to the same.
+__device__ inline float scaled(float most) {
+    return __fmul_rn(shift_of(most), log2e);
+}
+
+// Of a warp's; a thread without logits has a largest of -infinity, which counts for nothing.
+__device__ inline Stats joined(Stats own) {
+    float most = warp_max(own.most);
+    return {most, warp_sum(own.total * exp2_of(__fmul_rn(own.most, log2e) - scaled(most)))};
+}
+
+// Elements of the pack at column c from column `real` on become `value`.
+template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c, int real, float value) {
+    if (c + N <= real) return;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (c + i >= real) pack.at[i] = from_float<T>(value);
+}
+
+// A block of 1024 takes rows of up to P packs a thread, which reads its packs once, writes their gradient,
+// and in its place loads those of the block's next row: memory has work while the block computes.
+// Exponentials are powers of two of logits times log2e. One barrier a row: a warp is never two rows ahead of
+// another, and rooms are used in turn.
+template <typename T, int P>
+__global__ void __launch_bounds__(row_threads, 1)
+    row_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
+               float scale, bool gradient) {
+    constexpr int N = pack_size<T>;
+    __shared__ Stats rooms[2][32];
+    const int V = (int)part.V, real = (int)part.real, first = (int)threadIdx.x * N;
+    Pack<T, N> x[P];
+    int32_t own_label = labels[blockIdx.x];
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        int c = first + p * row_threads * N;
+        if (c < V) x[p] = load_pack<T, N>(logits + blockIdx.x * part.V + c);
+    }
+    int turn = 0;
+    for (int64_t m = blockIdx.x; m < M; m += gridDim.x, turn ^= 1) {
+        Stats own = {lowest, 0};
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = first + p * row_threads * N;
+            if (c >= V) continue;
+            pad(x[p], c, real, lowest);
+            forget(x[p]);
+            own.most = fmaxf(own.most, pack_max(x[p]));
+        }
+        float shift = scaled(own.most);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            if (first + p * row_threads * N >= V) continue;
+            forget(x[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) own.total += exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift));
+        }
+        own = joined(own);
+        if (threadIdx.x % 32 == 0) rooms[turn][threadIdx.x / 32] = own;
+        __syncthreads();
+        const Stats found = joined(rooms[turn][threadIdx.x % 32]);
+        const float factor = scale / found.total;
+        shift = scaled(found.most);
+
+        // The thread that holds the label's logit speaks for the row; the first where none does.
+        const Label label = label_of(own_label, part);
+        const int place = (int)label.at % N;
+        int held = -1; // which of its packs the label is in
+        float label_grad = 0;
+        if ((int)threadIdx.x == (label.at < 0 ? 0 : (int)label.at / N % row_threads)) {
+            float logit = 0;
+            if (label.at >= 0) held = (int)label.at / N / row_threads;
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (p == held && i == place) logit = to_float(x[p].at[i]);
+            }
+            // e / total - 1 would cancel
+            label_grad = (exp2_of(fmaf(logit, log2e, -shift)) - found.total) * factor;
+            stats[m * 3] = found.most;
+            stats[m * 3 + 1] = found.total;
+            stats[m * 3 + 2] = logit;
+            losses[m] = label.counted ? loss_of(found, logit) : 0.0f;
+        }
+
+        const int64_t next = m + gridDim.x;
+        if (next < M) own_label = labels[next];
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = first + p * row_threads * N;
+            if (c >= V) continue;
+            if (gradient) {
+                Pack<T, N> grad;
+                forget(x[p]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    float e = exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift));
+                    grad.at[i] = from_float<T>(e * factor);
+                }
+                if (p == held) {
+#pragma unroll
+                    for (int i = 0; i < N; i++)
+                        if (i == place) grad.at[i] = from_float<T>(label_grad);
+                }
+                pad(grad, c, label.counted ? real : 0, 0.0f);
+                store_pack(logits + m * part.V + c, grad);
+            }
+            if (next < M) x[p] = load_pack<T, N>(logits + next * part.V + c);
+        }
+    }
 }
 
 unsigned row_blocks(int64_t M) {
@@ -159,6 +317,29 @@ unsigned row_blocks(int64_t M) {
 
 template <typename T> bool packed(const void *logits, const XentPart &part) {
     return part.V % pack_size<T> == 0 && aligned_16(logits);
+}
+
+// Whether the row kernel took the call.
+template <typename T>
+bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels, int64_t M,
+                const XentPart &part, float scale, bool gradient, int processors) {
+    int64_t packs = (part.V / pack_size<T> + row_threads - 1) / row_threads;
+    if (!packed<T>(logits, part) || packs > most_packs) return false;
+    unsigned blocks = (unsigned)(M < processors ? M : processors);
+    auto start = [&](auto kernel) {
+        kernel<<<blocks, row_threads, 0, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
+    };
+    if (packs <= 1)
+        start(row_kernel<T, 1>);
+    else if (packs <= 2)
+        start(row_kernel<T, 2>);
+    else if (packs <= 4)
+        start(row_kernel<T, 4>);
+    else if (packs <= 7)
+        start(row_kernel<T, 7>);
+    else
+        start(row_kernel<T, most_packs>);
+    return true;
 }
 
 template <typename T, int N>
@@ -220,9 +401,11 @@ cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, v
 
 cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
                              const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
-                             size_t shared_memory) {
+                             size_t shared_memory, int processors) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
+        if (start_rows(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient, processors))
+            return cudaGetLastError();
         if (packed<T>(logits, part))
             return loss<T, pack_size<T>>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
                                          shared_memory);
