@@ -94,6 +94,13 @@ static Tensor norm_input(Kit *kit, Tensor shape) {
     return x;
 }
 
+/* More rows than a GPU takes at once, in each of the ways it may take them. */
+static void over_many_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
+    static const int64_t sizes[][2] = {{4300, 256}, {3200, 768}, {1100, 1600}, {300, 3072}};
+    for (unsigned i = 0; test_on_cuda() && i < sizeof sizes / sizeof *sizes; i++)
+        compare(sweep, body, (Args){{1, sizes[i][0], sizes[i][1]}, (i + 1) % flags, tolerance});
+}
+
 static void layernorm_forward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
     Tensor y = kit_take(kit, typed(kit, shape3(args->n[0], args->n[1], C)));
@@ -108,6 +115,7 @@ static void layernorm_forward_case(Kit *kit, const Args *args) {
 
 void layernorm_forward_sweep(Sweep *sweep) {
     over_rows(sweep, layernorm_forward_case, 1, norm_wise);
+    over_many_rows(sweep, layernorm_forward_case, 1, norm_wise);
 }
 
 /* Flags: 0 no residual, 1 one, 2 dx is dy, 3 dx is dy with a residual, 4 dx is the residual. */
@@ -128,6 +136,7 @@ static void layernorm_backward_case(Kit *kit, const Args *args) {
 
 void layernorm_backward_sweep(Sweep *sweep) {
     over_rows(sweep, layernorm_backward_case, 5, norm_wise);
+    over_many_rows(sweep, layernorm_backward_case, 5, norm_wise);
 }
 
 /* Dropped elements are 0 in both or in neither. */
@@ -184,4 +193,5 @@ static void dropout_add_norm_forward_case(Kit *kit, const Args *args) {
 /* A sum that is rounded the other way moves its row by more than a step of the result. */
 void dropout_add_norm_forward_sweep(Sweep *sweep) {
     over_rows(sweep, dropout_add_norm_forward_case, 4, 10 * norm_wise);
+    over_many_rows(sweep, dropout_add_norm_forward_case, 4, 10 * norm_wise);
 }

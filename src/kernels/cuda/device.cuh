@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <type_traits>
 
 #include "kernels/cuda/launch.h"
 
@@ -37,6 +38,26 @@ template <typename T, int N> __device__ inline Pack<T, N> load_pack(const T *fro
 }
 template <typename T, int N> __device__ inline void store_pack(T *to, const Pack<T, N> &pack) {
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+// N numbers rounded to T; two at once where T has 16 bits.
+template <typename T, int N> __device__ inline Pack<T, N> pack_of(const float (&x)[N]) {
+    Pack<T, N> pack;
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            if constexpr (std::is_same_v<T, __half>) {
+                __half2 two = __floats2half2_rn(x[i], x[i + 1]);
+                pack.at[i] = two.x, pack.at[i + 1] = two.y;
+            } else {
+                __nv_bfloat162 two = __floats2bfloat162_rn(x[i], x[i + 1]);
+                pack.at[i] = two.x, pack.at[i + 1] = two.y;
+            }
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) pack.at[i] = from_float<T>(x[i]);
+    }
+    return pack;
 }
 // Keeps the compiler from holding on to what it has computed from a pack: twice the registers, or more.
 template <typename T, int N> __device__ inline void forget(Pack<T, N> &pack) {
@@ -123,6 +144,14 @@ __device__ inline uint64_t dropout_scores(const CudaDropout &d, int64_t b, int64
 
 inline unsigned blocks_for(int64_t count, int each) {
     return (unsigned)((count + each - 1) / each);
+}
+
+// Of the device in use. Nothing that is summed may depend on it.
+inline int processors() {
+    int device = 0, count = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return 132;
+    if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) return 132;
+    return count;
 }
 
 // Whether all begin at a multiple of 16 bytes; so does what is none.

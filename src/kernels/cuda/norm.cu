@@ -4,7 +4,8 @@
 //
 // Backward's blocks take many rows each and keep the sums of dgamma and dbeta for their columns in registers
 // until the end; then the warps of a block add up in order, and add_partials the blocks. Both run in an order
-// that depends on the shape alone.
+// that depends on the shape alone. Registers are full of these sums, so rows held by a warp lie in shared
+// memory, where the next is on its way while one is worked on.
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -21,35 +22,52 @@ template <typename T> struct NormOut {
     float eps;
 };
 
-// Source gives rows: PlainRows or DroppedRows.
+// Blocks that a multiprocessor holds, by the registers that they need: for packs as they are read and as they
+// are kept, and what else they were seen to take.
+template <typename T, int P, typename Source> constexpr int forward_blocks() {
+    constexpr int packs = P * (1 + (int)sizeof(typename Source::template Raw<pack_size<T>>) / 16);
+    constexpr int registers = packs * 4 * 9 / 8 + 36, blocks = 65536 / wide / registers;
+    return blocks < 4 ? blocks : 4;
+}
+
+// Source gives rows: PlainRows or DroppedRows. While a row is worked on the next is on its way.
 template <typename T, int P, int LANES, typename Source>
-__global__ void __launch_bounds__(wide) forward_kernel(NormOut<T> out, Source source) {
+__global__ void __launch_bounds__(wide, forward_blocks<T, P, Source>())
+    forward_kernel(NormOut<T> out, Source source) {
     constexpr int N = pack_size<T>, ROWS = wide / LANES;
     __shared__ float room[2][32];
-    const int64_t C = out.C, step = (int64_t)gridDim.x * ROWS;
-    const int lane = threadIdx.x % LANES;
-    for (int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES; r < out.rows; r += step) {
+    const int C = (int)out.C, lane = threadIdx.x % LANES;
+    const int64_t step = (int64_t)gridDim.x * ROWS;
+    typename Source::template Raw<N> raw[P];
+    Pack<T, N> held[P];
+    auto read = [&](int64_t r) {
         auto row = source.row(r, C);
-        typename decltype(row)::template Raw<N> raw[P];
-        Pack<T, N> held[P];
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * LANES + lane) * N;
+            if (c < C) raw[p] = row.template read<N>(c);
+        }
+    };
+    int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES;
+    if (r < out.rows) read(r);
+    for (; r < out.rows; r += step) {
+        auto row = source.row(r, C);
         float total = 0, squares = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
-            if (c < C) raw[p] = row.template read<N>(c);
-        }
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
+            int c = (p * LANES + lane) * N;
             if (c >= C) continue;
             held[p] = row.template settle<N>(c, raw[p]);
+            forget(held[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) total += to_float(held[p].at[i]);
         }
+        if (r + step < out.rows) read(r + step);
         float mean = row_sum<LANES>(total, room[0]) / (float)C;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            if ((int64_t)(p * LANES + lane) * N >= C) continue;
+            if ((p * LANES + lane) * N >= C) continue;
+            forget(held[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float off = to_float(held[p].at[i]) - mean;
@@ -59,15 +77,17 @@ __global__ void __launch_bounds__(wide) forward_kernel(NormOut<T> out, Source so
         float rstd = 1.0f / sqrtf(row_sum<LANES>(squares, room[1]) / (float)C + out.eps);
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
+            int c = (p * LANES + lane) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(out.gamma + c), beta = load_pack<T, N>(out.beta + c);
+            float y[N];
+            forget(held[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float normed = (to_float(held[p].at[i]) - mean) * rstd;
-                held[p].at[i] = from_float<T>(normed * to_float(gamma.at[i]) + to_float(beta.at[i]));
+                y[i] = normed * to_float(gamma.at[i]) + to_float(beta.at[i]);
             }
-            store_pack(out.y + r * C + c, held[p]);
+            store_pack(out.y + r * C + c, pack_of<T>(y));
         }
         if (lane == 0) {
             out.mean[r] = mean;
@@ -103,24 +123,34 @@ __global__ void __launch_bounds__(wide) forward_any_kernel(NormOut<T> out, Sourc
     }
 }
 
+template <int P, int LANES, typename T, typename Source>
+void start_forward(cudaStream_t stream, const NormOut<T> &out, const Source &source) {
+    int64_t needed = (out.rows + wide / LANES - 1) / (wide / LANES);
+    int64_t most = (int64_t)processors() * forward_blocks<T, P, Source>();
+    forward_kernel<T, P, LANES><<<(unsigned)(needed < most ? needed : most), wide, 0, stream>>>(out, source);
+}
+
 template <typename T, typename Source>
-cudaError_t forward(cudaStream_t stream, NormOut<T> out, Source source, bool aligned) {
+cudaError_t forward(cudaStream_t stream, const NormOut<T> &out, const Source &source, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && out.C % N == 0 ? out.C / N : INT64_MAX;
-    unsigned by_warp = blocks_for(out.rows, wide / 32), by_block = (unsigned)out.rows;
-    if (out.rows > 1 << 30) by_block = 1 << 30;
     if (packs <= 2 * 32)
-        forward_kernel<T, 2, 32><<<by_warp, wide, 0, stream>>>(out, source);
+        start_forward<2, 32>(stream, out, source);
+    else if (packs <= 3 * 32)
+        start_forward<3, 32>(stream, out, source);
     else if (packs <= 4 * 32)
-        forward_kernel<T, 4, 32><<<by_warp, wide, 0, stream>>>(out, source);
-    else if (packs <= 8 * 32)
-        forward_kernel<T, 8, 32><<<by_warp, wide, 0, stream>>>(out, source);
+        start_forward<4, 32>(stream, out, source);
+    else if (packs <= 5 * 32)
+        start_forward<5, 32>(stream, out, source);
+    else if (packs <= 7 * 32)
+        start_forward<7, 32>(stream, out, source);
     else if (packs <= 2 * wide)
-        forward_kernel<T, 2, wide><<<by_block, wide, 0, stream>>>(out, source);
-    else if (packs <= 8 * wide)
-        forward_kernel<T, 8, wide><<<by_block, wide, 0, stream>>>(out, source);
+        start_forward<2, wide>(stream, out, source);
+    else if (packs <= 7 * wide)
+        start_forward<7, wide>(stream, out, source);
     else
-        forward_any_kernel<<<by_block, wide, 0, stream>>>(out, source);
+        forward_any_kernel<<<(unsigned)(out.rows < 1 << 30 ? out.rows : 1 << 30), wide, 0, stream>>>(out,
+                                                                                                     source);
     return cudaGetLastError();
 }
 
@@ -134,49 +164,142 @@ template <typename T> struct NormBack {
     float *partial; // (blocks, 2, C): dgamma, dbeta
 };
 
-// Sums over a block's warps, in their order, into shared (2, C); then out to the block's line of `partial`.
-template <int P, int N>
-__device__ inline void put_partial(float (&gammas)[P][N], float (&betas)[P][N], float *shared, float *partial,
-                                   int64_t C) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int turn = 0; turn < warps; turn++) {
-        if (warp == turn) {
-#pragma unroll
-            for (int p = 0; p < P; p++) {
-                int64_t c = (int64_t)(p * 32 + lane) * N;
-                if (c >= C) continue;
-#pragma unroll
-                for (int i = 0; i < N; i++) {
-                    shared[c + i] = turn ? shared[c + i] + gammas[p][i] : gammas[p][i];
-                    shared[C + c + i] = turn ? shared[C + c + i] + betas[p][i] : betas[p][i];
-                }
-            }
-        }
-        __syncthreads();
-    }
-    for (int64_t i = threadIdx.x; i < 2 * C; i += blockDim.x) partial[i] = shared[i];
-}
-
 // The gradient g through a row of which the mean of g, the mean of g * n and rstd are known.
 __device__ inline float through(float g, float n, float mean_g, float mean_gn, float rstd) {
     return rstd * (g - mean_g - n * mean_gn);
 }
 
-// dx may be dy or dres: a thread reads the elements it writes before it writes any.
-template <typename T, int P, int LANES, int THREADS, int BLOCKS>
-__global__ void __launch_bounds__(THREADS, BLOCKS) backward_kernel(NormBack<T> in) {
-    constexpr int N = pack_size<T>, ROWS = THREADS / LANES;
-    extern __shared__ float shared[];
+// 16 bytes into shared memory, without waiting. Copies belong to the next group that is closed.
+template <typename T, int N> __device__ inline void copy_async(Pack<T, N> *to, const T *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from)
+                 : "memory");
+}
+__device__ inline void close_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits for all groups but the last LEFT.
+template <int LEFT> __device__ inline void wait_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// A lane's packs of a row in shared memory, 32 apart; it copies and reads only its own.
+template <typename T, int P> struct Held {
+    static constexpr int N = pack_size<T>;
+    Pack<T, N> *x, *dy, *dres;
+    __device__ Held(Pack<T, N> *at, bool with_dres)
+        : x(at), dy(at + P * 32), dres(with_dres ? at + 2 * P * 32 : nullptr) {}
+    __device__ void fetch(const NormBack<T> &in, int64_t r) const {
+        const int C = (int)in.C, lane = threadIdx.x % 32;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c >= C) continue;
+            copy_async(x + p * 32, in.x + r * C + c);
+            copy_async(dy + p * 32, in.dy + r * C + c);
+            if (dres) copy_async(dres + p * 32, in.dres + r * C + c);
+        }
+    }
+};
+
+// A warp for each row, two rows of its inputs in shared memory. dx may be dy or dres: a lane reads the
+// elements it writes before it writes any.
+template <typename T, int P, int THREADS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack<T> in) {
+    constexpr int N = pack_size<T>, WARPS = THREADS / 32;
+    extern __shared__ uint4 shared[];
+    const int C = (int)in.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int line = (in.dres ? 3 : 2) * P * 32; // packs of a row
+    const int64_t step = (int64_t)gridDim.x * WARPS;
+    Pack<T, N> *own = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
+    float gammas[P][N] = {}, betas[P][N] = {}, next_mean = 0, next_rstd = 0;
+    int64_t r = blockIdx.x * (int64_t)WARPS + warp;
+    if (r < in.rows) {
+        Held<T, P>(own, in.dres).fetch(in, r);
+        next_mean = in.mean[r];
+        next_rstd = in.rstd[r];
+    }
+    close_group();
+    for (int turn = 0; r < in.rows; r += step, turn ^= 1) {
+        const float mean = next_mean, rstd = next_rstd;
+        if (r + step < in.rows) {
+            Held<T, P>(own + (turn ^ 1) * line, in.dres).fetch(in, r + step);
+            next_mean = in.mean[r + step];
+            next_rstd = in.rstd[r + step];
+        }
+        close_group();
+        wait_groups<1>();
+        const Held<T, P> held(own + turn * line, in.dres);
+        float total_g = 0, total_gn = 0;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c >= C) continue;
+            Pack<T, N> x = held.x[p * 32], dy = held.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float n = (to_float(x.at[i]) - mean) * rstd, d = to_float(dy.at[i]);
+                float g = d * to_float(gamma.at[i]);
+                total_g += g;
+                total_gn += g * n;
+                gammas[p][i] += d * n;
+                betas[p][i] += d;
+            }
+        }
+        const float mean_g = warp_sum(total_g) / (float)C, mean_gn = warp_sum(total_gn) / (float)C;
+        const float rest = rstd * mean_g, slope = rstd * rstd * mean_gn;
+        // The second pass reads again: what the first has read would fill registers.
+        asm volatile("" ::: "memory");
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c >= C) continue;
+            Pack<T, N> x = held.x[p * 32], dy = held.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+            Pack<T, N> dres;
+            if (in.dres) dres = held.dres[p * 32];
+            float out[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float g = to_float(dy.at[i]) * to_float(gamma.at[i]);
+                float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * slope;
+                out[i] = in.dres ? d + to_float(dres.at[i]) : d;
+            }
+            store_pack(in.dx + r * C + c, pack_of<T>(out));
+        }
+    }
+
+    // No copy is under way any more; a warp's sums take no more room than its rows.
+    __syncthreads();
+    float *sums = reinterpret_cast<float *>(shared);
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        int c = (p * 32 + lane) * N;
+        if (c >= C) continue;
+        store_pack(sums + warp * 2 * C + c, pack_of<float>(gammas[p]));
+        store_pack(sums + warp * 2 * C + C + c, pack_of<float>(betas[p]));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * C; i += THREADS) {
+        float total = sums[i];
+#pragma unroll
+        for (int w = 1; w < WARPS; w++) total += sums[w * 2 * C + i];
+        in.partial[blockIdx.x * 2 * (int64_t)C + i] = total;
+    }
+}
+
+// A block for each row, which it holds in registers. dx may be dy or dres, as above.
+template <typename T, int P, int BLOCKS>
+__global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T> in) {
+    constexpr int N = pack_size<T>;
     __shared__ float room[2][32];
-    const int64_t C = in.C, step = (int64_t)gridDim.x * ROWS;
-    const int lane = threadIdx.x % LANES;
+    const int64_t C = in.C;
     float gammas[P][N] = {}, betas[P][N] = {};
-    for (int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES; r < in.rows; r += step) {
+    for (int64_t r = blockIdx.x; r < in.rows; r += gridDim.x) {
         Pack<T, N> x[P], dy[P], dres[P];
         float mean = in.mean[r], rstd = in.rstd[r], total_g = 0, total_gn = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
+            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
             if (c >= C) continue;
             x[p] = load_pack<T, N>(in.x + r * C + c);
             dy[p] = load_pack<T, N>(in.dy + r * C + c);
@@ -184,7 +307,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_kernel(NormBack<T> i
         }
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
+            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(in.gamma + c);
 #pragma unroll
@@ -197,11 +320,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_kernel(NormBack<T> i
                 betas[p][i] += d;
             }
         }
-        float mean_g = row_sum<LANES>(total_g, room[0]) / (float)C;
-        float mean_gn = row_sum<LANES>(total_gn, room[1]) / (float)C;
+        float mean_g = row_sum<wide>(total_g, room[0]) / (float)C;
+        float mean_gn = row_sum<wide>(total_gn, room[1]) / (float)C;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
+            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(in.gamma + c), out;
             forget(x[p]);
@@ -217,18 +340,14 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_kernel(NormBack<T> i
         }
     }
     float *partial = in.partial + blockIdx.x * 2 * C;
-    if constexpr (LANES == 32) {
-        put_partial(gammas, betas, shared, partial, C);
-    } else {
 #pragma unroll
-        for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * LANES + lane) * N;
-            if (c >= C) continue;
+    for (int p = 0; p < P; p++) {
+        int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
+        if (c >= C) continue;
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                partial[c + i] = gammas[p][i];
-                partial[C + c + i] = betas[p][i];
-            }
+        for (int i = 0; i < N; i++) {
+            partial[c + i] = gammas[p][i];
+            partial[C + c + i] = betas[p][i];
         }
     }
 }
@@ -282,12 +401,25 @@ template <typename T> __global__ void __launch_bounds__(wide) backward_any_kerne
 // Blocks of backward, a multiple of what an H100 or H200 runs at once; fixed, so that sums are.
 constexpr int most_blocks = 3 * 132, any_blocks = 64;
 
-template <int P, int LANES, int THREADS, int BLOCKS, typename T>
-int start_backward(cudaStream_t stream, const NormBack<T> &in) {
-    int64_t needed = (in.rows + THREADS / LANES - 1) / (THREADS / LANES);
+template <int P, int THREADS, int BLOCKS, typename T>
+int start_backward_warps(cudaStream_t stream, const NormBack<T> &in) {
+    constexpr int WARPS = THREADS / 32;
+    int64_t needed = (in.rows + WARPS - 1) / WARPS;
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
-    size_t shared = LANES == 32 ? 2 * (size_t)in.C * sizeof(float) : 0;
-    backward_kernel<T, P, LANES, THREADS, BLOCKS><<<blocks, THREADS, shared, stream>>>(in);
+    size_t shared = (size_t)WARPS * 2 * (in.dres ? 3 : 2) * P * 32 * 16;
+    auto kernel = backward_warp_kernel<T, P, THREADS, BLOCKS>;
+    // Where one of these fails, so does the launch, or it only runs slower.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    kernel<<<blocks, THREADS, shared, stream>>>(in);
+    return blocks;
+}
+
+template <int P, int BLOCKS, typename T>
+int start_backward_blocks(cudaStream_t stream, const NormBack<T> &in) {
+    int blocks = (int)(in.rows < BLOCKS * 132 ? in.rows : BLOCKS * 132);
+    backward_block_kernel<T, P, BLOCKS><<<blocks, wide, 0, stream>>>(in);
     return blocks;
 }
 
@@ -306,14 +438,14 @@ template <typename T> int start_backward_any(cudaStream_t stream, const NormBack
 template <typename T> int backward(cudaStream_t stream, const NormBack<T> &in, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && in.C % N == 0 ? in.C / N : INT64_MAX;
-    if (packs <= 1 * 32) return start_backward<1, 32, 128, 3>(stream, in);
-    if (packs <= 2 * 32) return start_backward<2, 32, 128, 3>(stream, in);
-    if (packs <= 3 * 32) return start_backward<3, 32, 128, 3>(stream, in);
-    if (packs <= 4 * 32) return start_backward<4, 32, 128, 3>(stream, in);
-    if (packs <= 5 * 32) return start_backward<5, 32, 128, 2>(stream, in);
-    if (packs <= 7 * 32) return start_backward<7, 32, 128, 2>(stream, in);
-    if (packs <= 2 * wide) return start_backward<2, wide, wide, 2>(stream, in);
-    if (packs <= 4 * wide) return start_backward<4, wide, wide, 1>(stream, in);
+    if (packs <= 1 * 32) return start_backward_warps<1, 256, 3>(stream, in);
+    if (packs <= 2 * 32) return start_backward_warps<2, 256, 3>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 256, 2>(stream, in);
+    if (packs <= 4 * 32) return start_backward_warps<4, 256, 2>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 128, 3>(stream, in);
+    if (packs <= 7 * 32) return start_backward_warps<7, 128, 2>(stream, in);
+    if (packs <= 2 * wide) return start_backward_blocks<2, 2>(stream, in);
+    if (packs <= 4 * wide) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);
 }
 

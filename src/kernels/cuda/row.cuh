@@ -56,6 +56,7 @@ template <typename T> struct PlainRow {
 };
 
 template <typename T> struct PlainRows {
+    template <int N> using Raw = typename PlainRow<T>::template Raw<N>;
     const T *x;
     __device__ PlainRow<T> row(int64_t r, int64_t C) const { return {x + r * C}; }
 };
@@ -73,17 +74,20 @@ template <typename T> struct DroppedRow {
         if (res) raw.res = load_pack<T, N>(res + c);
         return raw;
     }
-    template <int N> __device__ Pack<T, N> settle(int64_t c, const Raw<N> &raw) const {
+    template <int N> __device__ Pack<T, N> settle(int64_t c, Raw<N> raw) const {
+        forget(raw.y);
+        if (res) forget(raw.res);
         Factors<N> factors;
 #pragma unroll
         for (int i = 0; i < N; i++) factors.at[i] = 1.0f;
         if (dropout.threshold) factors = dropout_factors<N>(dropout, index + (uint64_t)c);
-        Pack<T, N> out;
+        float total[N];
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float kept = to_float(raw.y.at[i]) * factors.at[i];
-            out.at[i] = from_float<T>(res ? to_float(raw.res.at[i]) + kept : kept);
+            total[i] = res ? to_float(raw.res.at[i]) + kept : kept;
         }
+        Pack<T, N> out = pack_of<T>(total);
         store_pack(sum + c, out);
         return out;
     }
@@ -93,6 +97,7 @@ template <typename T> struct DroppedRow {
 };
 
 template <typename T> struct DroppedRows {
+    template <int N> using Raw = typename DroppedRow<T>::template Raw<N>;
     T *sum;
     const T *res, *y;
     CudaDropout dropout;
@@ -112,22 +117,32 @@ template <int LANES> __device__ inline float row_sum(float value, float *room) {
     return block_sum<float, LANES>(value, room);
 }
 
-constexpr int partial_columns = 32, partial_lines = 8;
+constexpr int partial_columns = 32, partial_lines = 8; // of blocks that leave partial sums
+constexpr int adding_lines = 32, adding_batch = 8;     // of blocks that add them up; loads at once
 
 // first[i], respectively second[i - first_width], += the sum of partial[b * width + i] over `blocks` lines.
-__global__ void add_partials_kernel(float *first, int64_t first_width, float *second, const float *partial,
-                                    int64_t width, int blocks) {
-    __shared__ float room[partial_lines][partial_columns];
+__global__ void __launch_bounds__(partial_columns *adding_lines)
+    add_partials_kernel(float *first, int64_t first_width, float *second, const float *partial, int64_t width,
+                        int blocks) {
+    __shared__ float room[adding_lines][partial_columns];
     int64_t i = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
     float total = 0;
-    if (i < width) {
-#pragma unroll 4
-        for (int b = threadIdx.y; b < blocks; b += partial_lines) total += partial[b * width + i];
+#pragma unroll 1
+    for (int b = threadIdx.y; i < width && b < blocks; b += adding_batch * adding_lines) {
+        float each[adding_batch];
+#pragma unroll
+        for (int k = 0; k < adding_batch; k++) {
+            int line = b + k * adding_lines;
+            each[k] = line < blocks ? partial[line * width + i] : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < adding_batch; k++) total += each[k];
     }
     room[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
     if (threadIdx.y != 0 || i >= width) return;
-    for (int line = 1; line < partial_lines; line++) total += room[line][threadIdx.x];
+#pragma unroll
+    for (int line = 1; line < adding_lines; line++) total += room[line][threadIdx.x];
     if (i < first_width)
         first[i] += total;
     else
@@ -136,7 +151,7 @@ __global__ void add_partials_kernel(float *first, int64_t first_width, float *se
 
 inline cudaError_t add_partials(cudaStream_t stream, float *first, int64_t first_width, float *second,
                                 const float *partial, int64_t width, int blocks) {
-    dim3 shape(partial_columns, partial_lines);
+    dim3 shape(partial_columns, adding_lines);
     add_partials_kernel<<<blocks_for(width, partial_columns), shape, 0, stream>>>(first, first_width, second,
                                                                                   partial, width, blocks);
     return cudaGetLastError();

@@ -291,13 +291,12 @@ __global__ void __launch_bounds__(row_threads, 1)
             int c = first + p * row_threads * N;
             if (c >= V) continue;
             if (gradient) {
-                Pack<T, N> grad;
+                float e[N];
                 forget(x[p]);
 #pragma unroll
-                for (int i = 0; i < N; i++) {
-                    float e = exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift));
-                    grad.at[i] = from_float<T>(e * factor);
-                }
+                for (int i = 0; i < N; i++)
+                    e[i] = exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
+                Pack<T, N> grad = pack_of<T>(e);
                 if (p == held) {
 #pragma unroll
                     for (int i = 0; i < N; i++)
