@@ -1,9 +1,10 @@
-// AdamW: a thread takes four elements of param, m, v and grad, and writes the compute copy beside them.
+// AdamW: a thread takes two times four elements of param, m, v and grad, all loaded before it uses the first,
+// and writes the compute copy beside them.
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 256, batch = 2; // packs of a thread
 
 __device__ inline void step_one(float &param, float &m, float &v, float grad, const CudaAdamW &spec) {
     float g = grad * spec.grad_scale;
@@ -13,30 +14,41 @@ __device__ inline void step_one(float &param, float &m, float &v, float grad, co
     param -= spec.lr * (spec.decay * param + step);
 }
 
-// copy may be none.
+// copy may be none. A block takes threads * batch packs of N.
 template <typename T, int N>
-__global__ void adamw_kernel(float *param, float *m, float *v, T *copy, const float *grad, int64_t count,
-                             CudaAdamW spec) {
-    int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
-    if (first + N <= count) {
-        Pack<float, N> p = load_pack<float, N>(param + first), g = load_pack<float, N>(grad + first);
-        Pack<float, N> ms = load_pack<float, N>(m + first), vs = load_pack<float, N>(v + first);
+__global__ void __launch_bounds__(threads, 4) adamw_kernel(float *param, float *m, float *v, T *copy,
+                                                           const float *grad, int64_t count, CudaAdamW spec) {
+    const int64_t first = (blockIdx.x * (int64_t)(threads * batch) + threadIdx.x) * N;
+    Pack<float, N> p[batch], g[batch], ms[batch], vs[batch];
+#pragma unroll
+    for (int b = 0; b < batch; b++) {
+        int64_t i = first + b * threads * N;
+        if (i + N > count) continue;
+        p[b] = load_pack<float, N>(param + i);
+        g[b] = load_pack<float, N>(grad + i);
+        ms[b] = load_pack<float, N>(m + i);
+        vs[b] = load_pack<float, N>(v + i);
+    }
+#pragma unroll
+    for (int b = 0; b < batch; b++) {
+        int64_t i = first + b * threads * N;
+        if (i + N > count) continue;
         Pack<T, N> out;
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            step_one(p.at[i], ms.at[i], vs.at[i], g.at[i], spec);
-            out.at[i] = from_float<T>(p.at[i]);
+        for (int j = 0; j < N; j++) {
+            step_one(p[b].at[j], ms[b].at[j], vs[b].at[j], g[b].at[j], spec);
+            out.at[j] = from_float<T>(p[b].at[j]);
         }
-        store_pack(param + first, p);
-        store_pack(m + first, ms);
-        store_pack(v + first, vs);
-        if (copy) store_pack(copy + first, out);
-    } else {
-        for (int64_t i = first; i < count; i++) {
-            step_one(param[i], m[i], v[i], grad[i], spec);
-            if (copy) copy[i] = from_float<T>(param[i]);
-        }
+        store_pack(param + i, p[b]);
+        store_pack(m + i, ms[b]);
+        store_pack(v + i, vs[b]);
+        if (copy) store_pack(copy + i, out);
     }
+    // What is left of the last pack: less than N elements, one for each of the first threads.
+    int64_t i = count / N * N + threadIdx.x;
+    if (blockIdx.x != gridDim.x - 1 || i >= count) return;
+    step_one(param[i], m[i], v[i], grad[i], spec);
+    if (copy) copy[i] = from_float<T>(param[i]);
 }
 
 } // namespace
@@ -46,11 +58,11 @@ cudaError_t launch_adamw(cudaStream_t stream, float *param, float *m, float *v, 
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if (aligned_16(param, m, v, grad, copy))
-            adamw_kernel<T, 4><<<blocks_for(count, threads * 4), threads, 0, stream>>>(param, m, v, (T *)copy,
-                                                                                       grad, count, spec);
+            adamw_kernel<T, 4><<<blocks_for(count, threads * batch * 4), threads, 0, stream>>>(
+                param, m, v, (T *)copy, grad, count, spec);
         else
-            adamw_kernel<T, 1><<<blocks_for(count, threads), threads, 0, stream>>>(param, m, v, (T *)copy,
-                                                                                   grad, count, spec);
+            adamw_kernel<T, 1><<<blocks_for(count, threads * batch), threads, 0, stream>>>(
+                param, m, v, (T *)copy, grad, count, spec);
         return cudaGetLastError();
     });
 }
