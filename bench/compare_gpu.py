@@ -125,8 +125,8 @@ def run(command):
         said = (err.read().strip().splitlines() or ["no message"])[-1]
     try:
         if done.returncode == 0:
-            return json.loads(done.stdout.strip().splitlines()[-1])
-    except (json.JSONDecodeError, IndexError):
+            return json.loads(done.stdout[done.stdout.index("{"):])
+    except ValueError:
         said = "no result"
     return {"error": f"exit code {done.returncode}: {said}"}
 
