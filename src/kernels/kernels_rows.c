@@ -59,14 +59,19 @@ Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, T
         tokens, types, part);
 }
 
-Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
-    CHECK_FLOAT(logits);
-    TRY(check_part(__func__, part));
+/* What the kernels of the loss have in common: logits (M,V) of any floating type, stats (M,3), labels (M). */
+static Status check_loss(const char *kernel, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    TRY(check_float(kernel, "logits", logits));
+    TRY(check_part(kernel, part));
     int64_t M = tensor_rows(logits);
-    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
-    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
-    CHECK_INDEX(labels, M);
-    if (M == 0) return OK;
+    TRY(check_matrix(kernel, "logits", logits, logits.dtype, M, tensor_cols(logits)));
+    TRY(check_like(kernel, "stats", stats, tensor_2d(NULL, DT_F32, M, 3)));
+    return check_index(kernel, "labels", labels, M);
+}
+
+Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
+    TRY(check_loss(__func__, stats, logits, labels, part));
+    if (tensor_rows(logits) == 0) return OK;
     RUN(KERNEL_XENT_PARTIAL, 4.0 * (double)tensor_count(logits), BYTES(stats, logits, labels), xent_partial,
         stats, logits, labels, part);
 }
@@ -82,13 +87,9 @@ Status xent_combine(Exec *exec, Tensor stats, Tensor parts) {
 
 Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart part,
                    float scale, bool gradient) {
-    CHECK_FLOAT(logits);
-    TRY(check_part(__func__, part));
+    TRY(check_loss(__func__, stats, logits, labels, part));
     int64_t M = tensor_rows(logits);
-    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
     CHECK_COUNT(losses, DT_F32, M);
-    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
-    CHECK_INDEX(labels, M);
     if (M == 0) return OK;
     double flops = gradient ? 4.0 * (double)tensor_count(logits) : 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels) + (gradient ? 2 * BYTES(logits) : 0);
@@ -97,13 +98,9 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
 
 Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart part,
                  float scale, bool gradient) {
-    CHECK_FLOAT(logits);
-    TRY(check_part(__func__, part));
+    TRY(check_loss(__func__, stats, logits, labels, part));
     int64_t M = tensor_rows(logits);
-    CHECK_MATRIX(logits, logits.dtype, M, tensor_cols(logits));
     CHECK_COUNT(losses, DT_F32, M);
-    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
-    CHECK_INDEX(labels, M);
     if (M == 0) return OK;
     double flops = (gradient ? 8.0 : 4.0) * (double)tensor_count(logits) + 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels, logits) + (gradient ? BYTES(logits) : 0);
