@@ -404,13 +404,15 @@ static json_t *rank_json(const RankReport *report, int rank) {
 static json_t *layout_json(const Trainer *t) {
     const RunnerSpec *spec = &t->job->runner->spec;
     const Mesh *mesh = t->job->runner->mesh;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks",
+    const TrainConfig *c = t->config;
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks",
                      mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
-                     mesh->extent[AXIS_PP], "zero", spec->zero, "pp_schedule", schedule_name(spec->schedule),
-                     "pp_chunks", spec->chunks, "sequence_parallel", spec->sequence, "batch",
-                     (json_int_t)t->config->batch, "micro_batch", (json_int_t)spec->micro_batch, "recompute",
-                     t->config->recompute, "precision", dtype_name(spec->dtype), "device", t->config->device,
-                     "threads", t->job->device->threads);
+                     mesh->extent[AXIS_PP], "zero", spec->zero, "offload", c->offload ? c->offload : "none",
+                     "pp_schedule", schedule_name(spec->schedule), "pp_chunks", spec->chunks,
+                     "sequence_parallel", spec->sequence, "batch", (json_int_t)c->batch, "micro_batch",
+                     (json_int_t)spec->micro_batch, "recompute", c->recompute, "precision",
+                     c->precision ? c->precision : dtype_name(spec->dtype), "device", c->device, "threads",
+                     t->job->device->threads);
 }
 
 static Status summarise(Trainer *t, json_t **ret_summary) {

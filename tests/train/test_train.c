@@ -130,6 +130,12 @@ static void test_ways_are_exact(void **state) {
             snprintf(first, sizeof first, "%d.0/latest/model.safetensors", m);
             snprintf(other, sizeof other, "%d.%d/latest/model.safetensors", m, w);
             assert_same_file(shell, first, other);
+            snprintf(other, sizeof other, "%d.%d/summary.json", m, w);
+            json_t *summary = read_json(shell, other);
+            const json_t *layout = json_object_get(summary, "layout");
+            const char *offload = json_string_value(json_object_get(layout, "offload"));
+            assert_string_equal(offload, w == 3 ? "optimizer" : w == 4 ? "params" : "none");
+            json_decref(summary);
         }
 }
 
