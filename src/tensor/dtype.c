@@ -6,8 +6,9 @@ static const struct {
     const char *name;
     size_t size;
 } types[DT_COUNT] = {
-    [DT_F32] = {"fp32", 4},  [DT_BF16] = {"bf16", 2}, [DT_F16] = {"fp16", 2}, [DT_F64] = {"fp64", 8},
-    [DT_I32] = {"int32", 4}, [DT_I64] = {"int64", 8}, [DT_U8] = {"uint8", 1},
+    [DT_F32] = {"fp32", 4}, [DT_BF16] = {"bf16", 2}, [DT_F16] = {"fp16", 2},
+    [DT_F64] = {"fp64", 8}, [DT_I32] = {"int32", 4}, [DT_I64] = {"int64", 8},
+    [DT_U8] = {"uint8", 1}, [DT_E4M3] = {"e4m3", 1}, [DT_E5M2] = {"e5m2", 1},
 };
 
 size_t dtype_size(DType dtype) {
@@ -49,11 +50,56 @@ uint16_t f32_to_f16(float value) {
     return sign | (uint16_t)((rounded >> 13) - (112u << 10));
 }
 
+/* A type of 8 bits: its fraction's bits, its exponent's bias, and its largest number's bits and value. */
+typedef struct Eight {
+    int fraction, bias;
+    uint8_t largest_bits;
+    float largest;
+} Eight;
+
+static const Eight e4m3 = {3, 7, 0x7e, 448}, e5m2 = {2, 15, 0x7b, 57344};
+
+static uint8_t to_eight(float value, Eight type) {
+    if (isnan(value)) return 0x7f;
+    uint8_t sign = signbit(value) ? 0x80 : 0;
+    float magnitude = fabsf(value);
+    if (magnitude >= type.largest) return sign | type.largest_bits;
+    if (magnitude == 0) return sign;
+    int exponent = ilogbf(magnitude), least = 1 - type.bias; /* of the smallest number with all its bits */
+    if (exponent < least) exponent = least;
+    int steps = (int)rintf(ldexpf(magnitude, type.fraction - exponent));
+    return sign | (uint8_t)(((exponent + type.bias - 1) << type.fraction) + steps); /* a carry goes on */
+}
+
+static float from_eight(uint8_t bits, Eight type) {
+    int exponent = (bits & 0x7f) >> type.fraction, fraction = bits & ((1 << type.fraction) - 1);
+    if (exponent) fraction += 1 << type.fraction;
+    float value = ldexpf((float)fraction, (exponent ? exponent : 1) - type.bias - type.fraction);
+    return bits & 0x80 ? -value : value;
+}
+
+uint8_t f32_to_e4m3(float value) {
+    return to_eight(value, e4m3);
+}
+uint8_t f32_to_e5m2(float value) {
+    return to_eight(value, e5m2);
+}
+float e4m3_to_f32(uint8_t bits) {
+    return (bits & 0x7f) == 0x7f ? NAN : from_eight(bits, e4m3);
+}
+float e5m2_to_f32(uint8_t bits) {
+    if ((bits & 0x7f) > 0x7c) return NAN;
+    if ((bits & 0x7f) == 0x7c) return bits & 0x80 ? -INFINITY : INFINITY;
+    return from_eight(bits, e5m2);
+}
+
 static double load(const void *src, DType type, size_t i) {
     switch (type) {
     case DT_F32: return ((const float *)src)[i];
     case DT_BF16: return bf16_to_f32(((const uint16_t *)src)[i]);
     case DT_F16: return f16_to_f32(((const uint16_t *)src)[i]);
+    case DT_E4M3: return e4m3_to_f32(((const uint8_t *)src)[i]);
+    case DT_E5M2: return e5m2_to_f32(((const uint8_t *)src)[i]);
     default: return ((const double *)src)[i];
     }
 }
@@ -63,12 +109,18 @@ static void store(void *dst, DType type, size_t i, double value) {
     case DT_F32: ((float *)dst)[i] = (float)value; break;
     case DT_BF16: ((uint16_t *)dst)[i] = f32_to_bf16((float)value); break;
     case DT_F16: ((uint16_t *)dst)[i] = f32_to_f16((float)value); break;
+    case DT_E4M3: ((uint8_t *)dst)[i] = f32_to_e4m3((float)value); break;
+    case DT_E5M2: ((uint8_t *)dst)[i] = f32_to_e5m2((float)value); break;
     default: ((double *)dst)[i] = value;
     }
 }
 
+static bool is_floating(DType dtype) {
+    return dtype <= DT_F64 || dtype == DT_E4M3 || dtype == DT_E5M2;
+}
+
 Status dtype_convert(void *dst, DType dst_type, const void *src, DType src_type, size_t count) {
-    if (dst_type > DT_F64 || src_type > DT_F64)
+    if (!is_floating(dst_type) || !is_floating(src_type))
         return FAILED("%s cannot be converted to %s", dtype_name(src_type), dtype_name(dst_type));
     if (dst_type == src_type) {
         memcpy(dst, src, count * dtype_size(src_type));

@@ -7,7 +7,18 @@
 
 #include "base/status.h"
 
-typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_I64, DT_U8, DT_COUNT } DType;
+typedef enum {
+    DT_F32,
+    DT_BF16,
+    DT_F16,
+    DT_F64,
+    DT_I32,
+    DT_I64,
+    DT_U8,
+    DT_E4M3, /* 8 bits: 4 of exponent, 3 of fraction, up to 448, no infinity */
+    DT_E5M2, /* 8 bits: 5 of exponent, 2 of fraction, up to 57344 */
+    DT_COUNT
+} DType;
 
 size_t dtype_size(DType dtype);
 const char *dtype_name(DType dtype); /* "fp32", "bf16" ... */
@@ -29,6 +40,12 @@ static inline uint16_t f32_to_bf16(float value) {
 
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
+/* To the nearest, ties to even; what is larger than the type holds, infinity too, becomes its largest number,
+ * and NaN stays NaN. */
+uint8_t f32_to_e4m3(float value);
+uint8_t f32_to_e5m2(float value);
+float e4m3_to_f32(uint8_t bits);
+float e5m2_to_f32(uint8_t bits);
 
 /* count elements of floating type src_type into floating type dst_type. */
 MUST_USE Status dtype_convert(void *dst, DType dst_type, const void *src, DType src_type, size_t count);

@@ -48,6 +48,8 @@ static inline double tensor_get(Tensor t, int64_t i) {
     case DT_F32: return ((const float *)t.data)[i];
     case DT_BF16: return bf16_to_f32(((const uint16_t *)t.data)[i]);
     case DT_F16: return f16_to_f32(((const uint16_t *)t.data)[i]);
+    case DT_E4M3: return e4m3_to_f32(((const uint8_t *)t.data)[i]);
+    case DT_E5M2: return e5m2_to_f32(((const uint8_t *)t.data)[i]);
     default: return ((const double *)t.data)[i];
     }
 }
@@ -56,6 +58,8 @@ static inline void tensor_put(Tensor t, int64_t i, double value) {
     case DT_F32: ((float *)t.data)[i] = (float)value; break;
     case DT_BF16: ((uint16_t *)t.data)[i] = f32_to_bf16((float)value); break;
     case DT_F16: ((uint16_t *)t.data)[i] = f32_to_f16((float)value); break;
+    case DT_E4M3: ((uint8_t *)t.data)[i] = f32_to_e4m3((float)value); break;
+    case DT_E5M2: ((uint8_t *)t.data)[i] = f32_to_e5m2((float)value); break;
     default: ((double *)t.data)[i] = value;
     }
 }

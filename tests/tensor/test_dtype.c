@@ -1,4 +1,5 @@
-/* Element types: every pattern of the 16-bit floats there and back, and rounding to the nearest even. */
+/* Element types: every pattern of the 16-bit and 8-bit floats there and back, and rounding to the nearest
+ * even. */
 #include <math.h>
 
 #include "tensor/tensor.h"
@@ -71,6 +72,49 @@ static void test_overflow(void **state) {
     assert_int_equal(f32_to_bf16(-INFINITY), 0xff80);
 }
 
+typedef struct Eight {
+    uint8_t (*narrow)(float);
+    float (*widen)(uint8_t);
+    int fraction_bits, bias;
+    uint8_t largest; /* the pattern; those above are no numbers */
+} Eight;
+
+static double eight_by_definition(const Eight *type, uint8_t pattern) {
+    int exponent = pattern >> type->fraction_bits, fraction = pattern & ((1 << type->fraction_bits) - 1);
+    double unit = ldexp(1, -type->fraction_bits);
+    if (exponent == 0) return ldexp(fraction * unit, 1 - type->bias);
+    return ldexp(1 + fraction * unit, exponent - type->bias);
+}
+
+/* Every number there and back, every midpoint to the even side, and everything too large to the largest. */
+static void test_eight(void **state) {
+    (void)state;
+    static const Eight types[] = {{f32_to_e4m3, e4m3_to_f32, 3, 7, 0x7e},
+                                  {f32_to_e5m2, e5m2_to_f32, 2, 15, 0x7b}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const Eight *type = &types[i];
+        for (uint8_t p = 0; p <= type->largest; p++) {
+            float value = (float)eight_by_definition(type, p);
+            assert_true(type->widen(p) == value && type->widen(p | 0x80) == -value);
+            assert_int_equal(type->narrow(value), p);
+            assert_int_equal(type->narrow(-value), p | 0x80);
+            if (p == type->largest) continue;
+            float middle = (value + (float)eight_by_definition(type, p + 1)) / 2;
+            assert_int_equal(type->narrow(middle), p % 2 ? p + 1 : p);
+            assert_int_equal(type->narrow(nextafterf(middle, 0)), p);
+            assert_int_equal(type->narrow(nextafterf(middle, INFINITY)), p + 1);
+        }
+        float largest = type->widen(type->largest);
+        assert_int_equal(type->narrow(nextafterf(largest, INFINITY)), type->largest);
+        assert_int_equal(type->narrow(INFINITY), type->largest);
+        assert_int_equal(type->narrow(-1e38f), type->largest | 0x80);
+        assert_true(isnan(type->widen(type->narrow(NAN))));
+        assert_true(isnan(type->widen(0x7f)) && isnan(type->widen(0xff)));
+    }
+    assert_true(e4m3_to_f32(0x7e) == 448 && e5m2_to_f32(0x7b) == 57344);
+    assert_true(isinf(e5m2_to_f32(0x7c)) && e5m2_to_f32(0xfc) < 0);
+}
+
 static void test_convert(void **state) {
     (void)state;
     const float in[] = {1, -2.5f, 0.333333343f, 1e-3f};
@@ -95,7 +139,8 @@ static void test_convert(void **state) {
 static void test_names(void **state) {
     (void)state;
     static const size_t sizes[DT_COUNT] = {
-        [DT_F32] = 4, [DT_BF16] = 2, [DT_F16] = 2, [DT_F64] = 8, [DT_I32] = 4, [DT_I64] = 8, [DT_U8] = 1};
+        [DT_F32] = 4, [DT_BF16] = 2, [DT_F16] = 2,  [DT_F64] = 8, [DT_I32] = 4,
+        [DT_I64] = 8, [DT_U8] = 1,   [DT_E4M3] = 1, [DT_E5M2] = 1};
     for (int i = 0; i < DT_COUNT; i++) {
         assert_int_equal(dtype_size(i), sizes[i]);
         assert_non_null(dtype_name(i));
@@ -122,7 +167,8 @@ static void test_views(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_rounding), cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_convert),      cmocka_unit_test(test_names),    cmocka_unit_test(test_views),
+        cmocka_unit_test(test_eight),        cmocka_unit_test(test_convert),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
