@@ -57,6 +57,50 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
         linear_backward_weight, dw, db, dy, x);
 }
 
+bool linear_fp8_suits(int64_t M, int64_t N, int64_t K) {
+    return M % 16 == 0 && N % 16 == 0 && K % 16 == 0;
+}
+
+static Status check_fp8(const char *kernel, int64_t M, int64_t N, int64_t K, Fp8Input kept) {
+    if (!linear_fp8_suits(M, N, K))
+        return FAILED("internal: %s: sizes %lld, %lld, %lld, expected multiples of 16", kernel, (long long)M,
+                      (long long)N, (long long)K);
+    if (!kept.turned.data) return OK;
+    TRY(check_matrix(kernel, "turned", kept.turned, DT_E4M3, K, M));
+    return check_count(kernel, "unit", kept.unit, DT_F32, 1);
+}
+
+Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b) {
+    TRY(check_act(__func__, act));
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    CHECK_MATRIX(x, DT_BF16, M, K);
+    CHECK_MATRIX(w, DT_BF16, N, K);
+    CHECK_MATRIX(y, DT_BF16, M, N);
+    if (b.data) CHECK_COUNT(b, DT_BF16, N);
+    TRY(check_fp8(__func__, M, N, K, kept));
+    if (M == 0 || N == 0) return OK;
+    RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, kept.turned, x, w, b),
+        linear_fp8_forward, y, kept, x, act, w, b);
+}
+
+Status linear_fp8_backward(Exec *exec, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w, Fp8Input kept,
+                           Tensor x, Act act) {
+    TRY(check_act(__func__, act));
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
+    CHECK_MATRIX(dy, DT_BF16, M, N);
+    CHECK_MATRIX(w, DT_BF16, N, K);
+    if (dx.data) CHECK_MATRIX(dx, DT_BF16, M, K);
+    if (dw.data) CHECK_MATRIX(dw, DT_F32, N, K);
+    if (db.data) CHECK_COUNT(db, DT_F32, N);
+    if (db.data && !dw.data) return FAILED("internal: %s: db is given without dw", __func__);
+    TRY(check_fp8(__func__, M, N, K, kept));
+    if ((act != ACT_NONE && dx.data) || (dw.data && !kept.turned.data)) CHECK_MATRIX(x, DT_BF16, M, K);
+    if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
+    double products = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
+    RUN(KERNEL_LINEAR_FP8_BACKWARD, products * (double)M * (double)N * (double)K,
+        BYTES(dx, dw, db, dy, w, kept.turned), linear_fp8_backward, dx, dw, db, dy, w, kept, x, act);
+}
+
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {
     CHECK_FLOAT(x);
     TRY(check_act(__func__, act));

@@ -91,6 +91,32 @@ MUST_USE Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w
  * x's type or is fp32, which a backend may round to x's for the product. */
 MUST_USE Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x);
 
+/* The same linear layers with products in 8 bits, of bf16 tensors. What is multiplied is rounded, to e4m3 or,
+ * if it is a gradient, to e5m2; sums are fp32, and all else is as above. A tensor x is rounded as
+ *   rounded = act(x) / unit, to the nearest with ties to even
+ * where unit is the smallest power of two from 2^-126 on for which x's largest magnitude over it is at most
+ * the type's largest number (448, 57344); no act makes a number larger. It is 1 where all of x is zero, and
+ * NaN where x has a number that is not finite: so then is all that comes of it. Nothing is remembered from
+ * one call to the next: the same tensors give the same bits in every run.
+ *
+ * An input as forward leaves it for backward, rounded and turned: transposing takes as long as rounding. */
+typedef struct Fp8Input {
+    Tensor turned; /* (K,M) e4m3, or none */
+    Tensor unit;   /* (1) fp32 */
+} Fp8Input;
+
+/* Whether the sizes suit: multiples of 16. Others are refused. */
+bool linear_fp8_suits(int64_t M, int64_t N, int64_t K);
+/* y (M,N) = act(x (M,K)) w (N,K)^T + b (N). b may be none. Note whose act it is: the input's. `kept`, unless
+ * none, receives the input. */
+MUST_USE Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
+                                   Tensor b);
+/* dx (M,K) = (dy (M,N) w (N,K)) * act'(x); dw (N,K) += dy^T act(x); db (N) += column sums of dy as it is, not
+ * rounded. dx, dw with db, or db alone may be none. x may be none where `kept` is there and act is not; with
+ * neither, x is rounded again. dx may be none of the others. */
+MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
+                                    Fp8Input kept, Tensor x, Act act);
+
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
 MUST_USE Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act);
@@ -177,6 +203,9 @@ struct KernelTable {
     Status (*linear_backward_input)(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre,
                                     bool accumulate);
     Status (*linear_backward_weight)(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
+    Status (*linear_fp8_forward)(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
+    Status (*linear_fp8_backward)(Stream *, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
+                                  Fp8Input kept, Tensor x, Act);
     Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
     Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
     Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,

@@ -34,6 +34,8 @@ static const float rates[] = {0, 0.1f, 0.5f, 0.99f};
 void linear_forward_sweep(Sweep *sweep);
 void linear_backward_input_sweep(Sweep *sweep);
 void linear_backward_weight_sweep(Sweep *sweep);
+void linear_fp8_forward_sweep(Sweep *sweep);
+void linear_fp8_backward_sweep(Sweep *sweep);
 void act_forward_sweep(Sweep *sweep);
 void act_backward_sweep(Sweep *sweep);
 void layernorm_forward_sweep(Sweep *sweep);

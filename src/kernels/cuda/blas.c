@@ -18,6 +18,9 @@
  * products of a linear layer, y = x w^T, dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x),
  * (w, dy) and (x, dy turned).
  *
+ * Products of 8-bit operands have both as their inner dimension lies, which is what tensor cores take: right
+ * turned, left not. Their units are numbers on the device.
+ *
  * Algorithms that split the inner dimension may only reduce in fp32 and in a step of its own; all that
  * remain give the same bits each time.
  */
@@ -109,6 +112,8 @@ static cudaDataType_t data_type(int64_t dtype) {
     switch (dtype) {
     case DT_BF16: return CUDA_R_16BF;
     case DT_F16: return CUDA_R_16F;
+    case DT_E4M3: return CUDA_R_8F_E4M3;
+    case DT_E5M2: return CUDA_R_8F_E5M2;
     default: return CUDA_R_32F;
     }
 }
@@ -155,14 +160,23 @@ static uint32_t epilogue_of(const PlanKey *key) {
     }
 }
 
-/* Puts the addresses that belong to the epilogue into the plan's description. */
+/* Puts the addresses of all but the matrices themselves into the plan's description. */
 static cublasStatus_t point(const BlasApi *api, const Plan *plan, const CudaProduct *p) {
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    const void *along = p->epilogue == CUDA_EPILOGUE_LEFT_SUMS ? p->sums : p->bias;
-    if (along) status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &along, sizeof along);
-    if (p->aux && status == CUBLAS_STATUS_SUCCESS)
-        status = api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux);
-    return status;
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        const void *address;
+    } at[] = {
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->epilogue == CUDA_EPILOGUE_LEFT_SUMS ? p->sums : p->bias},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->right_unit},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->left_unit},
+    };
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        if (!at[i].address) continue;
+        cublasStatus_t status = api->desc_set(plan->desc, at[i].name, &at[i].address, sizeof at[i].address);
+        if (status != CUBLAS_STATUS_SUCCESS) return status;
+    }
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout, int64_t dtype, int64_t rows,
@@ -181,6 +195,9 @@ static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     BLAS_TRY(point(api, plan, p)); /* heuristics look at the addresses */
+    /* Sums that are kept in the tensor cores for longer lose bits, which gradients can spare less. */
+    int8_t fast = key->left_type == DT_E4M3 && key->right_type == DT_E4M3;
+    if (fast) BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
     if (p->aux)
         BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
     if (p->right_turned)

@@ -69,6 +69,12 @@ typedef struct Blas {
     bool choices_read;
 } Blas;
 
+/* linear.c: cuBLASLt's scratch and `bytes` more; whether cuBLASLt may do `what` besides a product, in this
+ * type; and whether GELU's aux can lie there. */
+MUST_USE Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own);
+bool blas_may_fuse(Stream *stream, const char *what, DType type);
+bool blas_suits_gelu(Act act, int64_t cols, const void *out, const void *aux);
+
 /* Runs the product, with BLAS_WORKSPACE bytes at `workspace`, unless cuBLASLt refuses: then *ret_done is
  * false and nothing has happened. The bias must lie at a multiple of 16 bytes, and so must aux, whose rows
  * must be a multiple of 8 elements. */

@@ -5,6 +5,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <type_traits>
 
 #include "kernels/cuda/launch.h"
@@ -19,6 +20,12 @@ __device__ inline float to_float(__nv_bfloat16 x) {
 }
 __device__ inline float to_float(__half x) {
     return __half2float(x);
+}
+__device__ inline float to_float(__nv_fp8_e4m3 x) {
+    return float(x);
+}
+__device__ inline float to_float(__nv_fp8_e5m2 x) {
+    return float(x);
 }
 template <typename T> __device__ inline T from_float(float x);
 template <> __device__ inline float from_float<float>(float x) {

@@ -53,11 +53,13 @@ typedef struct CudaProduct {
     bool accumulate;
     const void *bias; /* of out's type */
     CudaEpilogue epilogue;
-    void *aux;  /* (rows,cols) of out's type */
-    void *sums; /* (rows) of out's type */
+    void *aux;                           /* (rows,cols) of out's type */
+    void *sums;                          /* (rows) of out's type */
+    const float *left_unit, *right_unit; /* operands of 8 bits: what their numbers are multiples of */
 } CudaProduct;
 
-/* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type, epilogue none. */
+/* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type or of 8 bits, epilogue
+ * none. */
 cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product);
 /* out (rows,cols) += bias (cols) */
 cudaError_t launch_bias(cudaStream_t stream, float *out, const float *bias, int64_t rows, int64_t cols);
@@ -70,6 +72,31 @@ cudaError_t launch_slope(cudaStream_t stream, DType type, void *dx, DType produc
 size_t column_sums_room(int64_t rows, int64_t cols);
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch);
+/* sums (cols) += column sums of partial (chunks,cols) */
+cudaError_t launch_add_partial(cudaStream_t stream, float *sums, const float *partial, int64_t chunks,
+                               int64_t cols);
+
+/* fp8.cu */
+
+/* A tensor to be rounded; see kernels.h. Rows and columns are multiples of 16; all begin at a multiple of 16
+ * bytes. */
+typedef struct CudaRounding {
+    const void *x; /* (rows,cols) bf16 */
+    int64_t rows, cols;
+    CudaAct act;
+    DType type;           /* DT_E4M3 or DT_E5M2 */
+    void *plain, *turned; /* (rows,cols), (cols,rows); either may be NULL */
+    float *unit;          /* receives it */
+    float *sums;          /* (cols) += column sums of x; may be NULL */
+} CudaRounding;
+
+enum { FP8_TENSORS = 3 };
+
+/* Up to FP8_TENSORS at once, of which those with an activation have the same; fp8_round_room() bytes of
+ * scratch. */
+size_t fp8_round_room(const CudaRounding *tensor, int count);
+cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, int count, void *scratch);
+
 /* attention*.cu */
 
 /* The rows (of D elements) of every head: those of head h of sequence b start at data + b * batch + h * head

@@ -38,7 +38,7 @@ static bool aligned(const void *pointer) {
 }
 
 /* cuBLASLt's scratch and `bytes` more. */
-static Status take_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own) {
+Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own) {
     void *scratch = NULL;
     TRY(stream_workspace(stream, BLAS_WORKSPACE + bytes, &scratch));
     *ret_blas = scratch;
@@ -64,7 +64,7 @@ static Status run_product(Stream *stream, const CudaProduct *product, void *scra
 }
 
 /* Whether cuBLASLt may do `what`, in this type. */
-static bool may_fuse(Stream *stream, const char *what, DType type) {
+bool blas_may_fuse(Stream *stream, const char *what, DType type) {
     const char *asked = getenv("WEFT_CUDA_EPILOGUE");
     if (asked) return strstr(asked, what) != NULL;
     return !strcmp(what, "slope") && type == DT_BF16 && cuda_device(stream)->capability >= 90;
@@ -72,7 +72,7 @@ static bool may_fuse(Stream *stream, const char *what, DType type) {
 
 /* Whether GELU's aux can lie there: rows of a multiple of 8 elements, on both sides from multiples of 16
  * bytes. */
-static bool suits_gelu(Act act, int64_t cols, const void *out, const void *aux) {
+bool blas_suits_gelu(Act act, int64_t cols, const void *out, const void *aux) {
     return act == ACT_GELU_TANH && cols % 8 == 0 && aligned(out) && aligned(aux);
 }
 
@@ -99,12 +99,12 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     size_t copied = copy ? (size_t)product.cols * dtype_size(sum.dtype) : 0;
     void *scratch = NULL;
     char *bias = NULL;
-    TRY(take_scratch(stream, room(copied), &scratch, &bias));
+    TRY(blas_scratch(stream, room(copied), &scratch, &bias));
     if (copy) {
         LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, bias, b.dtype, b.data, product.cols));
         product.bias = bias;
     }
-    if (suits_gelu(act, product.cols, y.data, pre.data) && may_fuse(stream, "gelu", y.dtype))
+    if (blas_suits_gelu(act, product.cols, y.data, pre.data) && blas_may_fuse(stream, "gelu", y.dtype))
         TRY(forward_fused(stream, &product, y, pre, scratch, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));
@@ -143,15 +143,15 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     size_t copied = operand_room(dy, w.dtype), waiting = wait.data ? 0 : room(tensor_bytes(wait));
     void *scratch = NULL;
     char *own = NULL;
-    TRY(take_scratch(stream, copied + waiting, &scratch, &own));
+    TRY(blas_scratch(stream, copied + waiting, &scratch, &own));
     if (!wait.data) wait.data = own + copied;
     TRY(operand(stream, dy, w.dtype, own, &product.left));
     product.right = w.data;
     product.left_type = product.right_type = w.dtype;
     product.out = dx.data;
     product.out_type = dx.dtype;
-    if (!accumulate && suits_gelu(act, product.cols, dx.data, pre.data) &&
-        may_fuse(stream, "slope", dx.dtype)) {
+    if (!accumulate && blas_suits_gelu(act, product.cols, dx.data, pre.data) &&
+        blas_may_fuse(stream, "slope", dx.dtype)) {
         product.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
         product.aux = pre.data;
         bool done;
@@ -189,7 +189,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     void *scratch = NULL;
     char *own = NULL;
     bool done = false;
-    TRY(take_scratch(stream, copied + sums, &scratch, &own));
+    TRY(blas_scratch(stream, copied + sums, &scratch, &own));
     TRY(operand(stream, dy, x.dtype, own, &product.left));
     product.left_turned = true;
     product.right = x.data;
@@ -197,7 +197,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     product.out = dw.data;
     product.out_type = DT_F32;
     product.accumulate = true;
-    if (db.data && may_fuse(stream, "sums", x.dtype))
+    if (db.data && blas_may_fuse(stream, "sums", x.dtype))
         TRY(weight_fused(stream, &product, db, scratch, own + copied, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));

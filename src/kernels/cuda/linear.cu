@@ -140,10 +140,11 @@ constexpr int tile = 64, depth = 16, own = 4; // a thread has own x own of the t
 struct Sizes {
     int64_t rows, cols, inner, tiles_across;
     bool left_turned, right_turned, accumulate;
+    const float *left_unit, *right_unit;
 };
 
-template <typename T, typename D>
-__global__ void product_kernel(D *out, const T *left, const T *right, const D *bias, Sizes s) {
+template <typename L, typename R, typename D>
+__global__ void product_kernel(D *out, const L *left, const R *right, const D *bias, Sizes s) {
     __shared__ float a[depth][tile + 1], b[depth][tile + 1];
     int64_t row0 = blockIdx.x / s.tiles_across * tile, col0 = blockIdx.x % s.tiles_across * tile;
     int tx = threadIdx.x % (tile / own), ty = threadIdx.x / (tile / own);
@@ -172,6 +173,7 @@ __global__ void product_kernel(D *out, const T *left, const T *right, const D *b
                     sum[i][j] = fmaf(a[k][ty * own + i], b[k][tx * own + j], sum[i][j]);
         __syncthreads();
     }
+    float unit = (s.left_unit ? *s.left_unit : 1.0f) * (s.right_unit ? *s.right_unit : 1.0f);
 #pragma unroll
     for (int i = 0; i < own; i++)
 #pragma unroll
@@ -179,20 +181,30 @@ __global__ void product_kernel(D *out, const T *left, const T *right, const D *b
             int64_t row = row0 + ty * own + i, col = col0 + tx * own + j;
             if (row >= s.rows || col >= s.cols) continue;
             D *to = out + row * s.cols + col;
-            float value = sum[i][j] + (bias ? to_float(bias[col]) : 0.0f);
+            float value = sum[i][j] * unit + (bias ? to_float(bias[col]) : 0.0f);
             *to = from_float<D>(s.accumulate ? to_float(*to) + value : value);
         }
 }
 
-template <typename T, typename D> cudaError_t plain_product(cudaStream_t stream, const CudaProduct *p) {
+template <typename L, typename R, typename D>
+cudaError_t plain_product(cudaStream_t stream, const CudaProduct *p) {
     static_assert(tile / own * (tile / own) == threads, "a thread for each part of the tile");
-    Sizes sizes = {p->rows,        p->cols,         p->inner,     (p->cols + tile - 1) / tile,
-                   p->left_turned, p->right_turned, p->accumulate};
+    Sizes sizes = {p->rows,        p->cols,         p->inner,      (p->cols + tile - 1) / tile,
+                   p->left_turned, p->right_turned, p->accumulate, p->left_unit,
+                   p->right_unit};
     int64_t blocks = (p->rows + tile - 1) / tile * sizes.tiles_across;
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-    product_kernel<T, D><<<(unsigned)blocks, threads, 0, stream>>>(
-        (D *)p->out, (const T *)p->left, (const T *)p->right, (const D *)p->bias, sizes);
+    product_kernel<L, R, D><<<(unsigned)blocks, threads, 0, stream>>>(
+        (D *)p->out, (const L *)p->left, (const R *)p->right, (const D *)p->bias, sizes);
     return cudaGetLastError();
+}
+
+// The right one of two operands of 8 bits is never a gradient.
+template <typename L> cudaError_t eight_product(cudaStream_t stream, const CudaProduct *p) {
+    if (p->right_type != DT_E4M3) return cudaErrorInvalidValue;
+    if (p->out_type == DT_F32) return plain_product<L, __nv_fp8_e4m3, float>(stream, p);
+    if (p->out_type != DT_BF16) return cudaErrorInvalidValue;
+    return plain_product<L, __nv_fp8_e4m3, __nv_bfloat16>(stream, p);
 }
 
 __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t cols) {
@@ -203,13 +215,15 @@ __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t
 } // namespace
 
 cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product) {
-    if (product->left_type != product->right_type || product->epilogue != CUDA_EPILOGUE_NONE)
-        return cudaErrorInvalidValue;
+    if (product->epilogue != CUDA_EPILOGUE_NONE) return cudaErrorInvalidValue;
+    if (product->left_type == DT_E4M3) return eight_product<__nv_fp8_e4m3>(stream, product);
+    if (product->left_type == DT_E5M2) return eight_product<__nv_fp8_e5m2>(stream, product);
+    if (product->left_type != product->right_type) return cudaErrorInvalidValue;
     return with_type(product->left_type, [&](auto t) {
         using T = decltype(t);
-        if (product->out_type == DT_F32) return plain_product<T, float>(stream, product);
+        if (product->out_type == DT_F32) return plain_product<T, T, float>(stream, product);
         if (product->out_type != product->left_type) return cudaErrorInvalidValue;
-        return plain_product<T, T>(stream, product);
+        return plain_product<T, T, T>(stream, product);
     });
 }
 
@@ -263,6 +277,11 @@ cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, con
         return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    add_partial_kernel<<<blocks_for(cols, 32), dim3(32, warps), 0, stream>>>(sums, scratch, chunks, cols);
+    return launch_add_partial(stream, sums, scratch, chunks, cols);
+}
+
+cudaError_t launch_add_partial(cudaStream_t stream, float *sums, const float *partial, int64_t chunks,
+                               int64_t cols) {
+    add_partial_kernel<<<blocks_for(cols, 32), dim3(32, warps), 0, stream>>>(sums, partial, chunks, cols);
     return cudaGetLastError();
 }

@@ -7,6 +7,8 @@ bool kernels_cuda_fill(KernelTable *table) {
         .linear_forward = linear_forward_cuda,
         .linear_backward_input = linear_backward_input_cuda,
         .linear_backward_weight = linear_backward_weight_cuda,
+        .linear_fp8_forward = linear_fp8_forward_cuda,
+        .linear_fp8_backward = linear_fp8_backward_cuda,
         .attention_forward = attention_forward_cuda,
         .attention_backward = attention_backward_cuda,
         .attention_decode = attention_decode_cuda,

@@ -1,0 +1,279 @@
+// Tensors of bf16 rounded to 8 bits, as products take them: as they lie, turned, or both; see kernels.h for
+// the unit that they are divided by.
+//
+// Two kernels, each over all tensors of a call at once, for the small ones would not fill the device. The
+// first finds largest magnitudes, of a block's part of a tensor each, and, where they are asked for, the
+// column sums of the same numbers (see linear.cu for those). The second takes the largest of them, which is
+// quick, and rounds a tile. So nothing has to be set to zero first, and the order of sums depends on shapes
+// alone. The first goes through a tensor from its end: what it reads last, and what the second reads first,
+// is still in the cache.
+//
+// A thread of the second has 8 columns of 4 rows, twice. Bytes that lie below each other become words, which
+// go through shared memory: `held` has a row of 32 words for each column, where word w lies at w ^ (column /
+// 8 * 2), so that neither the writes (16 groups of columns, 2 words) nor the reads (32 words) of a warp meet
+// in a bank.
+#include "kernels/cuda/act.cuh"
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+constexpr int threads = 256, warps = threads / 32;
+constexpr int strip = 32 * 8;       // columns of a block of the first kernel
+constexpr int wanted_blocks = 1024; // of it, for a tensor: enough to fill any device
+constexpr int least_rows = 64;      // of such a block
+constexpr int side = 128;           // of a tile of the second kernel
+
+struct Part {
+    const uint16_t *x; // (rows,cols) bf16
+    int64_t rows, cols;
+    uint8_t *plain, *turned;
+    float *unit;
+    uint32_t *largest; // (chunks,strips): bits of bf16
+    float *sums;       // (chunks,cols), or NULL
+    int64_t each;      // rows of a chunk
+    int chunks, strips, across;
+    unsigned first_block, first_tile;
+    bool act, gradient;
+};
+
+struct Parts {
+    Part part[FP8_TENSORS];
+    int count;
+};
+
+int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// ---- the largest magnitude ----
+
+__device__ inline uint32_t larger(uint32_t most, uint4 pack) {
+    constexpr uint32_t magnitude = 0x7fff7fffu;
+    most = __vmaxu2(most, __vmaxu2(pack.x & magnitude, pack.y & magnitude));
+    return __vmaxu2(most, __vmaxu2(pack.z & magnitude, pack.w & magnitude));
+}
+
+__device__ inline void add_pack(float *sum, uint4 pack) {
+    const uint32_t word[4] = {pack.x, pack.y, pack.z, pack.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum[2 * i] += __uint_as_float(word[i] << 16);
+        sum[2 * i + 1] += __uint_as_float(word[i] & 0xffff0000u);
+    }
+}
+
+__device__ inline uint32_t block_largest(uint32_t value, uint32_t *room) {
+    value = __reduce_max_sync(full_warp, value);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    __syncthreads();
+    uint32_t most = room[0];
+    for (int i = 1; i < warps; i++) most = max(most, room[i]);
+    return most;
+}
+
+__global__ void __launch_bounds__(threads) largest_kernel(const __grid_constant__ Parts parts) {
+    __shared__ float room[warps][strip];
+    __shared__ uint32_t maxima[warps];
+    int which = 0;
+    while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_block) which++;
+    const Part &part = parts.part[which];
+    int block = (int)(blockIdx.x - part.first_block), at = block % part.strips;
+    int chunk = part.chunks - 1 - block / part.strips;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t col = (int64_t)at * strip + lane * 8, cols = part.cols;
+    int64_t first = chunk * part.each, last = min(first + part.each, part.rows);
+    uint32_t most = 0;
+    float sum[8] = {};
+    if (col < cols) {
+        const uint16_t *x = part.x + col;
+        if (part.sums) {
+#pragma unroll 4
+            for (int64_t row = first + warp; row < last; row += warps) {
+                uint4 pack = *reinterpret_cast<const uint4 *>(x + row * cols);
+                most = larger(most, pack);
+                add_pack(sum, pack);
+            }
+        } else {
+#pragma unroll 4
+            for (int64_t row = first + warp; row < last; row += warps)
+                most = larger(most, *reinterpret_cast<const uint4 *>(x + row * cols));
+        }
+    }
+    most = block_largest(max(most & 0xffffu, most >> 16), maxima);
+    if (threadIdx.x == 0) part.largest[chunk * part.strips + at] = most;
+    if (!part.sums) return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) room[warp][i * 32 + lane] = sum[i];
+    __syncthreads();
+    int64_t to = (int64_t)at * strip + threadIdx.x % 32 * 8 + threadIdx.x / 32;
+    if (to >= cols) return;
+    float total = 0;
+    for (int i = 0; i < warps; i++) total += room[i][threadIdx.x];
+    part.sums[chunk * cols + to] = total;
+}
+
+// ---- rounding ----
+
+// The power of two that numbers are multiplied by, from the largest magnitude's bits as bf16, for a type
+// whose largest number is 1.75 * 2^top. Its inverse is the unit; neither is subnormal.
+__device__ inline float scale_for(uint32_t largest, int top) {
+    if (largest >= 0x7f80u) return __uint_as_float(0x7fffffffu);
+    if (largest == 0) return 1;
+    int power = top + 127 - (int)(largest >> 7) - ((largest & 0x7fu) > 0x60u);
+    return __uint_as_float((uint32_t)(min(power, 126) + 127) << 23);
+}
+
+__device__ inline uint32_t pair(float low, float high, bool gradient) {
+    float2 both = make_float2(low, high);
+    return gradient ? __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E5M2)
+                    : __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E4M3);
+}
+
+// Four numbers as four bytes, the first the lowest.
+template <CudaAct ACT>
+__device__ inline uint32_t round_four(uint32_t low, uint32_t high, float scale, bool act, bool gradient) {
+    float value[4] = {__uint_as_float(low << 16), __uint_as_float(low & 0xffff0000u),
+                      __uint_as_float(high << 16), __uint_as_float(high & 0xffff0000u)};
+#pragma unroll
+    for (int i = 0; i < 4; i++) value[i] = (act ? act_value<ACT>(value[i]) : value[i]) * scale;
+    return pair(value[0], value[1], gradient) | pair(value[2], value[3], gradient) << 16;
+}
+
+// Byte j of row i becomes byte i of word j.
+__device__ inline void turn(const uint32_t row[4], uint32_t word[4]) {
+    uint32_t low01 = __byte_perm(row[0], row[1], 0x5140), low23 = __byte_perm(row[2], row[3], 0x5140);
+    uint32_t high01 = __byte_perm(row[0], row[1], 0x7362), high23 = __byte_perm(row[2], row[3], 0x7362);
+    word[0] = __byte_perm(low01, low23, 0x5410);
+    word[1] = __byte_perm(low01, low23, 0x7632);
+    word[2] = __byte_perm(high01, high23, 0x5410);
+    word[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// ACT is that of tensors that have one. Rows come in fours and columns in eights, all of them there or none.
+template <CudaAct ACT>
+__global__ void __launch_bounds__(threads) round_kernel(const __grid_constant__ Parts parts) {
+    __shared__ uint32_t held[side][side / 4];
+    __shared__ uint32_t maxima[warps];
+    int which = 0;
+    while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_tile) which++;
+    const Part &part = parts.part[which];
+    unsigned tile = blockIdx.x - part.first_tile;
+    int64_t row0 = (int64_t)(tile / part.across) * side, col0 = (int64_t)(tile % part.across) * side;
+    int64_t rows = part.rows, cols = part.cols;
+    int group = threadIdx.x % 16, line = threadIdx.x / 16;
+    int64_t col = col0 + group * 8;
+    uint4 in[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int64_t row = row0 + half * (side / 2) + line * 4;
+        if (row >= rows || col >= cols) continue;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            in[half][i] = *reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col);
+    }
+    uint32_t most = 0;
+    for (int i = threadIdx.x; i < part.chunks * part.strips; i += threads) most = max(most, part.largest[i]);
+    float scale = scale_for(block_largest(most, maxima), part.gradient ? 15 : 8);
+    if (tile == 0 && threadIdx.x == 0) *part.unit = 1 / scale;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int64_t row = row0 + half * (side / 2) + line * 4;
+        if (row >= rows || col >= cols) continue;
+        uint32_t low[4], high[4]; // the 8 columns of each row
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            low[i] = round_four<ACT>(in[half][i].x, in[half][i].y, scale, part.act, part.gradient);
+            high[i] = round_four<ACT>(in[half][i].z, in[half][i].w, scale, part.act, part.gradient);
+            if (part.plain)
+                *reinterpret_cast<uint2 *>(part.plain + (row + i) * cols + col) = make_uint2(low[i], high[i]);
+        }
+        if (!part.turned) continue;
+        uint32_t word[8];
+        turn(low, word);
+        turn(high, word + 4);
+        int place = (half * (side / 8) + line) ^ (group * 2);
+#pragma unroll
+        for (int j = 0; j < 8; j++) held[group * 8 + j][place] = word[j];
+    }
+    if (!part.turned) return;
+    __syncthreads();
+    int lane = threadIdx.x % 32;
+    int64_t row = row0 + lane * 4;
+    if (row >= rows) return;
+    for (int c = threadIdx.x / 32; c < side && col0 + c < cols; c += warps)
+        *reinterpret_cast<uint32_t *>(part.turned + (col0 + c) * rows + row) = held[c][lane ^ (c / 8 * 2)];
+}
+
+// ---- launches ----
+
+int strips_of(int64_t cols) {
+    return (int)ceil_div(cols, strip);
+}
+
+int chunks_of(int64_t rows, int64_t cols) {
+    int64_t chunks = ceil_div(wanted_blocks, strips_of(cols)), most = ceil_div(rows, least_rows);
+    return (int)(chunks < most ? chunks : most);
+}
+
+size_t largest_bytes(int64_t rows, int64_t cols) {
+    return (size_t)chunks_of(rows, cols) * (size_t)strips_of(cols) * sizeof(uint32_t);
+}
+
+size_t sums_bytes(const CudaRounding *tensor) {
+    return tensor->sums ? (size_t)chunks_of(tensor->rows, tensor->cols) * (size_t)tensor->cols * sizeof(float)
+                        : 0;
+}
+
+} // namespace
+
+size_t fp8_round_room(const CudaRounding *tensor, int count) {
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += largest_bytes(tensor[i].rows, tensor[i].cols) + sums_bytes(&tensor[i]);
+    return bytes;
+}
+
+cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, int count, void *scratch) {
+    Parts parts = {};
+    CudaAct act = CUDA_ACT_NONE;
+    int64_t blocks = 0, tiles = 0;
+    char *at = (char *)scratch;
+    if (count < 1 || count > FP8_TENSORS) return cudaErrorInvalidValue;
+    for (int i = 0; i < count; i++) {
+        const CudaRounding *t = &tensor[i];
+        if (t->rows % 16 || t->cols % 16 || !aligned_16(t->x, t->plain, t->turned))
+            return cudaErrorInvalidValue;
+        Part part = {(const uint16_t *)t->x, t->rows, t->cols, (uint8_t *)t->plain,
+                     (uint8_t *)t->turned,   t->unit};
+        part.chunks = chunks_of(t->rows, t->cols);
+        part.strips = strips_of(t->cols);
+        part.each = ceil_div(t->rows, part.chunks);
+        part.across = (int)ceil_div(t->cols, side);
+        part.act = t->act != CUDA_ACT_NONE;
+        part.gradient = t->type == DT_E5M2;
+        if (part.act) act = t->act;
+        part.largest = (uint32_t *)at;
+        at += largest_bytes(t->rows, t->cols);
+        if (t->sums) part.sums = (float *)at;
+        at += sums_bytes(t);
+        part.first_block = (unsigned)blocks;
+        part.first_tile = (unsigned)tiles;
+        blocks += (int64_t)part.chunks * part.strips;
+        tiles += ceil_div(t->rows, side) * part.across;
+        parts.part[i] = part;
+    }
+    if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+    parts.count = count;
+    largest_kernel<<<(unsigned)blocks, threads, 0, stream>>>(parts);
+    cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+    error = with_act(act, [&](auto tag) {
+        round_kernel<decltype(tag)::act><<<(unsigned)tiles, threads, 0, stream>>>(parts);
+        return cudaGetLastError();
+    });
+    for (int i = 0; i < count && error == cudaSuccess; i++)
+        if (tensor[i].sums)
+            error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, parts.part[i].chunks,
+                                       parts.part[i].cols);
+    return error;
+}

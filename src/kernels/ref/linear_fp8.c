@@ -1,0 +1,108 @@
+/* Matrix products of operands that are rounded to 8 bits; see kernels.h. Rounded numbers are held in fp32 as
+ * what they stand for, which it does exactly: units are powers of two. */
+#include <math.h>
+
+#include "kernels/ref/ref.h"
+
+/* The unit of x for a type whose largest number is 1.75 * 2^top. */
+static float unit_of(Tensor x, int top) {
+    double largest = 0;
+    for (int64_t i = 0; i < tensor_count(x); i++) {
+        double magnitude = fabs(tensor_get(x, i));
+        if (!isfinite(magnitude)) return NAN;
+        if (magnitude > largest) largest = magnitude;
+    }
+    if (largest == 0) return 1;
+    int exponent = ilogb(largest) - top;
+    if (ldexp(largest, -ilogb(largest)) > 1.75) exponent++;
+    return ldexpf(1, exponent < -126 ? -126 : exponent);
+}
+
+/* act(x), rounded, to `values` in fp32; with `kept`, also there, turned. */
+static void round_operand(float *values, Tensor x, Act act, DType type, Fp8Input kept) {
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    float unit = unit_of(x, type == DT_E4M3 ? 8 : 15);
+    if (kept.turned.data) tensor_f32(kept.unit)[0] = unit;
+    for (int64_t i = 0; i < rows * cols; i++) {
+        double value = act == ACT_NONE ? tensor_get(x, i) : act_value(act, tensor_get(x, i));
+        uint8_t bits;
+        Tensor rounded = tensor_1d(&bits, type, 1);
+        tensor_put(rounded, 0, value / unit);
+        values[i] = (float)tensor_get(rounded, 0) * unit;
+        if (kept.turned.data) ((uint8_t *)kept.turned.data)[i % cols * rows + i / cols] = bits;
+    }
+}
+
+static const Fp8Input not_kept = {0};
+
+Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
+                              Tensor b) {
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
+    float *rows = workspace, *weights = rows + M * K;
+    round_operand(rows, x, act, DT_E4M3, kept);
+    round_operand(weights, w, ACT_NONE, DT_E4M3, not_kept);
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) {
+            const float *row = rows + m * K, *weight = weights + n * K;
+            double total = b.data ? tensor_get(b, n) : 0;
+            for (int64_t k = 0; k < K; k++) total += (double)row[k] * weight[k];
+            tensor_put(y, m * N + n, total);
+        }
+    return OK;
+}
+
+/* Rows (M,K) of the input from forward's, or rounded again. */
+static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M, int64_t K) {
+    if (!kept.turned.data) {
+        round_operand(rows, x, act, DT_E4M3, not_kept);
+        return;
+    }
+    for (int64_t i = 0; i < M * K; i++)
+        rows[i] = (float)tensor_get(kept.turned, i % K * M + i / K) * tensor_f32(kept.unit)[0];
+}
+
+static void backward_input(Tensor dx, const float *dy, const float *weights, Tensor x, Act act, int64_t N) {
+    int64_t M = tensor_rows(dx), K = tensor_cols(dx);
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t k = 0; k < K; k++) {
+            double total = 0;
+            for (int64_t n = 0; n < N; n++) total += (double)dy[m * N + n] * weights[n * K + k];
+            if (act != ACT_NONE) total *= act_slope(act, tensor_get(x, m * K + k));
+            tensor_put(dx, m * K + k, total);
+        }
+}
+
+static void backward_weight(Tensor dw, const float *dy, const float *rows, int64_t M) {
+    int64_t N = tensor_rows(dw), K = tensor_cols(dw);
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++) {
+            double total = 0;
+            for (int64_t m = 0; m < M; m++) total += (double)dy[m * N + n] * rows[m * K + k];
+            tensor_f32(dw)[n * K + k] = (float)(tensor_f32(dw)[n * K + k] + total);
+        }
+}
+
+/* Needs: w, and the input as kept or x; x where the input came out of an activation. */
+Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
+                               Fp8Input kept, Tensor x, Act act) {
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
+    float *gradients = workspace, *weights = gradients + M * N, *rows = weights + N * K;
+    round_operand(gradients, dy, ACT_NONE, DT_E5M2, not_kept);
+    if (dx.data) {
+        round_operand(weights, w, ACT_NONE, DT_E4M3, not_kept);
+        backward_input(dx, gradients, weights, x, act, N);
+    }
+    if (!dw.data) return OK;
+    input_rows(rows, kept, x, act, M, K);
+    backward_weight(dw, gradients, rows, M);
+    for (int64_t n = 0; db.data && n < N; n++) {
+        double total = 0;
+        for (int64_t m = 0; m < M; m++) total += tensor_get(dy, m * N + n);
+        tensor_f32(db)[n] = (float)(tensor_f32(db)[n] + total);
+    }
+    return OK;
+}

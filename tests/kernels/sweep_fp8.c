@@ -1,0 +1,101 @@
+/* Cases of linear layers in 8 bits. Both sides round the same numbers to the same bytes, but for an
+ * activation that is computed to other last bits, so that products differ by little more than their sums:
+ * tensor cores keep fewer bits of those than fp32 has. All tensors are of bf16, whatever the kit computes in.
+ */
+#include <math.h>
+
+#include "sweep.h"
+
+static const double sums_of_eight = 4e-3;
+
+static Tensor in_bf16(Tensor shape) {
+    shape.dtype = DT_BF16;
+    return shape;
+}
+
+static Fp8Input some_room(Kit *kit, int64_t M, int64_t K) {
+    Fp8Input kept = {kit_take(kit, tensor_2d(NULL, DT_E4M3, K, M)), kit_take(kit, shape1(1))};
+    return kept;
+}
+
+/* Numbers of one of several sizes: the largest is a power of two, or more than 1.75 times one, or anything;
+ * most are so small beside it that they vanish; all are tiny, or zero; or one is not finite. */
+static Tensor some_numbers(Kit *kit, Tensor shape, unsigned kind) {
+    static const double size[] = {1.5, 1, 0x1p-40, 3e4, 0, 1e-30, 1.5, 1.5};
+    double most = size[kind % 8];
+    Tensor x = kit_uniform(kit, in_bf16(shape), -most, most);
+    int64_t count = tensor_count(x);
+    if (kind % 8 == 1) tensor_put(x, count / 3, -4);
+    if (kind % 8 == 2) tensor_put(x, count - 1, 0x1.c2p-30);
+    if (kind % 8 == 6) tensor_put(x, count / 2, -INFINITY);
+    if (kind % 8 == 7) tensor_put(x, 0, NAN);
+    return x;
+}
+
+/* Flags: bias, kept, the input's act, the size of its numbers. */
+static void linear_fp8_forward_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], N = args->n[1], K = args->n[2];
+    Act act = args->flags / 4 % ACT_COUNT;
+    Tensor y = kit_take(kit, in_bf16(shape2(M, N))), b = TENSOR_NONE;
+    Tensor x = some_numbers(kit, shape2(M, K), args->flags / 4 / ACT_COUNT);
+    Tensor w = kit_random(kit, in_bf16(shape2(N, K)));
+    Fp8Input kept = {0};
+    if (args->flags & 1) b = kit_random(kit, in_bf16(shape1(N)));
+    if (args->flags & 2) kept = some_room(kit, M, K);
+    assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, b));
+    kit_output(kit, "y", y);
+    if (!kept.turned.data) return;
+    kit_output(kit, "turned", kept.turned);
+    kit_output(kit, "unit", kept.unit);
+}
+
+/* An input as forward would have left it. */
+static Fp8Input some_input(Kit *kit, int64_t M, int64_t K) {
+    Fp8Input kept = some_room(kit, M, K);
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < M * K; i++) tensor_put(kept.turned, i, 800 * rng_uniform(key, (uint64_t)i) - 400);
+    tensor_put(kept.unit, 0, 0x1p-8);
+    return kept;
+}
+
+/* Flags: db, kept, both gradients or the first or the second, the input's act, the size of dy's numbers. */
+static void linear_fp8_backward_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], N = args->n[1], K = args->n[2];
+    unsigned which = args->flags / 4 % 3;
+    Act act = args->flags / 12 % ACT_COUNT;
+    Tensor dx = TENSOR_NONE, dw = TENSOR_NONE, db = TENSOR_NONE;
+    if (which != 2) kit_output(kit, "dx", dx = kit_take(kit, in_bf16(shape2(M, K))));
+    if (which != 1) kit_output(kit, "dw", dw = kit_random(kit, shape2(N, K)));
+    if (dw.data && args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
+    Tensor dy = some_numbers(kit, shape2(M, N), args->flags / 12 / ACT_COUNT);
+    Tensor w = kit_random(kit, in_bf16(shape2(N, K))), x = kit_random(kit, in_bf16(shape2(M, K)));
+    Fp8Input kept = {0};
+    if (args->flags & 2) {
+        kept = some_input(kit, M, K);
+        if (act == ACT_NONE) x = TENSOR_NONE;
+    }
+    assert_ok(linear_fp8_backward(&kit->exec, dx, dw, db, dy, w, kept, x, act));
+}
+
+/* Sizes within a tile, across tiles and their edges, long and wide; the first few alone where the reference
+ * is all there is. */
+static void over_sixteens(Sweep *sweep, Body body, unsigned flags) {
+    static const int64_t sizes[][3] = {
+        {16, 16, 16},    {32, 48, 64},    {64, 16, 32},   {16, 144, 32},  {128, 128, 128},
+        {144, 112, 272}, {256, 64, 80},   {1040, 32, 48}, {48, 1040, 16}, {32, 16, 1296},
+        {400, 208, 96},  {2064, 16, 144}, {112, 384, 96},
+    };
+    unsigned count = test_on_cuda() ? sizeof sizes / sizeof *sizes : 4;
+    for (unsigned f = 0; f < flags; f++) {
+        const int64_t *size = sizes[f % count];
+        compare(sweep, body, (Args){{size[0], size[1], size[2]}, f, sums_of_eight});
+    }
+}
+
+void linear_fp8_forward_sweep(Sweep *sweep) {
+    over_sixteens(sweep, linear_fp8_forward_case, 4 * ACT_COUNT * 8);
+}
+
+void linear_fp8_backward_sweep(Sweep *sweep) {
+    over_sixteens(sweep, linear_fp8_backward_case, 12 * ACT_COUNT * 8);
+}
