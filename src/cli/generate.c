@@ -321,9 +321,8 @@ static bool streams(const Invocation *call, const GenerateConfig *config, size_t
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     const GenerateConfig *config = options;
     const StopTexts stops = {config->stops, config->stops_count};
-    DType dtype = DT_F32;
-    bool tf32 = false;
-    TRY(kernels_precision(config->device, config->precision, &dtype, &tf32));
+    Precision precision = {0};
+    TRY(kernels_precision(config->device, config->precision, &precision));
     TRY(stop_texts_check(&stops));
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -340,8 +339,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                    &(EngineOptions){.device = config->device,
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
-                                    .dtype = dtype}));
-    if (tf32) device_allow_tf32(engine->device);
+                                    .dtype = precision.dtype}));
+    if (precision.tf32) device_allow_tf32(engine->device);
     note_unused(&engine->report, config->model);
     CLEANUP(writing_done)
     Writing writing = {.tokenizer = tokenizer,

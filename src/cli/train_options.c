@@ -179,7 +179,9 @@ static const Option layout_table[] = {
      .shown = "fp32, and bf16 on a GPU",
      .help =
          "Number format of the computation; weights and their updates are kept in fp32 beside it. tf32 is "
-         "fp32 whose matrix products round what they multiply, on GPUs."},
+         "fp32 whose matrix products round what they multiply, and fp8 is bf16 whose layers multiply in 8 "
+         "bits, "
+         "both on GPUs."},
     {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", .low = 1, .high = 16777216,
      .shown = "65536",
      .help = "fp16: the first factor of the loss, which then follows the gradients' range."},
@@ -239,7 +241,6 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
         return USAGE("%s %lld: does not divide %lld replicas", invocation_label(call, "shard", label),
                      (long long)layout->shard, (long long)layout->dp);
     TRY(kernels_suit(args->config.device, args->config.kernels));
-    DType dtype;
-    bool tf32;
-    return kernels_precision(args->config.device, args->config.precision, &dtype, &tf32);
+    Precision precision;
+    return kernels_precision(args->config.device, args->config.precision, &precision);
 }

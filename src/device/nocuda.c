@@ -20,3 +20,8 @@ Status device_new_cuda(Device **ret_device, int index) {
 void device_allow_tf32(Device *device) {
     (void)device;
 }
+
+Status device_check_fp8(const Device *device) {
+    (void)device;
+    return OK;
+}

@@ -249,9 +249,16 @@ MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 MUST_USE Status kernels_for(const char *device, const char *name, const KernelTable **ret_table);
 /* Only the last: whether the named ones, if any, are for that kind. */
 MUST_USE Status kernels_suit(const char *device, const char *name);
-/* What a kind of device computes in by the name that --precision has for it; NULL: fp32, on GPUs bf16. tf32
- * is fp32 that device_allow_tf32 is for. */
-MUST_USE Status kernels_precision(const char *device, const char *name, DType *ret_dtype, bool *ret_tf32);
+/* What --precision names. */
+typedef struct Precision {
+    const char *name;
+    DType dtype; /* of activations and weights */
+    bool tf32;   /* fp32 that device_allow_tf32 is for */
+    bool fp8;    /* bf16 whose layers multiply in 8 bits, see linear_fp8_forward */
+} Precision;
+
+/* By its name, for a kind of device; NULL: fp32, on GPUs bf16. */
+MUST_USE Status kernels_precision(const char *device, const char *name, Precision *ret_precision);
 /* The instruction set the cpu backend chose for this machine: "neon", "neon+bf16", "avx2" ... */
 const char *kernels_cpu_isa(void);
 /* The matrix library behind the cpu backend, with its version. */

@@ -46,21 +46,19 @@ Status kernels_for(const char *device, const char *name, const KernelTable **ret
     return kernels_find(name ? name : device, ret_table);
 }
 
-Status kernels_precision(const char *device, const char *name, DType *ret_dtype, bool *ret_tf32) {
-    static const struct {
-        const char *name;
-        DType dtype;
-        bool tf32;
-    } known[] = {
-        {"fp32", DT_F32, false}, {"bf16", DT_BF16, false}, {"fp16", DT_F16, false}, {"tf32", DT_F32, true}};
+Status kernels_precision(const char *device, const char *name, Precision *ret_precision) {
+    static const Precision known[] = {{"fp32", DT_F32, false, false},
+                                      {"bf16", DT_BF16, false, false},
+                                      {"fp16", DT_F16, false, false},
+                                      {"tf32", DT_F32, true, false},
+                                      {"fp8", DT_BF16, false, true}};
     bool gpu = strcmp(device, "cuda") == 0;
     if (!name) name = gpu ? "bf16" : "fp32";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(name, known[i].name) || (known[i].tf32 && !gpu)) continue;
-        *ret_dtype = known[i].dtype;
-        *ret_tf32 = known[i].tf32;
+        if (strcmp(name, known[i].name) || ((known[i].tf32 || known[i].fp8) && !gpu)) continue;
+        *ret_precision = known[i];
         return OK;
     }
     if (!gpu) return USAGE("--precision %s: is for GPUs; the CPU computes in fp32, bf16 or fp16", name);
-    return USAGE("--precision %s: this version computes in bf16, fp16, tf32 or fp32 on a GPU", name);
+    return USAGE("--precision %s: is not known; a GPU computes in fp8, bf16, fp16, tf32 or fp32", name);
 }

@@ -10,6 +10,11 @@
  * (B,T,C), or this rank's share of them where they are cut; then `whole` tensors hold all of them for a
  * while, and those that backward needs are gathered again rather than kept.
  *
+ * In fp8 the four products round what they take (kernels.h). Their inputs are kept rounded, as backward takes
+ * them, in place of the norms' outputs and the activation's: 7 bytes for 12. Where rows are cut, or under
+ * selective recompute, they are rounded again from what there is then. The activation's output never lies
+ * anywhere: it comes into being as down's input is rounded.
+ *
  * Dropout masks are not saved but drawn again. With selective recompute, norms' outputs and the
  * activation's output are not saved either. A backward whose weight gradients are to come later leaves the
  * four gradients that their products take in `deferred`.
@@ -40,7 +45,9 @@ typedef struct LayerSaved {
     /* Computed again under selective recompute. */
     Tensor h1;  /* rows; what qkv takes: pre-norm only, else x */
     Tensor h2;  /* rows; what up takes: the second norm's output; post-norm: mid */
-    Tensor act; /* (B,T,F) */
+    Tensor act; /* (B,T,F); not in fp8 */
+    /* fp8: the products' inputs; none where they are rounded again. */
+    Fp8Input into_qkv, into_out, into_up, into_down;
 } LayerSaved;
 
 typedef struct LayerScratch {
@@ -58,6 +65,13 @@ typedef struct LayerDeferred {
 
 static bool pre_norm(const Block *block) {
     return block->config->family == FAMILY_GPT2;
+}
+
+/* Whether all four products are of 8 bits. */
+static bool in_fp8(const Block *block, Shape shape) {
+    const ModelConfig *c = block->config;
+    int64_t rows = shape.B * shape.T, width = c->hidden / shape.tp, inner = c->inner / shape.tp;
+    return shape.fp8 && linear_fp8_suits(rows, 3 * width, c->hidden) && linear_fp8_suits(rows, width, inner);
 }
 
 static Status describe_layer(const Block *block, ParamList *ret_params) {
@@ -102,8 +116,15 @@ static LayerParams layer_params(const Tensor *view) {
     };
 }
 
-/* Lays out what forward leaves for backward, and the scratch of both. What selective recompute drops
- * comes from scratch instead. */
+static Fp8Input take_fp8(Bump *bump, int64_t rows, int64_t width) {
+    Fp8Input input;
+    input.turned = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
+    input.unit = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
+    return input;
+}
+
+/* Lays out what forward leaves for backward, and the scratch of both. What selective recompute drops, and
+ * what is kept rounded, comes from scratch instead. */
 static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scratch, LayerSaved *ret_saved,
                          LayerScratch *ret_scratch) {
     const ModelConfig *c = block->config;
@@ -123,10 +144,18 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     s.pre = tensor_take(saved, inner);
     s.sum1 = tensor_take(saved, rows);
     if (!pre_norm(block)) s.sum2 = tensor_take(saved, rows);
-    Bump *cheap = shape.recompute == RECOMPUTE_SELECTIVE ? scratch : saved;
+    bool selective = shape.recompute == RECOMPUTE_SELECTIVE, fp8 = in_fp8(block, shape);
+    bool rounded = fp8 && !selective && !shape.sequence;
+    Bump *cheap = selective || rounded ? scratch : saved;
     if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
     s.h2 = tensor_take(cheap, rows);
-    s.act = tensor_take(cheap, inner);
+    if (!fp8) s.act = tensor_take(cheap, inner);
+    if (rounded && shape.train) {
+        s.into_qkv = take_fp8(saved, B * T, C);
+        s.into_out = take_fp8(saved, B * T, H * D);
+        s.into_up = take_fp8(saved, B * T, C);
+        s.into_down = take_fp8(saved, B * T, F);
+    }
     *ret_saved = s;
 
     LayerScratch w = {0};
@@ -162,6 +191,12 @@ static void measure_layer(const Block *block, Shape shape, size_t *ret_saved, si
     layer_layout(block, shape, &saved, &scratch, &s, &w);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
+    if (!shape.fp8 || shape.T % 16 == 0) return;
+    /* Of fewer sequences the rows may not suit fp8, and bf16 keeps more of each. */
+    shape.fp8 = false;
+    measure_layer(block, shape, &saved.used, &scratch.used);
+    if (saved.used > *ret_saved) *ret_saved = saved.used;
+    if (scratch.used > *ret_scratch) *ret_scratch = scratch.used;
 }
 
 static Status layer_memory(const Block *block, Pass *pass, LayerSaved *ret_saved, LayerScratch *ret_scratch) {
@@ -207,6 +242,25 @@ static Tensor partial_room(const Pass *pass, const LayerScratch *w, Tensor rows)
     return pass->shape.sequence ? w->whole : rows;
 }
 
+/* A product whose input no activation precedes. */
+static Status project(const Block *block, Pass *pass, Tensor y, Fp8Input kept, Tensor x, Tensor w, Tensor b) {
+    if (in_fp8(block, pass->shape)) return linear_fp8_forward(pass->exec, y, kept, x, ACT_NONE, w, b);
+    return linear_forward(pass->exec, y, TENSOR_NONE, x, w, b, ACT_NONE);
+}
+
+static Status project_mlp(const Block *block, Pass *pass, const LayerSaved *s, Tensor y, Tensor x) {
+    Exec *e = pass->exec;
+    LayerParams p = layer_params(pass->param);
+    Act act = block->config->act;
+    Tensor down_b = tp_once(pass->tp, p.down_b);
+    if (in_fp8(block, pass->shape)) {
+        TRY(linear_fp8_forward(e, s->pre, s->into_up, x, ACT_NONE, p.up_w, p.up_b));
+        return linear_fp8_forward(e, y, s->into_down, s->pre, act, p.down_w, down_b);
+    }
+    TRY(linear_forward(e, s->act, s->pre, x, p.up_w, p.up_b, act));
+    return linear_forward(e, y, TENSOR_NONE, s->act, p.down_w, down_b, ACT_NONE);
+}
+
 static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -220,18 +274,16 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
         input = s.h1;
     }
     TRY(spread(pass, w.input, input, &input));
-    TRY(linear_forward(e, heads_as_rows(s.qkv), TENSOR_NONE, input, p.qkv_w, p.qkv_b, ACT_NONE));
+    TRY(project(block, pass, heads_as_rows(s.qkv), s.into_qkv, input, p.qkv_w, p.qkv_b));
     TRY(attention_forward(e, s.att, s.lse, s.qkv, pass->micro->lens, attention_of(block, pass)));
-    TRY(linear_forward(e, partial, TENSOR_NONE, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b),
-                       ACT_NONE));
+    TRY(project(block, pass, partial, s.into_out, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b)));
     TRY(collect(pass, w.a, partial));
     bool pre = pre_norm(block);
     TRY(dropout_add_norm_forward(e, s.sum1, s.h2, pre ? s.mean2 : s.mean1, pre ? s.rstd2 : s.rstd1, x, w.a,
                                  pre ? p.norm2_w : p.norm1_w, pre ? p.norm2_b : p.norm1_b, c->norm_eps,
                                  residual_dropout(block, pass, 1)));
     TRY(spread(pass, w.input, s.h2, &input));
-    TRY(linear_forward(e, s.act, s.pre, input, p.up_w, p.up_b, c->act));
-    TRY(linear_forward(e, partial, TENSOR_NONE, s.act, p.down_w, tp_once(pass->tp, p.down_b), ACT_NONE));
+    TRY(project_mlp(block, pass, &s, partial, input));
     TRY(collect(pass, w.a, partial));
     Dropout dropout = residual_dropout(block, pass, 2);
     if (pre) return dropout_add_forward(e, y, s.sum1, w.a, dropout);
@@ -248,7 +300,7 @@ static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *
     if (pre) TRY(layernorm_forward(e, s->h1, s->mean1, s->rstd1, x, p.norm1_w, p.norm1_b, c->norm_eps));
     TRY(layernorm_forward(e, s->h2, pre ? s->mean2 : s->mean1, pre ? s->rstd2 : s->rstd1, s->sum1,
                           pre ? p.norm2_w : p.norm1_w, pre ? p.norm2_b : p.norm1_b, c->norm_eps));
-    return act_forward(e, s->act, s->pre, c->act);
+    return s->act.data ? act_forward(e, s->act, s->pre, c->act) : OK;
 }
 
 /* Where backward puts the gradients that products take: in `deferred`, or in scratch for the moment. */
@@ -266,21 +318,54 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
     return OK;
 }
 
-static Status weight_mlp(Pass *pass, const LayerSaved *s, const LayerScratch *w, const LayerDeferred *d) {
-    LayerParams g = layer_params(pass->grad);
-    Tensor input;
-    TRY(linear_backward_weight(pass->exec, g.down_w, g.down_b, d->dz, s->act));
-    TRY(spread(pass, w->input, s->h2, &input));
-    return linear_backward_weight(pass->exec, g.up_w, g.up_b, d->dpre, input);
+/* What a product took: x, which is act(pre) where there is an act. In fp8 x is not needed then, nor where it
+ * is kept rounded. */
+typedef struct Input {
+    Tensor x, pre;
+    Act act;
+    Fp8Input kept;
+} Input;
+
+/* The gradients of a product's input, unless dx is none, and of its weights, unless dw and db are. */
+static Status project_backward(const Block *block, Pass *pass, Tensor dx, Tensor dw, Tensor db, Tensor dy,
+                               Tensor w, Input in) {
+    if (in_fp8(block, pass->shape))
+        return linear_fp8_backward(pass->exec, dx, dw, db, dy, w, in.kept, in.act ? in.pre : in.x, in.act);
+    if (dw.data) TRY(linear_backward_weight(pass->exec, dw, db, dy, in.x));
+    if (!dx.data) return OK;
+    return linear_backward_input(pass->exec, dx, dy, w, in.act, in.pre, false);
 }
 
-static Status weight_attention(Pass *pass, const LayerSaved *s, const LayerScratch *w, const LayerDeferred *d,
-                               Tensor into_qkv) {
-    LayerParams g = layer_params(pass->grad);
+static Input input_of_down(const Block *block, const LayerSaved *s) {
+    return (Input){.x = s->act, .pre = s->pre, .act = block->config->act, .kept = s->into_down};
+}
+
+/* Only the weights' gradients, of both products of a part. */
+static Status weight_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                         const LayerDeferred *d) {
+    LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
     Tensor input;
-    TRY(linear_backward_weight(pass->exec, g.out_w, g.out_b, d->da, heads_as_rows(s->att)));
+    TRY(project_backward(block, pass, TENSOR_NONE, g.down_w, g.down_b, d->dz, p.down_w,
+                         input_of_down(block, s)));
+    TRY(spread(pass, w->input, s->h2, &input));
+    return project_backward(block, pass, TENSOR_NONE, g.up_w, g.up_b, d->dpre, p.up_w,
+                            (Input){.x = input, .kept = s->into_up});
+}
+
+static Status weight_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                               const LayerDeferred *d, Tensor into_qkv) {
+    LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
+    Tensor input;
+    TRY(project_backward(block, pass, TENSOR_NONE, g.out_w, g.out_b, d->da, p.out_w,
+                         (Input){.x = heads_as_rows(s->att), .kept = s->into_out}));
     TRY(spread(pass, w->input, into_qkv, &input));
-    return linear_backward_weight(pass->exec, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), input);
+    return project_backward(block, pass, TENSOR_NONE, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), p.qkv_w,
+                            (Input){.x = input, .kept = s->into_qkv});
+}
+
+/* The parameters' gradients that backward adds to: none where those of weights come later. */
+static LayerParams gradients_now(const Pass *pass) {
+    return pass->deferred.data ? (LayerParams){0} : layer_params(pass->grad);
 }
 
 /* What a product takes from the gradient of its dropped output: in `room`, or dy itself where nothing was
@@ -300,32 +385,31 @@ static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *room, Ten
 /* dmid (rows) from dy, the gradient of the MLP's dropped output, without the residual. */
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
-    Exec *e = pass->exec;
-    LayerParams p = layer_params(pass->param);
-    bool later = pass->deferred.data != NULL;
+    LayerParams p = layer_params(pass->param), g = gradients_now(pass);
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    TRY(linear_backward_input(e, d->dpre, d->dz, p.down_w, block->config->act, s->pre, false));
-    if (!later) TRY(weight_mlp(pass, s, w, d));
+    TRY(project_backward(block, pass, d->dpre, g.down_w, g.down_b, d->dz, p.down_w, input_of_down(block, s)));
+    Input in = {.kept = s->into_up};
+    if (g.up_w.data) TRY(spread(pass, w->input, s->h2, &in.x));
     Tensor partial = partial_room(pass, w, dmid);
-    TRY(linear_backward_input(e, partial, d->dpre, p.up_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(project_backward(block, pass, partial, g.up_w, g.up_b, d->dpre, p.up_w, in));
     return collect(pass, dmid, partial);
 }
 
 /* dh (rows) from dmid, the gradient of the attention's dropped output: back to what qkv took. */
 static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                                  LayerDeferred *d, Tensor dh, Tensor dmid, Tensor into_qkv) {
-    Exec *e = pass->exec;
-    LayerParams p = layer_params(pass->param);
-    bool later = pass->deferred.data != NULL;
+    LayerParams p = layer_params(pass->param), g = gradients_now(pass);
     Tensor datt = s->att;
     datt.data = dh.data; /* as large, and free until the last product */
     TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
-    TRY(linear_backward_input(e, heads_as_rows(datt), d->da, p.out_w, ACT_NONE, TENSOR_NONE, false));
-    TRY(attention_backward(e, d->dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
+    TRY(project_backward(block, pass, heads_as_rows(datt), g.out_w, g.out_b, d->da, p.out_w,
+                         (Input){.x = heads_as_rows(s->att), .kept = s->into_out}));
+    TRY(attention_backward(pass->exec, d->dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
                            attention_of(block, pass)));
-    if (!later) TRY(weight_attention(pass, s, w, d, into_qkv));
+    Input in = {.kept = s->into_qkv};
+    if (g.qkv_w.data) TRY(spread(pass, w->input, into_qkv, &in.x));
     Tensor partial = partial_room(pass, w, dh);
-    TRY(linear_backward_input(e, partial, heads_as_rows(d->dqkv), p.qkv_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(project_backward(block, pass, partial, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), p.qkv_w, in));
     return collect(pass, dh, partial);
 }
 
@@ -362,8 +446,8 @@ static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
     TRY(layer_memory(block, pass, &s, &w));
     TRY(layer_gradients(block, pass, &s, &w, &d));
     if (pass->shape.recompute == RECOMPUTE_SELECTIVE) TRY(recompute_layer(block, pass, &s, x));
-    TRY(weight_mlp(pass, &s, &w, &d));
-    return weight_attention(pass, &s, &w, &d, pre_norm(block) ? s.h1 : x);
+    TRY(weight_mlp(block, pass, &s, &w, &d));
+    return weight_attention(block, pass, &s, &w, &d, pre_norm(block) ? s.h1 : x);
 }
 
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {

@@ -52,6 +52,7 @@ typedef struct Shape {
     int tp;              /* tensor ranks */
     bool sequence;       /* between split parts each tensor rank holds 1/tp of the B*T rows */
     DType dtype;         /* of activations and weights */
+    bool fp8;            /* layers multiply in 8 bits where their sizes suit (dtype is bf16 then) */
     DType logits;        /* of logits over the vocabulary: that type or, by default, fp32 */
     bool train;          /* keep what backward needs */
     Recompute recompute; /* selective: blocks keep less; the other modes are the runner's affair */

@@ -161,11 +161,11 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
         "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:I, s:O}",
         "model", c->model, "params_total", (json_int_t)model_params(job->model), "batch",
         (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads, "device",
-        c->device, "precision", dtype_name(job->plan.dtype), "kernels_from", job->runner->exec.table->name,
-        "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16", kernels_cpu_bf16(), "step_ms",
-        1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each, "tokens_per_s", tokens / mean,
-        "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "bubble", bubble, "peak_bytes",
-        (json_int_t)job->device->total.peak, "ranks", ranks);
+        c->device, "precision", job->plan.fp8 ? "fp8" : dtype_name(job->plan.dtype), "kernels_from",
+        job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16",
+        kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each,
+        "tokens_per_s", tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "bubble",
+        bubble, "peak_bytes", (json_int_t)job->device->total.peak, "ranks", ranks);
     if (!result) return FAILED("out of memory");
     if (!c->steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
     *ret_result = result;

@@ -243,13 +243,13 @@ JobSpec job_spec_of(const TrainConfig *c) {
 }
 
 static Status settle_device(Job *job, const JobSpec *spec) {
-    DType dtype;
-    bool tf32 = false;
+    Precision precision = {0};
     TRY(kernels_suit(spec->device, spec->kernels));
-    TRY(kernels_precision(spec->device, spec->precision, &dtype, &tf32));
+    TRY(kernels_precision(spec->device, spec->precision, &precision));
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
-    if (tf32) device_allow_tf32(job->device);
+    if (precision.tf32) device_allow_tf32(job->device);
+    if (precision.fp8) TRY(device_check_fp8(job->device));
     return OK;
 }
 

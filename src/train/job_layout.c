@@ -71,8 +71,10 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     TRY(schedule_parse(spec->pp_schedule ? spec->pp_schedule : "1f1b", &plan->schedule));
     plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
     if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
-    bool tf32 = false;
-    TRY(kernels_precision(spec->device, spec->precision, &plan->dtype, &tf32));
+    Precision precision = {0};
+    TRY(kernels_precision(spec->device, spec->precision, &precision));
+    plan->dtype = precision.dtype;
+    plan->fp8 = precision.fp8;
     /* A GPU's memory is what a large vocabulary's loss takes time by. */
     plan->logits = strcmp(spec->device, "cuda") == 0 ? plan->dtype : DT_F32;
     plan->loss_scale = spec->loss_scale;

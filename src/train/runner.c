@@ -36,6 +36,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .tp = runner->mesh->extent[AXIS_TP],
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
+                   .fp8 = runner->spec.fp8,
                    .logits = runner->spec.logits,
                    .train = train,
                    .recompute = runner->spec.recompute};

@@ -64,7 +64,7 @@ typedef struct TrainConfig {
     bool sequence;            /* sequence parallelism over the tensor ranks */
     const char *pp_schedule;  /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
     int64_t pp_chunks;        /* of a stage, interleaved; 0: 2 there, else 1 */
-    const char *precision;    /* "fp32", "tf32", "bf16", "fp16"; NULL: fp32, on a GPU bf16 */
+    const char *precision;    /* "fp32", "tf32", "bf16", "fp16", "fp8"; NULL: fp32, on a GPU bf16 */
     double loss_scale;        /* fp16: the first; 0: 65536 */
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
     bool steps_only;          /* bench: step times alone, without those by kernel */

@@ -95,8 +95,6 @@ static void layouts_of_later(void **state) {
 static void without_a_gpu(void **state) {
     (void)state;
     assert_refused(2, "--precision tf32: is for GPUs", "train", "--data", "x", "--precision", "tf32");
-    assert_refused(2, "--precision fp8: this version computes in", "train", "--data", "x", "--device", "cuda",
-                   "--precision", "fp8");
     assert_refused(2, "--kernels cpu: are not for --device cuda", "train", "--data", "x", "--device", "cuda",
                    "--kernels", "cpu");
     assert_refused(2, "--kernels cuda: are not for --device cpu", "eval", "--model", "x", "--data", "x",

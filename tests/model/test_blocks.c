@@ -168,6 +168,38 @@ static void test_measure_orders(void **state) {
     }
 }
 
+/* In fp8 a layer saves less than in bf16, whatever is computed again, and less again without training; where
+ * fewer sequences do not suit fp8, no less than those take in bf16. */
+static void test_measure_fp8(void **state) {
+    (void)state;
+    for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
+        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+        config.hidden = 32;
+        config.inner = 128;
+        CLEANUP(model_freep) Model *model = NULL;
+        assert_ok(model_new(&model, &config));
+        const Block *layer = &model->block[1];
+        for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
+            Shape shape = {.B = 4, .T = 16, .tp = 1, .dtype = DT_BF16, .train = true};
+            shape.recompute = (Recompute)mode;
+            size_t wide, rounded, unsaved, odd, scratch;
+            layer->ops->measure(layer, shape, &wide, &scratch);
+            shape.fp8 = true;
+            layer->ops->measure(layer, shape, &rounded, &scratch);
+            shape.train = false;
+            layer->ops->measure(layer, shape, &unsaved, &scratch);
+            assert_true(mode == RECOMPUTE_NONE ? rounded < wide : rounded == wide);
+            assert_true(unsaved <= rounded);
+            shape = (Shape){.B = 4, .T = 12, .tp = 1, .dtype = DT_BF16, .train = true, .fp8 = true};
+            layer->ops->measure(layer, shape, &odd, &scratch);
+            shape.B = 3;
+            shape.fp8 = false;
+            layer->ops->measure(layer, shape, &wide, &scratch);
+            assert_true(odd >= wide);
+        }
+    }
+}
+
 /* Selective recompute gives the same bits. */
 static void test_selective_equals_none(void **state) {
     (void)state;
@@ -235,6 +267,7 @@ int main(void) {
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_measure_is_exact),
         cmocka_unit_test(test_measure_orders),
+        cmocka_unit_test(test_measure_fp8),
         cmocka_unit_test(test_selective_equals_none),
         cmocka_unit_test(test_padding_is_not_learnt),
         cmocka_unit_test(test_dropout_is_keyed),

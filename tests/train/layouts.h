@@ -83,6 +83,8 @@ typedef struct Layout {
     bool sequence, keep;
     Offload offload;
     DType dtype;
+    bool wide; /* a model that fp8 suits */
+    bool fp8;
     double loss_scale;
 } Layout;
 
@@ -94,7 +96,7 @@ static inline const char *layout_text(const Layout *l) {
              "%s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",
              job_names[l->job], l->mesh.dp, l->mesh.tp, l->mesh.pp, l->mesh.shard, l->zero,
              l->keep ? " keep" : "", schedule_name(l->schedule), l->chunks, recompute[l->recompute],
-             l->micro_batch, l->sequence ? " sequence" : "", dtype_name(l->dtype));
+             l->micro_batch, l->sequence ? " sequence" : "", l->fp8 ? "fp8" : dtype_name(l->dtype));
     return text;
 }
 
@@ -117,6 +119,7 @@ static inline void outcome_done(Outcome *outcome) {
 static inline Outcome run(Group *world, const Layout *layout, int steps) {
     Outcome outcome = {0};
     ModelConfig config = config_of(layout->job);
+    if (layout->wide) config.layers = 2, config.hidden = 64, config.inner = 128;
     assert_ok(model_new(&outcome.model, &config));
     test_device_new(&outcome.device, 1);
     if (world) assert_ok(mesh_new(&outcome.mesh, world, layout->mesh));
@@ -132,6 +135,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .offload = layout->offload,
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
+                       .fp8 = layout->fp8,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,
                        .chunks = layout->chunks};

@@ -1,5 +1,5 @@
-/* 16-bit training: it follows fp32's losses, gives the same run in any layout as far as its rounding allows,
- * and leaves out a step whose gradients overflow on any rank on all of them.
+/* Training in 16 bits, and with products of 8: it follows fp32's losses, gives the same run in any layout as
+ * far as its rounding allows, and leaves out a step whose gradients overflow on any rank on all of them.
  * Ranks: 1 2 4 */
 #include <math.h>
 
@@ -89,6 +89,54 @@ static void test_bits(void **state) {
     }
 }
 
+/* Products of 8 bits: the run follows bf16's, in any layout; at the start, where weights are the same, by
+ * what rounding to 3 bits of fraction leaves of a mean. */
+static void test_fp8_follows_bf16(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    enum { STEPS = 20 };
+    int n = world->size;
+    const MeshSpec grids[] = {
+        {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
+    for (int job = 0; job < JOB_SPAN; job++) {
+        Layout alone = {.job = (JobKind)job, .micro_batch = 2, .dtype = DT_BF16, .wide = true};
+        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS);
+        for (int g = 0; g < 3; g++) {
+            if (g == 2 && n > 2) continue; /* there are 2 layers */
+            Layout layout = alone;
+            layout.fp8 = true;
+            layout.mesh = grids[g];
+            layout.chunks = 1;
+            layout.schedule = g == 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
+            layout.sequence = g == 1 && job % 2;
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+            assert_true(found.loss[0] != expected.loss[0]);
+            for (int step = 0; step < STEPS; step++)
+                if (!(apart(found.loss[step], expected.loss[step]) <= 0.02))
+                    fail_msg("%s: step %d: %.7g, bf16 has %.7g", layout_text(&layout), step + 1,
+                             found.loss[step], expected.loss[step]);
+        }
+    }
+}
+
+/* Inputs that are kept rounded and inputs that are rounded again are the same, and take less memory than
+ * those of bf16. */
+static void test_fp8_recompute(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    enum { STEPS = 5 };
+    if (world->size > 1) skip();
+    for (int job = 0; job < JOB_SPAN; job++) {
+        Layout layout = {.job = (JobKind)job, .micro_batch = BATCH, .dtype = DT_BF16, .wide = true};
+        layout.fp8 = true;
+        CLEANUP(outcome_done) Outcome kept = run(NULL, &layout, STEPS);
+        for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_BLOCK; mode++) {
+            layout.recompute = (Recompute)mode;
+            CLEANUP(outcome_done) Outcome again = run(NULL, &layout, STEPS);
+            assert_memory_equal(again.loss, kept.loss, STEPS * sizeof *kept.loss);
+            assert_memory_equal(again.norm, kept.norm, STEPS * sizeof *kept.norm);
+        }
+    }
+}
+
 /* A scale that is too large is halved until gradients fit, on all ranks alike; then the run goes on. */
 static void test_overflow(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -119,6 +167,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_layouts),
     cmocka_unit_test(test_bits),
     cmocka_unit_test(test_overflow),
+    cmocka_unit_test(test_fp8_follows_bf16),
+    cmocka_unit_test(test_fp8_recompute),
 };
 
 RANKS_MAIN(tests)

@@ -156,7 +156,7 @@ const DeviceOps device_ops_cuda = {
     .done = done_cuda,
 };
 
-enum { OLDEST_CAPABILITY = 80 };
+enum { OLDEST_CAPABILITY = 80, FP8_CAPABILITY = 89 };
 
 static Status device_init(CudaDevice *cuda, int index) {
     struct cudaDeviceProp properties;
@@ -196,4 +196,11 @@ Status device_new_cuda(Device **ret_device, int index) {
 
 void device_allow_tf32(Device *device) {
     if (!device_is_host(device)) ((CudaDevice *)device->impl)->tf32 = true;
+}
+
+Status device_check_fp8(const Device *device) {
+    int capability = device_is_host(device) ? FP8_CAPABILITY : ((CudaDevice *)device->impl)->capability;
+    if (capability >= FP8_CAPABILITY) return OK;
+    return USAGE("--precision fp8: GPU %d has compute capability %d.%d and fp8 needs 8.9; bf16 would do",
+                 device->index, capability / 10, capability % 10);
 }
