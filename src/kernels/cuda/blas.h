@@ -12,7 +12,7 @@
 
 enum {
     BLAS_WORKSPACE = 32 << 20, /* bytes that an algorithm may use */
-    BLAS_CANDIDATES = 8,       /* algorithms that are compared */
+    BLAS_CANDIDATES = 16,      /* algorithms that are compared */
     BLAS_BUCKETS = 256,
 };
 
@@ -26,6 +26,7 @@ typedef struct BlasApi {
     __typeof__(cublasLtMatmulDescSetAttribute) *desc_set;
     __typeof__(cublasLtMatrixLayoutCreate) *layout_create;
     __typeof__(cublasLtMatrixLayoutDestroy) *layout_destroy;
+    __typeof__(cublasLtMatrixLayoutSetAttribute) *layout_set;
     __typeof__(cublasLtMatmulPreferenceCreate) *preference_create;
     __typeof__(cublasLtMatmulPreferenceDestroy) *preference_destroy;
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
@@ -38,7 +39,7 @@ typedef struct BlasApi {
 typedef struct PlanKey {
     int64_t rows, cols, inner;
     int64_t left_type, right_type, out_type, compute;
-    int64_t left_turned, right_turned, accumulate, epilogue, bias, aux;
+    int64_t left_turned, right_turned, accumulate, epilogue, bias, aux, fast, parts;
     int64_t left_align, right_align, out_align; /* of addresses, in bytes */
 } PlanKey;
 
