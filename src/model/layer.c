@@ -15,9 +15,10 @@
  * selective recompute, they are rounded again from what there is then. The activation's output never lies
  * anywhere: it comes into being as down's input is rounded.
  *
- * Dropout masks are not saved but drawn again. With selective recompute, norms' outputs and the
- * activation's output are not saved either. A backward whose weight gradients are to come later leaves the
- * four gradients that their products take in `deferred`.
+ * Dropout masks are not saved but drawn again, and so is the middle of a post-norm layer, which costs one
+ * norm. With selective recompute, norms' outputs and the activation's output are not saved either. Backward
+ * puts gradients where what it has used up lay: dpre over act, dqkv over pre. One whose weight gradients are
+ * to come later leaves the four gradients that their products take in `deferred` instead.
  */
 #include <math.h>
 
@@ -42,7 +43,7 @@ typedef struct LayerSaved {
     Tensor pre;  /* (B,T,F) the activation's input */
     Tensor sum1; /* rows; pre-norm: mid; post-norm: norm1's input */
     Tensor sum2; /* rows; post-norm: norm2's input */
-    /* Computed again under selective recompute. */
+    /* Computed again under selective recompute; post-norm: h2 always. */
     Tensor h1;  /* rows; what qkv takes: pre-norm only, else x */
     Tensor h2;  /* rows; what up takes: the second norm's output; post-norm: mid */
     Tensor act; /* (B,T,F); not in fp8 */
@@ -53,7 +54,7 @@ typedef struct LayerSaved {
 typedef struct LayerScratch {
     Tensor a, b;         /* rows */
     Tensor whole, input; /* (B,T,C), where rows are cut */
-    Tensor wide;         /* backward: (B,T,F) and (B,T,3,H,D), one after the other */
+    Tensor wide;         /* backward: what of dpre and dqkv has no other place, one after the other */
 } LayerScratch;
 
 /* What the products for the weights' gradients take besides activations. */
@@ -61,6 +62,7 @@ typedef struct LayerDeferred {
     Tensor dz, da; /* (B,T,C) the gradients of down's and out's outputs */
     Tensor dpre;   /* (B,T,F) */
     Tensor dqkv;   /* (B,T,3,H,D) */
+    Tensor mid;    /* rows; post-norm: h2, whose norm's parameters may be gone by then */
 } LayerDeferred;
 
 static bool pre_norm(const Block *block) {
@@ -148,7 +150,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     bool rounded = fp8 && !selective && !shape.sequence;
     Bump *cheap = selective || rounded ? scratch : saved;
     if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
-    s.h2 = tensor_take(cheap, rows);
+    s.h2 = tensor_take(pre_norm(block) ? cheap : scratch, rows);
     if (!fp8) s.act = tensor_take(cheap, inner);
     if (rounded && shape.train) {
         s.into_qkv = take_fp8(saved, B * T, C);
@@ -163,18 +165,22 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     w.b = tensor_take(scratch, rows);
     w.whole = tensor_take(scratch, whole_of(shape, C));
     w.input = tensor_take(scratch, whole_of(shape, C));
-    w.wide = tensor_take(scratch, tensor_count(qkv) > tensor_count(inner) ? qkv : inner);
+    if (tensor_count(qkv) > tensor_count(inner))
+        w.wide = tensor_take(scratch, qkv);
+    else if (fp8)
+        w.wide = tensor_take(scratch, inner);
     *ret_scratch = w;
 }
 
 static LayerDeferred layer_deferred(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
     int64_t B = shape.B, T = shape.T, D = c->hidden / c->heads;
-    LayerDeferred d;
+    LayerDeferred d = {0};
     d.dz = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
     d.da = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
     d.dpre = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->inner / shape.tp));
     d.dqkv = tensor_take(bump, tensor_5d(NULL, shape.dtype, B, T, 3, c->heads / shape.tp, D));
+    if (!pre_norm(block)) d.mid = tensor_take(bump, rows_of(shape, c->hidden));
     return d;
 }
 
@@ -291,19 +297,29 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
                                     c->norm_eps, dropout);
 }
 
-/* What selective recompute dropped. The statistics are computed again with it, to the same bits. */
+/* The middle of a post-norm layer, unless it is kept rounded. The statistics are computed again with it, to
+ * the same bits. */
+static Status recompute_mid(const Block *block, Pass *pass, const LayerSaved *s) {
+    LayerParams p = layer_params(pass->param);
+    if (pre_norm(block) || s->into_up.turned.data) return OK;
+    return layernorm_forward(pass->exec, s->h2, s->mean1, s->rstd1, s->sum1, p.norm1_w, p.norm1_b,
+                             block->config->norm_eps);
+}
+
+/* What else selective recompute dropped. */
 static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *s, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
     LayerParams p = layer_params(pass->param);
-    bool pre = pre_norm(block);
-    if (pre) TRY(layernorm_forward(e, s->h1, s->mean1, s->rstd1, x, p.norm1_w, p.norm1_b, c->norm_eps));
-    TRY(layernorm_forward(e, s->h2, pre ? s->mean2 : s->mean1, pre ? s->rstd2 : s->rstd1, s->sum1,
-                          pre ? p.norm2_w : p.norm1_w, pre ? p.norm2_b : p.norm1_b, c->norm_eps));
+    if (pass->shape.recompute != RECOMPUTE_SELECTIVE) return OK;
+    if (pre_norm(block)) {
+        TRY(layernorm_forward(e, s->h1, s->mean1, s->rstd1, x, p.norm1_w, p.norm1_b, c->norm_eps));
+        TRY(layernorm_forward(e, s->h2, s->mean2, s->rstd2, s->sum1, p.norm2_w, p.norm2_b, c->norm_eps));
+    }
     return s->act.data ? act_forward(e, s->act, s->pre, c->act) : OK;
 }
 
-/* Where backward puts the gradients that products take: in `deferred`, or in scratch for the moment. */
+/* Where backward puts the gradients that products take: in `deferred`, or where their use is over. */
 static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                               LayerDeferred *ret_gradients) {
     if (pass->deferred.data) {
@@ -311,9 +327,14 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
         *ret_gradients = layer_deferred(block, pass->shape, &bump);
         return bump_check(&bump, "a layer's deferred gradients");
     }
-    LayerDeferred d = {.dz = pass->shape.sequence ? w->whole : w->a, .dpre = s->pre, .dqkv = s->qkv};
+    LayerDeferred d = {
+        .dz = pass->shape.sequence ? w->whole : w->a, .dpre = s->pre, .dqkv = s->qkv, .mid = s->h2};
     d.da = d.dz;
-    d.dpre.data = d.dqkv.data = w->wide.data;
+    d.dpre.data = s->act.data ? s->act.data : w->wide.data;
+    if (tensor_count(d.dqkv) <= tensor_count(s->pre))
+        d.dqkv.data = s->pre.data;
+    else
+        d.dqkv.data = w->wide.data;
     *ret_gradients = d;
     return OK;
 }
@@ -421,7 +442,9 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     LayerDeferred d;
     TRY(layer_memory(block, pass, &s, &w));
     TRY(layer_gradients(block, pass, &s, &w, &d));
-    if (pass->shape.recompute == RECOMPUTE_SELECTIVE) TRY(recompute_layer(block, pass, &s, x));
+    if (!pre_norm(block)) s.h2 = d.mid;
+    TRY(recompute_mid(block, pass, &s));
+    TRY(recompute_layer(block, pass, &s, x));
     if (pre_norm(block)) {
         TRY(backward_mlp(block, pass, &s, &w, &d, w.b, dy));
         TRY(layernorm_backward(e, w.b, g.norm2_w, g.norm2_b, w.b, s.sum1, s.mean2, s.rstd2, p.norm2_w, dy));
@@ -445,7 +468,8 @@ static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
     LayerDeferred d;
     TRY(layer_memory(block, pass, &s, &w));
     TRY(layer_gradients(block, pass, &s, &w, &d));
-    if (pass->shape.recompute == RECOMPUTE_SELECTIVE) TRY(recompute_layer(block, pass, &s, x));
+    if (!pre_norm(block)) s.h2 = d.mid;
+    TRY(recompute_layer(block, pass, &s, x));
     TRY(weight_mlp(block, pass, &s, &w, &d));
     return weight_attention(block, pass, &s, &w, &d, pre_norm(block) ? s.h1 : x);
 }
