@@ -8,7 +8,7 @@
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
-    {OPT_TEXT("model", EvalConfig, model, "DIR"), .required = true,
+    {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none, with --predictions",
      .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
     {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "What to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
@@ -40,9 +40,20 @@ static const Option table[] = {
      .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
     {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not name tensors that the model has no place for."},
 };
+
+static const Option squad_table[] = {
+    {OPT_TEXT("predictions", EvalConfig, squad.predictions, "FILE"), .shown = "none",
+     .help = "Score these answers, {\"question id\": \"answer\"}, instead of a model's."},
+    {OPT_TEXT("na-prob", EvalConfig, squad.na_prob, "FILE"), .shown = "none",
+     .help = "With --predictions: how likely each question is to have no answer (probabilities, or null "
+             "odds); the best thresholds are looked for."},
+    {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", .low = -INFINITY,
+     .high = INFINITY, .help = "With --na-prob: above this number an answer counts as none."},
+};
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0),
+                                     OPTION_GROUP("SQuAD", squad_table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
@@ -51,11 +62,39 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return eval_run(config, ret_result);
 }
 
+static void show_part(const json_t *result, const char *what, const char *prefix, FILE *out) {
+    char exact[32], f1[32], total[32];
+    snprintf(exact, sizeof exact, "%sexact", prefix);
+    snprintf(f1, sizeof f1, "%sf1", prefix);
+    snprintf(total, sizeof total, "%stotal", prefix);
+    double value;
+    if (!show_number(result, exact, &value)) return;
+    fprintf(out, "%-18s exact %6.2f", what, value);
+    if (show_number(result, f1, &value)) fprintf(out, "  F1 %6.2f", value);
+    fprintf(out, "  of %lld\n", (long long)show_int(result, total));
+}
+
+static void show_squad(const json_t *result, FILE *out) {
+    double best, at;
+    show_part(result, "all questions", "", out);
+    show_part(result, "with an answer", "HasAns_", out);
+    show_part(result, "without one", "NoAns_", out);
+    if (show_number(result, "best_exact", &best) && show_number(result, "best_exact_thresh", &at))
+        fprintf(out, "%-18s exact %6.2f  at %.4g\n", "best thresholds", best, at);
+    if (show_number(result, "best_f1", &best) && show_number(result, "best_f1_thresh", &at))
+        fprintf(out, "%-18s F1    %6.2f  at %.4g\n", "", best, at);
+    if (show_int(result, "missing"))
+        fprintf(out, "%lld questions have no prediction and do not count\n",
+                (long long)show_int(result, "missing"));
+}
+
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char text[FORMAT_SIZE];
     double number;
-    if (show_number(result, "loss", &number)) fprintf(out, "loss %.6f", number);
+    if (json_object_get(result, "exact")) show_squad(result, out);
+    if (!show_number(result, "loss", &number)) return OK;
+    fprintf(out, "loss %.6f", number);
     if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
     if (show_number(result, "tokens", &number)) fprintf(out, ", over %s tokens", format_count(text, number));
     fputc('\n', out);
@@ -64,12 +103,18 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"The official score of anyone's answers to SQuAD",
+     "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"},
 };
 
 const Command command_eval = {
     .name = "eval",
     .summary = "measure the loss of a model over data",
-    .description = "Gives the mean loss over the counted tokens and, for language models, the perplexity.",
+    .description =
+        "Gives the mean loss over the counted tokens and, for language models, the perplexity.\n"
+        "For SQuAD, --predictions scores a file of answers without a model: exact match and F1, over "
+        "all questions and over those with and without an answer, as the official script "
+        "evaluate-v2.0.py has them to the last digit. Files may be .gz.",
     .config_size = sizeof(EvalConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -12,7 +12,7 @@
 #define ABOVE_ZERO .low = 0, .high = INFINITY, .above_low = true
 #define BELOW_ONE  .low = 0, .high = 1, .below_high = true
 
-const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", NULL};
+const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
@@ -34,7 +34,8 @@ static const Option model_table[] = {
              "preset follows it, and checkpoints carry its files."},
     {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
      .help = "What to learn: the next token (lm), masked tokens and the next sentence (mlm), the span of "
-             "an answer (span), a label (classify). auto takes what the model is made for."},
+             "an answer (span; squad is span on SQuAD's files), a label (classify). auto takes what the "
+             "model is made for."},
     {OPT_INT("labels", TrainConfig, labels), .fallback = "0", .low = 2, .high = MAX_LABELS,
      .shown = "the model's own", .help = "How many labels there are, for --task classify."},
     {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,

@@ -87,7 +87,7 @@ static int decompose(uint32_t c, uint32_t to[BERT_PARTS]) {
     return count;
 }
 
-static uint32_t lower_of(uint32_t c) {
+uint32_t bert_char_lower(uint32_t c) {
     for (size_t low = 0, high = COUNT(lowers); low < high;) {
         size_t middle = (low + high) / 2;
         const Lower *run = &lowers[middle];
@@ -106,7 +106,7 @@ bool bert_char_is_spaced(const BertChars *chars, uint32_t c) {
 }
 
 bool bert_char_is_upper(uint32_t c) {
-    return c < ARMENIAN && lower_of(c) != c;
+    return c < ARMENIAN && bert_char_lower(c) != c;
 }
 
 /* All steps but the last, which is the class. */
@@ -125,7 +125,7 @@ static int normalise(const BertSettings *settings, uint32_t c, uint32_t to[BERT_
         to[0] = 'i', to[1] = DOT_ABOVE;
         return 2;
     }
-    for (int i = 0; i < count; i++) to[i] = lower_of(to[i]);
+    for (int i = 0; i < count; i++) to[i] = bert_char_lower(to[i]);
     return count;
 }
 

@@ -52,6 +52,8 @@ int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_
 uint8_t bert_char_level(uint32_t c);
 /* An ideograph that gets a space before and after it. */
 bool bert_char_is_spaced(const BertChars *chars, uint32_t c);
+/* The lower case of a character that has one of a single character, else itself. */
+uint32_t bert_char_lower(uint32_t c);
 /* An upper-case letter of the Latin, Greek or Cyrillic script. */
 bool bert_char_is_upper(uint32_t c);
 

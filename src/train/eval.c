@@ -3,9 +3,12 @@
 
 #include "base/clock.h"
 #include "train/job.h"
+#include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (config->data_count == 0) return USAGE("no data: name files with --data");
+    if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
+    if (!config->model) return USAGE("--model DIR is needed; see 'weft help eval'");
     JobSpec spec = {
         .model = config->model,
         .task = config->task,

@@ -22,7 +22,7 @@ typedef struct TrainConfig {
     const char *model;                                /* preset or checkpoint directory */
     int64_t layers, hidden, heads, inner, seq, vocab; /* 0: the model's own */
     double dropout;                                   /* < 0: the model's own */
-    const char *task;                                 /* "auto", "lm", "mlm", "span", "classify" */
+    const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
     int64_t labels;                                   /* classify */
     bool no_next_sentence;
     /* data; paths may be "self": weft's own source and docs */
@@ -83,7 +83,14 @@ MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, 
  * Takes the model, its overrides, task, batch, micro-batch, steps, recompute, threads, kernels. */
 MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
-/* Loss over a data set without training: {"loss", "tokens", "perplexity", ...}. */
+/* What evaluation on SQuAD asks for beyond a loss. */
+typedef struct SquadEval {
+    const char *predictions, *na_prob; /* files to score instead of a model; NULL: none */
+    double na_thresh;                  /* above it, na_prob's number takes an answer back */
+} SquadEval;
+
+/* Loss over a data set without training: {"loss", "tokens", "perplexity", ...}. For SQuAD its score too:
+ * {"exact", "f1", "total", "HasAns_exact", ...}, and that alone for predictions. */
 typedef struct EvalConfig {
     const char *model;
     const char *task, *format;
@@ -93,6 +100,7 @@ typedef struct EvalConfig {
     int64_t seq, batch, max_batches;          /* 0: the model's own, 4, all */
     const char *device, *kernels, *precision; /* as in TrainConfig */
     int64_t threads;
+    SquadEval squad;
     bool quiet;
     FILE *log; /* where warnings show */
 } EvalConfig;
