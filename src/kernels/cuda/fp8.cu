@@ -5,23 +5,25 @@
 // first finds largest magnitudes, of a block's part of a tensor each, and, where they are asked for, the
 // column sums of the same numbers (see linear.cu for those). The second takes the largest of them, which is
 // quick, and rounds a tile. So nothing has to be set to zero first, and the order of sums depends on shapes
-// alone. The first goes through a tensor from its end: what it reads last, and what the second reads first,
-// is still in the cache.
+// alone. All blocks of the first go through a tensor together, from its end: there it meets what the kernel
+// before has written last, and leaves in the cache what the second reads first. What the second has read, and
+// what it turns, which will be read in another order, may leave the cache before all else.
 //
 // A thread of the second has 8 columns of 4 rows, twice. Bytes that lie below each other become words, which
 // go through shared memory: `held` has a row of 32 words for each column, where word w lies at w ^ (column /
-// 8 * 2), so that neither the writes (16 groups of columns, 2 words) nor the reads (32 words) of a warp meet
-// in a bank.
+// 8 * 2), so that neither the writes of a warp (16 groups of columns, 2 words) nor the reads of a quarter of
+// it (32 words, four by four) meet in a bank. Four words then lie together, but for the order of pairs.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
 constexpr int threads = 256, warps = threads / 32;
-constexpr int strip = 32 * 8;       // columns of a block of the first kernel
-constexpr int wanted_blocks = 1024; // of it, for a tensor: enough to fill any device
-constexpr int least_rows = 64;      // of such a block
-constexpr int side = 128;           // of a tile of the second kernel
+constexpr int strip = 32 * 8;      // columns of a block of the first kernel
+constexpr int wanted_blocks = 512; // of it, for a tensor: enough to fill any device, and all run at once
+constexpr int most_blocks = 5;     // of it that a multiprocessor should hold
+constexpr int least_rows = 64;     // of such a block
+constexpr int side = 128;          // of a tile of the second kernel
 
 struct Part {
     const uint16_t *x; // (rows,cols) bf16
@@ -30,7 +32,6 @@ struct Part {
     float *unit;
     uint32_t *largest; // (chunks,strips): bits of bf16
     float *sums;       // (chunks,cols), or NULL
-    int64_t each;      // rows of a chunk
     int chunks, strips, across;
     unsigned first_block, first_tile;
     bool act, gradient;
@@ -71,33 +72,44 @@ __device__ inline uint32_t block_largest(uint32_t value, uint32_t *room) {
     return most;
 }
 
-__global__ void __launch_bounds__(threads) largest_kernel(const __grid_constant__ Parts parts) {
+// `turns` packs from x on backwards, `step` apart, of which four are on their way at a time.
+template <bool SUMS>
+__device__ inline void go_through(const uint4 *x, int64_t step, unsigned turns, uint32_t &most,
+                                  float (&sum)[8]) {
+#pragma unroll 1
+    for (unsigned turn = 0; turn < turns; turn += 4, x -= 4 * step) {
+        uint4 pack[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) pack[i] = turn + i < turns ? x[-i * step] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            most = larger(most, pack[i]);
+            if (SUMS) add_pack(sum, pack[i]);
+        }
+    }
+}
+
+// Chunk c has every row group, of a row for each warp, whose number is c modulo the number of chunks.
+__global__ void __launch_bounds__(threads, most_blocks) largest_kernel(const __grid_constant__ Parts parts) {
     __shared__ float room[warps][strip];
     __shared__ uint32_t maxima[warps];
     int which = 0;
     while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_block) which++;
     const Part &part = parts.part[which];
-    int block = (int)(blockIdx.x - part.first_block), at = block % part.strips;
-    int chunk = part.chunks - 1 - block / part.strips;
+    int block = (int)(blockIdx.x - part.first_block), at = block % part.strips, chunk = block / part.strips;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t col = (int64_t)at * strip + lane * 8, cols = part.cols;
-    int64_t first = chunk * part.each, last = min(first + part.each, part.rows);
+    unsigned groups = (unsigned)(part.rows / warps), turns = (groups - 1 - chunk) / part.chunks + 1;
     uint32_t most = 0;
     float sum[8] = {};
     if (col < cols) {
-        const uint16_t *x = part.x + col;
-        if (part.sums) {
-#pragma unroll 4
-            for (int64_t row = first + warp; row < last; row += warps) {
-                uint4 pack = *reinterpret_cast<const uint4 *>(x + row * cols);
-                most = larger(most, pack);
-                add_pack(sum, pack);
-            }
-        } else {
-#pragma unroll 4
-            for (int64_t row = first + warp; row < last; row += warps)
-                most = larger(most, *reinterpret_cast<const uint4 *>(x + row * cols));
-        }
+        int64_t last = (int64_t)(chunk + (turns - 1) * part.chunks) * warps + warp;
+        int64_t step = (int64_t)part.chunks * warps * cols / 8; // packs
+        const uint4 *x = reinterpret_cast<const uint4 *>(part.x + last * cols + col);
+        if (part.sums)
+            go_through<true>(x, step, turns, most, sum);
+        else
+            go_through<false>(x, step, turns, most, sum);
     }
     most = block_largest(max(most & 0xffffu, most >> 16), maxima);
     if (threadIdx.x == 0) part.largest[chunk * part.strips + at] = most;
@@ -123,20 +135,41 @@ __device__ inline float scale_for(uint32_t largest, int top) {
     return __uint_as_float((uint32_t)(min(power, 126) + 127) << 23);
 }
 
-__device__ inline uint32_t pair(float low, float high, bool gradient) {
-    float2 both = make_float2(low, high);
-    return gradient ? __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E5M2)
-                    : __nv_cvt_float2_to_fp8x2(both, __NV_SATFINITE, __NV_E4M3);
-}
-
 // Four numbers as four bytes, the first the lowest.
-template <CudaAct ACT>
-__device__ inline uint32_t round_four(uint32_t low, uint32_t high, float scale, bool act, bool gradient) {
+template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
+__device__ inline uint32_t round_four(uint32_t low, uint32_t high, float scale) {
     float value[4] = {__uint_as_float(low << 16), __uint_as_float(low & 0xffff0000u),
                       __uint_as_float(high << 16), __uint_as_float(high & 0xffff0000u)};
 #pragma unroll
-    for (int i = 0; i < 4; i++) value[i] = (act ? act_value<ACT>(value[i]) : value[i]) * scale;
-    return pair(value[0], value[1], gradient) | pair(value[2], value[3], gradient) << 16;
+    for (int i = 0; i < 4; i++) value[i] = act_value<ACT>(value[i]) * scale;
+    uint32_t first = __nv_cvt_float2_to_fp8x2(make_float2(value[0], value[1]), __NV_SATFINITE, TYPE);
+    uint32_t second = __nv_cvt_float2_to_fp8x2(make_float2(value[2], value[3]), __NV_SATFINITE, TYPE);
+    return first | second << 16;
+}
+
+// The 8 columns of each row, in the first half of where they were.
+template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
+__device__ inline void round_rows(uint4 (&row)[2][4], float scale) {
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint4 in = row[half][i];
+            row[half][i].x = round_four<ACT, TYPE>(in.x, in.y, scale);
+            row[half][i].y = round_four<ACT, TYPE>(in.z, in.w, scale);
+        }
+}
+
+// The largest of every number that is a thread's; four are on their way at a time.
+__device__ inline uint32_t largest_of(const uint32_t *largest, int count) {
+    uint32_t most = 0;
+    for (int first = threadIdx.x; first < count; first += 4 * threads) {
+        uint32_t value[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) value[i] = first + i * threads < count ? largest[first + i * threads] : 0;
+        most = max(most, max(max(value[0], value[1]), max(value[2], value[3])));
+    }
+    return most;
 }
 
 // Byte j of row i becomes byte i of word j.
@@ -152,7 +185,7 @@ __device__ inline void turn(const uint32_t row[4], uint32_t word[4]) {
 // ACT is that of tensors that have one. Rows come in fours and columns in eights, all of them there or none.
 template <CudaAct ACT>
 __global__ void __launch_bounds__(threads) round_kernel(const __grid_constant__ Parts parts) {
-    __shared__ uint32_t held[side][side / 4];
+    __shared__ __align__(16) uint32_t held[side][side / 4];
     __shared__ uint32_t maxima[warps];
     int which = 0;
     while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_tile) which++;
@@ -169,21 +202,26 @@ __global__ void __launch_bounds__(threads) round_kernel(const __grid_constant__ 
         if (row >= rows || col >= cols) continue;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            in[half][i] = *reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col);
+            in[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col));
     }
-    uint32_t most = 0;
-    for (int i = threadIdx.x; i < part.chunks * part.strips; i += threads) most = max(most, part.largest[i]);
+    uint32_t most = largest_of(part.largest, part.chunks * part.strips);
     float scale = scale_for(block_largest(most, maxima), part.gradient ? 15 : 8);
     if (tile == 0 && threadIdx.x == 0) *part.unit = 1 / scale;
+    if (part.gradient)
+        round_rows<CUDA_ACT_NONE, __NV_E5M2>(in, scale);
+    else if (part.act)
+        round_rows<ACT, __NV_E4M3>(in, scale);
+    else
+        round_rows<CUDA_ACT_NONE, __NV_E4M3>(in, scale);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int64_t row = row0 + half * (side / 2) + line * 4;
         if (row >= rows || col >= cols) continue;
-        uint32_t low[4], high[4]; // the 8 columns of each row
+        uint32_t low[4], high[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            low[i] = round_four<ACT>(in[half][i].x, in[half][i].y, scale, part.act, part.gradient);
-            high[i] = round_four<ACT>(in[half][i].z, in[half][i].w, scale, part.act, part.gradient);
+            low[i] = in[half][i].x;
+            high[i] = in[half][i].y;
             if (part.plain)
                 *reinterpret_cast<uint2 *>(part.plain + (row + i) * cols + col) = make_uint2(low[i], high[i]);
         }
@@ -197,11 +235,16 @@ __global__ void __launch_bounds__(threads) round_kernel(const __grid_constant__ 
     }
     if (!part.turned) return;
     __syncthreads();
-    int lane = threadIdx.x % 32;
-    int64_t row = row0 + lane * 4;
-    if (row >= rows) return;
-    for (int c = threadIdx.x / 32; c < side && col0 + c < cols; c += warps)
-        *reinterpret_cast<uint32_t *>(part.turned + (col0 + c) * rows + row) = held[c][lane ^ (c / 8 * 2)];
+    int quad = threadIdx.x % 8; // of the words of a column
+    int64_t row = row0 + quad * 16;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int c = i * (threads / 8) + threadIdx.x / 8, key = c / 8 * 2;
+        uint4 words = *reinterpret_cast<const uint4 *>(&held[c][quad * 4 ^ (key & ~3)]);
+        if (key & 2) words = make_uint4(words.z, words.w, words.x, words.y);
+        if (row < rows && col0 + c < cols)
+            __stcs(reinterpret_cast<uint4 *>(part.turned + (col0 + c) * rows + row), words);
+    }
 }
 
 // ---- launches ----
@@ -247,7 +290,6 @@ cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, in
                      (uint8_t *)t->turned,   t->unit};
         part.chunks = chunks_of(t->rows, t->cols);
         part.strips = strips_of(t->cols);
-        part.each = ceil_div(t->rows, part.chunks);
         part.across = (int)ceil_div(t->cols, side);
         part.act = t->act != CUDA_ACT_NONE;
         part.gradient = t->type == DT_E5M2;
