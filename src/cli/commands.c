@@ -5,6 +5,7 @@
 #include "cli/command.h"
 
 static const Command *const commands[] = {
+    &command_fetch,
     &command_prepare,
     &command_train,
     &command_eval,

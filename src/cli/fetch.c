@@ -1,0 +1,278 @@
+/* weft fetch: data sets, tokenizers and weights from their public homes. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "cli/command.h"
+#include "cli/show.h"
+#include "data/fetch.h"
+#include "data/http.h"
+
+typedef struct FetchArgs {
+    const char *out, *from;
+    bool list, quiet;
+    double timeout;
+    int64_t retries;
+} FetchArgs;
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache",
+     .help = "Where a directory of each set's name is made."},
+    {OPT_TEXT("from", FetchArgs, from, "DIR"),
+     .help =
+         "Another place than the files' home: a directory, or a URL that starts with http:// or https://. It "
+         "has a folder of each set's name with its files, as --out has; for a single set the files may also "
+         "lie "
+         "in it directly."},
+    {OPT_FLAG("list", FetchArgs, list),
+     .help = "Only list what there is: sizes, licences, homes, checksums."},
+    {OPT_FLOAT("timeout", FetchArgs, timeout), .fallback = "60", .low = 0, .high = INFINITY,
+     .above_low = true, .help = "Seconds without a byte after which a server has failed."},
+    {OPT_INT("retries", FetchArgs, retries), .fallback = "5", .low = 0, .high = 1000,
+     .help = "How often a cut connection or a busy server is tried again before the command gives up."},
+    {OPT_FLAG("quiet", FetchArgs, quiet), .help = "Show no progress."},
+};
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+/* clang-format on */
+
+static volatile sig_atomic_t stop_asked;
+
+static void ask_stop(int signal_number) {
+    stop_asked = signal_number;
+}
+
+/* The first signal asks, the second one kills. */
+static void catch_stop(void) {
+    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- the list ---- */
+
+static json_t *file_row(const FetchFile *file) {
+    json_t *members = json_array();
+    for (const char *const *name = file->members; members && name && *name; name++)
+        json_array_append_new(members, json_string(*name));
+    return json_pack("{s:s, s:o, s:s?, s:o}", "name", file->name, "size",
+                     file->size ? json_integer(file->size) : json_null(), "sha256", file->sha256, "members",
+                     members);
+}
+
+/* All bytes that a set downloads; null where the size of a file is not known. */
+static json_t *set_size(const FetchSet *set) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < set->file_count; i++) {
+        if (!set->files[i].size) return json_null();
+        sum += set->files[i].size;
+    }
+    return json_integer(sum);
+}
+
+static Status list(json_t **ret_result) {
+    size_t count;
+    const FetchSet *sets = fetch_sets(&count);
+    CLEANUP(json_decrefp) json_t *rows = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *files = json_array();
+        for (size_t f = 0; files && f < sets[i].file_count; f++)
+            json_array_append_new(files, file_row(&sets[i].files[f]));
+        json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:o}", "name", sets[i].name, "title",
+                                sets[i].title, "licence", sets[i].licence, "home", sets[i].home, "size",
+                                set_size(&sets[i]), "about", (json_int_t)sets[i].about, "files", files);
+        if (!row || json_array_append_new(rows, row) != 0)
+            return FAILED("out of memory while listing what there is");
+    }
+    json_t *result = json_pack("{s:O}", "sets", rows);
+    if (!result) return FAILED("out of memory while listing what there is");
+    *ret_result = result;
+    return OK;
+}
+
+/* "4.4 MB", or "~4.4 MB" where it is not known exactly. */
+static const char *size_text(const json_t *set, char *buffer, size_t capacity) {
+    char bytes[FORMAT_SIZE];
+    bool exact = json_is_integer(json_object_get(set, "size"));
+    double size = (double)show_int(set, exact ? "size" : "about");
+    snprintf(buffer, capacity, "%s%s", exact ? "" : "~", format_bytes(bytes, size));
+    return buffer;
+}
+
+static bool all_published(const json_t *files) {
+    size_t i;
+    json_t *file;
+    json_array_foreach(files, i, file) if (!json_is_string(json_object_get(file, "sha256"))) return false;
+    return true;
+}
+
+static void show_list(const json_t *sets, FILE *out) {
+    size_t i;
+    json_t *set;
+    bool unproven = false;
+    json_array_foreach(sets, i, set) {
+        const json_t *files = json_object_get(set, "files");
+        char size[FORMAT_SIZE + 1];
+        bool published = all_published(files);
+        unproven |= !published;
+        fprintf(out, "%-28s %9s%s  %s\n%43s%s; %s\n", json_string_value(json_object_get(set, "name")),
+                size_text(set, size, sizeof size), published ? " " : "*",
+                json_string_value(json_object_get(set, "title")), "",
+                json_string_value(json_object_get(set, "licence")),
+                json_string_value(json_object_get(set, "home")));
+    }
+    if (unproven)
+        fprintf(out,
+                "\n* not all checksums are known beforehand: the first fetch records them, and later ones "
+                "are held against them\n");
+}
+
+/* ---- fetching ---- */
+
+/* The set's command with its directory put in. */
+static Status next_command(const FetchSet *set, const char *dir, char **ret_line) {
+    CLEANUP(mem_freep) char *line = NULL;
+    size_t size = 0;
+    FILE *text = open_memstream(&line, &size);
+    if (!text) return FAILED("out of memory while fetching %s", set->name);
+    for (const char *at = set->next, *found; at; at = found ? found + 3 : NULL) {
+        found = strstr(at, "DIR");
+        fprintf(text, "%.*s%s", found ? (int)(found - at) : (int)strlen(at), at, found ? dir : "");
+    }
+    if (fclose(text) != 0) return FAILED("out of memory while fetching %s", set->name);
+    *ret_line = line;
+    line = NULL;
+    return OK;
+}
+
+static Status set_result(const FetchSet *set, const Fetched *fetched, json_t **ret_row) {
+    CLEANUP(mem_freep) char *next = NULL;
+    CLEANUP(json_decrefp) json_t *files = json_array();
+    if (set->next) TRY(next_command(set, fetched->dir, &next));
+    for (size_t i = 0; i < fetched->count; i++) {
+        const FetchedFile *file = &fetched->files[i];
+        json_t *row =
+            json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:b}", "name", file->name, "path", file->path, "size",
+                      (json_int_t)file->size, "received", (json_int_t)file->received, "sha256", file->sha256,
+                      "checked", fetch_proof_names[file->proof], "was_there", file->was_there);
+        if (!row || json_array_append_new(files, row) != 0) return FAILED("out of memory");
+    }
+    json_t *row = json_pack("{s:s, s:s, s:O, s:s?}", "name", set->name, "dir", fetched->dir, "files", files,
+                            "next", next);
+    if (!row) return FAILED("out of memory while fetching %s", set->name);
+    *ret_row = row;
+    return OK;
+}
+
+static Status fetch_one(const FetchSet *set, const FetchSpec *spec, json_t *rows) {
+    CLEANUP(fetched_done) Fetched fetched = {0};
+    json_t *row = NULL;
+    TRY(fetch_set(set, spec, &fetched));
+    TRY(set_result(set, &fetched, &row));
+    return json_array_append_new(rows, row) == 0 ? OK : FAILED("out of memory");
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const FetchArgs *args = arguments;
+    if (args->list) return list(ret_result);
+    if (!call->operand_count) return USAGE("name what to fetch; 'weft fetch --list' lists what there is");
+    if (args->from && strstr(args->from, "://") && !http_is_url(args->from))
+        return USAGE("--from %s: expected a directory, or a URL that starts with http:// or https://",
+                     args->from);
+    if (args->from && !http_is_url(args->from) && !path_is_dir(args->from))
+        return FAILED("--from %s: is not a directory", args->from);
+    CLEANUP(mem_freep) char *root = NULL;
+    CLEANUP(json_decrefp) json_t *rows = json_array();
+    TRY(args->out ? str_dup(args->out, &root) : fetch_root(&root));
+    const FetchSet *set;
+    for (size_t i = 0; i < call->operand_count; i++) TRY(fetch_find(call->operands[i], &set));
+    FetchSpec spec = {.root = root,
+                      .from = args->from,
+                      .from_flat = call->operand_count == 1,
+                      .timeout_s = args->timeout,
+                      .retries = (int)args->retries,
+                      .backoff_s = 1,
+                      .log = stderr,
+                      .quiet = args->quiet,
+                      .stop = &stop_asked};
+    catch_stop();
+    double start = clock_wall();
+    for (size_t i = 0; i < call->operand_count; i++) {
+        TRY(fetch_find(call->operands[i], &set));
+        TRY(fetch_one(set, &spec, rows));
+    }
+    json_t *result = json_pack("{s:O, s:f}", "sets", rows, "seconds", clock_wall() - start);
+    if (!result) return FAILED("out of memory");
+    *ret_result = result;
+    return OK;
+}
+
+/* What its checksum was held against, where that leaves something to say. */
+static const char *remark(const json_t *file) {
+    const char *checked = json_string_value(json_object_get(file, "checked"));
+    if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded: none is published";
+    if (checked && !strcmp(checked, "recorded")) return ", as the first time";
+    return "";
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const FetchArgs *args = call->config;
+    const json_t *sets = json_object_get(result, "sets");
+    size_t i, f;
+    json_t *set, *file;
+    char bytes[FORMAT_SIZE];
+    if (args->list) {
+        show_list(sets, out);
+        return OK;
+    }
+    json_array_foreach(sets, i, set) {
+        fprintf(out, "%s is in %s\n", json_string_value(json_object_get(set, "name")),
+                json_string_value(json_object_get(set, "dir")));
+        json_array_foreach(json_object_get(set, "files"), f, file)
+            fprintf(out, "  %-24s %9s%s%s\n", json_string_value(json_object_get(file, "name")),
+                    format_bytes(bytes, (double)show_int(file, "size")),
+                    json_is_true(json_object_get(file, "was_there")) ? ", was there" : "", remark(file));
+        const char *next = json_string_value(json_object_get(set, "next"));
+        if (next) fprintf(out, "next: %s\n", next);
+    }
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Something small to train on", "weft fetch tinyshakespeare"},
+    {"The released GPT-2 and WikiText-103, into a directory of your own",
+     "weft fetch gpt2 wikitext-103 --out data"},
+    {"From files that were brought here by other means", "weft fetch squad-v2 --from /media/stick"},
+};
+
+const Command command_fetch = {
+    .name = "fetch",
+    .summary = "download data sets, tokenizers and weights",
+    .description = "Brings data sets, tokenizers and released weights from their public homes; --list names "
+                   "them. A file that "
+                   "was interrupted goes on where it was, and gets its name when it is whole and its SHA-256 "
+                   "is right. Where no "
+                   "checksum is published, that of the first time is recorded, in fetched.json beside the "
+                   "file, and later "
+                   "ones are held against it. Zip archives are unpacked. What is there already is verified "
+                   "and not fetched "
+                   "again.\n\n"
+                   "libcurl does the transfers, with the proxies that http_proxy and https_proxy name and "
+                   "the certificates in "
+                   "CURL_CA_BUNDLE, where these are set. Only --from DIR does without it.",
+    .operands = "[NAME...]",
+    .operands_max = 1000,
+    .config_size = sizeof(FetchArgs),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

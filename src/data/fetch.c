@@ -1,0 +1,263 @@
+/* A set, file by file, under a lock on its directory: what is there is verified, what is not comes from its
+ * home, a mirror or a directory, archives are unpacked, and fetched.json records it. The record is written
+ * after each file. A file that is there and is not what it should be is never replaced: a person may have
+ * changed it. */
+#include "data/fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "data/fetch_part.h"
+#include "data/zip.h"
+
+enum { WAIT_US = 100000 };
+
+const char *const fetch_proof_names[] = {"published", "recorded", "first", "archive"};
+
+typedef struct Job {
+    const FetchSet *set;
+    const FetchSpec *spec;
+    Fetched *fetched;
+    Http *http; /* NULL: not needed so far */
+    char *record_path;
+    json_t *record;
+    int lock;
+} Job;
+
+static void job_done(Job *job) {
+    http_free(job->http);
+    json_decref(job->record);
+    free(job->record_path);
+    if (job->lock >= 0) close(job->lock);
+}
+
+void fetched_done(Fetched *fetched) {
+    for (size_t i = 0; i < fetched->count; i++) {
+        free(fetched->files[i].name);
+        free(fetched->files[i].path);
+    }
+    free(fetched->files);
+    free(fetched->dir);
+    *fetched = (Fetched){0};
+}
+
+Status fetch_root(char **ret_root) {
+    const char *own = getenv("WEFT_DATA");
+    if (own && *own) return str_dup(own, ret_root);
+    CLEANUP(mem_freep) char *cache = NULL;
+    TRY(user_cache(&cache));
+    if (!cache) return USAGE("there is no place to keep data: set WEFT_DATA to a directory, or use --out");
+    return path_join(ret_root, cache, "data");
+}
+
+/* ---- the record ---- */
+
+static Status record_load(Job *job) {
+    TRY(path_join(&job->record_path, job->fetched->dir, "fetched.json"));
+    if (path_exists(job->record_path)) {
+        TRY(json_read_file(job->record_path, &job->record));
+        if (!json_is_object(job->record))
+            return FAILED("%s: expected an object with the files that were fetched", job->record_path);
+        return OK;
+    }
+    job->record = json_object();
+    return job->record ? OK : FAILED("out of memory while reading %s", job->record_path);
+}
+
+/* The SHA-256 of the first time; NULL where there was none. */
+static Status record_sum(const Job *job, const char *name, const char **ret_sum) {
+    const json_t *entry = json_object_get(job->record, name);
+    *ret_sum = NULL;
+    if (!entry) return OK;
+    if (!json_is_object(entry)) return FAILED("%s: '%s' is not an object", job->record_path, name);
+    return json_get_string(entry, job->record_path, "sha256", ret_sum);
+}
+
+static Status record_add(const Job *job, const FetchedFile *file, const char *from) {
+    const char *known;
+    TRY(record_sum(job, file->name, &known));
+    if (known && !strcmp(known, file->sha256)) return OK;
+    json_t *entry =
+        json_pack("{s:I, s:s, s:s}", "size", (json_int_t)file->size, "sha256", file->sha256, "from", from);
+    if (!entry || json_object_set_new(job->record, file->name, entry) != 0)
+        return FAILED("out of memory while recording %s", file->path);
+    return json_write_file(job->record_path, job->record);
+}
+
+/* ---- files ---- */
+
+/* Room for one more, with its name and place; counted once it is there. */
+static Status next_file(Job *job, const char *name, FetchedFile **ret_file) {
+    Fetched *fetched = job->fetched;
+    TRY(mem_grow(&fetched->files, &fetched->capacity, fetched->count + 1, sizeof *fetched->files));
+    FetchedFile *file = &fetched->files[fetched->count];
+    *file = (FetchedFile){0};
+    TRY(str_dup(name, &file->name));
+    fetched->count++;
+    TRY(path_join(&file->path, fetched->dir, name));
+    *ret_file = file;
+    return OK;
+}
+
+/* A file that is there already. */
+static Status verify(const Job *job, const char *published, FetchedFile *file) {
+    const char *recorded;
+    TRY(record_sum(job, file->name, &recorded));
+    TRY(part_sum(job->spec, file->path, &file->size, file->sha256));
+    file->was_there = true;
+    const char *expected = published ? published : recorded;
+    file->proof = published ? FETCH_PUBLISHED : recorded ? FETCH_RECORDED : FETCH_FIRST;
+    if (!expected || !strcmp(expected, file->sha256)) return OK;
+    return FAILED("%s: is there, but its SHA-256 is %s instead of %s; move it away to fetch it anew",
+                  file->path, file->sha256, expected);
+}
+
+/* The address or path of a file, in the set's own folder of a mirror or beside it. */
+static Status source_of(const Job *job, const char *name, bool flat, char **ret_from) {
+    const char *from = job->spec->from;
+    if (!from) return str_format(ret_from, "%s%s", job->set->home, name);
+    CLEANUP(mem_freep) char *folder = NULL;
+    TRY(flat ? str_dup(from, &folder) : path_join(&folder, from, job->set->name));
+    return path_join(ret_from, folder, name);
+}
+
+static Status bring_from(Job *job, const FetchFile *known, bool flat, FetchedFile *file, bool *ret_absent) {
+    CLEANUP(mem_freep) char *from = NULL;
+    const char *recorded;
+    TRY(source_of(job, known->name, flat, &from));
+    TRY(record_sum(job, known->name, &recorded));
+    bool is_url = http_is_url(from);
+    if (is_url && !job->http) TRY(http_new(&job->http));
+    PartSpec part = {.fetch = job->spec,
+                     .file = known,
+                     .path = file->path,
+                     .from = from,
+                     .http = is_url ? job->http : NULL,
+                     .expected = known->sha256 ? known->sha256 : recorded,
+                     .recorded = !known->sha256};
+    TRY(part_fetch(&part, file, ret_absent));
+    return record_add(job, file, from);
+}
+
+static Status bring(Job *job, const FetchFile *known, FetchedFile *file) {
+    bool absent = false;
+    Status status = bring_from(job, known, false, file, &absent);
+    if (!status || !absent || !job->spec->from || !job->spec->from_flat) return status;
+    /* Where neither is there, the first place is the one to name. */
+    Status second = bring_from(job, known, true, file, &absent);
+    if (second && absent) {
+        status_free(second);
+        return status;
+    }
+    status_free(status);
+    return second;
+}
+
+/* ---- archives ---- */
+
+typedef struct Sink {
+    FileWriter *writer; /* NULL: only the sum is wanted */
+    Sha256 hash;
+    const volatile sig_atomic_t *stop;
+} Sink;
+
+static Status sink_take(void *user, const void *data, size_t size) {
+    Sink *sink = user;
+    if (sink->stop && *sink->stop) return FAILED("stopped by a signal");
+    sha256_add(&sink->hash, data, size);
+    return sink->writer ? file_write(sink->writer, data, size) : OK;
+}
+
+static Status unpack(const Job *job, const Zip *zip, const char *name, const char *to,
+                     char sum[SHA256_TEXT]) {
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    size_t member;
+    TRY(zip_find(zip, name, &member));
+    if (to) TRY(file_writer_new(&writer, to));
+    Sink sink = {.writer = writer, .stop = job->spec->stop};
+    sha256_init(&sink.hash);
+    TRY(zip_unpack(zip, member, sink_take, &sink));
+    sha256_text(&sink.hash, sum);
+    return writer ? file_commit(writer) : OK;
+}
+
+/* One member. A file of its name without a record is held against the archive. */
+static Status take_member(Job *job, const Zip *zip, const FetchFile *archive, const char *name) {
+    FetchedFile *file;
+    const char *recorded;
+    size_t member;
+    TRY(next_file(job, name, &file));
+    TRY(record_sum(job, name, &recorded));
+    if (path_exists(file->path)) {
+        char sum[SHA256_TEXT];
+        if (!recorded) TRY(unpack(job, zip, name, NULL, sum));
+        TRY(verify(job, recorded ? recorded : sum, file));
+    } else {
+        TRY(zip_find(zip, name, &member));
+        TRY(unpack(job, zip, name, file->path, file->sha256));
+        file->size = zip_size(zip, member);
+    }
+    file->proof = FETCH_ARCHIVE;
+    return record_add(job, file, archive->name);
+}
+
+static Status unpack_all(Job *job, const FetchFile *archive, const char *path) {
+    CLEANUP(zip_freep) Zip *zip = NULL;
+    TRY(zip_open(&zip, path));
+    for (const char *const *name = archive->members; *name; name++)
+        TRY(take_member(job, zip, archive, *name));
+    return OK;
+}
+
+/* ---- the set ---- */
+
+static Status take_lock(Job *job) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, job->fetched->dir, ".lock"));
+    job->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (job->lock < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    for (bool told = false; flock(job->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
+        if (!told && !job->spec->quiet)
+            fprintf(job->spec->log, "waiting for another process that fetches %s\n", job->set->name);
+        if (job->spec->stop && *job->spec->stop) return FAILED("stopped by a signal");
+        usleep(WAIT_US);
+    }
+    return OK;
+}
+
+static Status take_file(Job *job, const FetchFile *known) {
+    FetchedFile *file;
+    TRY(next_file(job, known->name, &file));
+    if (path_exists(file->path)) {
+        TRY(verify(job, known->sha256, file));
+        TRY(record_add(job, file, "found"));
+    } else {
+        TRY(bring(job, known, file));
+    }
+    return known->members ? unpack_all(job, known, file->path) : OK;
+}
+
+static Status fetch_all(Job *job) {
+    TRY(path_join(&job->fetched->dir, job->spec->root, job->set->name));
+    TRY(dir_make(job->fetched->dir));
+    TRY(take_lock(job));
+    TRY(record_load(job));
+    for (size_t i = 0; i < job->set->file_count; i++) TRY(take_file(job, &job->set->files[i]));
+    return OK;
+}
+
+Status fetch_set(const FetchSet *set, const FetchSpec *spec, Fetched *ret_fetched) {
+    CLEANUP(fetched_done) Fetched fetched = {0};
+    CLEANUP(job_done) Job job = {.set = set, .spec = spec, .fetched = &fetched, .lock = -1};
+    TRY(fetch_all(&job));
+    *ret_fetched = fetched;
+    fetched = (Fetched){0};
+    return OK;
+}

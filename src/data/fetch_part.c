@@ -1,0 +1,405 @@
+/* A file on its way.
+ *
+ * NAME.part is the beginning of a file, and NAME.part.json says of which one: its address, its length and the
+ * tag by which the server knows this version of it. A new attempt asks for the rest on the condition that the
+ * tag still holds. A server that has another file by now, or that knows no ranges, sends all of it, and then
+ * the part is emptied first. So two files are never glued together; should it happen all the same, the
+ * checksum finds it, and the file is fetched once more from its start. SHA-256 runs along while bytes arrive.
+ *
+ * Failures that may pass are tried again after a while, twice as long each time. An attempt that brought a
+ * good piece starts the count anew.
+ */
+#include "data/fetch_part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/progress.h"
+
+enum { PIECE = 1 << 18, GOOD_PIECE = 1 << 20, RESTARTS = 2 };
+#define SIZE_LIMIT ((int64_t)64 << 30) /* of a file whose size is not known beforehand */
+
+typedef struct Part {
+    const PartSpec *spec;
+    char *path, *state; /* NAME.part, NAME.part.json */
+    int fd;
+    int64_t size, total; /* bytes here, and of the whole file; -1: not known */
+    char tag[HTTP_TAG_SIZE];
+    Sha256 hash;
+    int64_t received; /* bytes that came in this call */
+    bool other;       /* the server has another file than the part is of */
+    bool joined;      /* the part was begun by an earlier call or attempt */
+    Progress *progress;
+    double start;
+    int64_t start_size;
+} Part;
+
+static void part_done(Part *part) {
+    if (part->fd >= 0) close(part->fd);
+    progress_free(part->progress);
+    free(part->path);
+    free(part->state);
+}
+
+static bool is_stopped(const FetchSpec *spec) {
+    return spec->stop && *spec->stop;
+}
+
+static Status write_failed(const char *path, int error) {
+    if (error == ENOSPC || error == EDQUOT) return FAILED("%s: the disk is full", path);
+    return FAILED("%s: cannot be written: %s", path, strerror(error));
+}
+
+/* ---- the part and what is known of it ---- */
+
+/* Begins anew. */
+static Status part_empty(Part *part) {
+    if (ftruncate(part->fd, 0) != 0 || lseek(part->fd, 0, SEEK_SET) != 0)
+        return write_failed(part->path, errno);
+    unlink(part->state);
+    part->size = 0;
+    part->total = part->spec->file->size ? part->spec->file->size : -1;
+    part->tag[0] = 0;
+    part->joined = false;
+    part->received = 0;
+    sha256_init(&part->hash);
+    return OK;
+}
+
+/* Hashes what is there, up to `size` bytes. */
+static Status part_rehash(Part *part, int64_t size) {
+    CLEANUP(mem_freep) unsigned char *buffer = NULL;
+    TRY(mem_new(PIECE, 1, &buffer));
+    while (part->size < size) {
+        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
+        ssize_t got = read(part->fd, buffer, PIECE);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return FAILED("%s: cannot be read: %s", part->path, strerror(errno));
+        if (got == 0) break;
+        sha256_add(&part->hash, buffer, (size_t)got);
+        part->size += got;
+    }
+    return OK;
+}
+
+/* What NAME.part.json says, where it is of this address; a file that says nothing of use is as good as none.
+ */
+static bool read_state(Part *part) {
+    json_t *json = NULL;
+    const char *from = NULL, *tag = NULL;
+    int64_t total = -1;
+    Status status = json_read_file(part->state, &json);
+    if (!status) status = json_get_string(json, part->state, "from", &from);
+    if (!status) status = json_get_string(json, part->state, "tag", &tag);
+    if (!status) status = json_get_int(json, part->state, "size", -1, SIZE_LIMIT, &total);
+    bool ours = !status && from && !strcmp(from, part->spec->from) && strlen(tag ? tag : "") < HTTP_TAG_SIZE;
+    if (ours) {
+        snprintf(part->tag, sizeof part->tag, "%s", tag ? tag : "");
+        if (part->total < 0) part->total = total;
+        ours = total < 0 || part->total == total;
+    }
+    status_free(status);
+    json_decref(json);
+    return ours;
+}
+
+static Status write_state(const Part *part) {
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:s, s:s, s:I}", "from", part->spec->from, "tag", part->tag, "size",
+                             (json_int_t)part->total);
+    if (!json) return FAILED("%s: what it is part of cannot be written down", part->path);
+    return json_write_file(part->state, json);
+}
+
+static Status part_open(Part *part) {
+    part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (part->fd < 0) return write_failed(part->path, errno);
+    struct stat st;
+    if (fstat(part->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return FAILED("%s: expected a file, found something else", part->path);
+    bool known = part->spec->http && st.st_size > 0 && path_exists(part->state) && read_state(part);
+    /* Without a tag or a checksum there would be no way to tell that the file has changed. */
+    if (!known || (!*part->tag && !part->spec->expected) || (part->total >= 0 && st.st_size > part->total))
+        return part_empty(part);
+    TRY(part_rehash(part, st.st_size));
+    part->joined = part->size > 0;
+    return OK;
+}
+
+/* ---- bytes that arrive ---- */
+
+static void show(Part *part) {
+    char here[FORMAT_SIZE], all[FORMAT_SIZE], rate[FORMAT_SIZE], note[4 * FORMAT_SIZE];
+    double seconds = clock_wall() - part->start;
+    format_bytes(here, (double)part->size);
+    format_bytes(rate, seconds > 0 ? (double)(part->size - part->start_size) / seconds : 0);
+    if (part->total > 0)
+        snprintf(note, sizeof note, "%s of %s, %s/s", here, format_bytes(all, (double)part->total), rate);
+    else
+        snprintf(note, sizeof note, "%s, %s/s", here, rate);
+    progress_total(part->progress, part->total > 0 ? part->total : 0);
+    progress_update(part->progress, part->size, note);
+}
+
+/* Room for the rest of the file; where the file system does not tell, writing will. */
+static Status check_room(const Part *part) {
+    struct statvfs fs;
+    char need[FORMAT_SIZE], room[FORMAT_SIZE];
+    if (part->total < 0 || fstatvfs(part->fd, &fs) != 0) return OK;
+    double left = (double)(part->total - part->size), here = (double)fs.f_bavail * (double)fs.f_frsize;
+    if (left <= here) return OK;
+    return FAILED("%s: %s are still to come, and the disk has room for %s", part->spec->path,
+                  format_bytes(need, left), format_bytes(room, here));
+}
+
+/* The length that a server or a directory names. */
+static Status take_total(Part *part, int64_t total) {
+    int64_t published = part->spec->file->size;
+    if (published && total >= 0 && total != published)
+        return FAILED("%s: has %lld bytes, and the published file has %lld", part->spec->from,
+                      (long long)total, (long long)published);
+    if (total > SIZE_LIMIT)
+        return FAILED("%s: is said to have %lld bytes, more than any file that belongs here",
+                      part->spec->from, (long long)total);
+    if (total >= 0) part->total = total;
+    return check_room(part);
+}
+
+static Status on_begin(void *user, const HttpAnswer *answer) {
+    Part *part = user;
+    if (answer->from == 0 && part->size > 0) TRY(part_empty(part));
+    if (answer->from > 0) {
+        bool resized = part->total >= 0 && answer->total >= 0 && part->total != answer->total;
+        bool renamed = *part->tag && *answer->tag && strcmp(part->tag, answer->tag) != 0;
+        part->other = resized || renamed;
+        if (part->other) return FAILED("%s: has changed while it was fetched", part->spec->from);
+        part->joined = true;
+    }
+    memcpy(part->tag, answer->tag, sizeof part->tag);
+    TRY(take_total(part, answer->total));
+    return write_state(part);
+}
+
+static Status on_data(void *user, const void *data, size_t size) {
+    Part *part = user;
+    int64_t limit = part->total >= 0 ? part->total : SIZE_LIMIT;
+    if ((int64_t)size > limit - part->size) {
+        TRY(part_empty(part));
+        return FAILED("%s: is longer than the %lld bytes it should have", part->spec->from, (long long)limit);
+    }
+    for (const unsigned char *from = data; size > 0;) {
+        ssize_t wrote = write(part->fd, from, size);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return write_failed(part->path, errno);
+        sha256_add(&part->hash, from, (size_t)wrote);
+        part->size += wrote;
+        part->received += wrote;
+        from += wrote;
+        size -= (size_t)wrote;
+    }
+    show(part);
+    return OK;
+}
+
+/* ---- attempts ---- */
+
+/* Nothing is left to ask for. */
+static bool is_whole(const Part *part) {
+    return part->total > 0 && part->size == part->total;
+}
+
+static Status attempt(Part *part, HttpOutcome *outcome) {
+    const PartSpec *spec = part->spec;
+    HttpRequest request = {.url = spec->from,
+                           .from = part->size,
+                           .timeout_s = spec->fetch->timeout_s,
+                           .stop = spec->fetch->stop,
+                           .begin = on_begin,
+                           .data = on_data,
+                           .user = part};
+    char tag[HTTP_TAG_SIZE]; /* on_begin writes the new one over it */
+    memcpy(tag, part->tag, sizeof tag);
+    request.tag = tag;
+    TRY(http_get(spec->http, &request, outcome));
+    if (part->total >= 0 && part->size < part->total) {
+        outcome->again = true; /* a server that names no length, and whose connection broke */
+        return FAILED("%s: ended after %lld of %lld bytes", spec->from, (long long)part->size,
+                      (long long)part->total);
+    }
+    return OK;
+}
+
+static Status rest(const Part *part, int failures) {
+    double seconds = part->spec->fetch->backoff_s;
+    for (int i = 1; i < failures && seconds < 60; i++) seconds *= 2;
+    for (double end = clock_wall() + seconds; clock_wall() < end; usleep(20000))
+        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
+    return OK;
+}
+
+/* The last failure, with what is left of the work. */
+static Status give_up(const Part *part, Status failure) {
+    char here[FORMAT_SIZE];
+    if (part->size == 0 || !path_exists(part->state)) return failure;
+    CLEANUP(status_freep) Status cause = failure;
+    return FAILED("%s; the %s that have come are kept, and the same command goes on from there",
+                  status_message(cause), format_bytes(here, (double)part->size));
+}
+
+static Status download(Part *part, bool *ret_absent) {
+    const FetchSpec *fetch = part->spec->fetch;
+    for (int failures = 0, restarts = 0; !is_whole(part);) {
+        HttpOutcome outcome;
+        int64_t before = part->size;
+        part->other = false;
+        Status status = attempt(part, &outcome);
+        if (!status) return OK;
+        bool restart = part->other || (outcome.answer.status == 416 && before > 0);
+        if (restart) {
+            CLEANUP(status_freep) Status emptied = part_empty(part);
+            if (emptied || restarts++ == RESTARTS) return status;
+            status_free(status);
+            continue;
+        }
+        *ret_absent = outcome.answer.status == 404 || outcome.answer.status == 410;
+        if (is_stopped(fetch) || !outcome.again) return give_up(part, status);
+        failures = part->size - before >= GOOD_PIECE ? 1 : failures + 1;
+        if (failures > fetch->retries) return give_up(part, status);
+        progress_line(part->progress, "%s; trying again", status_message(status));
+        status_free(status);
+        TRY(rest(part, failures));
+    }
+    return OK;
+}
+
+static void fd_closep(int *fd) {
+    if (*fd >= 0) close(*fd);
+}
+
+static Status copy(Part *part, bool *ret_absent) {
+    const char *from = part->spec->from;
+    CLEANUP(mem_freep) unsigned char *buffer = NULL;
+    TRY(mem_new(PIECE, 1, &buffer));
+    CLEANUP(fd_closep) int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        *ret_absent = errno == ENOENT || errno == ENOTDIR;
+        return FAILED("%s: cannot be opened: %s", from, strerror(errno));
+    }
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a file", from);
+    TRY(take_total(part, st.st_size));
+    for (;;) {
+        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
+        ssize_t got = read(fd, buffer, PIECE);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return FAILED("%s: cannot be read: %s", from, strerror(errno));
+        if (got == 0) break;
+        TRY(on_data(part, buffer, (size_t)got));
+    }
+    if (part->size != part->total) return FAILED("%s: has become shorter while it was copied", from);
+    return OK;
+}
+
+static Status bring(Part *part, bool *ret_absent) {
+    return part->spec->http ? download(part, ret_absent) : copy(part, ret_absent);
+}
+
+/* ---- the whole file ---- */
+
+static Status wrong_sum(const PartSpec *spec, const char *sum) {
+    if (spec->recorded)
+        return FAILED("%s: is not the file that came the first time: its SHA-256 is %s and was %s; remove "
+                      "fetched.json beside %s to take it",
+                      spec->from, sum, spec->expected, spec->path);
+    return FAILED("%s: is not the published file: its SHA-256 is %s instead of %s", spec->from, sum,
+                  spec->expected);
+}
+
+/* Brings the file and holds it against its checksum. What was put together from two attempts and is wrong
+ * gets one more, from the start. */
+static Status bring_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
+    const char *expected = part->spec->expected;
+    for (;;) {
+        TRY(bring(part, ret_absent));
+        sha256_text(&part->hash, sum);
+        if (!expected || !strcmp(sum, expected)) return OK;
+        bool joined = part->joined;
+        TRY(part_empty(part));
+        if (!joined) return wrong_sum(part->spec, sum);
+        progress_line(part->progress, "%s: the parts do not fit together; fetching all of it",
+                      part->spec->from);
+    }
+}
+
+static Status sync_parent(const char *path) {
+    CLEANUP(mem_freep) char *copied = NULL;
+    TRY(str_dup(path, &copied));
+    return dir_sync(dirname(copied));
+}
+
+static Status commit(Part *part) {
+    if (fsync(part->fd) != 0) return write_failed(part->path, errno);
+    if (rename(part->path, part->spec->path) != 0)
+        return FAILED("%s: cannot be moved to its place: %s", part->path, strerror(errno));
+    unlink(part->state);
+    return sync_parent(part->spec->path);
+}
+
+/* What no later call would go on from goes. */
+static void drop_useless(const Part *part) {
+    if (part->fd < 0 || (part->size > 0 && part->spec->http)) return;
+    unlink(part->path);
+    unlink(part->state);
+}
+
+static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
+    const PartSpec *spec = part->spec;
+    TRY(str_format(&part->path, "%s.part", spec->path));
+    TRY(str_format(&part->state, "%s.part.json", spec->path));
+    TRY(progress_new(&part->progress, spec->fetch->log, spec->file->name, 0, 5, spec->fetch->quiet));
+    TRY(part_open(part));
+    part->start = clock_wall();
+    part->start_size = part->size;
+    TRY(bring_verified(part, file->sha256, ret_absent));
+    TRY(commit(part));
+    progress_end(part->progress);
+    file->size = part->size;
+    file->received = part->received;
+    file->proof = !spec->expected ? FETCH_FIRST : spec->recorded ? FETCH_RECORDED : FETCH_PUBLISHED;
+    return OK;
+}
+
+Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, bool *ret_absent) {
+    CLEANUP(part_done)
+    Part part = {.spec = spec, .fd = -1, .total = spec->file->size ? spec->file->size : -1};
+    sha256_init(&part.hash);
+    *ret_absent = false;
+    Status status = run(&part, ret_file, ret_absent);
+    if (status) drop_useless(&part);
+    return status;
+}
+
+Status part_sum(const FetchSpec *spec, const char *path, int64_t *ret_size, char ret_text[SHA256_TEXT]) {
+    PartSpec none = {.fetch = spec};
+    CLEANUP(part_done) Part part = {.spec = &none, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    TRY(str_dup(path, &part.path));
+    struct stat st;
+    if (part.fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(part.fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a file", path);
+    sha256_init(&part.hash);
+    TRY(part_rehash(&part, INT64_MAX));
+    sha256_text(&part.hash, ret_text);
+    *ret_size = part.size;
+    return OK;
+}

@@ -1,0 +1,229 @@
+/* The table of what `weft fetch` knows: each set's home, licence and files. Weights are named by their
+ * revision, so that what is fetched stays the same. A size of 0 or no checksum means that it is not known
+ * beforehand; such a file is held against what came the first time. */
+#include <string.h>
+
+#include "base/suggest.h"
+#include "data/fetch.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* GPT-2's vocabulary is the same in all sizes, and so is that of the uncased BERTs. */
+#define GPT2_TOKENIZER                                                                                       \
+    {"vocab.json", 1042301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783", NULL}, {     \
+        "merges.txt", 456318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5", NULL       \
+    }
+#define BERT_VOCABULARY                                                                                      \
+    { "vocab.txt", 231508, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", NULL }
+#define BERT_TOKENIZER                                                                                       \
+    BERT_VOCABULARY, {                                                                                       \
+        "tokenizer_config.json", 48, "a025160ef0431f1a392f6f050c1310f4c5d9fb6f275932dbccba73c4d214bf10",     \
+            NULL                                                                                             \
+    }
+
+static const FetchFile tinyshakespeare[] = {
+    {"input.txt", 1115394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed", NULL},
+};
+
+static const char *const wikitext_tokens[] = {"wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens",
+                                              NULL};
+static const char *const wikitext_raw[] = {"wiki.train.raw", "wiki.valid.raw", "wiki.test.raw", NULL};
+
+static const FetchFile wikitext_2[] = {
+    {"wikitext-2-v1.zip", 0, "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+     wikitext_tokens},
+};
+static const FetchFile wikitext_2_raw[] = {
+    {"wikitext-2-raw-v1.zip", 4721645, "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
+     wikitext_raw},
+};
+static const FetchFile wikitext_103[] = {
+    {"wikitext-103-v1.zip", 0, "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+     wikitext_tokens},
+};
+static const FetchFile wikitext_103_raw[] = {
+    {"wikitext-103-raw-v1.zip", 191984949, "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+     wikitext_raw},
+};
+
+static const FetchFile squad_v1[] = {
+    {"train-v1.1.json", 30288272, "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955", NULL},
+    {"dev-v1.1.json", 4854279, "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9", NULL},
+};
+static const FetchFile squad_v2[] = {
+    {"train-v2.0.json", 42123633, "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002", NULL},
+    {"dev-v2.0.json", 4370528, "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8", NULL},
+};
+
+static const char *const cornell_members[] = {"movie_lines.txt", "movie_conversations.txt", NULL};
+static const FetchFile cornell[] = {
+    {"cornell_movie_dialogs_corpus.zip", 0,
+     "3bde8a571f615201bc2d2453e22878090719638592f774720eddec739de8c900", cornell_members},
+};
+
+static const FetchFile gpt2_tokenizer[] = {GPT2_TOKENIZER};
+static const FetchFile bert_tokenizer[] = {BERT_TOKENIZER};
+
+static const FetchFile gpt2[] = {
+    {"config.json", 665, "0daed7749b4f02b8f76240d5444551d7b08712dab4d0adb8239c56ba823bb7b4", NULL},
+    GPT2_TOKENIZER,
+    {"model.safetensors", 548105171, "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
+     NULL},
+};
+static const FetchFile gpt2_unmeasured[] = {
+    {"config.json", 0, NULL, NULL},
+    GPT2_TOKENIZER,
+    {"model.safetensors", 0, NULL, NULL},
+};
+static const FetchFile gpt2_xl[] = {
+    {"config.json", 0, NULL, NULL},
+    GPT2_TOKENIZER,
+    {"model.safetensors", 0, "0f8b28eb05a8075f48b61b6f35332978c74fc7763fa9fb4051a1c30511736a6a", NULL},
+};
+static const FetchFile bert_base[] = {
+    {"config.json", 570, "7160e1553ad2ca51d8c1cb066be533db31826e12d173824c1bb0cb1a4f187d20", NULL},
+    BERT_TOKENIZER,
+    {"model.safetensors", 440449768, "68d45e234eb4a928074dfd868cead0219ab85354cc53d20e772753c6bb9169d3",
+     NULL},
+};
+static const FetchFile bert_large[] = {
+    {"config.json", 0, NULL, NULL},
+    BERT_VOCABULARY,
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors", 0, NULL, NULL},
+};
+
+#define WIKITEXT_HOME "https://wikitext.smerity.com/"
+#define SQUAD_HOME    "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
+#define GPT2_HOME     "https://huggingface.co/openai-community/"
+#define BERT_HOME     "https://huggingface.co/google-bert/"
+#define GPT2_REVISION "gpt2/resolve/607a30d783dfa663caf39e06633721c8d4cfcd7e/"
+#define BERT_REVISION "bert-base-uncased/resolve/86b5e0934494bd15c9632b12f734a8a67f723594/"
+#define GPT2_NEXT     "weft generate --model DIR --prompt 'The meaning of life is'"
+#define BERT_NEXT     "weft info DIR"
+#define FILES(array)  .files = (array), .file_count = COUNT(array)
+
+static const FetchSet sets[] = {
+    {.name = "tinyshakespeare",
+     .title = "Tiny Shakespeare: 40,000 lines of the plays, in one file",
+     .licence = "public domain",
+     .home = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
+     FILES(tinyshakespeare),
+     .next = "weft train --data DIR/input.txt --model gpt2-mini --out runs/shakespeare"},
+    {.name = "wikitext-2",
+     .title = "WikiText-2: 2 million words of Wikipedia, rare ones as <unk>",
+     .licence = "CC BY-SA",
+     .home = WIKITEXT_HOME,
+     FILES(wikitext_2),
+     .about = 4500000,
+     .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
+             "runs/wikitext"},
+    {.name = "wikitext-2-raw",
+     .title = "WikiText-2, every word as it was",
+     .licence = "CC BY-SA",
+     .home = WIKITEXT_HOME,
+     FILES(wikitext_2_raw),
+     .next = "weft train --data DIR/wiki.train.raw --val DIR/wiki.valid.raw --model gpt2-mini --out "
+             "runs/wikitext"},
+    {.name = "wikitext-103",
+     .title = "WikiText-103: 103 million words of Wikipedia, rare ones as <unk>",
+     .licence = "CC BY-SA",
+     .home = WIKITEXT_HOME,
+     FILES(wikitext_103),
+     .about = 190000000,
+     .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
+             "runs/wikitext"},
+    {.name = "wikitext-103-raw",
+     .title = "WikiText-103, every word as it was",
+     .licence = "CC BY-SA",
+     .home = WIKITEXT_HOME,
+     FILES(wikitext_103_raw),
+     .next = "weft train --data DIR/wiki.train.raw --val DIR/wiki.valid.raw --model gpt2-mini --out "
+             "runs/wikitext"},
+    {.name = "squad-v1.1",
+     .title = "SQuAD 1.1: 98,169 questions on Wikipedia",
+     .licence = "CC BY-SA 4.0",
+     .home = SQUAD_HOME,
+     FILES(squad_v1)},
+    {.name = "squad-v2",
+     .title = "SQuAD 2.0: 142,192 questions on Wikipedia, a third without an answer",
+     .licence = "CC BY-SA 4.0",
+     .home = SQUAD_HOME,
+     FILES(squad_v2)},
+    {.name = "cornell",
+     .title = "Cornell Movie-Dialogs: 220,579 exchanges of 10,292 pairs of characters",
+     .licence = "none stated; for research",
+     .home = "https://www.cs.cornell.edu/~cristian/data/",
+     FILES(cornell),
+     .about = 9900000},
+    {.name = "gpt2-tokenizer",
+     .title = "GPT-2's tokenizer: BPE, 50,257 tokens",
+     .licence = "MIT",
+     .home = GPT2_HOME GPT2_REVISION,
+     FILES(gpt2_tokenizer),
+     .next = "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"},
+    {.name = "bert-base-uncased-tokenizer",
+     .title = "the uncased BERTs' tokenizer: WordPiece, 30,522 tokens",
+     .licence = "Apache 2.0",
+     .home = BERT_HOME BERT_REVISION,
+     FILES(bert_tokenizer),
+     .next = "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"},
+    {.name = "gpt2",
+     .title = "GPT-2, 124 M parameters, with its tokenizer",
+     .licence = "MIT",
+     .home = GPT2_HOME GPT2_REVISION,
+     FILES(gpt2),
+     .next = GPT2_NEXT},
+    {.name = "gpt2-medium",
+     .title = "GPT-2, 355 M parameters, with its tokenizer",
+     .licence = "MIT",
+     .home = GPT2_HOME "gpt2-medium/resolve/6dcaa7a952f72f9298047fd5137cd6e4f05f41da/",
+     FILES(gpt2_unmeasured),
+     .about = 1520000000,
+     .next = GPT2_NEXT},
+    {.name = "gpt2-large",
+     .title = "GPT-2, 774 M parameters, with its tokenizer",
+     .licence = "MIT",
+     .home = GPT2_HOME "gpt2-large/resolve/32b71b12589c2f8d625668d2335a01cac3249519/",
+     FILES(gpt2_unmeasured),
+     .about = 3250000000,
+     .next = GPT2_NEXT},
+    {.name = "gpt2-xl",
+     .title = "GPT-2, 1558 M parameters, with its tokenizer",
+     .licence = "MIT",
+     .home = GPT2_HOME "gpt2-xl/resolve/15ea56dee5df4983c59b2538573817e1667135e2/",
+     FILES(gpt2_xl),
+     .about = 6430000000,
+     .next = GPT2_NEXT},
+    {.name = "bert-base-uncased",
+     .title = "BERT base, 110 M parameters, with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = BERT_HOME BERT_REVISION,
+     FILES(bert_base),
+     .next = BERT_NEXT},
+    {.name = "bert-large-uncased",
+     .title = "BERT large, 336 M parameters, with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = BERT_HOME "bert-large-uncased/resolve/6da4b6a26a1877e173fca3225479512db81a5e5b/",
+     FILES(bert_large),
+     .about = 1340000000,
+     .next = BERT_NEXT},
+};
+
+const FetchSet *fetch_sets(size_t *ret_count) {
+    *ret_count = COUNT(sets);
+    return sets;
+}
+
+Status fetch_find(const char *name, const FetchSet **ret_set) {
+    Suggestion near = {.word = name};
+    for (size_t i = 0; i < COUNT(sets); i++) {
+        if (strcmp(sets[i].name, name) == 0) {
+            *ret_set = &sets[i];
+            return OK;
+        }
+        suggest_offer(&near, sets[i].name);
+    }
+    if (near.best) return USAGE("'%s' is not known to fetch; did you mean '%s'?", name, near.best);
+    return USAGE("'%s' is not known to fetch; 'weft fetch --list' lists what is", name);
+}

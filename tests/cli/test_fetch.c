@@ -1,0 +1,166 @@
+/* weft fetch as a person uses it: against a server on loopback, from a directory, and stopped by Ctrl-C.
+ * Fetching real files to the end needs them at hand (WEFT_SOURCE_DIR/../shared/data) and is skipped
+ * elsewhere. */
+#include "program.h"
+#include "server.h"
+
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "data/http.h"
+
+#define SHARED WEFT_SOURCE_DIR "/../shared/data"
+
+typedef struct World {
+    Server *server;
+    char dir[64];
+} World;
+
+static int setup(void **state) {
+    World *world = calloc(1, sizeof *world);
+    void *server;
+    if (!world || program_setup(NULL) != 0 || server_setup(&server) != 0) return -1;
+    world->server = server;
+    snprintf(world->dir, sizeof world->dir, "/tmp/weft-fetch-XXXXXX");
+    *state = world;
+    return mkdtemp(world->dir) ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    World *world = *state;
+    void *server = world->server;
+    status_free(dir_remove(world->dir));
+    free(world);
+    return server_teardown(&server);
+}
+
+static void need_curl(void) {
+    CLEANUP(http_freep) Http *http = NULL;
+    CLEANUP(status_freep) Status status = http_new(&http);
+    if (status) skip();
+}
+
+static void test_list(void **state) {
+    (void)state;
+    Ran ran = program_run("fetch", "--list");
+    assert_int_equal(ran.code, 0);
+    static const char *const names[] = {"tinyshakespeare",    "wikitext-2",  "wikitext-103", "squad-v1.1",
+                                        "squad-v2",           "cornell",     "gpt2-xl",      "gpt2-tokenizer",
+                                        "bert-large-uncased", "CC BY-SA 4.0"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_contains(ran.out, names[i]);
+    assert_contains(ran.out, "not all checksums are known beforehand");
+    ran_done(&ran);
+
+    ran = program_run("fetch", "--list", "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(json_parse(ran.out, strlen(ran.out), "the list", &json));
+    const json_t *sets = json_object_get(json, "sets");
+    assert_true(json_array_size(sets) >= 14);
+    size_t i, f;
+    json_t *set, *file;
+    json_array_foreach(sets, i, set) {
+        assert_int_equal(strncmp(json_string_value(json_object_get(set, "home")), "https://", 8), 0);
+        json_array_foreach(json_object_get(set, "files"), f, file) {
+            const char *sum = json_string_value(json_object_get(file, "sha256"));
+            if (sum) assert_int_equal(strspn(sum, "0123456789abcdef"), 64);
+        }
+    }
+    ran_done(&ran);
+}
+
+static void test_usage(void **state) {
+    World *world = *state;
+    assert_refused(2, "name what to fetch", "fetch");
+    assert_refused(2, "did you mean 'tinyshakespeare'?", "fetch", "tinyshakespear");
+    assert_refused(2, "'weft fetch --list' lists", "fetch", "imagenet");
+    assert_refused(2, "expected a directory, or a URL", "fetch", "gpt2", "--from", "ftp://example.org/");
+    assert_refused(1, "is not a directory", "fetch", "gpt2", "--from", "/nowhere/at/all");
+    /* A wrong name is found before anything is fetched. */
+    assert_refused(2, "is not known", "fetch", "tinyshakespeare", "imagenet", "--from", world->dir, "--out",
+                   world->dir);
+}
+
+static void test_failures(void **state) {
+    World *world = *state;
+    need_curl();
+    assert_refused(1, "tinyshakespeare/input.txt: is not there (404)", "fetch", "tinyshakespeare", "--from",
+                   world->server->url, "--out", world->dir, "--quiet");
+    char *lie = calloc(1, 1115394);
+    world->server->files[0] = (ServedFile){"input.txt", lie, 1115394, NULL};
+    assert_refused(1, "is not the published file: its SHA-256 is", "fetch", "tinyshakespeare", "--from",
+                   world->server->url, "--out", world->dir, "--quiet");
+    free(lie);
+}
+
+/* Ctrl-C in the middle: one sentence, exit code 1, and the beginning of the file is kept. */
+static void test_interrupt(void **state) {
+    World *world = *state;
+    need_curl();
+    char *data = calloc(1, 1115394);
+    world->server->files[0] = (ServedFile){"input.txt", data, 1115394, "\"one\""};
+    world->server->silent = true;
+    world->server->cut_at = 5000;
+    FILE *err = tmpfile();
+    assert_non_null(err);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(fileno(err), 2);
+        execl(WEFT_BINARY, WEFT_BINARY, "fetch", "tinyshakespeare", "--from", world->server->url, "--out",
+              world->dir, "--quiet", (char *)NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 1000 && !world->server->fell_silent; i++) usleep(10000);
+    int code;
+    kill(child, SIGINT);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    char *said = program_slurp(err);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 1);
+    assert_contains(said, "stopped by a signal; the 5.00 kB that have come are kept");
+    CLEANUP(mem_freep) char *part = NULL;
+    struct stat st;
+    assert_ok(path_join(&part, world->dir, "tinyshakespeare/input.txt.part"));
+    assert_int_equal(stat(part, &st), 0);
+    assert_int_equal(st.st_size, 5000);
+    free(said);
+    free(data);
+}
+
+static void test_real(void **state) {
+    World *world = *state;
+    if (!path_exists(SHARED "/tinyshakespeare/input.txt")) skip();
+    CLEANUP(mem_freep) char *next = NULL;
+    setenv("WEFT_DATA", world->dir, 1);
+    Ran ran = program_run("fetch", "tinyshakespeare", "--from", SHARED);
+    unsetenv("WEFT_DATA");
+    assert_int_equal(ran.code, 0);
+    assert_ok(str_format(&next, "next: weft train --data %s/tinyshakespeare/input.txt", world->dir));
+    assert_contains(ran.out, next);
+    assert_contains(ran.err, "input.txt 1115394/1115394 (100%)");
+    ran_done(&ran);
+
+    /* The second time from the network, which is not asked. */
+    ran = program_run("fetch", "tinyshakespeare", "--out", world->dir, "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    assert_ok(json_parse(ran.out, strlen(ran.out), "the result", &json));
+    const json_t *set = json_array_get(json_object_get(json, "sets"), 0);
+    const json_t *file = json_array_get(json_object_get(set, "files"), 0);
+    assert_true(json_is_true(json_object_get(file, "was_there")));
+    assert_string_equal(json_string_value(json_object_get(file, "checked")), "published");
+    ran_done(&ran);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_list, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_usage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_real, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
