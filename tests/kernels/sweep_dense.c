@@ -18,6 +18,16 @@ static void linear_forward_case(Kit *kit, const Args *args) {
 
 void linear_forward_sweep(Sweep *sweep) {
     over_products(sweep, linear_forward_case, 4 * ACT_COUNT);
+    /* Generation's: few rows, wide on either side, with edges inside whatever they are cut into. */
+    static const int64_t few[][3] = {{1, 4096, 1024}, {12, 264, 4096}, {16, 776, 768}, {5, 50304, 64},
+                                     {9, 27, 2056},   {16, 8201, 40},  {2, 519, 2600}, {8, 96, 1000}};
+    enum { FEW = sizeof few / sizeof *few, BIASED = 2, KEPT = 3, GELU = 4 * ACT_GELU_TANH };
+    for (unsigned i = 0; i < (test_on_cuda() ? 3 * FEW : FEW); i++) {
+        const int64_t *n = few[i % FEW];
+        static const unsigned flags[] = {BIASED, KEPT, GELU + KEPT};
+        compare(sweep, linear_forward_case,
+                (Args){{n[0], n[1], n[2]}, flags[(i % FEW + i / FEW) % 3], norm_wise});
+    }
 }
 
 /* In fp32 or the compute type, but always of values that the compute type holds: a backend may round. */

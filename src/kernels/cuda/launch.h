@@ -66,6 +66,11 @@ typedef struct CudaProduct {
 /* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type or of 8 bits, epilogue
  * none. */
 cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product);
+/* linear_few.cu: out = act(product), where it suits: at most 16 rows in 16 bits, left as stored and right
+ * turned, rows at multiples of 16 bytes. out has the operands' type, or is fp32 without an act; bias has
+ * theirs, whatever out is. The product is rounded before the act, and put into `pre` if that is given. */
+bool product_few_suits(const CudaProduct *product);
+cudaError_t launch_product_few(cudaStream_t stream, const CudaProduct *product, CudaAct act, void *pre);
 /* out (rows,cols) += bias (cols) */
 cudaError_t launch_bias(cudaStream_t stream, float *out, const float *bias, int64_t rows, int64_t cols);
 /* y = act(x); y may be x. */
@@ -178,6 +183,8 @@ cudaError_t launch_sort(cudaStream_t stream, RowOrder order, int64_t count, int6
 /* rows.cu. launch_row_keys makes keys of index - start, and `count` of what is not below it. */
 cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
                             int64_t start, int64_t count);
+cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
+                          int64_t C);
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
                                const int32_t *index, int64_t M, int64_t C, int64_t rows);
 cudaError_t launch_scatter_few(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,

@@ -13,6 +13,9 @@
  * WEFT_CUDA_EPILOGUE lists what cuBLASLt may do besides: "gelu" forward, "slope" backward, "sums" for the
  * bias, in whatever type. Unset, that is the slope in bf16, from Hopper on (it has no fast kernels before).
  *
+ * Forward of few rows in 16 bits, which generation is made of, is our own (linear_few.cu), activation
+ * included. WEFT_CUDA_LINEAR=blas leaves it to cuBLASLt, too.
+ *
  * A call takes one block of scratch: cuBLASLt's first, then what the call itself needs.
  */
 #include <string.h>
@@ -85,6 +88,12 @@ static Status forward_fused(Stream *stream, const CudaProduct *plain, Tensor y, 
     return blas_product(stream, &product, scratch, ret_done);
 }
 
+/* Whether our own product of few rows takes it. */
+static bool is_few(const CudaProduct *product) {
+    const char *asked = getenv("WEFT_CUDA_LINEAR");
+    return product_few_suits(product) && !(asked && !strcmp(asked, "blas"));
+}
+
 Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     Tensor sum = act != ACT_NONE && pre.data ? pre : y; /* what the product gives */
     CudaProduct product = {.rows = tensor_rows(x), .cols = tensor_rows(w), .inner = tensor_cols(x)};
@@ -95,6 +104,12 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     product.out = sum.data;
     product.out_type = sum.dtype;
     product.bias = b.data;
+    if (is_few(&product)) {
+        product.out = y.data;
+        product.out_type = y.dtype;
+        LAUNCH(launch_product_few(cuda_stream(stream), &product, (CudaAct)act, pre.data));
+        return OK;
+    }
     bool copy = b.data && (b.dtype != sum.dtype || !aligned(b.data)), done = false;
     size_t copied = copy ? (size_t)product.cols * dtype_size(sum.dtype) : 0;
     void *scratch = NULL;
