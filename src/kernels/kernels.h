@@ -172,6 +172,9 @@ MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor sta
 MUST_USE Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                           VocabPart part, float scale, bool gradient);
 
+/* index (M) int32 of each row's largest number of x (M,C), the first among equals; -1 where a row has a NaN
+ * or its largest is infinite. */
+MUST_USE Status argmax(Exec *exec, Tensor index, Tensor x);
 /* out (M,C) = x[index]; index (M) int32. Both of one type, as in the next two. */
 MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
 /* x[index] += y (M,C), in the order of index. */
@@ -231,6 +234,7 @@ struct KernelTable {
                           float scale, bool gradient);
     Status (*xent_loss)(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                         float scale, bool gradient);
+    Status (*argmax)(Stream *, Tensor index, Tensor x);
     Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
     Status (*scatter_add_rows)(Stream *, Tensor x, Tensor y, Tensor index);
     Status (*transpose)(Stream *, Tensor y, Tensor x);

@@ -107,6 +107,17 @@ Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor 
     RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 
+Status argmax(Exec *exec, Tensor index, Tensor x) {
+    CHECK_FLOAT(x);
+    int64_t M = tensor_rows(x), C = tensor_cols(x);
+    CHECK_MATRIX(x, x.dtype, M, C);
+    CHECK_INDEX(index, M);
+    if (M == 0) return OK;
+    if (C < 1 || C > INT32_MAX)
+        return FAILED("internal: %s: rows of %lld, expected 1 to %d", __func__, (long long)C, INT32_MAX);
+    RUN(KERNEL_ARGMAX, (double)tensor_count(x), BYTES(index, x), argmax, index, x);
+}
+
 Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index) {
     CHECK_FLOAT(out);
     CHECK_FLOAT(x);

@@ -22,6 +22,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_XENT_COMBINE] = "xent_combine",
     [KERNEL_XENT_FINISH] = "xent_finish",
     [KERNEL_XENT_LOSS] = "xent_loss",
+    [KERNEL_ARGMAX] = "argmax",
     [KERNEL_GATHER_ROWS] = "gather_rows",
     [KERNEL_SCATTER_ADD_ROWS] = "scatter_add_rows",
     [KERNEL_TRANSPOSE] = "transpose",

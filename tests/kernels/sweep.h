@@ -52,6 +52,7 @@ void xent_partial_sweep(Sweep *sweep);
 void xent_combine_sweep(Sweep *sweep);
 void xent_finish_sweep(Sweep *sweep);
 void xent_loss_sweep(Sweep *sweep);
+void argmax_sweep(Sweep *sweep);
 void gather_rows_sweep(Sweep *sweep);
 void scatter_add_rows_sweep(Sweep *sweep);
 void transpose_sweep(Sweep *sweep);

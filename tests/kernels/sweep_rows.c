@@ -132,6 +132,33 @@ void xent_loss_sweep(Sweep *sweep) {
     for (int i = 0; i < 3; i++) compare(sweep, xent_loss_case, (Args){{1, 2, 128000}, 4, norm_wise});
 }
 
+/* Numbers of all kinds; equal ones, zeros of both signs among them; a NaN in every other row; infinities,
+ * which are the largest in some rows and all there is in others. */
+static void argmax_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1], C = args->n[2];
+    Tensor x = kit_uniform(kit, typed(kit, shape2(M, C)), -12, 12), where = kit_index(kit, shape1(M), 0, C);
+    Tensor few = kit_index(kit, shape2(M, C), 0, 3), got = kit_take(kit, shape1(M));
+    for (int64_t i = 0; i < M * C; i++) {
+        static const double equals[] = {-1, -0.0, 0};
+        if (args->flags == 1) tensor_put(x, i, equals[tensor_i32(few)[i]]);
+        if (args->flags == 3 && i / C % 3 == 0) tensor_put(x, i, -INFINITY);
+    }
+    for (int64_t m = 0; m < M; m++) {
+        int64_t at = m * C + tensor_i32(where)[m];
+        if (args->flags == 2 && m % 2 == 0) tensor_put(x, at, m % 4 ? NAN : -NAN);
+        if (args->flags == 3 && m % 3) tensor_put(x, at, m % 3 == 1 ? INFINITY : -INFINITY);
+    }
+    Tensor index = kit_index(kit, shape1(M), -7, -2);
+    assert_ok(argmax(&kit->exec, index, x));
+    for (int64_t m = 0; m < M; m++) tensor_put(got, m, tensor_i32(index)[m]);
+    kit_output(kit, "index", got);
+}
+
+void argmax_sweep(Sweep *sweep) {
+    over_rows(sweep, argmax_case, 4, 0);
+    for (unsigned f = 0; f < 4; f++) compare(sweep, argmax_case, (Args){{4, 3, 50257}, f, 0});
+}
+
 static void gather_rows_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
     Tensor out = kit_take(kit, typed(kit, shape2(M, C))), x = kit_random(kit, typed(kit, shape3(3, 5, C)));

@@ -48,6 +48,7 @@ Status xent_finish_cuda(Stream *, Tensor losses, Tensor logits, Tensor stats, Te
                         float scale, bool gradient);
 Status xent_loss_cuda(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                       float scale, bool gradient);
+Status argmax_cuda(Stream *, Tensor index, Tensor x);
 Status gather_rows_cuda(Stream *, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_cuda(Stream *, Tensor x, Tensor y, Tensor index);
 Status transpose_cuda(Stream *, Tensor y, Tensor x);

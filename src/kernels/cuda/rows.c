@@ -24,6 +24,11 @@ Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, Ro
     return OK;
 }
 
+Status argmax_cuda(Stream *stream, Tensor index, Tensor x) {
+    LAUNCH(launch_argmax(cuda_stream(stream), x.dtype, index.data, x.data, tensor_rows(x), tensor_cols(x)));
+    return OK;
+}
+
 Status gather_rows_cuda(Stream *stream, Tensor out, Tensor x, Tensor index) {
     LAUNCH(launch_gather_rows(cuda_stream(stream), out.dtype, out.data, x.data, index.data, tensor_rows(out),
                               tensor_cols(out), tensor_rows(x)));

@@ -1,5 +1,6 @@
-// Moving rows: gather, scatter_add and transposition. A warp takes a row. What an index names that is not
-// there is read as 0 and never written.
+// Moving rows: gather, scatter_add and transposition; and what is largest in them. A warp takes a row; where
+// the largest is looked for, a block does. What an index names that is not there is read as 0 and never
+// written.
 //
 // Rows are added in the order of the index and rounded after each addition, so a row that comes up again is
 // added by the warp that added the first: it alone touches that row of x.
@@ -29,6 +30,48 @@ __global__ void gather_kernel(T *out, const T *x, const int32_t *index, int64_t 
         }
         store_pack(out + m * C + c, pack);
     }
+}
+
+// ---- the largest ----
+
+constexpr int argmax_threads = 1024;
+
+// A number and its column as one integer that is larger where the number is and, among equals, where the
+// column is smaller; a NaN is larger than all.
+__device__ inline unsigned long long rank_of(float x, int64_t c) {
+    if (isnan(x)) return ~0ull;
+    uint32_t bits = __float_as_uint(x + 0.0f); // zero has no sign
+    bits = bits >> 31 ? ~bits : bits | 0x80000000u;
+    return (unsigned long long)bits << 32 | (0xffffffffu - (uint32_t)c);
+}
+
+__device__ inline unsigned long long warp_most(unsigned long long value) {
+    for (int lane = 16; lane > 0; lane /= 2) {
+        unsigned long long other = __shfl_xor_sync(full_warp, value, lane);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(argmax_threads) argmax_kernel(int32_t *index, const T *x, int64_t C) {
+    __shared__ unsigned long long room[argmax_threads / 32];
+    const T *row = x + blockIdx.x * C;
+    unsigned long long most = 0; // below every number
+#pragma unroll 8
+    for (int64_t c = threadIdx.x; c < C; c += argmax_threads) {
+        unsigned long long rank = rank_of(to_float(row[c]), c);
+        most = rank > most ? rank : most;
+    }
+    most = warp_most(most);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    most = warp_most(room[threadIdx.x]);
+    if (threadIdx.x > 0) return;
+    uint32_t bits = (uint32_t)(most >> 32), value = bits >> 31 ? bits & 0x7fffffffu : ~bits;
+    bool sound = (value & 0x7f800000u) != 0x7f800000u; // neither infinite nor NaN
+    index[blockIdx.x] = sound ? (int32_t)(0xffffffffu - (uint32_t)most) : -1;
 }
 
 // A warp's own lanes always have the same columns, so additions to one row need no barrier.
@@ -96,6 +139,16 @@ template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t
 }
 
 } // namespace
+
+cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
+                          int64_t C) {
+    if (M > INT32_MAX) return cudaErrorInvalidValue;
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        argmax_kernel<<<(unsigned)M, argmax_threads, 0, stream>>>(index, (const T *)x, C);
+        return cudaGetLastError();
+    });
+}
 
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
                                const int32_t *index, int64_t M, int64_t C, int64_t rows) {

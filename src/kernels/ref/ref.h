@@ -58,6 +58,7 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
                        VocabPart part, float scale, bool gradient);
 Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                      VocabPart part, float scale, bool gradient);
+Status argmax_ref(Stream *stream, Tensor index, Tensor x);
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index);
 Status transpose_ref(Stream *stream, Tensor y, Tensor x);

@@ -1,4 +1,5 @@
-/* Moving rows: gather, its backward scatter_add, and transposition. */
+/* Moving rows: gather, its backward scatter_add, and transposition; and what is largest in them. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/ref/ref.h"
@@ -8,6 +9,23 @@ static Status check_rows(const char *kernel, Tensor x, Tensor index) {
         if (tensor_i32(index)[m] < 0 || tensor_i32(index)[m] >= tensor_rows(x))
             return FAILED("internal: %s: row %d is asked for, expected 0 to %lld", kernel,
                           tensor_i32(index)[m], (long long)tensor_rows(x) - 1);
+    return OK;
+}
+
+Status argmax_ref(Stream *stream, Tensor index, Tensor x) {
+    (void)stream;
+    int64_t C = tensor_cols(x);
+    for (int64_t m = 0; m < tensor_rows(x); m++) {
+        int64_t best = 0;
+        float most = tensor_get(x, m * C);
+        bool damaged = isnan(most);
+        for (int64_t c = 1; c < C; c++) {
+            float value = tensor_get(x, m * C + c);
+            damaged |= isnan(value);
+            if (value > most) most = value, best = c;
+        }
+        tensor_i32(index)[m] = damaged || isinf(most) ? -1 : (int32_t)best;
+    }
     return OK;
 }
 

@@ -41,6 +41,7 @@ void kernels_ref_fill(KernelTable *table) {
         .xent_combine = xent_combine_ref,
         .xent_finish = xent_finish_ref,
         .xent_loss = xent_loss_ref,
+        .argmax = argmax_ref,
         .gather_rows = gather_rows_ref,
         .scatter_add_rows = scatter_add_rows_ref,
         .transpose = transpose_ref,
