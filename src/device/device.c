@@ -158,6 +158,44 @@ Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds) {
     return stream->device->ops->elapsed(stream, from, to, ret_seconds);
 }
 
+struct Recording {
+    Stream *stream;
+    void *workspace; /* the stream's, which the work may use */
+    void *recorded;
+};
+
+Status stream_record_begin(Stream *stream, bool *ret_begun) {
+    *ret_begun = false;
+    return stream->device->ops->record_begin ? stream->device->ops->record_begin(stream, ret_begun) : OK;
+}
+
+Status stream_record_end(Stream *stream, Recording **ret_recording) {
+    void *recorded = NULL;
+    TRY(stream->device->ops->record_end(stream, &recorded));
+    Status status = mem_new(1, sizeof **ret_recording, ret_recording);
+    if (status) {
+        stream->device->ops->recorded_free(recorded);
+        return status;
+    }
+    **ret_recording =
+        (Recording){.stream = stream, .workspace = stream->workspace.data, .recorded = recorded};
+    return OK;
+}
+
+bool recording_holds(const Recording *recording) {
+    return recording->stream->workspace.data == recording->workspace;
+}
+
+Status recording_replay(Recording *recording) {
+    return recording->stream->device->ops->replay(recording->stream, recording->recorded);
+}
+
+void recording_free(Recording *recording) {
+    if (!recording) return;
+    recording->stream->device->ops->recorded_free(recording->recorded);
+    free(recording);
+}
+
 Status stream_workspace(Stream *stream, size_t bytes, void **ret_data) {
     if (bytes > stream->workspace.bytes) {
         TRY(stream_sync(stream));

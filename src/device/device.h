@@ -42,6 +42,11 @@ typedef struct DeviceOps {
     Status (*stream_wait)(Stream *stream, Stream *other);
     Status (*mark)(Stream *stream, int mark);
     Status (*elapsed)(Stream *stream, int from, int to, double *ret_seconds);
+    /* Recordings, see stream_record_begin. NULL, all four: the device has none. */
+    Status (*record_begin)(Stream *stream, bool *ret_begun);
+    Status (*record_end)(Stream *stream, void **ret_recorded);
+    Status (*replay)(Stream *stream, void *recorded);
+    void (*recorded_free)(void *recorded);
     /* The device's own measure of how busy it was of late, 0 to 1. NULL: it has none. */
     Status (*utilization)(Device *device, double *ret_share);
     void (*done)(Device *device);
@@ -127,6 +132,20 @@ MUST_USE Status stream_wait(Stream *stream, Stream *other);
  * moment to a later one, which is waited for. Marks are numbered from 0. */
 MUST_USE Status stream_mark(Stream *stream, int mark);
 MUST_USE Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds);
+/* A recording is work that was put on a stream once and can be put there again by one call, which costs the
+ * host far less. Between begin and end, work on the stream is recorded and not done; it may not be waited for
+ * and needs all its memory beforehand, the workspace included: do the same work once without recording. What
+ * is done again has the same addresses and sizes, so what differs must lie in memory. *ret_begun is false
+ * where the device has no recordings; then there is no end. An end that fails leaves the stream as it was. */
+typedef struct Recording Recording;
+
+MUST_USE Status stream_record_begin(Stream *stream, bool *ret_begun);
+MUST_USE Status stream_record_end(Stream *stream, Recording **ret_recording);
+/* Whether the stream's workspace still lies where it was; if not, the recording is of no use any more. */
+bool recording_holds(const Recording *recording);
+MUST_USE Status recording_replay(Recording *recording);
+void recording_free(Recording *recording);
+DEFINE_FREEP(Recording, recording)
 /* Scratch for the one kernel that runs next on this stream; the content is undefined and the
  * pointer holds until the next call. Counted under MEM_SCRATCH. */
 MUST_USE Status stream_workspace(Stream *stream, size_t bytes, void **ret_data);

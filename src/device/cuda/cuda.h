@@ -33,6 +33,12 @@ static inline CudaDevice *cuda_device(const Stream *stream) {
 MUST_USE Status utilization_cuda(Device *device, double *ret_share);
 void nvml_close(CudaDevice *cuda);
 
+/* See DeviceOps; record.c. */
+MUST_USE Status record_begin_cuda(Stream *stream, bool *ret_begun);
+MUST_USE Status record_end_cuda(Stream *stream, void **ret_recorded);
+MUST_USE Status replay_cuda(Stream *stream, void *recorded);
+void recorded_free_cuda(void *recorded);
+
 /* OK for cudaSuccess, else one sentence that says what failed and why. */
 MUST_USE Status cuda_status(cudaError_t error, const char *what);
 #define CUDA_TRY(call) TRY(cuda_status((call), #call))

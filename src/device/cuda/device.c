@@ -152,6 +152,10 @@ const DeviceOps device_ops_cuda = {
     .stream_wait = stream_wait_cuda,
     .mark = mark_cuda,
     .elapsed = elapsed_cuda,
+    .record_begin = record_begin_cuda,
+    .record_end = record_end_cuda,
+    .replay = replay_cuda,
+    .recorded_free = recorded_free_cuda,
     .utilization = utilization_cuda,
     .done = done_cuda,
 };

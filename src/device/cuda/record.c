@@ -1,0 +1,36 @@
+/* Recordings as CUDA graphs. WEFT_CUDA_GRAPHS=off does without them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/cuda.h"
+
+/* What other threads do meanwhile, on streams of theirs, is none of the recording's business. */
+Status record_begin_cuda(Stream *stream, bool *ret_begun) {
+    const char *asked = getenv("WEFT_CUDA_GRAPHS");
+    if (asked && !strcmp(asked, "off")) {
+        *ret_begun = false;
+        return OK;
+    }
+    CUDA_TRY(cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal));
+    *ret_begun = true;
+    return OK;
+}
+
+Status record_end_cuda(Stream *stream, void **ret_recorded) {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t made = NULL;
+    CUDA_TRY(cudaStreamEndCapture(cuda_stream(stream), &graph));
+    cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, 0);
+    cudaGraphDestroy(graph);
+    TRY(cuda_status(error, "making a graph of recorded work"));
+    *ret_recorded = made;
+    return OK;
+}
+
+Status replay_cuda(Stream *stream, void *recorded) {
+    return cuda_status(cudaGraphLaunch(recorded, cuda_stream(stream)), "repeating recorded work");
+}
+
+void recorded_free_cuda(void *recorded) {
+    cudaGraphExecDestroy(recorded);
+}
