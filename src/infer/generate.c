@@ -86,7 +86,9 @@ static Status run_init(Run *run) {
     TRY(mem_new((size_t)run->batch, sizeof *run->place, &run->place));
     TRY(mem_new((size_t)run->batch, sizeof *run->feed, &run->feed));
     TRY(sampler_new(&run->sampler, &spec->sampling, config->vocab));
-    return session_new(&run->session, run->engine, run->batch, context, chunk);
+    TRY(session_new(&run->session, run->engine, run->batch, context, chunk));
+    if (spec->sampling.temperature == 0) session_want_best(run->session);
+    return OK;
 }
 
 static void run_done(Run *run) {
@@ -139,14 +141,24 @@ static bool is_end(const GenerateSpec *spec, int64_t token) {
     return end;
 }
 
+/* The next token of the sequence at place b. Where the device has found the best there is nothing to choose;
+ * if it found none, the sampler says what is wrong with the scores. */
+static Status pick(Run *run, int64_t b, uint64_t sequence, uint64_t position, int32_t *ret_token) {
+    if (run->spec->sampling.temperature == 0) {
+        *ret_token = session_best(run->session, b);
+        if (*ret_token >= 0) return OK;
+        TRY(session_fetch_scores(run->session, b));
+    }
+    return sampler_pick(run->sampler, session_scores(run->session, b), sequence, position, ret_token);
+}
+
 /* Chooses the next token of the sequence at place b. */
 static Status choose(Run *run, int64_t b, bool *ret_finished) {
     const GenerateSpec *spec = run->spec;
     int64_t at = run->place[b];
     Sample *sample = &run->out->samples[at];
     int32_t token = 0;
-    Status status = sampler_pick(run->sampler, session_scores(run->session, b), spec->prompts[at].sequence,
-                                 (uint64_t)sample->count, &token);
+    Status status = pick(run, b, spec->prompts[at].sequence, (uint64_t)sample->count, &token);
     if (status)
         return status_wrap(status, "prompt %lld, position %lld", (long long)at + 1, (long long)sample->count);
     sample->ids[sample->count++] = token;

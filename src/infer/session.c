@@ -4,26 +4,42 @@
  * new tokens in it and the rest of its row is filler, which attention_decode ignores. The hidden state of
  * a sequence's last token is put aside when its chunk comes, and the head sees these (B,C) rows only.
  * Everything but the weights lies in two buffers that are laid out once.
+ *
+ * A step, one token for each sequence, is the same work every time but for what lies in memory: it is done
+ * once as it comes, recorded the next time, and then replayed, for each number of sequences apart. Where the
+ * device has no recordings, or a step cannot be recorded, it goes on as it came.
  */
 #include "infer/session.h"
 
 #include <string.h>
 
+enum { MOST_RECORDED = 64 }; /* sequences of a step that is recorded */
+
+/* Steps of a number of sequences. */
+typedef struct Steps {
+    bool done_once, unrecordable;
+    Recording *recording; /* NULL: not yet */
+} Steps;
+
 struct Session {
     Engine *engine;
+    bool best_only;
     int64_t B, S, K;
     Buffer memory, scratch;
     KvCache *cache;        /* per layer */
     KvCache *active;       /* its first sequences, those of the chunk at hand */
-    Tensor tokens;         /* (B,K) int32 */
-    Tensor past, fresh;    /* (B) int32 */
+    Tensor news;           /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b) and fresh (b) */
     Tensor x, y;           /* (B,K,C) */
     Tensor last;           /* (B,C) */
     Tensor logits;         /* (B,V) */
+    Tensor best;           /* (B) int32 */
     Buffer saved;          /* a part of `memory` that layers use in turn */
     int64_t *length, *fed; /* (B) on the host, like all that follows */
-    int32_t *stage;        /* tokens, past and fresh of the chunk that comes */
-    float *scores;         /* (B,V) */
+    Steps steps[MOST_RECORDED + 1];
+    /* Of the host, where the device's copies come from and go to. */
+    Buffer stage;  /* int32: as `news` */
+    Buffer scores; /* (B,V) fp32 */
+    Buffer chosen; /* (B) int32: as `best` */
 };
 
 static int64_t min_of(int64_t a, int64_t b) {
@@ -43,13 +59,12 @@ static void layout(Session *s, size_t saved, Bump *bump) {
         s->cache[i].k = tensor_take(bump, cache);
         s->cache[i].v = tensor_take(bump, cache);
     }
-    s->tokens = tensor_take(bump, tensor_2d(NULL, DT_I32, s->B, s->K));
-    s->past = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
-    s->fresh = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
+    s->news = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B * (s->K + 2)));
     s->x = tensor_take(bump, wide);
     s->y = tensor_take(bump, wide);
     s->last = tensor_take(bump, tensor_2d(NULL, dtype, s->B, c->hidden));
     s->logits = tensor_take(bump, tensor_2d(NULL, DT_F32, s->B, c->vocab));
+    s->best = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B));
     s->saved = (Buffer){.data = bump_take(bump, saved), .bytes = saved, .tag = MEM_ACTIVATIONS};
 }
 
@@ -69,8 +84,12 @@ static Status allocate(Session *s) {
     }
     Bump bump = {0};
     layout(s, saved, &bump);
-    TRY(dev_alloc(s->engine->device, MEM_ACTIVATIONS, bump.used, &s->memory));
-    TRY(dev_alloc(s->engine->device, MEM_SCRATCH, scratch, &s->scratch));
+    Device *device = s->engine->device;
+    TRY(dev_alloc(device, MEM_ACTIVATIONS, bump.used, &s->memory));
+    TRY(dev_alloc(device, MEM_SCRATCH, scratch, &s->scratch));
+    TRY(dev_alloc_host(device, tensor_bytes(s->news), &s->stage));
+    TRY(dev_alloc_host(device, tensor_bytes(s->logits), &s->scores));
+    TRY(dev_alloc_host(device, tensor_bytes(s->best), &s->chosen));
     bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
     layout(s, saved, &bump);
     TRY(bump_check(&bump, "a session"));
@@ -104,24 +123,31 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
     TRY(mem_new((size_t)s->B, sizeof *s->length, &s->length));
     TRY(mem_new((size_t)s->B, sizeof *s->fed, &s->fed));
-    TRY(mem_new((size_t)(s->B * (s->K + 2)), sizeof *s->stage, &s->stage));
-    TRY(mem_new((size_t)(s->B * c->vocab), sizeof *s->scores, &s->scores));
     TRY(allocate(s));
     *ret_session = s;
     s = NULL;
     return OK;
 }
 
+static void forget_recordings(Session *s) {
+    for (int i = 0; i <= MOST_RECORDED; i++) {
+        recording_free(s->steps[i].recording);
+        s->steps[i].recording = NULL;
+    }
+}
+
 void session_free(Session *s) {
     if (!s) return;
+    forget_recordings(s);
     dev_free(&s->memory);
     dev_free(&s->scratch);
     free(s->cache);
     free(s->active);
     free(s->length);
     free(s->fed);
-    free(s->stage);
-    free(s->scores);
+    dev_free(&s->stage);
+    dev_free(&s->scores);
+    dev_free(&s->chosen);
     free(s);
 }
 
@@ -138,11 +164,17 @@ static Shape next_chunk(const Session *s, const Feed *feed, int64_t count) {
     return shape_of(s, rows, min_of(longest, room));
 }
 
-/* Puts the chunk's tokens, and how many are new where, on the device. */
-static Status stage_chunk(Session *s, const Feed *feed, Shape shape) {
-    Stream *stream = s->engine->stream;
-    TRY(stream_sync(stream)); /* the last chunk's copies have left the stage */
-    int32_t *tokens = s->stage, *past = tokens + shape.B * shape.T, *fresh = past + shape.B;
+/* Where in `news` a chunk has its numbers. */
+static int64_t past_at(Shape shape) {
+    return shape.B * shape.T;
+}
+static int64_t fresh_at(Shape shape) {
+    return past_at(shape) + shape.B;
+}
+
+/* Puts the chunk's tokens, and how many are new where, on the stage, which the device must have read. */
+static void stage_chunk(Session *s, const Feed *feed, Shape shape) {
+    int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
     memset(tokens, 0, (size_t)(shape.B * shape.T) * sizeof *tokens);
     for (int64_t b = 0; b < shape.B; b++) {
         int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
@@ -150,10 +182,6 @@ static Status stage_chunk(Session *s, const Feed *feed, Shape shape) {
         past[b] = added ? (int32_t)s->length[b] : 0;
         if (added) memcpy(tokens + b * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
     }
-    size_t rows = (size_t)shape.B * sizeof(int32_t);
-    TRY(stream_copy(stream, s->tokens.data, tokens, rows * (size_t)shape.T, COPY_TO_DEVICE));
-    TRY(stream_copy(stream, s->past.data, past, rows, COPY_TO_DEVICE));
-    return stream_copy(stream, s->fresh.data, fresh, rows, COPY_TO_DEVICE);
 }
 
 static Pass pass_of(Session *s, Shape shape) {
@@ -166,16 +194,18 @@ static Pass pass_of(Session *s, Shape shape) {
     };
 }
 
-/* Runs the staged chunk through all blocks but the head; its output is in *ret_x. */
+/* Takes the chunk from the stage through all blocks but the head; their output is in *ret_x. */
 static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
-    Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->tokens.data, DT_I32, B, T)};
+    Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->news.data, DT_I32, B, T)};
     Decode decode = {
-        .past = tensor_slice(s->past, 0, B),
-        .fresh = tensor_slice(s->fresh, 0, B),
+        .past = tensor_slice(s->news, past_at(shape), B),
+        .fresh = tensor_slice(s->news, fresh_at(shape), B),
         .cache = s->active,
     };
+    size_t staged = (size_t)(fresh_at(shape) + B) * sizeof(int32_t);
+    TRY(stream_copy(s->engine->stream, s->news.data, s->stage.data, staged, COPY_TO_DEVICE));
     for (int64_t i = 0; i < model->config.layers; i++) {
         s->active[i].k = tensor_slice(s->cache[i].k, 0, B);
         s->active[i].v = tensor_slice(s->cache[i].v, 0, B);
@@ -209,36 +239,115 @@ static Status finish_chunk(Session *s, const Feed *feed, Shape shape, Tensor x) 
     return OK;
 }
 
-static Status score(Session *s, int64_t count) {
+/* Scores for what follows x (b,C), and what the host is to have of them. */
+static Status score(Session *s, Tensor x) {
     const Model *model = s->engine->model;
+    Stream *stream = s->engine->stream;
+    int64_t count = x.dim[0];
     int at = model->count - 1;
     Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
-    Tensor logits = tensor_slice(s->logits, 0, count);
-    TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, tensor_slice(s->last, 0, count)));
-    TRY(stream_copy(s->engine->stream, s->scores, logits.data, tensor_bytes(logits), COPY_TO_HOST));
-    return stream_sync(s->engine->stream);
+    Tensor logits = tensor_slice(s->logits, 0, count), best = tensor_slice(s->best, 0, count);
+    TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, x));
+    if (!s->best_only)
+        return stream_copy(stream, s->scores.data, logits.data, tensor_bytes(logits), COPY_TO_HOST);
+    TRY(argmax(&s->engine->exec, best, logits));
+    return stream_copy(stream, s->chosen.data, best.data, tensor_bytes(best), COPY_TO_HOST);
+}
+
+/* One token, on the stage, for each of `count` sequences. */
+static Status step(Session *s, int64_t count) {
+    Tensor x;
+    TRY(run_chunk(s, shape_of(s, count, 1), &x));
+    return score(s, tensor_2d(x.data, x.dtype, count, s->last.dim[1]));
+}
+
+/* A step that cannot be recorded stays as it is; if something is wrong with it, doing it will say so. */
+static Status record_step(Session *s, int64_t count, Steps *steps) {
+    Stream *stream = s->engine->stream;
+    bool begun = false;
+    TRY(stream_record_begin(stream, &begun));
+    if (begun) {
+        CLEANUP(status_freep) Status status = step(s, count);
+        CLEANUP(recording_freep) Recording *recording = NULL;
+        CLEANUP(status_freep) Status end = stream_record_end(stream, &recording);
+        if (!status && !end) {
+            steps->recording = recording;
+            recording = NULL;
+        }
+    }
+    steps->unrecordable = !steps->recording;
+    return OK;
+}
+
+static Status take_step(Session *s, int64_t count) {
+    Steps *steps = &s->steps[min_of(count, MOST_RECORDED)];
+    if (count > MOST_RECORDED || steps->unrecordable || !steps->done_once) {
+        steps->done_once = true;
+        return step(s, count);
+    }
+    if (steps->recording && !recording_holds(steps->recording)) {
+        recording_free(steps->recording);
+        steps->recording = NULL;
+    }
+    if (!steps->recording) TRY(record_step(s, count, steps));
+    return steps->recording ? recording_replay(steps->recording) : step(s, count);
+}
+
+static Status feed_step(Session *s, const Feed *feed, int64_t count) {
+    stage_chunk(s, feed, shape_of(s, count, 1));
+    TRY(take_step(s, count));
+    for (int64_t b = 0; b < count; b++) s->length[b]++;
+    return OK;
+}
+
+static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
+    for (Shape shape; (shape = next_chunk(s, feed, count)).B > 0;) {
+        Tensor x;
+        TRY(stream_sync(s->engine->stream)); /* the last chunk has left the stage */
+        stage_chunk(s, feed, shape);
+        TRY(run_chunk(s, shape, &x));
+        TRY(finish_chunk(s, feed, shape, x));
+    }
+    return score(s, tensor_slice(s->last, 0, count));
 }
 
 Status session_feed(Session *s, const Feed *feed, int64_t count) {
     if (count < 1 || count > s->B)
         return FAILED("internal: %lld sequences in a session of %lld", (long long)count, (long long)s->B);
-    for (int64_t b = 0; b < count; b++)
+    bool is_step = true;
+    for (int64_t b = 0; b < count; b++) {
         if (feed[b].count > s->S - s->length[b])
             return FAILED("sequence %lld: %lld tokens after %lld are more than the %lld positions there are",
                           (long long)b, (long long)feed[b].count, (long long)s->length[b], (long long)s->S);
-    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
-    for (Shape shape; (shape = next_chunk(s, feed, count)).B > 0;) {
-        Tensor x;
-        TRY(stage_chunk(s, feed, shape));
-        TRY(run_chunk(s, shape, &x));
-        TRY(finish_chunk(s, feed, shape, x));
+        is_step &= feed[b].count == 1;
     }
-    return score(s, count);
+    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
+    TRY(is_step ? feed_step(s, feed, count) : feed_chunks(s, feed, count));
+    return stream_sync(s->engine->stream);
+}
+
+void session_want_best(Session *s) {
+    s->best_only = true;
+    forget_recordings(s);
+}
+
+int32_t session_best(const Session *s, int64_t sequence) {
+    return ((const int32_t *)s->chosen.data)[sequence];
+}
+
+static float *scores_of(const Session *s, int64_t sequence) {
+    return (float *)s->scores.data + sequence * s->logits.dim[1];
 }
 
 const float *session_scores(const Session *s, int64_t sequence) {
-    return s->scores + sequence * s->logits.dim[1];
+    return scores_of(s, sequence);
+}
+
+Status session_fetch_scores(Session *s, int64_t sequence) {
+    Tensor row = tensor_slice(s->logits, sequence, 1);
+    TRY(stream_copy(s->engine->stream, scores_of(s, sequence), row.data, tensor_bytes(row), COPY_TO_HOST));
+    return stream_sync(s->engine->stream);
 }
 
 int64_t session_length(const Session *s, int64_t sequence) {
@@ -257,8 +366,14 @@ Status session_copy(Session *s, int64_t to, int64_t from) {
         }
     }
     s->length[to] = s->length[from];
-    memcpy(s->scores + to * c->vocab, s->scores + from * c->vocab, (size_t)c->vocab * sizeof *s->scores);
-    return OK;
+    if (!s->best_only) {
+        memcpy(scores_of(s, to), scores_of(s, from), (size_t)c->vocab * sizeof(float));
+        return OK;
+    }
+    int32_t *chosen = s->chosen.data;
+    chosen[to] = chosen[from];
+    Tensor target = tensor_slice(s->logits, to, 1), source = tensor_slice(s->logits, from, 1);
+    return stream_copy(s->engine->stream, target.data, source.data, tensor_bytes(source), COPY_ON_DEVICE);
 }
 
 void session_reset(Session *s) {

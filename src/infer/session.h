@@ -28,6 +28,12 @@ typedef struct Feed {
 MUST_USE Status session_feed(Session *session, const Feed *feed, int64_t count);
 /* (V) scores, until the next session_feed. */
 const float *session_scores(const Session *session, int64_t sequence);
+/* From now on session_feed brings no scores to the host but only whose is the largest: session_best, the
+ * lowest token among equals, or -1 where scores are not numbers or the largest is infinite. Then
+ * session_scores(b) are there after session_fetch_scores(b) only. */
+void session_want_best(Session *session);
+int32_t session_best(const Session *session, int64_t sequence);
+MUST_USE Status session_fetch_scores(Session *session, int64_t sequence);
 int64_t session_length(const Session *session, int64_t sequence);
 
 /* Makes sequence `to` a copy of sequence `from`, scores included. */

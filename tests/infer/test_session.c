@@ -130,6 +130,39 @@ static void copies_and_resets(void **state) {
     trial_done(&trial);
 }
 
+/* Steps of 3 sequences, then of 2, then of 3 again, whose best is what a session that gives scores has. */
+static void best_is_largest(void **state) {
+    (void)state;
+    Trial trial;
+    trial_init(&trial, "gpt2", "cpu");
+    Session *session = NULL;
+    assert_ok(session_new(&session, trial.engine, 3, ROOM, 8));
+    session_want_best(session);
+    memset(trial.fed, 0, sizeof trial.fed);
+    for (int turn = 0; turn < 20; turn++) {
+        Feed feed[3];
+        int64_t count = turn / 5 == 2 ? 2 : 3;
+        for (int b = 0; b < count; b++) {
+            feed[b] = (Feed){trial.ids[b] + trial.fed[b], turn ? 1 : 3 + b};
+            trial.fed[b] += feed[b].count;
+        }
+        assert_ok(session_feed(session, feed, count));
+        for (int b = 0; b < count; b++) {
+            const float *plain = trial.plain[b] + (trial.fed[b] - 1) * trial.V;
+            int32_t best = session_best(session, b);
+            assert_in_range(best, 0, trial.V - 1);
+            for (int64_t i = 0; i < trial.V; i++) assert_true(plain[i] < plain[best] + 1e-4f);
+            assert_ok(session_fetch_scores(session, b));
+            for (int64_t i = 0; i < trial.V; i++)
+                assert_true(fabsf(session_scores(session, b)[i] - plain[i]) < 1e-4f);
+        }
+    }
+    assert_ok(session_copy(session, 2, 1));
+    assert_int_equal(session_best(session, 2), session_best(session, 1));
+    session_free(session);
+    trial_done(&trial);
+}
+
 /* Fed in two pieces, as a prompt and one token are. */
 static void scores_in(DType dtype, float *scores, size_t count, size_t *ret_bytes) {
     char path[512];
@@ -192,9 +225,8 @@ static void refuses_what_has_no_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_forward),
-        cmocka_unit_test(copies_and_resets),
-        cmocka_unit_test(sixteen_bits),
+        cmocka_unit_test(cache_equals_forward),     cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(best_is_largest),          cmocka_unit_test(sixteen_bits),
         cmocka_unit_test(refuses_what_has_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
