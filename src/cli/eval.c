@@ -5,6 +5,7 @@
 #include "cli/show.h"
 #include "cli/train_options.h"
 #include "data/reader.h"
+#include "data/squad_answers.h"
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
@@ -49,6 +50,22 @@ static const Option squad_table[] = {
              "odds); the best thresholds are looked for."},
     {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", .low = -INFINITY,
      .high = INFINITY, .help = "With --na-prob: above this number an answer counts as none."},
+    {OPT_TEXT("out", EvalConfig, squad.out, "DIR"), .shown = "none",
+     .help = "Where to write the model's answers: predictions.json and, where questions may have none, "
+             "null_odds.json, for this program or the official script to score."},
+    {OPT_FLAG("nbest", EvalConfig, squad.write_n_best),
+     .help = "Also write nbest_predictions.json, all answers that were looked at."},
+    {OPT_INT("n-best", EvalConfig, squad.n_best), .fallback = "20", .low = 1, .high = SQUAD_N_BEST_LIMIT,
+     .help = "Likeliest starts and ends of a window, and answers of a question, to look at."},
+    {OPT_INT("max-answer", EvalConfig, squad.max_answer), .fallback = "30", .low = 1, .high = INT32_MAX,
+     .help = "Most tokens of an answer."},
+    {OPT_FLOAT("null-threshold", EvalConfig, squad.null_threshold), .fallback = "0", .low = -INFINITY,
+     .high = INFINITY,
+     .help = "No answer is given where its score exceeds that of the best answer by more than this."},
+    {OPT_INT("doc-stride", EvalConfig, text.doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
+     .help = "Tokens from one window of a long context to the next."},
+    {OPT_INT("max-query", EvalConfig, text.max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
+     .help = "Tokens of a question; what is longer is cut."},
 };
 /* clang-format on */
 
@@ -83,6 +100,8 @@ static void show_squad(const json_t *result, FILE *out) {
         fprintf(out, "%-18s exact %6.2f  at %.4g\n", "best thresholds", best, at);
     if (show_number(result, "best_f1", &best) && show_number(result, "best_f1_thresh", &at))
         fprintf(out, "%-18s F1    %6.2f  at %.4g\n", "", best, at);
+    if (show_number(result, "no_answer_baseline", &best))
+        fprintf(out, "%-18s exact %6.2f\n", "answering nothing", best);
     if (show_int(result, "missing"))
         fprintf(out, "%lld questions have no prediction and do not count\n",
                 (long long)show_int(result, "missing"));
@@ -103,6 +122,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"A model's answers to SQuAD, their score and the files that hold them",
+     "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
     {"The official score of anyone's answers to SQuAD",
      "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"},
 };
@@ -112,9 +133,12 @@ const Command command_eval = {
     .summary = "measure the loss of a model over data",
     .description =
         "Gives the mean loss over the counted tokens and, for language models, the perplexity.\n"
-        "For SQuAD, --predictions scores a file of answers without a model: exact match and F1, over "
-        "all questions and over those with and without an answer, as the official script "
-        "evaluate-v2.0.py has them to the last digit. Files may be .gz.",
+        "To SQuAD's questions the model gives answers, pieces of their contexts, which are scored: exact "
+        "match "
+        "and F1, over all questions and over those with and without an answer, as the official script "
+        "evaluate-v2.0.py has them to the last digit. --predictions scores a file of answers without a "
+        "model. "
+        "Files may be .gz.",
     .config_size = sizeof(EvalConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

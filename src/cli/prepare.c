@@ -5,18 +5,24 @@
 
 #include "base/clock.h"
 #include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
 #include "cli/command.h"
 #include "cli/show.h"
 #include "data/prepare.h"
+#include "data/squad_prepare.h"
 
 typedef struct PrepareArgs {
-    const char *tokenizer, *out, *field, *documents;
+    const char *tokenizer, *out, *format, *field, *documents;
     const char **data, **val;
     int data_count, val_count;
     double val_fraction;
     int64_t shard_size, threads;
+    int64_t seq, doc_stride, max_query;
     bool overwrite, quiet;
 } PrepareArgs;
+
+static const char *const prepared_formats[] = {"text", "squad", NULL};
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
@@ -28,6 +34,9 @@ static const Option table[] = {
              "decompressed. The word self stands for weft's own source and documentation."},
     {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
      .help = "Where the shards go: a new or empty directory."},
+    {OPT_CHOICE("format", PrepareArgs, format, "FORMAT", prepared_formats), .fallback = "text",
+     .help = "What is prepared: documents, which become shards, or SQuAD's questions (squad), which become "
+             "JSON lines of token numbers, squad.jsonl and squad.val.jsonl."},
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
@@ -43,7 +52,13 @@ static const Option table[] = {
      .help = "Most bytes of tokens and documents in one shard."},
     {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
      .help = "Threads to encode with; without it, OMP_NUM_THREADS is heeded."},
-    {OPT_FLAG("overwrite", PrepareArgs, overwrite), .help = "Replace shards that --out holds already."},
+    {OPT_INT("seq", PrepareArgs, seq), .fallback = "384", .low = 8, .high = 1 << 20,
+     .help = "SQuAD: most tokens in a sequence."},
+    {OPT_INT("doc-stride", PrepareArgs, doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
+     .help = "SQuAD: tokens from one window of a long context to the next."},
+    {OPT_INT("max-query", PrepareArgs, max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
+     .help = "SQuAD: tokens of a question; what is longer is cut."},
+    {OPT_FLAG("overwrite", PrepareArgs, overwrite), .help = "Replace what --out holds already."},
     {OPT_FLAG("quiet", PrepareArgs, quiet), .help = "Show no progress."},
 };
 /* clang-format on */
@@ -65,8 +80,8 @@ static void catch_stop(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-static Status open_tokenizer(const char *path, Tokenizer **ret_tokenizer) {
-    if (!strcmp(path, "bytes")) return tokenizer_new_bytes(ret_tokenizer, false);
+static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokenizer) {
+    if (!strcmp(path, "bytes")) return tokenizer_new_bytes(ret_tokenizer, bert);
     return tokenizer_load(ret_tokenizer, path);
 }
 
@@ -84,16 +99,75 @@ static Status result_json(const PrepareResult *result, double seconds, json_t **
     return OK;
 }
 
+/* ---- SQuAD ---- */
+
+/* One file of JSON lines, and what is to be said about it. */
+static Status squad_file(const PrepareArgs *args, const Tokenizer *tokenizer, const char *name,
+                         const char *const *paths, int count, json_t *files) {
+    SquadSpec spec = {.seq = args->seq, .doc_stride = args->doc_stride, .max_query = args->max_query};
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(mem_freep) char *note = NULL;
+    SquadCounts counts;
+    int64_t tokens = 0;
+    TRY(path_join(&path, args->out, name));
+    if (path_exists(path) && !args->overwrite)
+        return USAGE("%s: is there already; --overwrite replaces it", path);
+    double start = clock_wall();
+    TRY(squad_prepare(paths, count, tokenizer, &spec, path, &counts, &tokens));
+    TRY(squad_counts_text(&counts, &note));
+    if (note) fprintf(stderr, "weft: note: %s: %s\n", paths[0], note);
+    json_t *json = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:f}", "file", path, "questions",
+                             (json_int_t)counts.questions, "features", (json_int_t)counts.features, "tokens",
+                             (json_int_t)tokens, "moved_answers", (json_int_t)counts.moved, "lost_answers",
+                             (json_int_t)counts.lost, "cut_questions", (json_int_t)counts.cut,
+                             "empty_contexts", (json_int_t)counts.empty, "seconds", clock_wall() - start);
+    if (json_array_append_new(files, json) != 0) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static Status run_squad(const PrepareArgs *args, json_t **ret_result) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "files");
+    if (!result) return FAILED("out of memory while writing the result");
+    if (args->val_fraction > 0)
+        return USAGE(
+            "--val-fraction is for shards; train takes a part of SQuAD's questions for validation itself");
+    TRY(open_tokenizer(args->tokenizer, true, &tokenizer));
+    TRY(dir_make(args->out));
+    json_t *files = json_object_get(result, "files");
+    TRY(squad_file(args, tokenizer, "squad.jsonl", args->data, args->data_count, files));
+    if (args->val_count)
+        TRY(squad_file(args, tokenizer, "squad.val.jsonl", args->val, args->val_count, files));
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+static void show_squad(const json_t *files, int64_t seq, FILE *out) {
+    size_t at;
+    json_t *file;
+    json_array_foreach(files, at, file) {
+        char features[FORMAT_SIZE], questions[FORMAT_SIZE];
+        fprintf(out, "%s examples of %s questions in %s\n",
+                format_count(features, (double)show_int(file, "features")),
+                format_count(questions, (double)show_int(file, "questions")),
+                json_string_value(json_object_get(file, "file")));
+    }
+    fprintf(out, "train on them with --task span --seq %lld\n", (long long)seq);
+}
+
+/* ---- the command ---- */
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
     const PrepareArgs *args = arguments;
+    if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
     if (args->val_count && args->val_fraction > 0)
         return USAGE("--val and --val-fraction both say what to validate on; give one of them");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(prepare_result_done) PrepareResult result = {0};
     TRY(prepare_check(args->out, args->overwrite));
-    TRY(open_tokenizer(args->tokenizer, &tokenizer));
+    TRY(open_tokenizer(args->tokenizer, false, &tokenizer));
     TRY(progress_new(&progress, stderr, "prepare", 0, 5, args->quiet));
     PrepareSpec spec = {.tokenizer = tokenizer,
                         .paths = args->data,
@@ -116,6 +190,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PrepareArgs *args = call->config;
+    const json_t *files = json_object_get(result, "files");
+    if (files) {
+        show_squad(files, args->seq, out);
+        return OK;
+    }
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE], rate[FORMAT_SIZE];
     double number;
     fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)show_int(result, "tokens")),
@@ -140,6 +219,8 @@ static const Example examples[] = {
      "weft prepare --tokenizer gpt2 --data books/*.txt --out shards"},
     {"JSON lines, one document in a hundred for validation",
      "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out shards"},
+    {"SQuAD's questions as token numbers",
+     "weft prepare --format squad --tokenizer bert-base-uncased --data train-v2.0.json --out squad"},
 };
 
 const Command command_prepare = {

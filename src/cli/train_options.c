@@ -13,7 +13,7 @@
 #define BELOW_ONE  .low = 0, .high = 1, .below_high = true
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
-const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", NULL};
+const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", "squad", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
@@ -66,11 +66,12 @@ static const Option data_table[] = {
      .help = "The part of the data, at its end, that is kept for evaluation when --val is not given and no "
              "validation shards lie beside the data."},
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
-     .help =
-         "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
-         "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
-         "tokenizer (text). auto goes by the name: .tokens is shards, .bin and .u16 are u16, .u32 is "
-         "u32, .jsonl is ids or text by its first line, all else is text or, without a tokenizer, bytes."},
+     .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
+             "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
+             "tokenizer (text), SQuAD's questions (squad). auto goes by the name: .tokens is shards, .bin "
+             "and .u16 "
+             "are u16, .u32 is u32, .jsonl is ids or text by its first line, .json may be SQuAD's, all else "
+             "is text or, without a tokenizer, bytes."},
     {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
@@ -83,6 +84,10 @@ static const Option data_table[] = {
     {OPT_FLAG("shuffle", TrainConfig, no_shuffle), .fallback = "on", .inverted = true,
      .help = "Take the data in the order of the files. Otherwise each epoch has an order of its own, "
              "drawn from the seed."},
+    {OPT_INT("doc-stride", TrainConfig, text.doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
+     .help = "SQuAD: tokens from one window of a long context to the next."},
+    {OPT_INT("max-query", TrainConfig, text.max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
+     .help = "SQuAD: tokens of a question; what is longer is cut."},
     {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", .low = 0, .high = 1,
      .above_low = true, .below_high = true, .help = "The part of the tokens that --task mlm masks."},
 };

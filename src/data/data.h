@@ -10,6 +10,7 @@
  *            required, shorter ones are padded
  *   shards   token shards (data/shard.h), by their names or by the directory that weft prepare made
  *   text     documents for a tokenizer (data/reader.h); prepared into shards first (data/cache.h)
+ *   squad    SQuAD's JSON: questions, contexts and answers for a tokenizer (data/squad_features.h), task span
  * Any of them but shards may be compressed (.gz). The path "self", where no such file exists, is the corpus
  * inside the program: its own source and documents, as bytes.
  *
@@ -39,13 +40,14 @@ typedef enum {
     FORMAT_IDS,
     FORMAT_SHARDS,
     FORMAT_TEXT,
+    FORMAT_SQUAD,
 } DataFormat;
-enum { FORMAT_COUNT = FORMAT_TEXT + 1 };
+enum { FORMAT_COUNT = FORMAT_SQUAD + 1 };
 const char *data_format_name(DataFormat format);
 /* What FORMAT_AUTO comes to, by the file's name. */
 DataFormat data_format_of(const char *path);
 /* The same with a look into JSON lines: those whose first line has `field` (NULL: "text") and no "ids" are
- * text. */
+ * text; and into .json: what looks like SQuAD's is. */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
 
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
@@ -60,12 +62,14 @@ typedef struct DataSpec {
     int64_t types; /* 0: the model takes none */
     int64_t labels;
     SpecialTokens special;
-    const TokenizerId *tokenizer; /* shards of another one are refused; NULL: any */
-    const char *tokenizer_name;   /* ... for messages */
-    bool next_sentence;           /* mlm from a stream: pairs with a next-sentence label, else single spans */
-    double mask_rate;             /* mlm: 0.15 */
-    double keep_first;            /* the part of the tokens (or examples) used, from the start... */
-    double keep_last; /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
+    const TokenizerId *tokenizer;  /* shards of another one are refused; NULL: any */
+    const char *tokenizer_name;    /* ... for messages */
+    const Tokenizer *encoder;      /* squad: what encodes its texts */
+    int64_t doc_stride, max_query; /* squad: as in SquadSpec */
+    bool next_sentence; /* mlm from a stream: pairs with a next-sentence label, else single spans */
+    double mask_rate;   /* mlm: 0.15 */
+    double keep_first;  /* the part of the tokens (or examples) used, from the start... */
+    double keep_last;   /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;
 } DataSpec;
 
@@ -111,6 +115,8 @@ void dataset_free(Dataset *data);
 DEFINE_FREEP(Dataset, dataset)
 int64_t dataset_count(const Dataset *data);  /* examples in an epoch */
 int64_t dataset_tokens(const Dataset *data); /* tokens in the used part of its files */
+/* What there is to warn of, in one line to be freed; NULL: nothing. */
+MUST_USE Status dataset_warning(const Dataset *data, char **ret_text);
 
 /* Fills `batch` (its B sequences) with the examples at places `position` .. `position + B - 1` of the
  * endless shuffled order: epoch after epoch, each in an order of its own, masks drawn anew. With

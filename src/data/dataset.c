@@ -14,13 +14,15 @@
 #include "data/data.h"
 #include "data/ids.h"
 #include "data/mask.h"
+#include "data/squad_features.h"
 #include "data/stream.h"
 
 struct Dataset {
     DataSpec spec; /* without its paths */
-    bool from_ids;
+    DataFormat format;
     TokenStream stream;
     IdsSet ids;
+    SquadFeatures squad;
     Masking masking;
     int64_t begin, size; /* the used part, in tokens of the stream or examples */
     int64_t window;      /* stream tokens from one example to the next */
@@ -60,14 +62,26 @@ static Status check_special(const DataSpec *spec, const char *name, int32_t toke
     return OK;
 }
 
+static Status check_squad(const DataSpec *spec) {
+    if (spec->task != TASK_SPAN)
+        return USAGE(
+            "%s is read as SQuAD's questions, which are for the task squad (see --task, and --format "
+            "for reading it in another way)",
+            spec->paths[0]);
+    if (!spec->encoder) return FAILED("internal: SQuAD's questions without a tokenizer");
+    if (spec->types == 1) return USAGE("a question and its context need 2 token types, the model has 1");
+    return OK;
+}
+
 static Status check_spec(const DataSpec *spec, DataFormat format) {
     bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
+    if (format == FORMAT_SQUAD) TRY(check_squad(spec));
     if (format == FORMAT_TEXT) return FAILED("internal: text that has not been prepared");
     if (spec->seq < 1 || spec->seq > INT32_MAX)
         return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
-    if (!from_ids && (spec->task == TASK_SPAN || spec->task == TASK_CLASSIFY))
+    if (!from_ids && format != FORMAT_SQUAD && (spec->task == TASK_SPAN || spec->task == TASK_CLASSIFY))
         return USAGE("%s is read as %s, but the task %s needs examples in JSON lines (the format ids)",
                      spec->paths[0], data_format_name(format), spec->task == TASK_SPAN ? "span" : "classify");
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
@@ -155,6 +169,21 @@ static Status open_ids(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
+static Status open_squad(Dataset *data, const DataSpec *spec) {
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    SquadSpec asked = {.seq = spec->seq, .doc_stride = spec->doc_stride, .max_query = spec->max_query};
+    for (int i = 0; i < spec->path_count; i++) TRY(squad_set_read(&set, spec->paths[i]));
+    TRY(squad_features_make(&data->squad, &set, spec->encoder, &asked));
+    keep_part(data, (int64_t)data->squad.features);
+    data->count = data->size;
+    for (int64_t i = data->begin; i < data->begin + data->size; i++) {
+        const SquadFeature *feature = &data->squad.feature[i];
+        data->tokens += squad_feature_offset(&data->squad, feature) + feature->count + 1;
+    }
+    if (data->count < 1) return too_little(spec, "examples", data->count, (int64_t)data->squad.features, 1);
+    return OK;
+}
+
 Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
     DataFormat format = FORMAT_AUTO;
     TRY(common_format(spec, &format));
@@ -165,9 +194,12 @@ Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
     data->spec.paths = NULL;
     data->spec.path_count = 0;
     data->masking = masking_from(spec);
-    data->from_ids = format == FORMAT_IDS;
-    if (data->from_ids)
+    data->spec.encoder = NULL;
+    data->format = format;
+    if (format == FORMAT_IDS)
         TRY(open_ids(data, spec));
+    else if (format == FORMAT_SQUAD)
+        TRY(open_squad(data, spec));
     else
         TRY(open_stream(data, spec, format));
     *ret_data = data;
@@ -179,6 +211,7 @@ void dataset_free(Dataset *data) {
     if (!data) return;
     token_stream_done(&data->stream);
     ids_set_done(&data->ids);
+    squad_features_done(&data->squad);
     free(data);
 }
 
@@ -188,6 +221,10 @@ int64_t dataset_count(const Dataset *data) {
 
 int64_t dataset_tokens(const Dataset *data) {
     return data->tokens;
+}
+
+Status dataset_warning(const Dataset *data, char **ret_text) {
+    return squad_counts_text(&data->squad.counts, ret_text);
 }
 
 static void mask_row(const Dataset *data, Slot slot, int64_t length, HostBatch *batch) {
@@ -280,12 +317,26 @@ static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
         copy_labels(data->spec.task, labels, given ? given : ids, example->length);
 }
 
+static void fill_squad(const Dataset *data, Slot slot, HostBatch *batch) {
+    int64_t T = batch->T, row = slot.b * T;
+    size_t index = (size_t)(data->begin + slot.index);
+    const SquadFeature *feature = &data->squad.feature[index];
+    int32_t pad = data->spec.special.pad > 0 ? data->spec.special.pad : 0;
+    int32_t length = squad_feature_fill(&data->squad, index, batch->tokens + row, batch->types + row);
+    for (int64_t t = length; t < T; t++) batch->tokens[row + t] = pad;
+    batch->lens[slot.b] = length;
+    batch->span[slot.b] = feature->start;
+    batch->span[batch->B + slot.b] = feature->end;
+}
+
 static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
     int64_t T = batch->T;
     batch->lens[slot.b] = (int32_t)T;
     memset(batch->types + slot.b * T, 0, (size_t)T * sizeof *batch->types);
-    if (data->from_ids)
+    if (data->format == FORMAT_IDS)
         fill_ids(data, slot, batch);
+    else if (data->format == FORMAT_SQUAD)
+        fill_squad(data, slot, batch);
     else if (data->spec.task == TASK_LM)
         return fill_lm(data, slot, batch);
     else if (data->spec.next_sentence)

@@ -9,7 +9,8 @@
 #include "data/source.h"
 
 const char *data_format_name(DataFormat format) {
-    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text"};
+    static const char *const names[FORMAT_COUNT] = {"auto", "bytes",  "u16",  "u32",
+                                                    "ids",  "shards", "text", "squad"};
     return names[format];
 }
 
@@ -56,6 +57,21 @@ static Status parse_first(const char *path, json_t **ret_json) {
     return OK;
 }
 
+/* By its beginning: an object with articles in paragraphs. */
+static Status looks_like_squad(const char *path, bool *ret_is) {
+    enum { START = 1 << 16 };
+    CLEANUP(input_freep) Input *input = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    TRY(mem_new(START + 1, 1, &text));
+    TRY(input_open(&input, path));
+    TRY(input_read(input, text, START, &size));
+    size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    skip += strspn(text + skip, " \t\r\n");
+    *ret_is = text[skip] == '{' && strstr(text, "\"data\"") && strstr(text, "\"paragraphs\"");
+    return OK;
+}
+
 Status data_format_find(const char *path, const char *field, DataFormat *ret_format) {
     DataFormat format = data_format_of(path);
     if (format == FORMAT_IDS) {
@@ -69,6 +85,10 @@ Status data_format_find(const char *path, const char *field, DataFormat *ret_for
                 "field that --field names",
                 path, field);
         if (text && !ids) format = FORMAT_TEXT;
+    } else if (format == FORMAT_BYTES && path_has_suffix(path, ".json")) {
+        bool squad = false;
+        TRY(looks_like_squad(path, &squad));
+        if (squad) format = FORMAT_SQUAD;
     }
     *ret_format = format;
     return OK;

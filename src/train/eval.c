@@ -33,6 +33,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(progress_new(&progress, config->log, "eval", 0, 5, config->quiet));
     TRY(job_new(&job, &spec));
     if (!job->model_dir) return USAGE("--model %s: evaluation needs a checkpoint directory", config->model);
+    if (job->squad) return squad_eval_model(config, job, progress, ret_result);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
     TRY(job_start(job, &report));

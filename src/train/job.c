@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "data/squad_features.h"
 
 static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
                                                    "classify"};
@@ -30,7 +31,7 @@ static Status parse_format(const char *name, DataFormat *ret_format) {
         *ret_format = (DataFormat)i;
         return OK;
     }
-    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards or text", name);
+    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards, text or squad", name);
 }
 
 /* The vocabulary of a preset is that of the data, and so are its tokens with a role. */
@@ -99,9 +100,12 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
                : config_has(config, HEAD_SPAN)     ? TASK_SPAN
                : config_has(config, HEAD_CLASSIFY) ? TASK_CLASSIFY
                                                    : TASK_MLM;
+    } else if (!strcmp(spec->task, "squad")) {
+        task = TASK_SPAN;
     } else {
         int at = index_of(spec->task, task_names, 4);
-        if (at == 4) return USAGE("task '%s' is unknown, expected lm, mlm, span or classify", spec->task);
+        if (at == 4)
+            return USAGE("task '%s' is unknown, expected lm, mlm, span, classify or squad", spec->task);
         task = (Task)at;
     }
     if (gpt2 != (task == TASK_LM))
@@ -179,6 +183,7 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
             (float)spec->dropout;
     TRY(check_vocab(job, &config));
     job->seq = spec->seq ? spec->seq : config.positions;
+    if (job->squad && !spec->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
     job->next_sentence = config_has(&config, HEAD_NSP);
     *ret_config = config;

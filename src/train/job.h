@@ -18,6 +18,8 @@ typedef struct Job {
     TokenizerId tokens;   /* what the data's tokens are, once known */
     bool tokens_known;
     bool bytes;        /* the vocabulary is the bytes */
+    bool asks_squad;   /* by the task: files that do not say what they are, are SQuAD's */
+    bool squad;        /* the data is */
     const char *out;   /* run directory, for text that is not to be cached */
     char *prepared;    /* the text's shards, as last opened */
     char *scratch_dir; /* where it goes without one; goes with the job */
@@ -76,6 +78,9 @@ MUST_USE Status job_settle_layout(const JobSpec *spec, const ModelConfig *config
                                   RunnerSpec *plan);
 /* Part of job_new: which tokenizer there is, and whether the vocabulary is the bytes. */
 MUST_USE Status job_settle_data(Job *job, const JobSpec *spec);
+/* Loads the tokenizer for text, where it is not there yet: the one asked for, the checkpoint's, or the bytes.
+ */
+MUST_USE Status job_need_tokenizer(Job *job);
 /* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */
 MUST_USE Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
                          double mask_rate, uint64_t seed, Dataset **ret_data);

@@ -60,8 +60,7 @@ static Status check_bytes(const Job *job, DataFormat format) {
     return OK;
 }
 
-/* The tokenizer for text: the one asked for, the checkpoint's, or the bytes. */
-static Status need_tokenizer(Job *job) {
+Status job_need_tokenizer(Job *job) {
     if (job->tokenizer) return OK;
     if (!asks_bytes(job) && has_beside(job)) return take_tokenizer(job, job->model_dir);
     char text[TOKENIZER_ID_TEXT];
@@ -82,7 +81,10 @@ static bool plain_is_text(const Job *job) {
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
     TRY(data_format_find(path, job->text.field, ret_format));
-    if (*ret_format == FORMAT_BYTES && plain_is_text(job)) *ret_format = FORMAT_TEXT;
+    if (*ret_format == FORMAT_BYTES && job->asks_squad)
+        *ret_format = FORMAT_SQUAD;
+    else if (*ret_format == FORMAT_BYTES && plain_is_text(job))
+        *ret_format = FORMAT_TEXT;
     return OK;
 }
 
@@ -124,20 +126,21 @@ static Status take_from_shards(Job *job, const char *path) {
 Status job_settle_data(Job *job, const JobSpec *spec) {
     DataFormat format = FORMAT_AUTO;
     job->text = spec->text;
+    job->asks_squad = !strcmp(spec->task, "squad");
     if (spec->text.tokenizer && !asks_bytes(job)) {
         TRY(take_tokenizer(job, spec->text.tokenizer));
         TRY(find_dir(job, spec->text.tokenizer));
         TRY(check_beside(job));
     }
     TRY(common_format(job, spec->data, spec->data_count, &format));
-    bool wants = format == FORMAT_TEXT || format == FORMAT_SHARDS;
+    bool texts = format == FORMAT_TEXT || format == FORMAT_SQUAD, wants = texts || format == FORMAT_SHARDS;
+    job->squad = format == FORMAT_SQUAD;
     if (wants && !job->tokenizer && !asks_bytes(job) && has_beside(job))
         TRY(take_tokenizer(job, job->model_dir));
     if (format == FORMAT_SHARDS && !job->tokens_known && spec->data_count)
         TRY(take_from_shards(job, spec->data[0]));
     TRY(check_bytes(job, format));
-    job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES
-                                   : format == FORMAT_BYTES || format == FORMAT_TEXT;
+    job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
     return OK;
 }
 
@@ -166,7 +169,7 @@ static Status find_root(Job *job, char **ret_root) {
 static Status prepare_text(Job *job, const char *const *paths, int count, char **ret_dir) {
     CLEANUP(mem_freep) char *root = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(need_tokenizer(job));
+    TRY(job_need_tokenizer(job));
     TRY(find_root(job, &root));
     TRY(progress_new(&progress, job->log, "prepare", 0, 5, job->quiet));
     PrepareSpec spec = {.tokenizer = job->tokenizer,
@@ -187,6 +190,16 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     TRY(str_dup(dir, &job->prepared));
     *ret_dir = dir;
     dir = NULL;
+    return OK;
+}
+
+static Status tell_warning(const Job *job, const char *path, const Dataset *data) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(dataset_warning(data, &text));
+    if (!text || !job->log) return OK;
+    TRY(progress_new(&progress, job->log, "data", 0, 5, false));
+    progress_line(progress, "note: %s: %s", path, text);
     return OK;
 }
 
@@ -218,12 +231,19 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.path_count = 1;
         spec.format = FORMAT_SHARDS;
     }
+    if (spec.format == FORMAT_SQUAD) {
+        TRY(job_need_tokenizer(job));
+        spec.encoder = job->tokenizer;
+        spec.doc_stride = job->text.doc_stride;
+        spec.max_query = job->text.max_query;
+    }
     if (job->tokens_known) {
         spec.tokenizer = &job->tokens;
         spec.tokenizer_name = job->tokenizer_name;
     }
     Status status = dataset_open(ret_data, &spec);
-    if (!status || !dir || status_exit_code(status) == STATUS_USAGE) return status;
+    if (!status) return keep_last > 0 ? OK : tell_warning(job, paths[0], *ret_data);
+    if (!dir || status_exit_code(status) == STATUS_USAGE) return status;
     return status_wrap(status, "%s, as prepared (remove %s to have it done anew)", paths[0], dir);
 }
 

@@ -1,9 +1,15 @@
-/* Scoring files of answers. */
+/* Scoring files of answers, and a model as one that gives them. The model's answers go the way of a file:
+ * they are put together as predictions.json would be and scored from that, so that both ways agree in every
+ * digit. */
 #include "train/squad.h"
 
+#include <math.h>
 #include <string.h>
 
-#include "data/squad.h"
+#include "base/clock.h"
+#include "base/fs.h"
+
+/* ---- files ---- */
 
 /* Options that make no sense with a file of answers are refused: they would be passed over in silence. */
 static Status check_options(const EvalConfig *config) {
@@ -31,4 +37,231 @@ Status squad_eval_predictions(const EvalConfig *config, json_t **ret_result) {
     SquadScore score;
     TRY(squad_score(&set, &given, &score));
     return squad_score_json(&score, ret_result);
+}
+
+/* ---- scores of a model ---- */
+
+static void fill_batch(const Job *job, const SquadFeatures *features, size_t first, HostBatch *batch) {
+    int64_t B = batch->B, T = batch->T;
+    int32_t pad = job->special.pad > 0 ? job->special.pad : 0;
+    batch->task = TASK_SPAN;
+    batch->has_types = job->model->config.types > 0;
+    batch->padded = false;
+    memset(batch->types, 0, (size_t)(B * T) * sizeof *batch->types);
+    for (int64_t b = 0; b < B; b++) {
+        int32_t *tokens = batch->tokens + b * T;
+        int32_t length = squad_feature_fill(features, first + (size_t)b, tokens, batch->types + b * T);
+        for (int64_t t = length; t < T; t++) tokens[t] = pad;
+        batch->lens[b] = length;
+        batch->padded |= length < T;
+        batch->span[b] = batch->span[B + b] = (int32_t)T;
+    }
+}
+
+/* -log of the label's share among all positions, padding included, as in training. */
+static double loss_of(const float *logits, int64_t T, int32_t label) {
+    double highest = -INFINITY, sum = 0;
+    for (int64_t t = 0; t < T; t++)
+        if ((double)logits[2 * t] > highest) highest = (double)logits[2 * t];
+    for (int64_t t = 0; t < T; t++) sum += exp((double)logits[2 * t] - highest);
+    return highest + log(sum) - (double)logits[2 * (int64_t)label];
+}
+
+static void take_batch(const SquadFeatures *features, size_t first, const HostBatch *batch,
+                       const float *logits, SquadScores *scores, SquadLoss *loss) {
+    int64_t T = batch->T;
+    for (int64_t b = 0; b < batch->B; b++) {
+        const SquadFeature *feature = &features->feature[first + (size_t)b];
+        const float *own = logits + 2 * b * T;
+        squad_scores_take(scores, features, first + (size_t)b, own);
+        if (feature->start >= T || feature->end >= T) continue;
+        loss->start += loss_of(own, T, feature->start);
+        loss->end += loss_of(own + 1, T, feature->end);
+        loss->count++;
+    }
+}
+
+Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
+                       SquadScores *scores, Progress *progress, SquadLoss *ret_loss) {
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    CLEANUP(mem_freep) float *logits = NULL;
+    size_t most = (size_t)job->runner->spec.micro_batch;
+    SquadLoss loss = {0};
+    TRY(mem_new(2 * most * (size_t)T, sizeof *logits, &logits));
+    for (size_t first = 0; first < count; first += most) {
+        size_t rows = count - first < most ? count - first : most;
+        if (!batch || batch->B != (int64_t)rows) {
+            host_batch_freep(&batch);
+            TRY(host_batch_new(&batch, (int64_t)rows, T));
+        }
+        fill_batch(job, features, first, batch);
+        TRY(runner_logits(job->runner, batch, HEAD_SPAN, logits));
+        take_batch(features, first, batch, logits, scores, &loss);
+        progress_update(progress, (int64_t)(first + rows), "");
+    }
+    if (!isfinite(loss.start + loss.end))
+        return FAILED("the scores of the model are not finite: its weights are not fit for use");
+    *ret_loss = loss;
+    return OK;
+}
+
+/* ---- answers of a model ---- */
+
+typedef struct Answers {
+    json_t *predictions, *odds, *n_best; /* by question; odds: NULL where every question has an answer */
+} Answers;
+
+static void answers_done(Answers *answers) {
+    json_decref(answers->predictions);
+    json_decref(answers->odds);
+    json_decref(answers->n_best);
+}
+
+static json_t *text_json(SquadText context, const SquadChoice *choice) {
+    if (!choice || choice->none) return json_string("");
+    return json_stringn(context.data + choice->start, choice->end - choice->start);
+}
+
+static json_t *choices_json(SquadText context, const SquadBest *best) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < best->count; i++) {
+        const SquadChoice *choice = &best->choice[i];
+        json_array_append_new(list, json_pack("{s:o s:f s:f}", "text", text_json(context, choice), "score",
+                                              choice->score, "probability", choice->probability));
+    }
+    return list;
+}
+
+/* Questions whose windows have all been scored. */
+static Status collect(const SquadEval *squad, const SquadSet *set, const SquadFeatures *features,
+                      const SquadScores *scores, size_t scored, Answers *answers) {
+    CLEANUP(squad_best_done) SquadBest best = {0};
+    SquadAnswerSpec spec = {squad->max_answer, answers->odds != NULL, squad->null_threshold};
+    for (size_t i = 0; i < features->askeds; i++) {
+        const SquadAsked *asked = &features->asked[i];
+        const SquadQuestion *question = &set->question[asked->number];
+        SquadText context = set->paragraph[question->paragraph].context;
+        if (asked->feature + (size_t)asked->features > scored) break;
+        TRY(squad_best_find(&best, features, scores, i, context, &spec));
+        int failed = json_object_set_new(answers->predictions, question->id, text_json(context, best.answer));
+        if (answers->odds)
+            failed |= json_object_set_new(answers->odds, question->id, json_real(best.null_odds));
+        if (answers->n_best)
+            failed |= json_object_set_new(answers->n_best, question->id, choices_json(context, &best));
+        if (failed) return FAILED("out of memory while collecting answers");
+    }
+    return OK;
+}
+
+static Status write_answers(const char *out, const Answers *answers) {
+    const struct {
+        const char *name;
+        const json_t *json;
+    } files[] = {{"predictions.json", answers->predictions},
+                 {"null_odds.json", answers->odds},
+                 {"nbest_predictions.json", answers->n_best}};
+    TRY(dir_make(out));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CLEANUP(mem_freep) char *path = NULL;
+        if (!files[i].json) continue;
+        TRY(path_join(&path, out, files[i].name));
+        TRY(json_write_file(path, files[i].json));
+    }
+    return OK;
+}
+
+static bool has_impossible(const SquadSet *set) {
+    for (size_t i = 0; i < set->questions; i++)
+        if (set->question[i].impossible) return true;
+    return false;
+}
+
+static Status score_answers(const SquadSet *set, const Answers *answers, json_t **ret_json) {
+    SquadPredictions given = {.answers = answers->predictions,
+                              .from = "the model's answers",
+                              .na_prob = answers->odds,
+                              .na_from = "the null odds",
+                              .na_thresh = INFINITY};
+    SquadScore score;
+    TRY(squad_score(set, &given, &score));
+    TRY(squad_score_json(&score, ret_json));
+    double none = 100.0 * (double)score.no_answer.total / (double)score.all.total;
+    if (json_object_set_new(*ret_json, "no_answer_baseline", json_real(none)) != 0)
+        return FAILED("out of memory while writing the score");
+    return OK;
+}
+
+/* ---- evaluation ---- */
+
+static json_t *part_json(double sum, int64_t count) {
+    return json_pack("{s:f, s:I}", "loss", sum / (double)count, "count", (json_int_t)count);
+}
+
+static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, double seconds) {
+    json_t *more = json_pack("{s:s s:I s:f s:f}", "task", "squad", "examples", (json_int_t)windows,
+                             "runtime_s", seconds, "samples_per_s", (double)windows / seconds);
+    int failed = !more || json_object_update(json, more);
+    json_decref(more);
+    if (loss->count) {
+        double mean = 0.5 * (loss->start + loss->end) / (double)loss->count;
+        failed |= json_object_set_new(json, "loss", json_real(mean));
+        failed |=
+            json_object_set_new(json, "parts",
+                                json_pack("{s:o s:o}", "span_start", part_json(loss->start, loss->count),
+                                          "span_end", part_json(loss->end, loss->count)));
+    }
+    if (failed) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static Status read_features(const EvalConfig *config, Job *job, SquadSet *set, SquadFeatures *features) {
+    SquadSpec spec = {.seq = job->seq,
+                      .doc_stride = job->text.doc_stride,
+                      .max_query = job->text.max_query,
+                      .keep_lost = true};
+    for (int i = 0; i < config->data_count; i++) TRY(squad_set_read(set, config->data[i]));
+    TRY(job_need_tokenizer(job));
+    return squad_features_make(features, set, job->tokenizer, &spec);
+}
+
+static Status start_job(Job *job, Progress *progress) {
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(job_start(job, &report));
+    TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
+    job_report(job, &report, progress);
+    return OK;
+}
+
+Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result) {
+    const SquadEval *squad = &config->squad;
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(squad_features_done) SquadFeatures features = {0};
+    CLEANUP(squad_scores_done) SquadScores scores = {0};
+    CLEANUP(mem_freep) char *note = NULL;
+    if (job->task != TASK_SPAN) return USAGE("SQuAD's questions are for --task squad");
+    TRY(read_features(config, job, &set, &features));
+    TRY(squad_counts_text(&features.counts, &note));
+    if (note) progress_line(progress, "note: %s: %s", config->data[0], note);
+    TRY(squad_scores_init(&scores, &features, squad->n_best));
+    TRY(start_job(job, progress));
+
+    size_t count = features.features, limit = (size_t)(config->max_batches * config->batch);
+    if (limit && limit < count) count = limit;
+    progress_total(progress, (int64_t)count);
+    SquadLoss loss;
+    double start = clock_wall();
+    TRY(squad_run_model(job, &features, count, job->seq, &scores, progress, &loss));
+    CLEANUP(answers_done)
+    Answers answers = {.predictions = json_object(),
+                       .odds = has_impossible(&set) ? json_object() : NULL,
+                       .n_best = squad->write_n_best ? json_object() : NULL};
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    TRY(collect(squad, &set, &features, &scores, count, &answers));
+    double seconds = clock_wall() - start;
+    TRY(score_answers(&set, &answers, &result));
+    TRY(put_loss(result, &loss, count, seconds));
+    if (squad->out) TRY(write_answers(squad->out, &answers));
+    progress_end(progress);
+    *ret_result = json_incref(result);
+    return OK;
 }

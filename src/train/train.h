@@ -11,10 +11,11 @@
 
 /* How text becomes tokens. */
 typedef struct TextOptions {
-    const char *tokenizer; /* directory, or "bytes"; NULL: the checkpoint's own, else bytes */
-    const char *field;     /* of JSON lines; NULL: "text" */
-    const char *documents; /* "file", "line", "blank"; NULL: file */
-    bool no_cache;         /* prepared text is kept with the run, or not at all */
+    const char *tokenizer;         /* directory, or "bytes"; NULL: the checkpoint's own, else bytes */
+    const char *field;             /* of JSON lines; NULL: "text" */
+    const char *documents;         /* "file", "line", "blank"; NULL: file */
+    bool no_cache;                 /* prepared text is kept with the run, or not at all */
+    int64_t doc_stride, max_query; /* SQuAD: as in data/squad_features.h; 0: as published */
 } TextOptions;
 
 typedef struct TrainConfig {
@@ -30,7 +31,7 @@ typedef struct TrainConfig {
     int data_count;
     const char **val;
     int val_count;
-    const char *format; /* "auto", "bytes", "u16", "u32", "ids", "shards", "text" */
+    const char *format; /* "auto", "bytes", "u16", "u32", "ids", "shards", "text", "squad" */
     TextOptions text;
     double val_fraction; /* of the data's end, when no val files are given */
     bool no_shuffle;
@@ -87,6 +88,10 @@ MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 typedef struct SquadEval {
     const char *predictions, *na_prob; /* files to score instead of a model; NULL: none */
     double na_thresh;                  /* above it, na_prob's number takes an answer back */
+    const char *out;                   /* where a model's answers are written; NULL: nowhere */
+    bool write_n_best;                 /* ... all that were looked at, too */
+    int64_t n_best, max_answer;        /* as in data/squad_answers.h */
+    double null_threshold;
 } SquadEval;
 
 /* Loss over a data set without training: {"loss", "tokens", "perplexity", ...}. For SQuAD its score too:

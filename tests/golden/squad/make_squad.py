@@ -2,7 +2,7 @@
 """Golden files for SQuAD, from the last transformers that had its scorer and features (4.46.3, with tokenizers
 0.20.3). The texts are made up here.
 
-    python make_squad.py                          writes score_*.json beside itself
+    python make_squad.py                          writes score_*.json, vocab.txt and features_*.json beside itself
     python make_squad.py --score DATA PREDICTIONS [NA_PROB [THRESHOLD]]
                                                   prints the score of any files, to compare with weft eval
 """
@@ -11,7 +11,10 @@ import json
 import pathlib
 import sys
 
+import numpy
+from transformers import BertTokenizer
 from transformers.data.metrics import squad_metrics as metrics
+from transformers.data.processors import squad as processor
 from transformers.data.processors.squad import SquadExample
 
 HERE = pathlib.Path(__file__).parent
@@ -123,6 +126,98 @@ def make_scores():
     })
 
 
+# ---- texts that are hard to cut into tokens ----
+
+PARAGRAPHS = [
+    ("The Café Zürich (1895-1943) stood in Straße 12; its owner, Ana María O\u2019Neill-Gómez, sold tea for $3.50 a cup. "
+     "In 1911 it burned down. \u00a0Nobody knows why\u2026 东京 tea was never sold there.",
+     [("When was it opened?", "1895"), ("When was it closed?", "1943"), ("Where did it stand?", "Straße 12"),
+      ("Who owned it?", "Ana María O\u2019Neill-Gómez"), ("What is her last name?", "Gómez"),
+      ("How much was a cup of tea?", "$3.50"), ("What did it cost?", "3.50"), ("When did it burn down?", "1911"),
+      ("Which tea was not sold?", "东京"), ("Which city's tea?", "京"), ("What came with the tea?", None),
+      ("Which cafe is it that stood there, was owned by someone and burned down, and of which nobody knows why "
+       "it burned down in the year in which it burned down, if anybody knows anything at all about this cafe, "
+       "the tea, the cup, the street, the city and the owner of all of these things?", "Café Zürich")]),
+    ("a\tb\nc\u202fd  e\u0301f   İstanbul ΣΑΣ 3,000 m.\r\nTea, tea, tea and tea.",
+     [("Which letter is third?", "c"), ("Which letters?", "c\u202fd"), ("With an accent?", "e\u0301f"),
+      ("Which city?", "İstanbul"), ("Which word?", "ΣΑΣ"), ("How high?", "3,000 m"), ("How many?", "000"),
+      ("All four?", "Tea, tea, tea and tea."), ("The first?", "Tea"), ("Which tea is last?", "and tea"),
+      ("Unknown?", None)]),
+    (" ".join(f"Sentence {i} says that {'tea' if i % 3 else 'coffee'} costs {i * 7} a cup." for i in range(1, 25)),
+     [("What costs 21?", "coffee"), ("What does sentence 24 say?", "coffee costs 168 a cup"), ("The first cost?", "7"),
+      ("Which sentences?", "Sentence 12 says that coffee costs 84 a cup. Sentence 13 says that tea"),
+      ("No such thing?", None)]),
+]
+
+WORDS = """the a in it its is was that of and for to by not when where who what which how much many did does do all at
+cafe tea coffee cup sold stood owner knows why nobody burn ##ed down open close sentence say ##s costs city last name
+first third letter word high never there street zur ##ich ist ##an ##bul an ##a maria neil gomez str ##as ##se 12 18
+##95 19 ##43 ##11 3 50 000 ##00 unknown year thing ##ing own""".split()
+
+
+def vocabulary():
+    chars = sorted({c for context, questions in PARAGRAPHS
+                    for text in [context] + [q for q, _ in questions] for c in text.lower() if not c.isspace()})
+    keep = [c for c in chars if c.isalnum() and ord(c) < 0x250 or not c.isalnum()]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return list(dict.fromkeys(special + keep + ["京", "σ", "α"] + ["##" + c for c in keep if c.isalnum()] + WORDS))
+
+
+def feature_set():
+    paragraphs = []
+    for number, (context, questions) in enumerate(PARAGRAPHS):
+        qas = []
+        for place, (question, answer) in enumerate(questions):
+            start = context.rindex(answer) if answer and place % 2 else context.index(answer) if answer else None
+            answers = [{"text": answer, "answer_start": start}] if answer else []
+            qas.append({"id": f"{number}-{place}", "question": question, "is_impossible": not answer,
+                        "answers": answers})
+        paragraphs.append({"context": context, "qas": qas})
+    return {"version": "v2.0", "data": [{"title": "made up", "paragraphs": paragraphs}]}
+
+
+class OldNumpy:
+    """numpy as that version of transformers knew it: where() takes a single truth value."""
+
+    def __getattr__(self, name):
+        return getattr(numpy, name)
+
+    @staticmethod
+    def where(condition):
+        return numpy.where(numpy.atleast_1d(condition))
+
+
+def features_of(dataset, tokenizer, seq, stride, query):
+    processor.np = OldNumpy()
+    processor.squad_convert_example_to_features_init(tokenizer)
+    for paragraph in dataset["data"][0]["paragraphs"]:
+        for qa in paragraph["qas"]:
+            answer = qa["answers"][0] if qa["answers"] else {"text": "", "answer_start": None}
+            example = SquadExample(qa["id"], qa["question"], paragraph["context"], answer["text"],
+                                   answer["answer_start"], "", answers=qa["answers"], is_impossible=qa["is_impossible"])
+            for f in processor.squad_convert_example_to_features(example, seq, stride, query, "max_length", True):
+                size = sum(f.attention_mask)
+                best = [token for token, is_best in f.token_is_max_context.items() if is_best]
+                assert best == list(range(best[0], best[-1] + 1)) if best else True
+                yield {"ids": f.input_ids[:size], "types": f.token_type_ids[:size].count(1),
+                       "start": f.start_position, "end": f.end_position,
+                       "max_context": [best[0], best[-1]] if best else []}
+
+
+def make_features():
+    (HERE / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
+    dataset = feature_set()
+    write("features_data.json", dataset)
+    tokenizer = BertTokenizer(str(HERE / "vocab.txt"), do_lower_case=True)
+    cases = []
+    for seq, stride, query in ((384, 128, 64), (96, 16, 20), (64, 24, 8)):
+        cases.append({"seq": seq, "doc_stride": stride, "max_query": query,
+                      "features": list(features_of(dataset, tokenizer, seq, stride, query))})
+    text = ",\n".join(json.dumps({**case, "features": []})[:-3] + "[\n" +
+                      ",\n".join(json.dumps(f, separators=(",", ":")) for f in case["features"]) + "\n]}" for case in cases)
+    (HERE / "features_expected.json").write_text("[" + text + "]\n")
+
+
 def main():
     if len(sys.argv) > 3 and sys.argv[1] == "--score":
         na_prob = load(sys.argv[4]) if len(sys.argv) > 4 else None
@@ -130,6 +225,7 @@ def main():
         print(json.dumps(score(load(sys.argv[2]), load(sys.argv[3]), na_prob, threshold), indent=2))
     else:
         make_scores()
+        make_features()
 
 
 main()

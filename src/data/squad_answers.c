@@ -1,0 +1,184 @@
+#include "data/squad_answers.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* ---- scores ---- */
+
+Status squad_scores_init(SquadScores *scores, const SquadFeatures *features, int64_t n_best) {
+    CLEANUP(squad_scores_done) SquadScores made = {.n = n_best};
+    if (n_best < 1 || n_best > SQUAD_N_BEST_LIMIT)
+        return USAGE("the number of answers to look at is %lld, expected 1 to %d", (long long)n_best,
+                     SQUAD_N_BEST_LIMIT);
+    TRY(mem_new(2 * features->features * (size_t)n_best, sizeof *made.top, &made.top));
+    TRY(mem_new(2 * features->features, sizeof *made.count, &made.count));
+    TRY(mem_new(2 * features->features, sizeof *made.none, &made.none));
+    *scores = made;
+    made = (SquadScores){0};
+    return OK;
+}
+
+void squad_scores_done(SquadScores *scores) {
+    free(scores->top);
+    free(scores->count);
+    free(scores->none);
+    *scores = (SquadScores){0};
+}
+
+/* Puts a candidate into a list of the best `n`; of equal ones the first stays before. */
+static int32_t put_top(SquadTop *top, int32_t count, int64_t n, SquadTop next) {
+    if (count == n && !(next.score > top[count - 1].score)) return count;
+    int32_t at = count < n ? count++ : count - 1;
+    for (; at > 0 && next.score > top[at - 1].score; at--) top[at] = top[at - 1];
+    top[at] = next;
+    return count;
+}
+
+void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_t index,
+                       const float *logits) {
+    const SquadFeature *feature = &features->feature[index];
+    int32_t offset = squad_feature_offset(features, feature);
+    for (size_t side = 0; side < 2; side++) {
+        size_t row = 2 * index + side;
+        SquadTop *top = scores->top + row * (size_t)scores->n;
+        int32_t count = 0;
+        for (int32_t i = 0; i < feature->count; i++) {
+            SquadTop next = {feature->first + i, logits[2 * (size_t)(offset + i) + side]};
+            count = put_top(top, count, scores->n, next);
+        }
+        scores->count[row] = count;
+        scores->none[row] = logits[side];
+    }
+}
+
+/* ---- pairs ---- */
+
+struct SquadPair {
+    double score;
+    int32_t first, last; /* tokens of the context; -1: no answer */
+    size_t order;        /* equal ones stay in the order they came */
+};
+
+void squad_best_done(SquadBest *best) {
+    free(best->choice);
+    free(best->pair);
+    *best = (SquadBest){0};
+}
+
+static int by_score(const void *a, const void *b) {
+    const struct SquadPair *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static Status add_pair(SquadBest *best, double score, int32_t first, int32_t last) {
+    TRY(mem_grow(&best->pair, &best->pair_capacity, best->pairs + 1, sizeof *best->pair));
+    best->pair[best->pairs] = (struct SquadPair){score, first, last, best->pairs};
+    best->pairs++;
+    return OK;
+}
+
+static Status add_window(SquadBest *best, const SquadFeatures *features, const SquadScores *scores,
+                         size_t index, int64_t max_answer) {
+    const SquadFeature *feature = &features->feature[index];
+    const SquadTop *start = scores->top + 2 * index * (size_t)scores->n, *end = start + scores->n;
+    for (int32_t i = 0; i < scores->count[2 * index]; i++) {
+        if (!squad_is_max_context(features, feature, start[i].token)) continue;
+        for (int32_t k = 0; k < scores->count[2 * index + 1]; k++) {
+            int64_t length = (int64_t)end[k].token - start[i].token + 1;
+            if (length < 1 || length > max_answer) continue;
+            TRY(add_pair(best, (double)start[i].score + (double)end[k].score, start[i].token, end[k].token));
+        }
+    }
+    return OK;
+}
+
+/* The lowest score of "no answer" over the windows: each must be without one. */
+static double score_none(const SquadScores *scores, const SquadAsked *asked) {
+    double lowest = INFINITY;
+    for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++) {
+        double score = (double)scores->none[2 * i] + (double)scores->none[2 * i + 1];
+        if (score < lowest) lowest = score;
+    }
+    return lowest;
+}
+
+/* ---- choices ---- */
+
+static bool continues(SquadText text, size_t at) {
+    return at < text.size && ((unsigned char)text.data[at] & 0xC0) == 0x80;
+}
+
+/* The piece of the context, in whole characters. */
+static SquadChoice choice_of(const SquadFeatures *features, const SquadAsked *asked, SquadText context,
+                             const struct SquadPair *pair) {
+    SquadChoice choice = {.none = pair->first < 0, .score = pair->score};
+    if (choice.none) return choice;
+    const SquadPlace *place = features->place + asked->context.at;
+    choice.start = place[pair->first].start;
+    choice.end = place[pair->last].end;
+    while (choice.start > 0 && continues(context, choice.start)) choice.start--;
+    while (continues(context, choice.end)) choice.end++;
+    return choice;
+}
+
+static bool is_new(const SquadBest *best, SquadText context, const SquadChoice *choice) {
+    size_t size = choice->end - choice->start;
+    for (size_t i = 0; i < best->count; i++) {
+        const SquadChoice *other = &best->choice[i];
+        if (choice->none || other->none) {
+            if (choice->none && other->none) return false;
+            continue;
+        }
+        if (other->end - other->start == size &&
+            !memcmp(context.data + other->start, context.data + choice->start, size))
+            return false;
+    }
+    return true;
+}
+
+static Status add_choice(SquadBest *best, SquadChoice choice) {
+    TRY(mem_grow(&best->choice, &best->capacity, best->count + 1, sizeof choice));
+    best->choice[best->count++] = choice;
+    return OK;
+}
+
+static void set_probabilities(SquadBest *best) {
+    double sum = 0, highest = -INFINITY;
+    for (size_t i = 0; i < best->count; i++)
+        if (best->choice[i].score > highest) highest = best->choice[i].score;
+    for (size_t i = 0; i < best->count; i++)
+        sum += best->choice[i].probability = exp(best->choice[i].score - highest);
+    for (size_t i = 0; i < best->count; i++) {
+        best->choice[i].probability /= sum;
+        if (best->choice[i].none) best->none_probability = best->choice[i].probability;
+    }
+}
+
+Status squad_best_find(SquadBest *best, const SquadFeatures *features, const SquadScores *scores,
+                       size_t number, SquadText context, const SquadAnswerSpec *spec) {
+    const SquadAsked *asked = &features->asked[number];
+    bool none_seen = false;
+    best->pairs = best->count = 0;
+    best->null_odds = best->none_probability = 0;
+    best->answer = NULL;
+    for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++)
+        TRY(add_window(best, features, scores, i, spec->max_answer));
+    double none = score_none(scores, asked);
+    if (spec->may_be_none) TRY(add_pair(best, none, -1, -1));
+    if (best->pairs) qsort(best->pair, best->pairs, sizeof *best->pair, by_score);
+    for (size_t i = 0; i < best->pairs && best->count < (size_t)scores->n; i++) {
+        SquadChoice choice = choice_of(features, asked, context, &best->pair[i]);
+        if (is_new(best, context, &choice)) TRY(add_choice(best, choice));
+        none_seen |= choice.none;
+    }
+    if (spec->may_be_none && !none_seen) TRY(add_choice(best, (SquadChoice){.none = true, .score = none}));
+    set_probabilities(best);
+    const SquadChoice *answer = best->choice, *end = best->choice + best->count;
+    while (answer < end && answer->none) answer++;
+    if (spec->may_be_none && answer < end) best->null_odds = none - answer->score;
+    if (answer < end && !(spec->may_be_none && best->null_odds > spec->null_threshold)) best->answer = answer;
+    return OK;
+}
