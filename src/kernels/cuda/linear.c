@@ -10,6 +10,10 @@
  *
  * Backward to the weights: dw += dy^T x in fp32, and the column sums of dy.
  *
+ * Products of few columns are summed by kernels of cuBLASLt's that round to 16 bits before they add a bias or
+ * what was there, or multiply by a slope (seen up to 67 columns). So these wait in fp32, and a pass does the
+ * rest.
+ *
  * WEFT_CUDA_EPILOGUE lists what cuBLASLt may do besides: "gelu" forward, "slope" backward, "sums" for the
  * bias, in whatever type. Unset, that is the slope in bf16, from Hopper on (it has no fast kernels before).
  *
@@ -30,10 +34,15 @@ _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int
 enum {
     ALIGN = 256,
     WIDE_BYTES = 64 << 20, /* of a product that waits in fp32 */
+    NARROW = 128,          /* columns from which on cuBLASLt rounds once */
 };
 
 static size_t room(size_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static bool rounds_early(DType type, int64_t cols) {
+    return type != DT_F32 && cols < NARROW;
 }
 
 static bool aligned(const void *pointer) {
@@ -101,28 +110,34 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     product.right = w.data;
     product.left_type = product.right_type = x.dtype;
     product.right_turned = true;
-    product.out = sum.data;
-    product.out_type = sum.dtype;
+    product.out = y.data;
+    product.out_type = y.dtype;
     product.bias = b.data;
     if (is_few(&product)) {
-        product.out = y.data;
-        product.out_type = y.dtype;
         LAUNCH(launch_product_few(cuda_stream(stream), &product, (CudaAct)act, pre.data));
         return OK;
     }
-    bool copy = b.data && (b.dtype != sum.dtype || !aligned(b.data)), done = false;
-    size_t copied = copy ? (size_t)product.cols * dtype_size(sum.dtype) : 0;
+    bool wait = b.data && rounds_early(sum.dtype, product.cols), done = false;
+    product.out_type = wait ? DT_F32 : sum.dtype;
+    bool copy = b.data && (b.dtype != product.out_type || !aligned(b.data));
+    size_t copied = copy ? room((size_t)product.cols * dtype_size(product.out_type)) : 0;
+    size_t waiting = wait ? room((size_t)tensor_count(sum) * sizeof(float)) : 0;
     void *scratch = NULL;
-    char *bias = NULL;
-    TRY(blas_scratch(stream, room(copied), &scratch, &bias));
+    char *own = NULL;
+    TRY(blas_scratch(stream, copied + waiting, &scratch, &own));
+    product.out = wait ? own + copied : sum.data;
     if (copy) {
-        LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, bias, b.dtype, b.data, product.cols));
-        product.bias = bias;
+        LAUNCH(launch_convert(cuda_stream(stream), product.out_type, own, b.dtype, b.data, product.cols));
+        product.bias = own;
     }
-    if (blas_suits_gelu(act, product.cols, y.data, pre.data) && blas_may_fuse(stream, "gelu", y.dtype))
+    if (!wait && blas_suits_gelu(act, product.cols, y.data, pre.data) &&
+        blas_may_fuse(stream, "gelu", y.dtype))
         TRY(forward_fused(stream, &product, y, pre, scratch, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));
+    if (wait)
+        LAUNCH(
+            launch_convert(cuda_stream(stream), sum.dtype, sum.data, DT_F32, product.out, tensor_count(sum)));
     if (act == ACT_NONE) return OK;
     LAUNCH(launch_act(cuda_stream(stream), y.dtype, y.data, sum.data, (CudaAct)act, tensor_count(y)));
     return OK;
@@ -141,10 +156,12 @@ static size_t operand_room(Tensor dy, DType type) {
     return dy.dtype == type ? 0 : room((size_t)tensor_count(dy) * dtype_size(type));
 }
 
-/* Where the product waits for its slope: in dx, or in scratch (data NULL until there is some). */
-static Tensor waiting_product(Tensor dx, bool accumulate) {
+/* Where the product waits for its slope, or to be added: in dx, or in scratch (data NULL until there is
+ * some). */
+static Tensor waiting_product(Tensor dx, Act act, bool accumulate) {
     size_t wide = (size_t)tensor_count(dx) * sizeof(float);
     Tensor product = dx;
+    if (act == ACT_NONE && !(accumulate && rounds_early(dx.dtype, tensor_cols(dx)))) return dx;
     if (dx.dtype != DT_F32 && wide <= WIDE_BYTES) product.dtype = DT_F32;
     if (accumulate || product.dtype != dx.dtype) product.data = NULL;
     return product;
@@ -154,7 +171,7 @@ static Tensor waiting_product(Tensor dx, bool accumulate) {
 Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                   bool accumulate) {
     CudaProduct product = {.rows = tensor_rows(dy), .cols = tensor_cols(w), .inner = tensor_cols(dy)};
-    Tensor wait = act == ACT_NONE ? dx : waiting_product(dx, accumulate);
+    Tensor wait = waiting_product(dx, act, accumulate);
     size_t copied = operand_room(dy, w.dtype), waiting = wait.data ? 0 : room(tensor_bytes(wait));
     void *scratch = NULL;
     char *own = NULL;
@@ -166,7 +183,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     product.out = dx.data;
     product.out_type = dx.dtype;
     if (!accumulate && blas_suits_gelu(act, product.cols, dx.data, pre.data) &&
-        blas_may_fuse(stream, "slope", dx.dtype)) {
+        !rounds_early(dx.dtype, product.cols) && blas_may_fuse(stream, "slope", dx.dtype)) {
         product.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
         product.aux = pre.data;
         bool done;
@@ -177,8 +194,10 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     }
     product.out = wait.data;
     product.out_type = wait.dtype;
-    product.accumulate = act == ACT_NONE && accumulate;
+    product.accumulate = act == ACT_NONE && accumulate && wait.data == dx.data;
     TRY(run_product(stream, &product, scratch));
+    if (act == ACT_NONE && wait.data != dx.data)
+        LAUNCH(launch_add(cuda_stream(stream), dx.dtype, dx.data, wait.dtype, wait.data, tensor_count(dx)));
     if (act == ACT_NONE) return OK;
     LAUNCH(launch_slope(cuda_stream(stream), dx.dtype, dx.data, wait.dtype, wait.data, pre.data, (CudaAct)act,
                         tensor_count(dx), accumulate));
