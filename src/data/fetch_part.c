@@ -27,7 +27,7 @@
 #include "base/memory.h"
 #include "base/progress.h"
 
-enum { PIECE = 1 << 18, GOOD_PIECE = 1 << 20, RESTARTS = 2 };
+enum { PIECE = 1 << 18, GOOD_PIECE = 1 << 20, RESTARTS = 2, CHECK_SHOWN = 256 << 20 };
 #define SIZE_LIMIT ((int64_t)64 << 30) /* of a file whose size is not known beforehand */
 
 typedef struct Part {
@@ -77,19 +77,25 @@ static Status part_empty(Part *part) {
     return OK;
 }
 
-/* Hashes what is there, up to `size` bytes. */
+/* Hashes the `size` bytes that are there, which takes a while where they are many. */
 static Status part_rehash(Part *part, int64_t size) {
+    const FetchSpec *fetch = part->spec->fetch;
     CLEANUP(mem_freep) unsigned char *buffer = NULL;
+    CLEANUP(progress_freep) Progress *checking = NULL;
     TRY(mem_new(PIECE, 1, &buffer));
+    TRY(progress_new(&checking, fetch->log, "checking", size, 5, fetch->quiet || size < CHECK_SHOWN));
     while (part->size < size) {
-        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
-        ssize_t got = read(part->fd, buffer, PIECE);
+        if (is_stopped(fetch)) return FAILED("stopped by a signal");
+        int64_t left = size - part->size;
+        ssize_t got = read(part->fd, buffer, left < PIECE ? (size_t)left : PIECE);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return FAILED("%s: cannot be read: %s", part->path, strerror(errno));
-        if (got == 0) break;
+        if (got == 0) return FAILED("%s: has become shorter while it was read", part->path);
         sha256_add(&part->hash, buffer, (size_t)got);
         part->size += got;
+        progress_update(checking, part->size, part->path);
     }
+    progress_end(checking);
     return OK;
 }
 
@@ -122,6 +128,11 @@ static Status write_state(const Part *part) {
     return json_write_file(part->state, json);
 }
 
+/* Without a tag or a checksum there would be no way to tell that the file has changed. */
+static bool may_go_on(const Part *part) {
+    return *part->tag || part->spec->expected;
+}
+
 static Status part_open(Part *part) {
     part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (part->fd < 0) return write_failed(part->path, errno);
@@ -129,9 +140,7 @@ static Status part_open(Part *part) {
     if (fstat(part->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return FAILED("%s: expected a file, found something else", part->path);
     bool known = part->spec->http && st.st_size > 0 && path_exists(part->state) && read_state(part);
-    /* Without a tag or a checksum there would be no way to tell that the file has changed. */
-    if (!known || (!*part->tag && !part->spec->expected) || (part->total >= 0 && st.st_size > part->total))
-        return part_empty(part);
+    if (!known || !may_go_on(part) || (part->total >= 0 && st.st_size > part->total)) return part_empty(part);
     TRY(part_rehash(part, st.st_size));
     part->joined = part->size > 0;
     return OK;
@@ -261,6 +270,7 @@ static Status download(Part *part, bool *ret_absent) {
     const FetchSpec *fetch = part->spec->fetch;
     for (int failures = 0, restarts = 0; !is_whole(part);) {
         HttpOutcome outcome;
+        if (part->size > 0 && !may_go_on(part)) TRY(part_empty(part));
         int64_t before = part->size;
         part->other = false;
         Status status = attempt(part, &outcome);
@@ -330,13 +340,13 @@ static Status wrong_sum(const PartSpec *spec, const char *sum) {
  * gets one more, from the start. */
 static Status bring_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
     const char *expected = part->spec->expected;
-    for (;;) {
+    for (bool last = false;; last = true) {
         TRY(bring(part, ret_absent));
         sha256_text(&part->hash, sum);
         if (!expected || !strcmp(sum, expected)) return OK;
         bool joined = part->joined;
         TRY(part_empty(part));
-        if (!joined) return wrong_sum(part->spec, sum);
+        if (!joined || last) return wrong_sum(part->spec, sum);
         progress_line(part->progress, "%s: the parts do not fit together; fetching all of it",
                       part->spec->from);
     }
@@ -398,7 +408,7 @@ Status part_sum(const FetchSpec *spec, const char *path, int64_t *ret_size, char
     if (part.fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
     if (fstat(part.fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a file", path);
     sha256_init(&part.hash);
-    TRY(part_rehash(&part, INT64_MAX));
+    TRY(part_rehash(&part, st.st_size));
     sha256_text(&part.hash, ret_text);
     *ret_size = part.size;
     return OK;

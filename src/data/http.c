@@ -225,7 +225,7 @@ static Status transfer_failed(const Transfer *transfer, int code, const char *sa
     case CURL_NO_PROXY: return FAILED("%s: the proxy's host was not found", url);
     case CURL_NO_CONNECTION: return FAILED("%s: %s does not take connections", url, host);
     case CURL_BAD_PROTOCOL:
-        return FAILED("%s: leads to an address that is not https, which is not followed", url);
+        return FAILED("%s: leads from https to an address that is not, which is not followed", url);
     case CURL_BAD_URL: return FAILED("%s: is not an address that can be asked", url);
     case CURL_REDIRECT_LOOP:
         return FAILED("%s: leads from one address to the next, more than %d times", url, REDIRECT_LIMIT);

@@ -285,6 +285,17 @@ static void test_glued(void **state) {
     assert_int_equal(world->server->requests, 3);
 }
 
+/* Parts that do not fit are fetched whole once, not for ever. */
+static void test_wrong_again(void **state) {
+    World *world = online(state);
+    world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"one\""};
+    world->server->cuts = 1;
+    world->server->cut_at = 1000000;
+    assert_fails(fetch(world), 1, "is not the published file");
+    assert_nothing_left(world);
+    assert_int_equal(world->server->requests, 3);
+}
+
 /* Without a tag and without a checksum nothing could tell, so it starts over. */
 static void test_nothing_to_tell_by(void **state) {
     World *world = online(state);
@@ -294,6 +305,13 @@ static void test_nothing_to_tell_by(void **state) {
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
     assert_fails(fetch(world), 1, "cut");
+    assert_ok(fetch(world));
+    assert_arrived(world, world->data);
+    assert_int_equal(world->server->last_from, 0);
+    /* In one call too. */
+    assert_ok(dir_remove(world->fetched.dir));
+    world->spec.retries = 1;
+    world->server->cuts = 1;
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
     assert_int_equal(world->server->last_from, 0);
@@ -602,6 +620,7 @@ int main(void) {
         CASE(changed),
         CASE(changed_unconditionally),
         CASE(glued),
+        CASE(wrong_again),
         CASE(nothing_to_tell_by),
         CASE(silent),
         CASE(stopped),
