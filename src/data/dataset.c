@@ -2,7 +2,9 @@
  *
  * Place p of the endless order lies in epoch p / count; within it a keyed permutation says which
  * example comes. Examples of a stream are windows that follow each other without overlap: T tokens and
- * the one after for lm, as many as fit between the special tokens for mlm. Everything drawn (order,
+ * the one after for lm, as many as fit between the special tokens for mlm. In a shuffled order each epoch
+ * but the first cuts lm's windows elsewhere, so that small data are not learned by their cuts. Everything
+ * drawn (order,
  * pairs, masks) is a function of the seed, the epoch and the place in it, so nothing is remembered
  * between calls. T positions of a sequence, P of them filled from the stream.
  */
@@ -33,7 +35,8 @@ struct Dataset {
 typedef struct Slot {
     int64_t index; /* of the example */
     uint64_t epoch, place;
-    int64_t b; /* row of the batch */
+    int64_t b;     /* row of the batch */
+    int64_t shift; /* lm: of this epoch's windows */
 } Slot;
 
 static DataFormat format_of(const char *path, DataFormat asked) {
@@ -235,8 +238,9 @@ static void mask_row(const Dataset *data, Slot slot, int64_t length, HostBatch *
 }
 
 static Status fill_lm(const Dataset *data, Slot slot, HostBatch *batch) {
-    int64_t T = batch->T, at = data->begin + slot.index * T;
+    int64_t T = batch->T, at = slot.index * T + slot.shift, last = data->size - 1 - T;
     int32_t *tokens = batch->tokens + slot.b * T, *labels = batch->labels + slot.b * T;
+    at = data->begin + (at < last ? at : last);
     TRY(token_stream_read(&data->stream, at, T, tokens));
     memcpy(labels, tokens + 1, (size_t)(T - 1) * sizeof *labels);
     return token_stream_read(&data->stream, at + T, 1, labels + T - 1);
@@ -375,6 +379,13 @@ static void count_losses(const Dataset *data, HostBatch *batch) {
     }
 }
 
+/* How much later than in the first epoch an epoch's windows begin. */
+static int64_t shift_of(const Dataset *data, uint64_t epoch) {
+    uint32_t draw[4];
+    rng_block(rng_key(data->spec.seed, "data.shift", epoch), 0, draw);
+    return data->window > 0 ? (int64_t)(draw[0] % (uint64_t)data->window) : 0;
+}
+
 Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch) {
     if (batch->T != data->spec.seq)
         return FAILED("internal: a batch of %lld positions for data of %lld", (long long)batch->T,
@@ -387,6 +398,7 @@ Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBa
         Slot slot = {.epoch = at / count, .place = at % count, .b = b};
         RngKey key = rng_key(data->spec.seed, "data.order", slot.epoch);
         slot.index = (int64_t)(shuffle ? rng_permute(key, slot.place, count) : slot.place);
+        if (shuffle && slot.epoch > 0) slot.shift = shift_of(data, slot.epoch);
         TRY(fill_slot(data, slot, batch));
     }
     count_losses(data, batch);

@@ -48,6 +48,33 @@ static void test_each_once_an_epoch(void **state) {
     }
 }
 
+/* Later epochs cut elsewhere, all windows by as much, but for the last, which stays inside. */
+static void test_windows_move(void **state) {
+    Files *files = *state;
+    add_numbered(files);
+    DataSpec spec = files_spec(files, T);
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_ok(host_batch_new(&batch, 1, T));
+    int moved = 0;
+    for (int epoch = 0; epoch < 6; epoch++) {
+        int cuts[T] = {0}; /* how many windows have so many tokens of the next one's number */
+        for (int i = 0; i < COUNT; i++) {
+            int next = 0;
+            assert_ok(dataset_fill(data, (uint64_t)(epoch * COUNT + i), true, batch));
+            for (int t = 0; t < T; t++) next += batch->tokens[t] != batch->tokens[0];
+            if (batch->tokens[0] < COUNT - 1) cuts[next]++;
+        }
+        int whole = 0;
+        for (int t = 0; t < T; t++) whole += cuts[t] == COUNT - 1;
+        assert_int_equal(whole, 1);
+        if (epoch == 0) assert_int_equal(cuts[0], COUNT - 1);
+        moved += cuts[0] == 0;
+    }
+    assert_true(moved >= 3);
+}
+
 static void test_seed_decides(void **state) {
     Files *files = *state;
     add_numbered(files);
@@ -169,11 +196,9 @@ static void test_threads_share_a_dataset(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once_an_epoch),
-        cmocka_unit_test(test_seed_decides),
-        cmocka_unit_test(test_unshuffled_is_the_files_order),
-        cmocka_unit_test(test_place_alone_decides),
-        cmocka_unit_test(test_threads_share_a_dataset),
+        cmocka_unit_test(test_each_once_an_epoch),  cmocka_unit_test(test_windows_move),
+        cmocka_unit_test(test_seed_decides),        cmocka_unit_test(test_unshuffled_is_the_files_order),
+        cmocka_unit_test(test_place_alone_decides), cmocka_unit_test(test_threads_share_a_dataset),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }
