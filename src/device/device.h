@@ -135,8 +135,9 @@ MUST_USE Status stream_elapsed(Stream *stream, int from, int to, double *ret_sec
 /* A recording is work that was put on a stream once and can be put there again by one call, which costs the
  * host far less. Between begin and end, work on the stream is recorded and not done; it may not be waited for
  * and needs all its memory beforehand, the workspace included: do the same work once without recording. What
- * is done again has the same addresses and sizes, so what differs must lie in memory. *ret_begun is false
- * where the device has no recordings; then there is no end. An end that fails leaves the stream as it was. */
+ * is done again has the same addresses and sizes, so what differs must lie in memory; weights of linear
+ * layers may not be written by it. *ret_begun is false where the device has no recordings; then there is no
+ * end. An end that fails leaves the stream as it was. */
 typedef struct Recording Recording;
 
 MUST_USE Status stream_record_begin(Stream *stream, bool *ret_begun);

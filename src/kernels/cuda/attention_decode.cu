@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -106,6 +107,8 @@ __global__ void __launch_bounds__(threads)
     constexpr int groups = 32 / LANES;
     int head = blockIdx.x / splits, split = blockIdx.x % splits, b = head / call.H, h = head % call.H;
     int D = call.D, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / LANES;
+    chain_next();
+    chain_wait();
     Span span = span_of(call, b);
     if (!span.queries) return;
     Reader<T, N, LANES, R> reader = {D, lane % LANES};
@@ -171,7 +174,9 @@ cudaError_t start_decode(cudaStream_t stream, const CudaAttention &call, CudaHea
                          float *parts) {
     size_t bytes = sizeof(float) * warps * (call.D + 2);
     unsigned heads = (unsigned)call.B * call.H;
-    decode_kernel<T, N, LANES, R><<<heads * splits, threads, bytes, stream>>>(call, k, v, splits, parts);
+    cudaError_t error = launch_chained(stream, decode_kernel<T, N, LANES, R>, heads * splits, threads, bytes,
+                                       call, k, v, splits, parts);
+    if (error != cudaSuccess) return error;
     if (splits > 1) join_kernel<T><<<heads, 128, 0, stream>>>(call, splits, parts);
     return cudaGetLastError();
 }

@@ -1,5 +1,6 @@
 // Dropout on (B,T,C) tensors, forward with a residual and backward, which draws forward's mask again: the
 // same but for the residual. A warp takes a row.
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -7,6 +8,8 @@ namespace {
 constexpr int threads = 256, block_rows = threads / 32;
 
 template <typename T, int N> __global__ void dropout_kernel(DroppedRows<T> source, int64_t rows, int64_t C) {
+    chain_next();
+    chain_wait();
     int64_t step = (int64_t)gridDim.x * block_rows;
     for (int64_t r = blockIdx.x * (int64_t)block_rows + threadIdx.x / 32; r < rows; r += step) {
         DroppedRow<T> row = source.row(r, C);
@@ -25,9 +28,7 @@ cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const
         DroppedRows<T> source = {(T *)out, (const T *)res, (const T *)y, dropout, positions};
         unsigned blocks = blocks_for(rows, block_rows);
         if (C % N == 0 && aligned_16(out, res, y))
-            dropout_kernel<T, N><<<blocks, threads, 0, stream>>>(source, rows, C);
-        else
-            dropout_kernel<T, 1><<<blocks, threads, 0, stream>>>(source, rows, C);
-        return cudaGetLastError();
+            return launch_chained(stream, dropout_kernel<T, N>, blocks, threads, 0, source, rows, C);
+        return launch_chained(stream, dropout_kernel<T, 1>, blocks, threads, 0, source, rows, C);
     });
 }

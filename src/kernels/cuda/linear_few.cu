@@ -10,8 +10,11 @@
 //
 // How the inner dimension is cut depends on its length alone, and a row's sums on no other row: a row gives
 // the same bits in whatever company.
+//
+// In a chain (chain.cuh) the first weights are on their way before the kernel ahead has ended.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/attention_ptx.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace {
 
@@ -73,8 +76,8 @@ __global__ void __launch_bounds__(WARPS * 32) few_kernel(Few call) {
     const T *high_row = (const T *)call.left + (int64_t)(g + 8) * call.inner;
     const bool low_there = g < call.rows, high_there = g + 8 < call.rows;
     float sum[TILES][4] = {};
-    for (int at = first; at < last; at += ahead) {
-        uint4 weights[ahead][TILES];
+    uint4 weights[ahead][TILES];
+    auto load_weights = [&](int at) {
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
             int k = (at + a) * chunk + 8 * t;
@@ -87,6 +90,11 @@ __global__ void __launch_bounds__(WARPS * 32) few_kernel(Few call) {
                     weights[a][i] = load_once((const T *)call.right + (int64_t)col * call.inner + k);
             }
         }
+    };
+    chain_next();
+    load_weights(first);
+    chain_wait();
+    for (int at = first; at < last; at += ahead) {
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
             int k = (at + a) * chunk + 8 * t;
@@ -101,6 +109,7 @@ __global__ void __launch_bounds__(WARPS * 32) few_kernel(Few call) {
                 multiply_add<T>(sum[i], two, weights[a][i].z, weights[a][i].w);
             }
         }
+        load_weights(at + ahead);
     }
 #pragma unroll
     for (int i = 0; i < TILES; i++)
@@ -120,10 +129,9 @@ __global__ void __launch_bounds__(WARPS * 32) few_kernel(Few call) {
 template <typename T, int WARPS> cudaError_t few(cudaStream_t stream, const Few &call) {
     constexpr int many = 8192; // columns that fill the device with blocks of twice the size
     if (call.cols > many)
-        few_kernel<T, WARPS, 2><<<blocks_for(call.cols, 2 * tile), WARPS * 32, 0, stream>>>(call);
-    else
-        few_kernel<T, WARPS, 1><<<blocks_for(call.cols, tile), WARPS * 32, 0, stream>>>(call);
-    return cudaGetLastError();
+        return launch_chained(stream, few_kernel<T, WARPS, 2>, blocks_for(call.cols, 2 * tile), WARPS * 32, 0,
+                              call);
+    return launch_chained(stream, few_kernel<T, WARPS, 1>, blocks_for(call.cols, tile), WARPS * 32, 0, call);
 }
 
 } // namespace

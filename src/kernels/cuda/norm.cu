@@ -6,6 +6,7 @@
 // until the end; then the warps of a block add up in order, and add_partials the blocks. Both run in an order
 // that depends on the shape alone. Registers are full of these sums, so rows held by a warp lie in shared
 // memory, where the next is on its way while one is worked on.
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -49,6 +50,8 @@ __global__ void __launch_bounds__(wide, forward_blocks<T, P, Source>())
         }
     };
     int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES;
+    chain_next();
+    chain_wait();
     if (r < out.rows) read(r);
     for (; r < out.rows; r += step) {
         auto row = source.row(r, C);
@@ -124,33 +127,25 @@ __global__ void __launch_bounds__(wide) forward_any_kernel(NormOut<T> out, Sourc
 }
 
 template <int P, int LANES, typename T, typename Source>
-void start_forward(cudaStream_t stream, const NormOut<T> &out, const Source &source) {
+cudaError_t start_forward(cudaStream_t stream, const NormOut<T> &out, const Source &source) {
     int64_t needed = (out.rows + wide / LANES - 1) / (wide / LANES);
     int64_t most = (int64_t)processors() * forward_blocks<T, P, Source>();
-    forward_kernel<T, P, LANES><<<(unsigned)(needed < most ? needed : most), wide, 0, stream>>>(out, source);
+    unsigned blocks = (unsigned)(needed < most ? needed : most);
+    return launch_chained(stream, forward_kernel<T, P, LANES, Source>, blocks, wide, 0, out, source);
 }
 
 template <typename T, typename Source>
 cudaError_t forward(cudaStream_t stream, const NormOut<T> &out, const Source &source, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && out.C % N == 0 ? out.C / N : INT64_MAX;
-    if (packs <= 2 * 32)
-        start_forward<2, 32>(stream, out, source);
-    else if (packs <= 3 * 32)
-        start_forward<3, 32>(stream, out, source);
-    else if (packs <= 4 * 32)
-        start_forward<4, 32>(stream, out, source);
-    else if (packs <= 5 * 32)
-        start_forward<5, 32>(stream, out, source);
-    else if (packs <= 7 * 32)
-        start_forward<7, 32>(stream, out, source);
-    else if (packs <= 2 * wide)
-        start_forward<2, wide>(stream, out, source);
-    else if (packs <= 7 * wide)
-        start_forward<7, wide>(stream, out, source);
-    else
-        forward_any_kernel<<<(unsigned)(out.rows < 1 << 30 ? out.rows : 1 << 30), wide, 0, stream>>>(out,
-                                                                                                     source);
+    if (packs <= 2 * 32) return start_forward<2, 32>(stream, out, source);
+    if (packs <= 3 * 32) return start_forward<3, 32>(stream, out, source);
+    if (packs <= 4 * 32) return start_forward<4, 32>(stream, out, source);
+    if (packs <= 5 * 32) return start_forward<5, 32>(stream, out, source);
+    if (packs <= 7 * 32) return start_forward<7, 32>(stream, out, source);
+    if (packs <= 2 * wide) return start_forward<2, wide>(stream, out, source);
+    if (packs <= 7 * wide) return start_forward<7, wide>(stream, out, source);
+    forward_any_kernel<<<(unsigned)(out.rows < 1 << 30 ? out.rows : 1 << 30), wide, 0, stream>>>(out, source);
     return cudaGetLastError();
 }
 
