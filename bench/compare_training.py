@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""The same training run by weft and by PyTorch: same weights at the start, same data in the same order.
+
+    python bench/compare_training.py --train TOKENS.u16 --val TOKENS.u16 [--model gpt2] [--steps 1000] [--device cuda]
+                                     [--batch 8] [--seq 1024] [--lr 6e-4] [--warmup 100] [--out DIR]
+
+Both sides take windows of the token file one after the other (weft: --no-shuffle), AdamW with decay on matrices
+alone, a linear warm-up and a cosine to zero, clipping at 1, no dropout; bf16 on a GPU (PyTorch: autocast with fp32
+weights), fp32 on a CPU. The start is a checkpoint of weft's, which transformers loads. Prints both curves of the
+validation loss and the largest difference; --out keeps them as curves.json.
+
+Needs torch and transformers for the PyTorch side; this file imports them only in the process that runs it.
+"""
+import argparse
+import array
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
+    parser.add_argument("--train", required=True, help="token ids, u16")
+    parser.add_argument("--val", required=True, help="token ids, u16")
+    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seq", type=int, default=1024)
+    parser.add_argument("--lr", type=float, default=6e-4)
+    parser.add_argument("--warmup", type=int, default=100)
+    parser.add_argument("--decay", type=float, default=0.1)
+    parser.add_argument("--eval-every", type=int, default=100)
+    parser.add_argument("--eval-batches", type=int, default=20)
+    parser.add_argument("--weft-options", default="", help="more options for weft train")
+    parser.add_argument("--out", help="directory for curves.json")
+    parser.add_argument("--start", help=argparse.SUPPRESS)  # the PyTorch side's process
+    return parser.parse_args()
+
+
+def options(args):
+    precision = "bf16" if args.device == "cuda" else "fp32"
+    return ["--model", args.model, "--format", "u16", "--data", args.train, "--val", args.val, "--no-shuffle", "--batch",
+            str(args.batch), "--seq", str(args.seq), "--lr", str(args.lr), "--warmup", str(args.warmup), "--schedule",
+            "cosine", "--weight-decay", str(args.decay), "--clip", "1", "--dropout", "0", "--device", args.device,
+            "--precision", precision, "--eval-every", str(args.eval_every), "--eval-batches", str(args.eval_batches),
+            "--log-every", "1", "--save-every", "0", "--quiet", *args.weft_options.split()]
+
+
+def run_weft(args, out):
+    start = time.time()
+    subprocess.run([args.weft, "train", *options(args), "--steps", str(args.steps), "--out", str(out)], check=True,
+                   stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {"loss": [[m["step"], m["loss"]] for m in lines if "loss" in m],
+            "val": [[m["step"], m["val_loss"]] for m in lines if "val_loss" in m], "seconds": time.time() - start}
+
+
+def rate(args, step):
+    """The learning rate of a step, the first of which is 1: as weft has it."""
+    if step <= args.warmup:
+        return args.lr * step / args.warmup
+    return args.lr * 0.5 * (1 + math.cos(math.pi * (step - args.warmup) / (args.steps + 1 - args.warmup)))
+
+
+def run_torch(args):
+    """In a process of its own: prints the curves as JSON."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    torch.set_float32_matmul_precision("high" if args.device == "cuda" else "highest")
+    B, T = args.batch, args.seq
+
+    def tokens(path):
+        ids = array.array("H")
+        with open(path, "rb") as file:
+            ids.frombytes(file.read())
+        return torch.tensor(ids.tolist(), dtype=torch.long)
+
+    train, val = tokens(args.train), tokens(args.val)
+    model = AutoModelForCausalLM.from_pretrained(args.start, attn_implementation="sdpa").float().to(args.device).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": args.decay},
+                                   {"params": others, "weight_decay": 0.0}], lr=args.lr, betas=(0.9, 0.999), eps=1e-8)
+
+    def loss_of(ids, first):
+        count = (len(ids) - 1) // T
+        rows = [(first + b) % count * T for b in range(B)]
+        x = torch.stack([ids[r:r + T] for r in rows]).to(args.device)
+        y = torch.stack([ids[r + 1:r + T + 1] for r in rows]).to(args.device)
+        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.device == "cuda"):
+            logits = model(x).logits
+        return torch.nn.functional.cross_entropy(logits.float().view(-1, logits.shape[-1]), y.view(-1))
+
+    def evaluate():
+        batches = min(args.eval_batches, (len(val) - 1) // T // B)
+        with torch.no_grad():
+            return sum(loss_of(val, i * B).item() for i in range(batches)) / batches
+
+    curves = {"loss": [], "val": [[0, evaluate()]], "torch": torch.__version__}
+    start = time.time()
+    for step in range(1, args.steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(args, step)
+        loss = loss_of(train, (step - 1) * B)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        curves["loss"].append([step, loss.detach()])
+        if step % args.eval_every == 0 or step == args.steps:
+            curves["val"].append([step, evaluate()])
+    curves["loss"] = [[step, loss.item()] for step, loss in curves["loss"]]
+    curves["seconds"] = time.time() - start
+    print(json.dumps(curves))
+
+
+def main():
+    args = parse()
+    if args.start:
+        run_torch(args)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        start, run = Path(scratch) / "start", Path(scratch) / "run"
+        # The weights before the first step: after one that changes nothing.
+        subprocess.run([args.weft, "train", *options(args), "--lr", "1e-30", "--warmup", "0", "--weight-decay", "0",
+                        "--steps", "1", "--out", str(start)], check=True, stdout=subprocess.DEVNULL)
+        weft = run_weft(args, run)
+        done = subprocess.run([sys.executable, *sys.argv, "--start", str(start / "latest")], check=True,
+                              stdout=subprocess.PIPE, text=True)
+    torch = json.loads(done.stdout[done.stdout.index("{"):])
+    print("| step | weft | PyTorch | difference |\n| --- | --- | --- | --- |")
+    theirs, worst = dict(map(tuple, torch["val"])), 0.0
+    for step, loss in weft["val"]:
+        off = loss / theirs[step] - 1
+        worst = max(worst, abs(off))
+        print(f"| {step} | {loss:.4f} | {theirs[step]:.4f} | {100 * off:+.2f} % |")
+    print(f"at most {100 * worst:.2f} % apart; weft {weft['seconds']:.0f} s, PyTorch {torch['torch']} "
+          f"{torch['seconds']:.0f} s (eager)")
+    if args.out:
+        Path(args.out).mkdir(parents=True, exist_ok=True)
+        (Path(args.out) / "curves.json").write_text(json.dumps({"weft": weft, "torch": torch}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
