@@ -39,6 +39,8 @@ static Status add_shard(json_t *result, json_t *files, const char *path, bool ve
     const ShardInfo *info = shard_info(shard);
     TRY(put(result, "tokens", json_integer(show_int(result, "tokens") + info->tokens)));
     TRY(put(result, "documents", json_integer(show_int(result, "documents") + info->documents)));
+    if (info->marked)
+        TRY(put(result, "sentences", json_integer(show_int(result, "sentences") + info->sentences)));
     TRY(put(result, "bytes", json_integer(show_int(result, "bytes") + (int64_t)shard_bytes(shard))));
     TRY(put(result, "dtype", json_string(info->width == 2 ? "u16" : "u32")));
     TRY(put(result, "tokenizer", id_json(&info->tokenizer)));
@@ -95,6 +97,8 @@ static void show_set(const json_t *set, const char *name, FILE *out) {
             format_count(documents, (double)show_int(set, "documents")),
             show_int(set, "documents") == 1 ? "" : "s", format_bytes(bytes, (double)show_int(set, "bytes")),
             text_of(set, "dtype"), count, count > 1 ? "s" : "");
+    if (json_object_get(set, "sentences"))
+        fprintf(out, "%-12s %s sentences\n", "", format_count(tokens, (double)show_int(set, "sentences")));
 }
 
 void info_shards_show(const json_t *result, FILE *out) {

@@ -19,7 +19,7 @@ typedef struct PrepareArgs {
     double val_fraction;
     int64_t shard_size, threads;
     int64_t seq, doc_stride, max_query;
-    bool overwrite, quiet;
+    bool sentences, overwrite, quiet;
 } PrepareArgs;
 
 static const char *const prepared_formats[] = {"text", "squad", NULL};
@@ -42,6 +42,8 @@ static const Option table[] = {
     {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
      .help = "What a document is in text files: the whole file, each line, or what lies between blank lines. "
              "In JSON lines each line is one."},
+    {OPT_FLAG("sentences", PrepareArgs, sentences), .shown = "on with a BERT vocabulary",
+     .help = "Mark where sentences begin, which BERT's pairs of sentences need."},
     {OPT_LIST("val", PrepareArgs, val, "FILE"),
      .help = "Files for validation, which become shards of their own."},
     {OPT_FLOAT("val-fraction", PrepareArgs, val_fraction), .fallback = "0", .low = 0, .high = 1,
@@ -87,13 +89,14 @@ static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokeni
 
 static Status result_json(const PrepareResult *result, double seconds, json_t **ret_json) {
     int64_t tokens = result->tokens + result->val_tokens;
-    json_t *json = json_pack(
-        "{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "shards",
-        show_names(result->shards.path, result->shards.count), "val_shards",
-        show_names(result->val_shards.path, result->val_shards.count), "tokens", (json_int_t)result->tokens,
-        "documents", (json_int_t)result->documents, "val_tokens", (json_int_t)result->val_tokens,
-        "val_documents", (json_int_t)result->val_documents, "bytes", (json_int_t)result->bytes, "seconds",
-        seconds, "tokens_per_s", (double)tokens / seconds, "bytes_per_s", (double)result->bytes / seconds);
+    json_t *json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "shards",
+                             show_names(result->shards.path, result->shards.count), "val_shards",
+                             show_names(result->val_shards.path, result->val_shards.count), "tokens",
+                             (json_int_t)result->tokens, "documents", (json_int_t)result->documents,
+                             "val_tokens", (json_int_t)result->val_tokens, "val_documents",
+                             (json_int_t)result->val_documents, "sentences", (json_int_t)result->sentences,
+                             "bytes", (json_int_t)result->bytes, "seconds", seconds, "tokens_per_s",
+                             (double)tokens / seconds, "bytes_per_s", (double)result->bytes / seconds);
     if (!json) return FAILED("out of memory while writing the result");
     *ret_json = json;
     return OK;
@@ -158,7 +161,6 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
 /* ---- the command ---- */
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    (void)call;
     const PrepareArgs *args = arguments;
     if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
     if (args->val_count && args->val_fraction > 0)
@@ -176,6 +178,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                         .val_count = args->val_count,
                         .val_fraction = args->val_fraction,
                         .field = args->field,
+                        .sentences = invocation_given(call, "sentences")
+                                         ? args->sentences
+                                         : tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE,
                         .shard_size = args->shard_size,
                         .threads = (int)args->threads,
                         .progress = progress,
@@ -204,6 +209,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         fprintf(out, ", and %s in %s for validation",
                 format_count(tokens, (double)show_int(result, "val_tokens")),
                 format_count(documents, (double)show_int(result, "val_documents")));
+    if (show_int(result, "sentences"))
+        fprintf(out, ", %s sentences", format_count(tokens, (double)show_int(result, "sentences")));
     fprintf(out, ", from %s of text", format_bytes(bytes, (double)show_int(result, "bytes")));
     if (show_number(result, "seconds", &number)) fprintf(out, " in %.1f s", number);
     if (show_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));

@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "data/checksum.h"
 #include "data/corpus.h"
+#include "data/sentence.h"
 
 enum { KEY_VERSION = 1, WAIT_US = 100000 };
 
@@ -54,6 +55,7 @@ static Status write_key(const PrepareSpec *spec, FILE *key) {
     char text[TOKENIZER_ID_TEXT];
     fprintf(key, "%d %d %s\n%s %s\n", KEY_VERSION, SHARD_VERSION, tokenizer_id_text(&id, text),
             documents_names[spec->documents], spec->field ? spec->field : "text");
+    if (spec->sentences) fprintf(key, "sentences %d\n", SENTENCE_RULES);
     for (int i = 0; i < spec->path_count; i++) TRY(add_file(key, spec->paths[i]));
     return OK;
 }

@@ -22,12 +22,15 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "data/pipeline.h"
+#include "data/sentence.h"
 
 /* What became of one block. */
 typedef struct Encoded {
     TokenList tokens;
-    size_t *begin; /* places of the documents' first tokens */
+    size_t *begin; /* places of the documents' first tokens... */
     size_t begins, capacity;
+    size_t *mark; /* ...and of the sentences' */
+    size_t marks, mark_capacity;
     unsigned char *packed;
     size_t packed_capacity;
     int64_t bytes;
@@ -59,6 +62,7 @@ static void prepare_done(Prepare *p) {
     for (int i = 0; p->place && i < p->places; i++) {
         token_list_done(&p->place[i].tokens);
         free(p->place[i].begin);
+        free(p->place[i].mark);
         free(p->place[i].packed);
     }
     free(p->place);
@@ -74,6 +78,19 @@ static Status add_token(TokenList *list, int32_t id) {
     return OK;
 }
 
+/* Encodes sentence by sentence. A piece begins with one: inputs are cut between sentences. */
+static Status encode_sentences(Encoder *encoder, const TextPiece *piece, Encoded *to) {
+    for (size_t at = 0; at < piece->size;) {
+        size_t end = sentence_end(piece->text, piece->size, at);
+        bool repeats = to->marks && to->mark[to->marks - 1] == to->tokens.count; /* one without tokens */
+        TRY(mem_grow(&to->mark, &to->mark_capacity, to->marks + 1, sizeof *to->mark));
+        if (!repeats) to->mark[to->marks++] = to->tokens.count;
+        TRY(encoder_add(encoder, piece->text + at, end - at, &to->tokens));
+        at = end;
+    }
+    return OK;
+}
+
 static Status encode_piece(void *context, int slot, int place, const TextPiece *piece) {
     Prepare *p = context;
     Encoded *to = &p->place[place];
@@ -81,7 +98,10 @@ static Status encode_piece(void *context, int slot, int place, const TextPiece *
         TRY(mem_grow(&to->begin, &to->capacity, to->begins + 1, sizeof *to->begin));
         to->begin[to->begins++] = to->tokens.count;
     }
-    TRY(encoder_add(p->encoder[slot], piece->text, piece->size, &to->tokens));
+    if (p->spec->sentences)
+        TRY(encode_sentences(p->encoder[slot], piece, to));
+    else
+        TRY(encoder_add(p->encoder[slot], piece->text, piece->size, &to->tokens));
     to->bytes += (int64_t)piece->size;
     return piece->last ? add_token(&to->tokens, p->end) : OK;
 }
@@ -126,18 +146,32 @@ static void show(const Prepare *p, int64_t used) {
     progress_update(p->spec->progress, p->used_before + used, note);
 }
 
+/* Tokens at .. stop - 1 of one document, from sentence to sentence; *mark is the next of these. */
+static Status write_tokens(Prepare *p, const Encoded *from, size_t at, size_t stop, size_t *mark) {
+    size_t width = (size_t)p->width;
+    while (at < stop) {
+        while (*mark < from->marks && from->mark[*mark] <= at) {
+            if (from->mark[(*mark)++] == at) shard_set_sentence(p->now);
+        }
+        size_t next = *mark < from->marks && from->mark[*mark] < stop ? from->mark[*mark] : stop;
+        TRY(shard_set_add(p->now, from->packed + at * width, next - at));
+        at = next;
+    }
+    return OK;
+}
+
 static Status write_place(void *context, int place, int64_t used) {
     Prepare *p = context;
     Encoded *from = &p->place[place];
-    size_t at = 0, width = (size_t)p->width;
+    size_t at = 0, mark = 0;
     for (size_t i = 0; i <= from->begins; i++) {
         size_t stop = i < from->begins ? from->begin[i] : from->tokens.count;
-        if (stop > at) TRY(shard_set_add(p->now, from->packed + at * width, stop - at));
+        TRY(write_tokens(p, from, at, stop, &mark));
         if (i < from->begins) TRY(begin_document(p));
         at = stop;
     }
     p->bytes += from->bytes;
-    from->tokens.count = from->begins = 0;
+    from->tokens.count = from->begins = from->marks = 0;
     from->bytes = 0;
     show(p, used);
     return OK;
@@ -145,6 +179,12 @@ static Status write_place(void *context, int place, int64_t used) {
 
 static size_t cut_by_encoder(const void *context, const char *text, size_t size) {
     return encoder_cut(context, text, size);
+}
+
+/* Between sentences, where the next begins with a space: no tokenizer joins what is on both sides of it. */
+static size_t cut_by_sentence(const void *context, const char *text, size_t size) {
+    size_t cut = encoder_cut(context, text, size), end = sentence_last_end(text, cut);
+    return end ? end : cut;
 }
 
 /* ---- one pass over a list of files ---- */
@@ -155,7 +195,7 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
                           .path_count = count,
                           .documents = spec->documents,
                           .field = spec->field,
-                          .cut = cut_by_encoder,
+                          .cut = spec->sentences ? cut_by_sentence : cut_by_encoder,
                           .cut_context = p->encoder[p->threads]};
     CLEANUP(reader_freep) Reader *measured = NULL;
     TRY(reader_new(&measured, &reading));
@@ -234,18 +274,20 @@ static Status fill_dir(const PrepareSpec *spec, const char *dir, const char *pla
     TRY(make_encoders(&p));
     TokenizerId id = tokenizer_id(spec->tokenizer);
     int64_t size = spec->shard_size ? spec->shard_size : PREPARE_SHARD_SIZE, total = 0;
-    TRY(shard_set_new(&p.train, dir, "train", &id, size));
-    if (spec->val_count == 0 && spec->val_fraction > 0) TRY(shard_set_new(&p.val, dir, "val", &id, size));
+    TRY(shard_set_new(&p.train, dir, "train", &id, size, spec->sentences));
+    if (spec->val_count == 0 && spec->val_fraction > 0)
+        TRY(shard_set_new(&p.val, dir, "val", &id, size, spec->sentences));
     TRY(write_train(&p, &total));
     p.used_before = total;
     if (spec->val_count) {
-        TRY(shard_set_new(&p.val, dir, "val", &id, size));
+        TRY(shard_set_new(&p.val, dir, "val", &id, size, spec->sentences));
         TRY(write_val(&p));
     }
     TRY(shard_set_finish(p.train));
     TRY(final_paths(&result->shards, p.train, place));
     result->tokens = shard_set_tokens(p.train);
     result->documents = shard_set_documents(p.train);
+    result->sentences = shard_set_sentences(p.train) + (p.val ? shard_set_sentences(p.val) : 0);
     result->bytes = p.bytes;
     if (!p.val) return OK;
     TRY(shard_set_finish(p.val));

@@ -3,6 +3,7 @@
  * Each document's tokens are followed by the token that ends one: <|endoftext|> or, in vocabularies that
  * have none (BERT's), [SEP]. Where the documents begin is kept beside the tokens. The result depends on
  * the text, the tokenizer and the size of the shards alone, not on the number of threads.
+ * Where sentences begin (data/sentence.h) is marked too when asked for.
  */
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
@@ -24,6 +25,7 @@ typedef struct PrepareSpec {
     double val_fraction; /* without them: this part of the documents, spread evenly; 0: none */
     Documents documents;
     const char *field;                 /* NULL: "text" */
+    bool sentences;                    /* mark where sentences begin */
     int64_t shard_size;                /* 0: PREPARE_SHARD_SIZE */
     int threads;                       /* 0: all */
     Progress *progress;                /* NULL: not shown */
@@ -33,7 +35,8 @@ typedef struct PrepareSpec {
 typedef struct PrepareResult {
     ShardList shards, val_shards;
     int64_t tokens, documents, val_tokens, val_documents;
-    int64_t bytes; /* of text */
+    int64_t sentences; /* of both, 0 without marks */
+    int64_t bytes;     /* of text */
 } PrepareResult;
 
 void prepare_result_done(PrepareResult *result);

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { SENTENCE_RULES = 1 /* changes when texts are split in another way */ };
+
 /* The end of the sentence that begins at `from`: just behind its last character that is no space, quotes and
  * brackets after the stop included. The spaces that follow belong to the next sentence. `size` where no
  * other sentence follows. Whether a place is an end depends on some 100 bytes around it alone. */

@@ -15,7 +15,7 @@ struct Shard {
     Source source;
     ShardInfo info;
     ShardLayout layout;
-    const unsigned char *body, *documents, *sums;
+    const unsigned char *body, *documents, *sentences, *sums;
     atomic_uchar *verified; /* per block */
 };
 
@@ -64,11 +64,14 @@ Status shard_open(Shard **ret_shard, const char *path) {
     TRY(shard_header_parse(shard->source.data, shard->source.size, path, &header));
     shard->info = header.info;
     if (!shard_layout(&shard->info, &shard->layout))
-        return FAILED("%s: its header names %lld tokens and %lld documents, more than a file can hold", path,
-                      (long long)shard->info.tokens, (long long)shard->info.documents);
+        return FAILED(
+            "%s: its header names %lld tokens, %lld documents and %lld sentences, more than a file can hold",
+            path, (long long)shard->info.tokens, (long long)shard->info.documents,
+            (long long)shard->info.sentences);
     TRY(check_size(shard));
     shard->body = shard->source.data + SHARD_HEADER;
     shard->documents = shard->body + shard->layout.tokens;
+    shard->sentences = shard->body + shard->layout.documents;
     shard->sums = shard->body + shard->layout.body;
     if (checksum(shard->sums, (size_t)shard->layout.blocks * 8, 0) != header.sums)
         return FAILED("%s: its list of checksums is damaged: prepare the data again", path);
@@ -140,6 +143,34 @@ Status shard_document(const Shard *shard, int64_t index, int64_t *ret_start) {
     return OK;
 }
 
+Status shard_sentence(const Shard *shard, int64_t index, int64_t *ret_start) {
+    uint64_t at = shard->layout.documents + (uint64_t)index * 4;
+    TRY(verify_range(shard, at, at + 4));
+    uint32_t start;
+    memcpy(&start, shard->sentences + index * 4, sizeof start);
+    start = le32toh(start);
+    if (start >= shard->info.tokens)
+        return FAILED("%s: sentence %lld begins at token %lu, expected 0 to %lld", shard->source.name,
+                      (long long)index, (unsigned long)start, (long long)shard->info.tokens - 1);
+    *ret_start = start;
+    return OK;
+}
+
+Status shard_sentence_from(const Shard *shard, int64_t at, int64_t *ret_index) {
+    int64_t low = 0, high = shard->info.sentences;
+    TRY(source_check(&shard->source));
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, start = 0;
+        TRY(shard_sentence(shard, middle, &start));
+        if (start < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *ret_index = low;
+    return OK;
+}
+
 static uint32_t token_at(const Shard *shard, int64_t at) {
     if (shard->info.width == 4) {
         uint32_t wide;
@@ -185,20 +216,27 @@ static int64_t first_wrong_token(const Shard *shard) {
     return found;
 }
 
+/* Documents or sentences begin one after the other. */
+static Status check_order(const Shard *shard, Status (*start_of)(const Shard *, int64_t, int64_t *),
+                          int64_t count, const char *what) {
+    int64_t before = -1;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t start = 0;
+        TRY(start_of(shard, i, &start));
+        if (start <= before)
+            return FAILED("%s: %s %lld begins at token %lld, not after the one before it at %lld",
+                          shard->source.name, what, (long long)i, (long long)start, (long long)before);
+        before = start;
+    }
+    return OK;
+}
+
 Status shard_verify(const Shard *shard) {
     TRY(source_check(&shard->source));
     uint64_t block = first_damaged(shard);
     if (block < shard->layout.blocks) return damaged(shard, block);
     int64_t token = first_wrong_token(shard);
     if (token < shard->info.tokens) return wrong_token(shard, token);
-    int64_t before = -1;
-    for (int64_t i = 0; i < shard->info.documents; i++) {
-        int64_t start = 0;
-        TRY(shard_document(shard, i, &start));
-        if (start <= before)
-            return FAILED("%s: document %lld begins at token %lld, not after the one before it at %lld",
-                          shard->source.name, (long long)i, (long long)start, (long long)before);
-        before = start;
-    }
-    return OK;
+    TRY(check_order(shard, shard_document, shard->info.documents, "document"));
+    return check_order(shard, shard_sentence, shard->info.sentences, "sentence");
 }

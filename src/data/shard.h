@@ -1,15 +1,23 @@
 /* Token shards: files that hold the tokens of documents, ready to be mapped.
  *
  * Layout, all numbers little-endian:
- *   header     SHARD_HEADER bytes, at fixed places:
- *                0 magic "weftTOK\n"   8 u32 version        12 u32 0x01020304
- *               16 u32 bytes a token  20 u32 tokenizer kind  24 u64 vocabulary   32 u64 fingerprint
- *               40 u64 tokens         48 u64 documents       56 u32 index and 60 u32 count of the set's
- * shards 64 i32 x 6 special tokens: pad cls sep mask unk end 88 u64 bytes of a block  96 u64 checksum of the
- * checksums 248 u64 checksum of the 248 bytes before it tokens     u16 where the vocabulary fits, else u32;
- * then zeroes up to a multiple of 8 documents  u64 each: the place in this shard of a document's first token.
- * Tokens before the first of these go on with the last document of the shard before. checksums  u64 for each
- * block of the tokens and documents together
+ *   header      SHARD_HEADER bytes, at fixed places:
+ *                 0 magic "weftTOK\n"    8 u32 version       12 u32 0x01020304
+ *                16 u32 bytes a token   20 u32 tokenizer kind  24 u64 vocabulary  32 u64 fingerprint
+ *                40 u64 tokens          48 u64 documents
+ *                56 u32 index and 60 u32 count of the set's shards
+ *                64 i32 x 6 special tokens: pad cls sep mask unk end
+ *                88 u64 bytes of a block  96 u64 checksum of the checksums
+ *               104 u64 sentences (version 2)
+ *               248 u64 checksum of the 248 bytes before it
+ *   tokens      u16 where the vocabulary fits, else u32; then zeroes up to a multiple of 8
+ *   documents   u64 each: the place in this shard of a document's first token. Tokens before the first of
+ *               these go on with the last document of the shard before.
+ *   sentences   version 2 alone: u32 each, the place of a sentence's first token, documents' first ones
+ *               included; then zeroes up to a multiple of 8
+ *   checksums   u64 for each block of all these together
+ *
+ * Shards without sentences are of version 1, so that programs that know no other read them.
  *
  * A shard is checked in two ways. What the header says is held against the file's size when it is opened.
  * The blocks are verified before anything in them is used: each when it is first read from, or all at once
@@ -24,7 +32,7 @@
 #include "tokenizer/tokenizer.h"
 
 #define SHARD_SUFFIX ".tokens"
-enum { SHARD_HEADER = 256, SHARD_VERSION = 1, SHARD_BLOCK = 1 << 20 };
+enum { SHARD_HEADER = 256, SHARD_VERSION = 1, SHARD_VERSION_MARKED = 2, SHARD_BLOCK = 1 << 20 };
 
 /* What tokenizer a shard's tokens are of. */
 typedef struct TokenizerId {
@@ -45,6 +53,8 @@ typedef struct ShardInfo {
     TokenizerId tokenizer;
     int width; /* bytes a token: 2 or 4 */
     int64_t tokens, documents;
+    bool marked;          /* it says where sentences begin... */
+    int64_t sentences;    /* ...so many of them */
     int64_t index, count; /* which of how many shards of its set */
 } ShardInfo;
 
@@ -60,7 +70,11 @@ const char *shard_path(const Shard *shard);
 MUST_USE Status shard_read(const Shard *shard, int64_t at, int64_t count, int32_t *out);
 /* Where document `index` of the shard begins. */
 MUST_USE Status shard_document(const Shard *shard, int64_t index, int64_t *ret_start);
-/* Verifies every block, on all cores, and that documents and tokens are in range. */
+/* Where sentence `index` of a marked shard begins. */
+MUST_USE Status shard_sentence(const Shard *shard, int64_t index, int64_t *ret_start);
+/* The number of the first sentence that begins at token `at` or after it. */
+MUST_USE Status shard_sentence_from(const Shard *shard, int64_t at, int64_t *ret_index);
+/* Verifies every block, on all cores, and that documents, sentences and tokens are in range. */
 MUST_USE Status shard_verify(const Shard *shard);
 size_t shard_bytes(const Shard *shard); /* of the file */
 
@@ -83,20 +97,24 @@ MUST_USE Status shard_list_add(ShardList *list, const char *path);
 /* Writes a set. Each shard is whole when it has its name; the set is after shard_set_finish. */
 typedef struct ShardSet ShardSet;
 
-/* `size` bounds the bytes of tokens and documents in one shard. */
+/* `size` bounds the bytes of tokens, documents and sentences in one shard; `marked`: sentences will be told.
+ */
 MUST_USE Status shard_set_new(ShardSet **ret_set, const char *dir, const char *name, const TokenizerId *id,
-                              int64_t size);
+                              int64_t size, bool marked);
 void shard_set_free(ShardSet *set);
 DEFINE_FREEP(ShardSet, shard_set)
 int shard_token_width(int64_t vocab);
 /* The next token begins a document. */
 MUST_USE Status shard_set_document(ShardSet *set);
+/* The next token begins a sentence, which a document's first does without saying. */
+void shard_set_sentence(ShardSet *set);
 /* Tokens as they will lie in the file. */
 MUST_USE Status shard_set_add(ShardSet *set, const void *tokens, size_t count);
 /* Completes the last shard and writes into each how many there are. A set without tokens has none. */
 MUST_USE Status shard_set_finish(ShardSet *set);
 int64_t shard_set_tokens(const ShardSet *set);
 int64_t shard_set_documents(const ShardSet *set);
+int64_t shard_set_sentences(const ShardSet *set);
 const ShardList *shard_set_files(const ShardSet *set);
 
 #endif

@@ -21,7 +21,8 @@ enum {
     AT_COUNT = 60,
     AT_SPECIAL = 64,
     AT_BLOCK = 88,
-    AT_SUMS = 96
+    AT_SUMS = 96,
+    AT_SENTENCES = 104
 };
 
 static void put32(unsigned char *at, uint32_t value) {
@@ -48,11 +49,13 @@ static uint64_t get64(const unsigned char *at) {
 
 bool shard_layout(const ShardInfo *info, ShardLayout *ret_layout) {
     uint64_t limit = (uint64_t)1 << 56;
-    if (info->tokens < 0 || info->documents < 0) return false;
+    if (info->tokens < 0 || info->documents < 0 || info->sentences < 0) return false;
     if ((uint64_t)info->tokens > limit || (uint64_t)info->documents > limit) return false;
+    if (info->sentences > info->tokens || (info->marked && info->tokens > UINT32_MAX)) return false;
     ShardLayout layout;
     layout.tokens = ((uint64_t)info->tokens * (uint64_t)info->width + 7) / 8 * 8;
-    layout.body = layout.tokens + (uint64_t)info->documents * 8;
+    layout.documents = layout.tokens + (uint64_t)info->documents * 8;
+    layout.body = layout.documents + ((uint64_t)info->sentences * 4 + 7) / 8 * 8;
     layout.blocks = (layout.body + SHARD_BLOCK - 1) / SHARD_BLOCK;
     layout.file_size = SHARD_HEADER + layout.body + layout.blocks * 8;
     *ret_layout = layout;
@@ -66,7 +69,7 @@ void shard_header_pack(const ShardHeader *header, unsigned char out[SHARD_HEADER
                              special->mask, special->unk, special->end};
     memset(out, 0, SHARD_HEADER);
     memcpy(out, magic, sizeof magic);
-    put32(out + AT_VERSION, SHARD_VERSION);
+    put32(out + AT_VERSION, info->marked ? SHARD_VERSION_MARKED : SHARD_VERSION);
     put32(out + AT_ORDER, ORDER_MARK);
     put32(out + AT_WIDTH, (uint32_t)info->width);
     put32(out + AT_KIND, (uint32_t)info->tokenizer.kind);
@@ -79,6 +82,7 @@ void shard_header_pack(const ShardHeader *header, unsigned char out[SHARD_HEADER
     for (int i = 0; i < 6; i++) put32(out + AT_SPECIAL + 4 * i, (uint32_t)roles[i]);
     put64(out + AT_BLOCK, SHARD_BLOCK);
     put64(out + AT_SUMS, header->sums);
+    if (info->marked) put64(out + AT_SENTENCES, (uint64_t)info->sentences);
     put64(out + SUM_AT, checksum(out, SUM_AT, 0));
 }
 
@@ -115,9 +119,10 @@ Status shard_header_parse(const unsigned char *data, size_t size, const char *pa
         return FAILED("%s: is not a token shard, expected what 'weft prepare' writes", path);
     if (size < SHARD_HEADER)
         return FAILED("%s: is %zu bytes, cut short in its header of %d", path, size, SHARD_HEADER);
-    if (get32(data + AT_VERSION) != SHARD_VERSION)
-        return FAILED("%s: is a token shard of version %u, expected %d: prepare the data again", path,
-                      get32(data + AT_VERSION), SHARD_VERSION);
+    uint32_t version = get32(data + AT_VERSION);
+    if (version != SHARD_VERSION && version != SHARD_VERSION_MARKED)
+        return FAILED("%s: is a token shard of version %u, expected %d or %d: prepare the data again", path,
+                      version, SHARD_VERSION, SHARD_VERSION_MARKED);
     if (get32(data + AT_ORDER) != ORDER_MARK)
         return FAILED("%s: its bytes are in the wrong order, expected little-endian numbers", path);
     if (get64(data + SUM_AT) != checksum(data, SUM_AT, 0))
@@ -128,6 +133,8 @@ Status shard_header_parse(const unsigned char *data, size_t size, const char *pa
     info->width = (int)get32(data + AT_WIDTH);
     info->tokens = (int64_t)get64(data + AT_TOKENS);
     info->documents = (int64_t)get64(data + AT_DOCUMENTS);
+    info->marked = version == SHARD_VERSION_MARKED;
+    info->sentences = info->marked ? (int64_t)get64(data + AT_SENTENCES) : 0;
     info->index = get32(data + AT_INDEX);
     info->count = get32(data + AT_COUNT);
     if (info->width != shard_token_width(info->tokenizer.vocab) || get64(data + AT_BLOCK) != SHARD_BLOCK)

@@ -12,7 +12,8 @@ typedef struct ShardHeader {
 /* Bytes of each part; false when the counts cannot be a file's. */
 typedef struct ShardLayout {
     uint64_t tokens;    /* with the zeroes after them */
-    uint64_t body;      /* tokens and documents */
+    uint64_t documents; /* tokens and documents */
+    uint64_t body;      /* and sentences */
     uint64_t blocks;    /* of the body */
     uint64_t file_size; /* all of it */
 } ShardLayout;

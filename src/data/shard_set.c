@@ -20,16 +20,19 @@ struct ShardSet {
     char *dir, *name;
     TokenizerId id;
     int64_t size;
+    bool marked;
     ShardList files;
     ShardHeader *header; /* of each file */
     size_t header_capacity;
-    int64_t tokens, documents; /* of the shards before this one */
+    int64_t tokens, documents, sentences; /* of the shards before this one */
     /* The shard being written. */
     FileWriter *writer; /* NULL: none yet */
     ShardInfo info;
-    bool begins; /* the next token begins a document */
+    bool begins;   /* the next token begins a document... */
+    bool sentence; /* ...or a sentence */
     uint64_t *start, *sum;
-    size_t start_capacity, sum_count, sum_capacity;
+    uint32_t *mark; /* the sentences */
+    size_t start_capacity, sum_count, sum_capacity, mark_capacity;
     unsigned char *block;
     size_t block_used;
 };
@@ -50,7 +53,7 @@ static Status list_take(ShardList *list, char **path) {
 /* ---- writing ---- */
 
 Status shard_set_new(ShardSet **ret_set, const char *dir, const char *name, const TokenizerId *id,
-                     int64_t size) {
+                     int64_t size, bool marked) {
     CLEANUP(shard_set_freep) ShardSet *set = NULL;
     TRY(mem_new(1, sizeof *set, &set));
     TRY(str_dup(dir, &set->dir));
@@ -58,6 +61,7 @@ Status shard_set_new(ShardSet **ret_set, const char *dir, const char *name, cons
     TRY(mem_new(SHARD_BLOCK, 1, &set->block));
     set->id = *id;
     set->size = size;
+    set->marked = marked;
     *ret_set = set;
     set = NULL;
     return OK;
@@ -69,6 +73,7 @@ void shard_set_free(ShardSet *set) {
     shard_list_done(&set->files);
     free(set->header);
     free(set->start);
+    free(set->mark);
     free(set->sum);
     free(set->block);
     free(set->name);
@@ -87,8 +92,10 @@ static Status begin_shard(ShardSet *set) {
     TRY(file_write(set->writer, nothing, SHARD_HEADER));
     TRY(mem_grow(&set->header, &set->header_capacity, index + 1, sizeof *set->header));
     TRY(list_take(&set->files, &path));
-    set->info =
-        (ShardInfo){.tokenizer = set->id, .width = shard_token_width(set->id.vocab), .index = (int64_t)index};
+    set->info = (ShardInfo){.tokenizer = set->id,
+                            .width = shard_token_width(set->id.vocab),
+                            .marked = set->marked,
+                            .index = (int64_t)index};
     set->sum_count = set->block_used = 0;
     return OK;
 }
@@ -123,6 +130,8 @@ static Status end_shard(ShardSet *set) {
     size_t tokens = (size_t)info->tokens * (size_t)info->width;
     TRY(add_body(set, zeroes, (8 - tokens % 8) % 8));
     TRY(add_body(set, set->start, (size_t)info->documents * sizeof *set->start));
+    TRY(add_body(set, set->mark, (size_t)info->sentences * sizeof *set->mark));
+    TRY(add_body(set, zeroes, info->sentences % 2 * sizeof *set->mark));
     TRY(flush_block(set));
     TRY(file_write(set->writer, set->sum, set->sum_count * sizeof *set->sum));
     ShardHeader *header = &set->header[info->index];
@@ -134,24 +143,40 @@ static Status end_shard(ShardSet *set) {
     file_writer_freep(&set->writer);
     set->tokens += info->tokens;
     set->documents += info->documents;
+    set->sentences += info->sentences;
     return OK;
 }
 
 Status shard_set_document(ShardSet *set) {
-    set->begins = true;
+    set->begins = set->sentence = true;
     return OK;
+}
+
+void shard_set_sentence(ShardSet *set) {
+    set->sentence = true;
 }
 
 /* Bytes that are left in the shard. */
 static int64_t room_left(const ShardSet *set) {
-    return set->size - set->info.tokens * set->info.width - set->info.documents * 8;
+    const ShardInfo *info = &set->info;
+    int64_t room = set->size - info->tokens * info->width - info->documents * 8 - info->sentences * 4;
+    int64_t numbered = (UINT32_MAX - info->tokens) * info->width; /* sentences' places are of 32 bits */
+    return set->marked && numbered < room ? numbered : room;
 }
 
 /* Makes sure that there is a shard with room for one more token, and for its document. */
 static Status make_room(ShardSet *set) {
     int width = shard_token_width(set->id.vocab);
-    if (set->writer && room_left(set) < width + (set->begins ? 8 : 0)) TRY(end_shard(set));
+    bool mark = set->marked && set->sentence;
+    if (set->writer && room_left(set) < width + (set->begins ? 8 : 0) + (mark ? 4 : 0)) TRY(end_shard(set));
     if (!set->writer) TRY(begin_shard(set));
+    if (mark) {
+        size_t sentences = (size_t)set->info.sentences;
+        TRY(mem_grow(&set->mark, &set->mark_capacity, sentences + 1, sizeof *set->mark));
+        set->mark[sentences] = htole32((uint32_t)set->info.tokens);
+        set->info.sentences++;
+    }
+    set->sentence = false;
     if (!set->begins) return OK;
     size_t documents = (size_t)set->info.documents;
     TRY(mem_grow(&set->start, &set->start_capacity, documents + 1, sizeof *set->start));
@@ -201,6 +226,10 @@ int64_t shard_set_tokens(const ShardSet *set) {
 
 int64_t shard_set_documents(const ShardSet *set) {
     return set->documents + (set->writer ? set->info.documents : 0);
+}
+
+int64_t shard_set_sentences(const ShardSet *set) {
+    return set->sentences + (set->writer ? set->info.sentences : 0);
 }
 
 const ShardList *shard_set_files(const ShardSet *set) {

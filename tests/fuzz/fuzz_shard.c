@@ -56,6 +56,15 @@ static void check_shard(const Shard *shard) {
         fuzz_require(read || !fine);
         fuzz_require(!read || (start >= 0 && start < info->tokens));
     }
+    for (int64_t i = 0; i < info->sentences; i++) {
+        int64_t start = -1, index = -1;
+        bool read = fuzz_succeeded(shard_sentence(shard, i, &start));
+        fuzz_require(read || !fine);
+        fuzz_require(!read || (start >= 0 && start < info->tokens));
+        if (!fine) continue;
+        fuzz_require(fuzz_succeeded(shard_sentence_from(shard, start, &index)));
+        fuzz_require(index == i);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -72,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 /* A shard with tokens of two or four bytes, as weft writes it. */
-static size_t make_seed(size_t width, uint8_t *out) {
+static size_t make_seed(size_t width, bool marked, uint8_t *out) {
     char dir[] = "/tmp/weft-fuzz-XXXXXX", name[96];
     TokenizerId id = {.kind = TOKENIZER_BPE,
                       .vocab = width == 4 ? 1 << 17 : VOCAB,
@@ -81,10 +90,12 @@ static size_t make_seed(size_t width, uint8_t *out) {
     uint8_t tokens[TOKENS * 4];
     for (size_t i = 0; i < TOKENS * width; i++) tokens[i] = i % width == 0 ? (uint8_t)i : 0;
     ShardSet *set = NULL;
-    fuzz_require(mkdtemp(dir) && fuzz_succeeded(shard_set_new(&set, dir, "train", &id, 1 << 20)));
+    fuzz_require(mkdtemp(dir) && fuzz_succeeded(shard_set_new(&set, dir, "train", &id, 1 << 20, marked)));
     for (int i = 0; i < DOCUMENTS; i++) {
         fuzz_require(fuzz_succeeded(shard_set_document(set)));
-        fuzz_require(fuzz_succeeded(shard_set_add(set, tokens, TOKENS)));
+        fuzz_require(fuzz_succeeded(shard_set_add(set, tokens, TOKENS - 9)));
+        shard_set_sentence(set);
+        fuzz_require(fuzz_succeeded(shard_set_add(set, tokens, 9)));
     }
     fuzz_require(fuzz_succeeded(shard_set_finish(set)));
     shard_set_free(set);
@@ -99,10 +110,10 @@ static size_t make_seed(size_t width, uint8_t *out) {
 }
 
 size_t fuzz_seed(size_t index, uint8_t *out) {
-    static uint8_t seed[2][FUZZ_INPUT_LIMIT]; /* made once: files are slow */
-    static size_t size[2];
-    if (index > 1) return 0;
-    if (!size[index]) size[index] = make_seed(index ? 4 : 2, seed[index]);
+    static uint8_t seed[3][FUZZ_INPUT_LIMIT]; /* made once: files are slow */
+    static size_t size[3];
+    if (index > 2) return 0;
+    if (!size[index]) size[index] = make_seed(index == 1 ? 4 : 2, index == 2, seed[index]);
     memcpy(out, seed[index], size[index]);
     return size[index];
 }
