@@ -40,6 +40,8 @@ static const Option model_table[] = {
      .shown = "the model's own", .help = "How many labels there are, for --task classify."},
     {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,
      .help = "With --task mlm, learn masked tokens alone and leave the next sentence out."},
+    {OPT_FLAG("masked-tokens", TrainConfig, no_masks), .fallback = "on", .inverted = true,
+     .help = "With --task mlm, learn the next sentence alone and mask nothing."},
     {OPT_INT("layers", TrainConfig, layers), .fallback = "0", .low = 1, .high = INFINITY,
      .shown = "the model's own", .help = "Layers of the model, in place of the preset's."},
     {OPT_INT("hidden", TrainConfig, hidden), .fallback = "0", .low = 1, .high = INFINITY,
@@ -90,6 +92,8 @@ static const Option data_table[] = {
      .help = "SQuAD: tokens of a question; what is longer is cut."},
     {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", .low = 0, .high = 1,
      .above_low = true, .below_high = true, .help = "The part of the tokens that --task mlm masks."},
+    {OPT_FLAG("whole-word-masking", TrainConfig, whole_words),
+     .help = "With --task mlm, mask all tokens of a word or none (WordPiece vocabularies)."},
 };
 
 static const Option training_table[] = {

@@ -17,7 +17,8 @@
  * Tasks:
  *   lm       next token. "labels", when there, lie at the positions of their tokens, as Hugging Face
  *            has them: the label at t + 1 is what position t must predict. -100: not counted.
- *   mlm      masked tokens and next sentence, made from a stream of tokens. In `ids` files, "labels"
+ *   mlm      masked tokens and next sentence, made from a stream of tokens: pairs of sentences where
+ *            shards mark them (data/pairs.h), else of spans. In `ids` files, "labels"
  *            (not shifted) say what was masked; without them masks are drawn as for a stream.
  *            "next": 0 the second part follows the first, 1 it is from elsewhere.
  *   span     "start" and "end", 0 to T; at or past the example's length they are not counted
@@ -67,7 +68,10 @@ typedef struct DataSpec {
     const Tokenizer *encoder;      /* squad: what encodes its texts */
     int64_t doc_stride, max_query; /* squad: as in SquadSpec */
     bool next_sentence; /* mlm from a stream: pairs with a next-sentence label, else single spans */
+    bool no_masks;      /* mlm: the next sentence alone */
     double mask_rate;   /* mlm: 0.15 */
+    const uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that go on with a word; it must
+                               * outlive the data. NULL: tokens are masked one by one */
     double keep_first;  /* the part of the tokens (or examples) used, from the start... */
     double keep_last;   /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;

@@ -2,10 +2,9 @@
  *
  * Place p of the endless order lies in epoch p / count; within it a keyed permutation says which
  * example comes. Examples of a stream are windows that follow each other without overlap: T tokens and
- * the one after for lm, as many as fit between the special tokens for mlm. In a shuffled order each epoch
- * but the first cuts lm's windows elsewhere, so that small data are not learned by their cuts. Everything
- * drawn (order,
- * pairs, masks) is a function of the seed, the epoch and the place in it, so nothing is remembered
+ * the one after for lm, as many as fit between the special tokens for mlm, or the windows of data/pairs.h
+ * where sentences are known. In a shuffled order each epoch but the first cuts lm's windows elsewhere, so
+ * that small data are not learned by their cuts. Everything drawn (order, pairs, masks) is a function of the seed, the epoch and the place in it, so nothing is remembered
  * between calls. T positions of a sequence, P of them filled from the stream.
  */
 #include <math.h>
@@ -16,6 +15,7 @@
 #include "data/data.h"
 #include "data/ids.h"
 #include "data/mask.h"
+#include "data/pairs.h"
 #include "data/squad_features.h"
 #include "data/stream.h"
 
@@ -25,6 +25,8 @@ struct Dataset {
     TokenStream stream;
     IdsSet ids;
     SquadFeatures squad;
+    PairSet pairs;
+    bool from_pairs; /* by sentences */
     Masking masking;
     int64_t begin, size; /* the used part, in tokens of the stream or examples */
     int64_t window;      /* stream tokens from one example to the next */
@@ -136,6 +138,44 @@ static Status too_little(const DataSpec *spec, const char *unit, int64_t have, i
                   (long long)spec->seq);
 }
 
+/* Moves a cut to the next begin of a document or, where there is none, of a sentence. */
+static Status align_cut(const Dataset *data, int64_t *cut) {
+    const TokenStream *stream = &data->stream;
+    int64_t size = token_stream_size(stream), document = 0, count = 0;
+    if (*cut <= 0 || *cut >= size) return OK;
+    DocumentCursor cursor;
+    TRY(document_cursor_at(stream, *cut, &cursor));
+    TRY(document_cursor_next(stream, &cursor, &document));
+    if (document < size) {
+        *cut = document;
+        return OK;
+    }
+    int32_t sentence[1024];
+    int64_t to = size - *cut < 1024 ? size : *cut + 1024;
+    TRY(token_stream_sentences_within(stream, *cut, to, sentence, &count));
+    if (count > 0) *cut += sentence[0];
+    return OK;
+}
+
+/* Pairs of sentences from the used part. */
+static Status open_pairs(Dataset *data, const DataSpec *spec) {
+    int64_t begin = data->begin, end = data->begin + data->size;
+    TRY(align_cut(data, &begin));
+    TRY(align_cut(data, &end));
+    data->begin = begin;
+    data->size = data->tokens = end - begin;
+    data->from_pairs = true;
+    data->window = spec->seq - 3;
+    TRY(pair_set_build(&data->pairs, &data->stream, begin, end, data->window));
+    data->count = (int64_t)data->pairs.count;
+    if (data->count >= 2) return OK;
+    CLEANUP(mem_freep) char *files = NULL;
+    TRY(describe_files(spec, &files));
+    return FAILED("%s: too little data for pairs of sentences: %lld tokens with %lld document parts of two "
+                  "sentences or more, expected at least 2",
+                  files, (long long)data->size, (long long)data->count);
+}
+
 static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format) {
     if (format == FORMAT_SHARDS)
         TRY(token_stream_init_shards(&data->stream, spec->paths, spec->path_count, spec->vocab,
@@ -144,6 +184,8 @@ static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format
         TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
     int64_t all = token_stream_size(&data->stream), need;
     keep_part(data, all);
+    if (spec->task == TASK_MLM && spec->next_sentence && token_stream_marked(&data->stream))
+        return open_pairs(data, spec);
     if (spec->task == TASK_LM) {
         data->window = spec->seq;
         data->count = (data->size - 1) / data->window;
@@ -215,6 +257,7 @@ void dataset_free(Dataset *data) {
     token_stream_done(&data->stream);
     ids_set_done(&data->ids);
     squad_features_done(&data->squad);
+    pair_set_done(&data->pairs);
     free(data);
 }
 
@@ -231,10 +274,15 @@ Status dataset_warning(const Dataset *data, char **ret_text) {
 }
 
 static void mask_row(const Dataset *data, Slot slot, int64_t length, HostBatch *batch) {
+    int32_t *labels = batch->labels + slot.b * batch->T;
+    if (data->spec.no_masks) {
+        for (int64_t t = 0; t < length; t++) labels[t] = LABEL_IGNORED;
+        return;
+    }
     RngKey key = rng_key(data->spec.seed, "data.mask", slot.epoch);
     key.key = rng_mix(key.key, slot.place);
     int64_t row = slot.b * batch->T;
-    masking_apply(&data->masking, key, batch->tokens + row, batch->labels + row, length);
+    masking_apply(&data->masking, key, batch->tokens + row, labels, length);
 }
 
 static Status fill_lm(const Dataset *data, Slot slot, HostBatch *batch) {
@@ -291,6 +339,31 @@ static Status fill_pair(const Dataset *data, Slot slot, HostBatch *batch) {
     return OK;
 }
 
+/* [CLS] A [SEP] B [SEP] of sentences, then padding. */
+static Status fill_sentences(const Dataset *data, Slot slot, HostBatch *batch) {
+    const SpecialTokens *special = &data->spec.special;
+    int64_t T = batch->T, row = slot.b * T;
+    int32_t *tokens = batch->tokens + row, *types = batch->types + row, *labels = batch->labels + row;
+    RngKey key = rng_key(data->spec.seed, "data.pair", slot.epoch);
+    Pair pair;
+    TRY(pair_draw(&data->pairs, &data->stream, key, slot.place, slot.index, labels, &pair));
+    int64_t second = pair.a_size + 2, length = second + pair.b_size + 1;
+    tokens[0] = special->cls;
+    TRY(token_stream_read(&data->stream, pair.a, pair.a_size, tokens + 1));
+    tokens[second - 1] = special->sep;
+    TRY(token_stream_read(&data->stream, pair.b, pair.b_size, tokens + second));
+    tokens[length - 1] = special->sep;
+    for (int64_t t = second; t < length; t++) types[t] = 1;
+    mask_row(data, slot, length, batch);
+    for (int64_t t = length; t < T; t++) {
+        tokens[t] = special->pad > 0 ? special->pad : 0;
+        labels[t] = LABEL_IGNORED;
+    }
+    batch->lens[slot.b] = (int32_t)length;
+    batch->nsp[slot.b] = pair.random;
+    return OK;
+}
+
 static void copy_labels(Task task, int32_t *labels, const int32_t *from, int64_t length) {
     if (task == TASK_LM)
         memcpy(labels, from + 1, (size_t)(length - 1) * sizeof *labels);
@@ -343,6 +416,8 @@ static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
         fill_squad(data, slot, batch);
     else if (data->spec.task == TASK_LM)
         return fill_lm(data, slot, batch);
+    else if (data->from_pairs)
+        return fill_sentences(data, slot, batch);
     else if (data->spec.next_sentence)
         return fill_pair(data, slot, batch);
     else

@@ -1,7 +1,8 @@
 /* Picks are drawn by selection sampling: walking over the n positions that qualify, each is taken with
  * probability needed / left, which takes exactly the wanted number and makes every choice of them
  * equally likely. Four words of the generator serve one position: two for the choice, one for what is
- * shown there, one for the random token. */
+ * shown there, one for the random token. Whole words are walked in a random order, and those are taken that
+ * still fit into the share. */
 #include "data/mask.h"
 
 #include <math.h>
@@ -17,7 +18,10 @@ static void add_special(Masking *masking, int32_t token) {
 }
 
 Masking masking_from(const DataSpec *spec) {
-    Masking masking = {.rate = spec->mask_rate, .vocab = spec->vocab, .mask = spec->special.mask};
+    Masking masking = {.rate = spec->mask_rate,
+                       .vocab = spec->vocab,
+                       .mask = spec->special.mask,
+                       .continues = spec->continues};
     add_special(&masking, spec->special.pad);
     add_special(&masking, spec->special.cls);
     add_special(&masking, spec->special.sep);
@@ -45,11 +49,70 @@ static int32_t shown_token(const Masking *masking, int32_t token, const uint32_t
     return kind < 0.9 ? random_token(masking, draw[3]) : token;
 }
 
+/* ---- whole words ---- */
+
+/* The first token after the word that begins at t. */
+static int64_t word_end(const Masking *masking, const int32_t *tokens, int64_t t, int64_t count) {
+    for (t++; t < count && masking->continues[tokens[t]] && !is_special(masking, tokens[t]);) t++;
+    return t;
+}
+
+/* Takes words until `needed` tokens are taken. word (n) holds their first positions, and minus that and one
+ * for those taken. */
+static void take_words(const Masking *masking, RngKey key, const int32_t *tokens, int64_t count,
+                       int32_t *word, int64_t n, int64_t needed) {
+    RngKey order = {.key = rng_mix(key.key, 1), .step = key.step};
+    bool any = false;
+    for (int64_t i = 0; i < n && needed > 0; i++) {
+        int32_t *at = &word[rng_permute(order, (uint64_t)i, (uint64_t)n)];
+        int64_t size = word_end(masking, tokens, *at, count) - *at;
+        if (size > needed) continue;
+        needed -= size;
+        *at = -*at - 1;
+        any = true;
+    }
+    if (any || n == 0) return;
+    int32_t *at = &word[rng_permute(order, 0, (uint64_t)n)];
+    *at = -*at - 1;
+}
+
+/* The list of words is kept in labels' first places; a word's own places never lie before that of its entry,
+ * so going through it from its end the labels can be written over it. */
+static void mask_words(const Masking *masking, RngKey key, int32_t *tokens, int32_t *labels, int64_t count,
+                       int64_t needed) {
+    int64_t n = 0, stop = count;
+    for (int64_t t = 0; t < count;) {
+        bool word = !is_special(masking, tokens[t]);
+        if (word) labels[n++] = (int32_t)t;
+        t = word ? word_end(masking, tokens, t, count) : t + 1;
+    }
+    take_words(masking, key, tokens, count, labels, n, needed);
+    for (int64_t i = n - 1; i >= 0; i--) {
+        bool taken = labels[i] < 0;
+        int64_t begin = taken ? -(int64_t)labels[i] - 1 : labels[i];
+        int64_t end = word_end(masking, tokens, begin, stop);
+        for (int64_t t = begin; t < stop; t++) {
+            labels[t] = LABEL_IGNORED;
+            if (!taken || t >= end) continue;
+            uint32_t draw[4];
+            rng_block(key, (uint64_t)t, draw);
+            labels[t] = tokens[t];
+            tokens[t] = shown_token(masking, tokens[t], draw);
+        }
+        stop = begin;
+    }
+    for (int64_t t = 0; t < stop; t++) labels[t] = LABEL_IGNORED;
+}
+
 void masking_apply(const Masking *masking, RngKey key, int32_t *tokens, int32_t *labels, int64_t count) {
     int64_t left = 0;
     for (int64_t t = 0; t < count; t++) left += !is_special(masking, tokens[t]);
     int64_t needed = llround(masking->rate * (double)left);
     if (needed < 1) needed = 1;
+    if (masking->continues) {
+        mask_words(masking, key, tokens, labels, count, needed);
+        return;
+    }
     for (int64_t t = 0; t < count; t++) {
         labels[t] = LABEL_IGNORED;
         if (is_special(masking, tokens[t])) continue;

@@ -158,8 +158,7 @@ static void read_bytes(const Source *source, int64_t at, int64_t count, int32_t 
     if (bytes < count) out[bytes] = BYTE_END;
 }
 
-/* The source that holds a place. */
-static int find_source(const TokenStream *stream, int64_t at) {
+int token_stream_find(const TokenStream *stream, int64_t at) {
     int low = 0, high = stream->count;
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
@@ -172,7 +171,7 @@ static int find_source(const TokenStream *stream, int64_t at) {
 }
 
 Status token_stream_read(const TokenStream *stream, int64_t at, int64_t count, int32_t *out) {
-    for (int i = find_source(stream, at); count > 0; i++) {
+    for (int i = token_stream_find(stream, at); count > 0; i++) {
         int64_t inside = at - stream->first[i];
         int64_t here = stream->first[i + 1] - at < count ? stream->first[i + 1] - at : count;
         if (stream->format != FORMAT_SHARDS) TRY(source_check(&stream->source[i]));

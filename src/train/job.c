@@ -117,8 +117,11 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     if (task == TASK_MLM) {
         config->heads_mask &= HEAD_MLM | HEAD_NSP;
         if (!config->heads_mask) config->heads_mask = HEAD_MLM | HEAD_NSP;
+        if (spec->no_next_sentence && spec->no_masks)
+            return USAGE("without masked tokens and the next sentence, task mlm has nothing to learn");
         if (spec->no_next_sentence) config->heads_mask &= ~(unsigned)HEAD_NSP;
-        if (!config->heads_mask) config->heads_mask = HEAD_MLM;
+        if (spec->no_masks) config->heads_mask &= ~(unsigned)HEAD_MLM;
+        if (!config->heads_mask) config->heads_mask = spec->no_masks ? HEAD_NSP : HEAD_MLM;
     }
     config->pooler = (config->heads_mask & (HEAD_NSP | HEAD_CLASSIFY)) != 0;
     if (task == TASK_CLASSIFY && spec->labels) config->labels = spec->labels;
@@ -186,6 +189,7 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     if (job->squad && !spec->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
     job->next_sentence = config_has(&config, HEAD_NSP);
+    job->no_masks = job->task == TASK_MLM && !config_has(&config, HEAD_MLM);
     *ret_config = config;
     return OK;
 }
@@ -219,6 +223,8 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .micro_batch = micro_batch_of(c),
         .dropout = c->dropout,
         .no_next_sentence = c->no_next_sentence,
+        .no_masks = c->no_masks,
+        .whole_words = c->whole_words,
         .data = c->data,
         .data_count = c->data_count,
         .text = c->text,
@@ -271,6 +277,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     TRY(job_settle_data(job, spec));
     ModelConfig config;
     TRY(settle_model(job, spec, &config));
+    if (spec->whole_words && job->task == TASK_MLM) TRY(job_find_words(job, config.vocab));
     job->plan = (RunnerSpec){.micro_batch = spec->micro_batch,
                              .seq = job->seq,
                              .train = spec->train,
@@ -310,6 +317,7 @@ void job_free(Job *job) {
         status_free(status);
     }
     free(job->scratch_dir);
+    free(job->continues);
     free(job->prepared);
     free(job->tokenizer_name);
     free(job->tokenizer_dir);

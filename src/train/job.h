@@ -28,7 +28,8 @@ typedef struct Job {
     const volatile sig_atomic_t *stop;
     int64_t seq;
     SpecialTokens special;
-    bool next_sentence;
+    bool next_sentence, no_masks;
+    uint8_t *continues; /* (vocab) whole-word masking: tokens that go on with a word; else NULL */
     Model *model;
     Device *device, *own_device; /* own: made by the job */
     RunnerSpec plan;
@@ -40,7 +41,7 @@ typedef struct JobSpec {
     const char *model, *task, *format, *device, *kernels, *recompute;
     int64_t layers, hidden, heads, inner, seq, vocab, labels, threads, micro_batch;
     double dropout;
-    bool no_next_sentence;
+    bool no_next_sentence, no_masks, whole_words;
     const char *const *data; /* to settle an `auto` format, and the vocabulary */
     int data_count;
     TextOptions text;
@@ -81,6 +82,8 @@ MUST_USE Status job_settle_data(Job *job, const JobSpec *spec);
 /* Loads the tokenizer for text, where it is not there yet: the one asked for, the checkpoint's, or the bytes.
  */
 MUST_USE Status job_need_tokenizer(Job *job);
+/* Part of job_new, for whole-word masking: which tokens go on with a word. */
+MUST_USE Status job_find_words(Job *job, int64_t vocab);
 /* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */
 MUST_USE Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
                          double mask_rate, uint64_t seed, Dataset **ret_data);

@@ -144,6 +144,18 @@ Status job_settle_data(Job *job, const JobSpec *spec) {
     return OK;
 }
 
+Status job_find_words(Job *job, int64_t vocab) {
+    if (!job->tokenizer || job->tokens.kind != TOKENIZER_WORDPIECE)
+        return USAGE("--whole-word-masking needs a WordPiece tokenizer: name it with --tokenizer");
+    TRY(mem_new((size_t)vocab, 1, &job->continues));
+    for (int64_t id = 0; id < tokenizer_vocab(job->tokenizer) && id < vocab; id++) {
+        size_t size;
+        const char *token = tokenizer_token(job->tokenizer, (int32_t)id, &size);
+        job->continues[id] = size > 2 && token[0] == '#' && token[1] == '#';
+    }
+    return OK;
+}
+
 /* ---- opening ---- */
 
 /* Where text is prepared: in the cache or, without it, in the run's directory or one that goes with the job.
@@ -176,6 +188,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
                         .paths = paths,
                         .path_count = count,
                         .field = job->text.field,
+                        .sentences = job->task == TASK_MLM && job->next_sentence,
                         .threads = job->device->threads,
                         .progress = progress,
                         .stop = job->stop};
@@ -216,6 +229,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .labels = config->labels,
         .special = job->special,
         .next_sentence = job->next_sentence,
+        .no_masks = job->no_masks,
+        .continues = job->continues,
         .mask_rate = mask_rate,
         .keep_first = keep_first,
         .keep_last = keep_last,

@@ -25,7 +25,8 @@ typedef struct TrainConfig {
     double dropout;                                   /* < 0: the model's own */
     const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
     int64_t labels;                                   /* classify */
-    bool no_next_sentence;
+    bool no_next_sentence, no_masks;                  /* mlm: leave one of its two parts out */
+    bool whole_words;                                 /* mlm: mask words, not tokens */
     /* data; paths may be "self": weft's own source and docs */
     const char **data;
     int data_count;
