@@ -117,6 +117,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
     if (show_number(result, "tokens", &number)) fprintf(out, ", over %s tokens", format_count(text, number));
     fputc('\n', out);
+    const char *name;
+    json_t *part;
+    json_object_foreach(json_object_get(result, "parts"), name, part) {
+        double accuracy;
+        if (!show_number(part, "loss", &number) || !show_number(part, "accuracy", &accuracy)) continue;
+        fprintf(out, "%-13s loss %.6f, accuracy %.2f %% of %s\n", name, number, 100 * accuracy,
+                format_count(text, (double)show_int(part, "count")));
+    }
     return OK;
 }
 

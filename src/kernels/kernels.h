@@ -175,6 +175,11 @@ MUST_USE Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits
 /* index (M) int32 of each row's largest number of x (M,C), the first among equals; -1 where a row has a NaN
  * or its largest is infinite. */
 MUST_USE Status argmax(Exec *exec, Tensor index, Tensor x);
+
+/* From stats complete over a vocabulary of `valid`: hits (M) = 1 where the label is counted and no logit is
+ * larger than its own, else 0. */
+MUST_USE Status xent_hits(Exec *exec, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
+
 /* out (M,C) = x[index]; index (M) int32. Both of one type, as in the next two. */
 MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
 /* x[index] += y (M,C), in the order of index. */
@@ -235,6 +240,7 @@ struct KernelTable {
     Status (*xent_loss)(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                         float scale, bool gradient);
     Status (*argmax)(Stream *, Tensor index, Tensor x);
+    Status (*xent_hits)(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
     Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
     Status (*scatter_add_rows)(Stream *, Tensor x, Tensor y, Tensor index);
     Status (*transpose)(Stream *, Tensor y, Tensor x);

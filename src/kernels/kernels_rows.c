@@ -118,6 +118,15 @@ Status argmax(Exec *exec, Tensor index, Tensor x) {
     RUN(KERNEL_ARGMAX, (double)tensor_count(x), BYTES(index, x), argmax, index, x);
 }
 
+Status xent_hits(Exec *exec, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {
+    int64_t M = tensor_rows(stats);
+    CHECK_LIKE(stats, tensor_2d(NULL, DT_F32, M, 3));
+    CHECK_COUNT(hits, DT_F32, M);
+    CHECK_INDEX(labels, M);
+    if (M == 0) return OK;
+    RUN(KERNEL_XENT_HITS, 3.0 * (double)M, BYTES(hits, stats, labels), xent_hits, hits, stats, labels, valid);
+}
+
 Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index) {
     CHECK_FLOAT(out);
     CHECK_FLOAT(x);

@@ -23,6 +23,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_XENT_FINISH] = "xent_finish",
     [KERNEL_XENT_LOSS] = "xent_loss",
     [KERNEL_ARGMAX] = "argmax",
+    [KERNEL_XENT_HITS] = "xent_hits",
     [KERNEL_GATHER_ROWS] = "gather_rows",
     [KERNEL_SCATTER_ADD_ROWS] = "scatter_add_rows",
     [KERNEL_TRANSPOSE] = "transpose",

@@ -151,7 +151,7 @@ static Bump scratch_after_room(const Block *block, const Pass *pass) {
 static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, Tensor losses, Tensor labels) {
     VocabPart all = {.start = 0, .valid = logits.dim[1]};
     TRY(xent_loss(pass->exec, losses, stats, logits, labels, all, pass->loss_grad[loss], pass->shape.train));
-    return sum(pass->exec, tensor_slice(pass->loss, loss, 1), losses);
+    return head_sum(pass, loss, losses, stats, labels, all.valid);
 }
 
 /* The scores of gathered rows w->x. */
@@ -174,7 +174,7 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     TRY(mlm_scores(block, pass, w));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
                      pass->loss_grad[LOSS_TOKEN], pass->shape.train));
-    TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!pass->shape.train) return OK;
     HeadParams g = head_params(block, pass->grad);
     TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));

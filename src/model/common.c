@@ -93,6 +93,13 @@ Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tenso
     return stream_copy(pass->exec->stream, dx.data, kept.data, tensor_bytes(kept), COPY_ON_DEVICE);
 }
 
+Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor labels, int64_t valid) {
+    TRY(sum(pass->exec, tensor_slice(pass->loss, loss, 1), losses));
+    if (!pass->hits.data) return OK;
+    TRY(xent_hits(pass->exec, losses, stats, labels, valid));
+    return sum(pass->exec, tensor_slice(pass->hits, loss, 1), losses);
+}
+
 /* Few where they are fp32, on a CPU whose caches they should not flood; on a GPU every chunk adds to the
  * whole matrix's gradient, so the larger the better. */
 int64_t loss_chunk_rows(Shape shape, int64_t vocab) {

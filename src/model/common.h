@@ -55,6 +55,9 @@ MUST_USE Status head_input(Pass *pass, Tensor room, Tensor x, Tensor *ret_rows);
  * hands it on. */
 Tensor head_saved(const Block *block, Shape shape, Bump *bump);
 MUST_USE Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
+/* Adds a head's losses (M) to their sum and, where hits are counted, those that complete stats (M,3) tell;
+ * the losses are overwritten then. */
+MUST_USE Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor labels, int64_t valid);
 
 /* The vocabulary as a tensor rank holds it, padding included. */
 static inline int64_t vocab_local(const ModelConfig *config, int tp) {

@@ -73,7 +73,7 @@ static Status chunk_head(const Block *block, Pass *pass, const HeadScratch *w, T
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
     TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
-    TRY(sum(e, tensor_slice(pass->loss, LOSS_TOKEN, 1), w->losses));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
     HeadParams g = head_params(block, pass->grad);
     TRY(linear_backward_weight(e, g.output, TENSOR_NONE, w->logits, w->h));

@@ -82,6 +82,7 @@ typedef struct Pass {
                                   * instead of computing them; empty: compute them at once */
     Buffer scratch;              /* shared, for this call alone */
     Tensor loss;                 /* (LOSS_COUNT) fp64 sums, added to by heads */
+    Tensor hits;                 /* likewise: labels that had the largest score; none: they are not counted */
     float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
     const Decode *decode;        /* generation only */
 } Pass;

@@ -53,9 +53,9 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     json_t *parts = json_object();
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k])
-            json_object_set_new(
-                parts, loss_name((LossId)k),
-                json_pack("{s:f, s:I}", "loss", result.part[k], "count", (json_int_t)result.counts[k]));
+            json_object_set_new(parts, loss_name((LossId)k),
+                                json_pack("{s:f, s:f, s:I}", "loss", result.part[k], "accuracy",
+                                          result.accuracy[k], "count", (json_int_t)result.counts[k]));
     json_object_set_new(json, "parts", parts);
     *ret_result = json;
     return OK;

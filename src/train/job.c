@@ -365,9 +365,10 @@ Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResu
     if (round.count > ROUND_LIMIT) round.count = ROUND_LIMIT;
     EvalResult result = {.examples = examples};
     double sums[LOSS_COUNT] = {0};
+    int64_t hits[LOSS_COUNT] = {0};
     for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
         TRY(fill_round(job, data, first, examples, &round));
-        TRY(runner_eval(runner, round.batch, round.count, sums, result.counts));
+        TRY(runner_eval(runner, round.batch, round.count, sums, result.counts, hits));
     }
     int64_t counted = 0;
     for (int k = 0; k < LOSS_COUNT; k++) counted += result.counts[k];
@@ -376,7 +377,10 @@ Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResu
     if (!isfinite(result.loss))
         return FAILED("the loss over the data is %g: the weights are not fit for use", result.loss);
     for (int k = 0; k < LOSS_COUNT; k++)
-        if (result.counts[k]) result.part[k] = sums[k] / (double)result.counts[k];
+        if (result.counts[k]) {
+            result.part[k] = sums[k] / (double)result.counts[k];
+            result.accuracy[k] = (double)hits[k] / (double)result.counts[k];
+        }
     *ret_result = result;
     return OK;
 }

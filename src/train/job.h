@@ -94,7 +94,7 @@ MUST_USE Status job_val_shards(const char *const *paths, int count, ShardList *l
 /* Mean loss over the first `limit` examples (0: all of the data), the same in every layout. */
 typedef struct EvalResult {
     double loss;
-    double part[LOSS_COUNT];
+    double part[LOSS_COUNT], accuracy[LOSS_COUNT]; /* accuracy: the share of labels with the largest score */
     int64_t counts[LOSS_COUNT];
     int64_t examples;
 } EvalResult;

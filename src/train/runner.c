@@ -146,7 +146,7 @@ static Status alloc_scratch(Runner *runner) {
         }
     TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, shared, &runner->shared));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, scratch, &runner->scratch));
-    return dev_alloc(runner->device, MEM_ACTIVATIONS, LOSS_COUNT * sizeof(double), &runner->loss);
+    return dev_alloc(runner->device, MEM_ACTIVATIONS, 2 * LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
 /* All stages' lists are carried out on paper before any is in earnest. */
@@ -278,12 +278,13 @@ static Status add_device_time(Runner *runner) {
 
 /* ---- a step ---- */
 
-/* Sums over all replicas; only the last stage has them, and each of its tensor ranks has all of them. */
-static Status read_losses(Runner *runner, double sums[LOSS_COUNT]) {
-    TRY(stream_copy(runner->stream, sums, runner->loss.data, LOSS_COUNT * sizeof(double), COPY_TO_HOST));
+/* The first `count` sums, of losses and then of hits, over all replicas; only the last stage has them, and
+ * each of its tensor ranks has all of them. */
+static Status read_losses(Runner *runner, int count, double *sums) {
+    TRY(stream_copy(runner->stream, sums, runner->loss.data, (size_t)count * sizeof(double), COPY_TO_HOST));
     TRY(stream_sync(runner->stream));
-    TRY(host_reduce(runner->mesh->axis[AXIS_DP], sums, LOSS_COUNT, DT_F64, REDUCE_SUM));
-    return host_reduce(runner->mesh->axis[AXIS_PP], sums, LOSS_COUNT, DT_F64, REDUCE_SUM);
+    TRY(host_reduce(runner->mesh->axis[AXIS_DP], sums, count, DT_F64, REDUCE_SUM));
+    return host_reduce(runner->mesh->axis[AXIS_PP], sums, count, DT_F64, REDUCE_SUM);
 }
 
 static Status check_micros(const Runner *runner, HostBatch *const *micros, int count) {
@@ -330,7 +331,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(shards_finish(runner->shards));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
     double sums[LOSS_COUNT];
-    TRY(read_losses(runner, sums));
+    TRY(read_losses(runner, LOSS_COUNT, sums));
     TRY(add_device_time(runner));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
@@ -389,20 +390,21 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
 /* ---- without training ---- */
 
 Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
-                   int64_t counts[LOSS_COUNT]) {
+                   int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
     TRY(check_micros(runner, batches, count));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = batches, .count = count};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
-    double fresh[LOSS_COUNT];
+    double fresh[2 * LOSS_COUNT];
     int64_t terms[LOSS_COUNT], tokens;
-    TRY(read_losses(runner, fresh));
+    TRY(read_losses(runner, 2 * LOSS_COUNT, fresh));
     TRY(count_terms(runner, batches, count, terms, &tokens));
     for (int k = 0; k < LOSS_COUNT; k++) {
         if (!has_loss(&runner->model->config, k)) continue;
         sums[k] += fresh[k];
         counts[k] += terms[k];
+        if (hits) hits[k] += (int64_t)fresh[LOSS_COUNT + k];
     }
     return OK;
 }

@@ -98,7 +98,7 @@ typedef struct Runner {
     size_t relays, relay_capacity;
     Buffer shared; /* what blocks save, when nobody needs it for long */
     Buffer scratch;
-    Buffer loss; /* LOSS_COUNT fp64 sums */
+    Buffer loss; /* LOSS_COUNT fp64 sums, and as many of hits */
     /* For the block that runs: its parameters' and gradients' views, from the units' first elements. */
     void **param_base, **grad_base;
     Tensor *param_view, *grad_view;
@@ -131,10 +131,10 @@ MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count,
 MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                                  StepResult *ret_result);
 MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm);
-/* Adds loss sums and counts of all replicas' batches, without dropout or gradients. Collective: all
- * replicas give equally many batches. */
+/* Adds loss sums and counts of all replicas' batches, without dropout or gradients, and to `hits`, where
+ * given, how many labels had the largest score. Collective: all replicas give equally many batches. */
 MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
-                            int64_t counts[LOSS_COUNT]);
+                            int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]);
 /* For one tensor rank and one stage: forward up to the last layer, without dropout: its output (B,T,C),
  * valid until the next call. */
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);

@@ -21,6 +21,7 @@ Pass runner_pass(Runner *runner, const Round *round, const Flight *flight) {
         .scratch = runner->scratch,
         .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
     };
+    if (!round->train) pass.hits = tensor_1d((double *)runner->loss.data + LOSS_COUNT, DT_F64, LOSS_COUNT);
     memcpy(pass.loss_grad, round->loss_grad, sizeof pass.loss_grad);
     return pass;
 }

@@ -230,6 +230,21 @@ static Status resume(Trainer *t) {
     return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
 }
 
+/* Losses and accuracies one by one, for tasks that have several. */
+static void add_parts(const EvalResult *result, json_t *line, char *note, size_t size) {
+    for (int k = 0; k < LOSS_COUNT; k++) {
+        char name[64];
+        const char *part = loss_name((LossId)k);
+        size_t used = strlen(note);
+        if (!result->counts[k]) continue;
+        snprintf(name, sizeof name, "val_%s", part);
+        json_object_set_new(line, name, json_real(result->part[k]));
+        snprintf(name, sizeof name, "val_%s_accuracy", part);
+        json_object_set_new(line, name, json_real(result->accuracy[k]));
+        snprintf(note + used, size - used, "  %s %.1f %% right", part, 100 * result->accuracy[k]);
+    }
+}
+
 static Status evaluate(Trainer *t) {
     if (!t->val) return OK;
     EvalResult result;
@@ -237,9 +252,12 @@ static Status evaluate(Trainer *t) {
     TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
     show_span(t, &eval_span, start);
     t->val_loss = result.loss;
-    progress_line(t->progress, "step %lld  validation loss %.4f", (long long)t->step, result.loss);
-    return rundir_metrics(t->dir,
-                          json_pack("{s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss));
+    json_t *line = json_pack("{s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss);
+    if (!line) return FAILED("out of memory");
+    char note[240] = "";
+    if (t->job->task != TASK_LM) add_parts(&result, line, note, sizeof note);
+    progress_line(t->progress, "step %lld  validation loss %.4f%s", (long long)t->step, result.loss, note);
+    return rundir_metrics(t->dir, line);
 }
 
 static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {

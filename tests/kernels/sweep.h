@@ -53,6 +53,7 @@ void xent_combine_sweep(Sweep *sweep);
 void xent_finish_sweep(Sweep *sweep);
 void xent_loss_sweep(Sweep *sweep);
 void argmax_sweep(Sweep *sweep);
+void xent_hits_sweep(Sweep *sweep);
 void gather_rows_sweep(Sweep *sweep);
 void scatter_add_rows_sweep(Sweep *sweep);
 void transpose_sweep(Sweep *sweep);

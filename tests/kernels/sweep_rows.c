@@ -159,6 +159,20 @@ void argmax_sweep(Sweep *sweep) {
     for (unsigned f = 0; f < 4; f++) compare(sweep, argmax_case, (Args){{4, 3, 50257}, f, 0});
 }
 
+/* Labels that win, that lose and that are not counted. */
+static void xent_hits_case(Kit *kit, const Args *args) {
+    Tensor labels = some_labels(kit, args);
+    int64_t M = labels.dim[0];
+    Tensor hits = kit_take(kit, shape1(M)), stats = kit_uniform(kit, shape2(M, 3), 1, 3);
+    for (int64_t m = 0; m < M; m += 2) tensor_f32(stats)[m * 3 + 2] = tensor_f32(stats)[m * 3];
+    assert_ok(xent_hits(&kit->exec, hits, stats, labels, vocab_of(args).valid));
+    kit_output(kit, "hits", hits);
+}
+
+void xent_hits_sweep(Sweep *sweep) {
+    over_rows(sweep, xent_hits_case, 1, 0);
+}
+
 static void gather_rows_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
     Tensor out = kit_take(kit, typed(kit, shape2(M, C))), x = kit_random(kit, typed(kit, shape3(3, 5, C)));

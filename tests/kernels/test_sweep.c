@@ -213,6 +213,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_XENT_FINISH] = xent_finish_sweep,
     [KERNEL_XENT_LOSS] = xent_loss_sweep,
     [KERNEL_ARGMAX] = argmax_sweep,
+    [KERNEL_XENT_HITS] = xent_hits_sweep,
     [KERNEL_GATHER_ROWS] = gather_rows_sweep,
     [KERNEL_SCATTER_ADD_ROWS] = scatter_add_rows_sweep,
     [KERNEL_TRANSPOSE] = transpose_sweep,

@@ -60,7 +60,7 @@ static double check_eval_loss(Golden *golden, const HostBatch *batch) {
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
     HostBatch *const batches[] = {(HostBatch *)batch};
-    assert_ok(runner_eval(golden->runner, batches, 1, sums, counts));
+    assert_ok(runner_eval(golden->runner, batches, 1, sums, counts, NULL));
     double expected = golden_number(golden->facts, "loss");
     double relative = fabs(loss_objective(sums, counts) - expected) / expected;
     assert_true(relative <= LOSS_LIMIT);

@@ -159,7 +159,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
         if (step + 1 == steps) {
             double sums[LOSS_COUNT] = {0};
             int64_t counts[LOSS_COUNT] = {0};
-            assert_ok(runner_eval(outcome.runner, micro, count, sums, counts));
+            assert_ok(runner_eval(outcome.runner, micro, count, sums, counts, NULL));
             outcome.eval = loss_objective(sums, counts);
         }
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);

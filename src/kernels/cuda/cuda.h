@@ -46,6 +46,7 @@ Status xent_partial_cuda(Stream *, Tensor stats, Tensor logits, Tensor labels, V
 Status xent_combine_cuda(Stream *, Tensor stats, Tensor parts);
 Status xent_finish_cuda(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
                         float scale, bool gradient);
+Status xent_hits_cuda(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_cuda(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                       float scale, bool gradient);
 Status argmax_cuda(Stream *, Tensor index, Tensor x);

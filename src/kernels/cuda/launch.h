@@ -227,6 +227,9 @@ cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, flo
                              const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
                              size_t shared_memory, int processors);
 
+cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stats, const int32_t *labels,
+                             int64_t M, int64_t valid);
+
 /* sum.cu; `partial` is sum_partial_bytes of workspace. */
 size_t sum_partial_bytes(void);
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,

@@ -26,6 +26,7 @@ bool kernels_cuda_fill(KernelTable *table) {
         .xent_finish = xent_finish_cuda,
         .xent_loss = xent_loss_cuda,
         .argmax = argmax_cuda,
+        .xent_hits = xent_hits_cuda,
         .gather_rows = gather_rows_cuda,
         .scatter_add_rows = scatter_add_rows_cuda,
         .transpose = transpose_cuda,

@@ -33,3 +33,9 @@ Status xent_loss_cuda(Stream *stream, Tensor losses, Tensor stats, Tensor logits
                             cuda_device(stream)->shared_memory, cuda_device(stream)->processors));
     return OK;
 }
+
+Status xent_hits_cuda(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {
+    LAUNCH(
+        launch_xent_hits(cuda_stream(stream), hits.data, stats.data, labels.data, tensor_rows(stats), valid));
+    return OK;
+}

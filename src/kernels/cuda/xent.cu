@@ -159,6 +159,14 @@ __global__ void combine_kernel(float *stats, const float *parts, int64_t ranks, 
     stats[m * 3 + 2] = label;
 }
 
+__global__ void hits_kernel(float *hits, const float *stats, const int32_t *labels, int64_t M,
+                            int64_t valid) {
+    int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
+    if (m >= M) return;
+    int32_t label = labels[m];
+    hits[m] = label >= 0 && label < valid && stats[m * 3 + 2] >= stats[m * 3] ? 1.0f : 0.0f;
+}
+
 // ---- rows in registers ----
 
 constexpr int row_threads = 1024, most_packs = 8;
@@ -380,6 +388,12 @@ cudaError_t launch_xent_partial(cudaStream_t stream, DType type, float *stats, c
 cudaError_t launch_xent_combine(cudaStream_t stream, float *stats, const float *parts, int64_t ranks,
                                 int64_t M) {
     combine_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(stats, parts, ranks, M);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stats, const int32_t *labels,
+                             int64_t M, int64_t valid) {
+    hits_kernel<<<blocks_for(M, threads), threads, 0, stream>>>(hits, stats, labels, M, valid);
     return cudaGetLastError();
 }
 

@@ -56,6 +56,7 @@ Status xent_partial_ref(Stream *stream, Tensor stats, Tensor logits, Tensor labe
 Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts);
 Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                        VocabPart part, float scale, bool gradient);
+Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                      VocabPart part, float scale, bool gradient);
 Status argmax_ref(Stream *stream, Tensor index, Tensor x);

@@ -42,6 +42,7 @@ void kernels_ref_fill(KernelTable *table) {
         .xent_finish = xent_finish_ref,
         .xent_loss = xent_loss_ref,
         .argmax = argmax_ref,
+        .xent_hits = xent_hits_ref,
         .gather_rows = gather_rows_ref,
         .scatter_add_rows = scatter_add_rows_ref,
         .transpose = transpose_ref,

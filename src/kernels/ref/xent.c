@@ -66,3 +66,13 @@ Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits,
     TRY(xent_partial_ref(stream, stats, logits, labels, part));
     return xent_finish_ref(stream, losses, logits, stats, labels, part, scale, gradient);
 }
+
+Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {
+    (void)stream;
+    for (int64_t m = 0; m < tensor_rows(stats); m++) {
+        const float *stat = tensor_f32(stats) + m * 3;
+        int32_t label = tensor_i32(labels)[m];
+        tensor_f32(hits)[m] = label >= 0 && label < valid && stat[2] >= stat[0];
+    }
+    return OK;
+}
