@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
+#include "data/sentence.h"
 #include "data/shard.h"
 #include "files.h"
 
@@ -119,6 +120,55 @@ static void test_same_shards(void **state) {
             assert_same_files(one.result.shards.path[i], other.result.shards.path[i]);
         assert_same_files(one.result.val_shards.path[0], other.result.val_shards.path[0]);
     }
+}
+
+/* Sentences are those of the whole text, though it is read in blocks, and shards without them are of the
+ * first version. */
+static void test_sentences(void **state) {
+    enum { SIZE = 2000000 };
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = calloc(1, SIZE + 100);
+    CLEANUP(made_done) Made one = {0}, other = {0};
+    size_t size = 0;
+    int64_t sentences = 0;
+    for (unsigned i = 0; size < SIZE; i++)
+        size += (size_t)sprintf(text + size, "%sSentence %u has Dr. Who in it%.*s.", i % 9 ? " " : "\n\n", i,
+                                (int)(i * 7919 % 40), ", and much more, or so it seems to us all");
+    files->count = 0;
+    files_add(files, "sentences.txt", text, size);
+    for (size_t from = 0; from < size; sentences++) from = sentence_end(text, size, from);
+    PrepareSpec spec = {.threads = 1, .shard_size = 1 << 20, .sentences = true};
+    assert_ok(make(files, "one", spec, &one));
+    assert_int_equal(one.result.sentences, sentences);
+    assert_true(one.result.shards.count > 3);
+    spec.threads = 3;
+    assert_ok(make(files, "other", spec, &other));
+    for (size_t i = 0; i < one.result.shards.count; i++)
+        assert_same_files(one.result.shards.path[i], other.result.shards.path[i]);
+    int64_t marks = 0;
+    for (size_t i = 0; i < one.result.shards.count; i++) {
+        CLEANUP(shard_freep) Shard *shard = NULL;
+        assert_ok(shard_open(&shard, one.result.shards.path[i]));
+        assert_ok(shard_verify(shard));
+        assert_true(shard_info(shard)->marked);
+        for (int64_t k = 0; k < shard_info(shard)->sentences; k++, marks++) {
+            int64_t start = -1, index = -1;
+            int32_t tokens[4];
+            assert_ok(shard_sentence(shard, k, &start));
+            assert_ok(shard_sentence_from(shard, start, &index));
+            assert_int_equal(index, k);
+            if (start + 4 > shard_info(shard)->tokens) continue;
+            assert_ok(shard_read(shard, start, 4, tokens));
+            assert_true(tokens[0] == 'S' || tokens[0] == ' ' || tokens[0] == '\n');
+            assert_true(tokens[1] == 'S' || tokens[1] == 'e' || tokens[2] == 'S');
+        }
+    }
+    assert_int_equal(marks, sentences);
+    spec.sentences = false;
+    assert_ok(make(files, "other", spec, &other));
+    CLEANUP(mem_freep) char *bytes = NULL;
+    assert_ok(file_read(other.file, 1 << 26, &bytes, &size));
+    assert_int_equal(bytes[8], 1);
 }
 
 static void flip(const char *path, long at, int bit) {
@@ -267,10 +317,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_same_shards),
-        cmocka_unit_test(test_damage),     cmocka_unit_test(test_version),
-        cmocka_unit_test(test_sets),       cmocka_unit_test(test_all_or_nothing),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_same_shards),
+        cmocka_unit_test(test_sentences),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_version),        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

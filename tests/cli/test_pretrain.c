@@ -1,0 +1,123 @@
+/* Pretraining BERT the way a person does: text in, sentences, pairs and masks made, and the same run in every
+ * layout of ranks. */
+#include <math.h>
+
+#include "cli/corpus.h"
+#include "comm/mpi.h"
+
+/* Articles of made-up sentences; the words of one article are its own. */
+static void put_articles(const char *name) {
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 20);
+    size_t size = 0;
+    for (int article = 0; article < 60; article++) {
+        size += (size_t)sprintf(text + size, "{\"text\": \"Article %d\\n\\n", article);
+        for (int sentence = 0; sentence < 12; sentence++)
+            size += (size_t)sprintf(text + size, "Dr. Word%c%d saw the word%c at %d.%d p.m. in it. ",
+                                    'a' + article % 26, article, 'a' + sentence, sentence, article);
+        size += (size_t)sprintf(text + size, "\"}\n");
+    }
+    put_file(name, text, size);
+}
+
+static void put_vocab(const char *dir) {
+    char name[96];
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
+    size_t size = (size_t)sprintf(text, "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+    for (char c = '!'; c < '~'; c++)
+        if (c < 'A' || c > 'Z') size += (size_t)sprintf(text + size, "%c\n##%c\n", c, c);
+    size += (size_t)sprintf(text + size, "the\nsaw\nword\nat\nin\nit\narticle\n##or\n##rd\ndr\n");
+    assert_int_equal(mkdir(at(dir), 0755), 0);
+    snprintf(name, sizeof name, "%s/vocab.txt", dir);
+    put_file(name, text, size);
+}
+
+/* The lines of metrics.jsonl. */
+static json_t *metrics(const char *run) {
+    char name[96], line[4096];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    FILE *file = fopen(at(name), "r");
+    assert_non_null(file);
+    json_t *lines = json_array();
+    while (fgets(line, sizeof line, file)) {
+        json_t *json = json_loads(line, 0, NULL);
+        assert_non_null(json);
+        json_array_append_new(lines, json);
+    }
+    fclose(file);
+    return lines;
+}
+
+static void assert_same_numbers(const json_t *a, const json_t *b, const char *name) {
+    const json_t *x = json_object_get(a, name), *y = json_object_get(b, name);
+    assert_true(!x == !y);
+    if (!x) return;
+    double p = json_number_value(x), q = json_number_value(y);
+    if (fabs(p - q) > 1e-4 * fabs(p)) fail_msg("%s is %.9g and %.9g", name, p, q);
+}
+
+static void train(const char *run, const char *ranks, const char *layout, const char *value,
+                  const char *more) {
+    Ran ran = program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
+                          at("articles.jsonl"), "--seq", "48", "--steps", "4", "--batch", "8",
+                          "--micro-batch", "2", "--eval-every", "2", "--eval-batches", "2", "--out", at(run),
+                          "--quiet", "--ranks", ranks, layout, value, more);
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+}
+
+static void test_layouts(void **state) {
+    (void)state;
+    put_articles("articles.jsonl");
+    put_vocab("vocab");
+    train("one", "1", "--dp", "1", "--whole-word-masking");
+    CLEANUP(json_decrefp) json_t *one = metrics("one");
+    assert_int_equal(json_array_size(one), 7); /* evaluations before, between and after, and 4 steps */
+    const json_t *last = json_array_get(one, 6);
+    double right = json_number_value(json_object_get(last, "val_next_sentence_accuracy"));
+    assert_true(right >= 0 && right <= 1 && fmod(right * 16, 1) == 0);
+    assert_non_null(json_object_get(last, "val_token_accuracy"));
+    assert_non_null(json_object_get(last, "val_token"));
+    if (!mpi_built()) return;
+    static const char *const layouts[] = {"--dp", "--tp", "--pp"};
+    for (int i = 0; i < 3; i++) {
+        train(layouts[i] + 2, "2", layouts[i], "2", "--whole-word-masking");
+        CLEANUP(json_decrefp) json_t *other = metrics(layouts[i] + 2);
+        assert_int_equal(json_array_size(other), json_array_size(one));
+        for (size_t k = 0; k < json_array_size(one); k++) {
+            static const char *const names[] = {"loss",          "token",
+                                                "next_sentence", "tokens",
+                                                "val_loss",      "val_token_accuracy",
+                                                "val_token",     "val_next_sentence_accuracy"};
+            for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+                assert_same_numbers(json_array_get(one, k), json_array_get(other, k), names[n]);
+        }
+    }
+}
+
+/* The next sentence alone: a checkpoint of transformers' own kind, which eval finds its task from. */
+static void test_next_sentence_alone(void **state) {
+    (void)state;
+    train("alone", "1", "--dp", "1", "--no-masked-tokens");
+    CLEANUP(json_decrefp) json_t *lines = metrics("alone");
+    const json_t *last = json_array_get(lines, json_array_size(lines) - 1);
+    assert_null(json_object_get(last, "val_token"));
+    assert_non_null(json_object_get(last, "val_next_sentence"));
+    Ran ran =
+        program_run("eval", "--model", at("alone"), "--data", at("articles.jsonl"), "--seq", "48", "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    const json_t *parts = json_object_get(json, "parts");
+    assert_int_equal(json_object_size(parts), 1);
+    assert_non_null(json_object_get(json_object_get(parts, "next_sentence"), "accuracy"));
+    ran_done(&ran);
+    assert_refused(2, "nothing to learn", "train", "--model", "bert-tiny", "--data", at("articles.jsonl"),
+                   "--no-masked-tokens", "--no-next-sentence");
+    assert_refused(2, "needs a WordPiece tokenizer", "train", "--model", "bert-tiny", "--data", "self",
+                   "--whole-word-masking");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                       cmocka_unit_test(test_next_sentence_alone)};
+    return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
+}
