@@ -157,23 +157,19 @@ static Status align_cut(const Dataset *data, int64_t *cut) {
     return OK;
 }
 
-/* Pairs of sentences from the used part. */
-static Status open_pairs(Dataset *data, const DataSpec *spec) {
+/* Pairs of sentences from the used part; *ret_found is false where documents are of one sentence each. */
+static Status open_pairs(Dataset *data, const DataSpec *spec, bool *ret_found) {
     int64_t begin = data->begin, end = data->begin + data->size;
     TRY(align_cut(data, &begin));
     TRY(align_cut(data, &end));
+    TRY(pair_set_build(&data->pairs, &data->stream, begin, end, spec->seq - 3));
+    *ret_found = data->pairs.count > 1;
+    if (!*ret_found) return OK;
     data->begin = begin;
     data->size = data->tokens = end - begin;
     data->from_pairs = true;
-    data->window = spec->seq - 3;
-    TRY(pair_set_build(&data->pairs, &data->stream, begin, end, data->window));
     data->count = (int64_t)data->pairs.count;
-    if (data->count >= 2) return OK;
-    CLEANUP(mem_freep) char *files = NULL;
-    TRY(describe_files(spec, &files));
-    return FAILED("%s: too little data for pairs of sentences: %lld tokens with %lld document parts of two "
-                  "sentences or more, expected at least 2",
-                  files, (long long)data->size, (long long)data->count);
+    return OK;
 }
 
 static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format) {
@@ -184,8 +180,11 @@ static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format
         TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
     int64_t all = token_stream_size(&data->stream), need;
     keep_part(data, all);
-    if (spec->task == TASK_MLM && spec->next_sentence && token_stream_marked(&data->stream))
-        return open_pairs(data, spec);
+    if (spec->task == TASK_MLM && spec->next_sentence && token_stream_marked(&data->stream)) {
+        bool found = false;
+        TRY(open_pairs(data, spec, &found));
+        if (found) return OK;
+    }
     if (spec->task == TASK_LM) {
         data->window = spec->seq;
         data->count = (data->size - 1) / data->window;
