@@ -83,8 +83,17 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
         linear_fp8_forward, y, kept, x, act, w, b);
 }
 
-Status linear_fp8_backward(Exec *exec, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w, Fp8Input kept,
-                           Tensor x, Act act) {
+static Status check_found(const char *kernel, Tensor dx, Fp8Found found, int64_t K) {
+    if (!found.peaks.data && !found.sums.data) return OK;
+    TRY(check_count(kernel, "found.peaks", found.peaks, DT_F32, FP8_PEAKS));
+    if (found.sums.data) TRY(check_count(kernel, "found.sums", found.sums, DT_F32, K));
+    if (dx.data && K <= FP8_WIDEST) return OK;
+    return FAILED("internal: %s: nothing is found without dx, or of more than %d columns", kernel,
+                  FP8_WIDEST);
+}
+
+Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                           Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -93,12 +102,15 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Tensor dw, Tensor db, Tensor d
     if (dw.data) CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
     if (db.data && !dw.data) return FAILED("internal: %s: db is given without dw", __func__);
+    if (peaks.data) CHECK_COUNT(peaks, DT_F32, FP8_PEAKS);
+    TRY(check_found(__func__, dx, found, K));
     TRY(check_fp8(__func__, M, N, K, kept));
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.turned.data)) CHECK_MATRIX(x, DT_BF16, M, K);
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double products = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, products * (double)M * (double)N * (double)K,
-        BYTES(dx, dw, db, dy, w, kept.turned), linear_fp8_backward, dx, dw, db, dy, w, kept, x, act);
+        BYTES(dx, dw, db, dy, w, kept.turned), linear_fp8_backward, dx, found, dw, db, dy, peaks, w, kept, x,
+        act);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {

@@ -105,6 +105,14 @@ typedef struct Fp8Input {
     Tensor unit;   /* (1) fp32 */
 } Fp8Input;
 
+/* What backward finds of its dx in passing, for the call that takes it as dy. */
+typedef struct Fp8Found {
+    Tensor peaks; /* (FP8_PEAKS) fp32, or none: magnitudes of dx, of which the largest is that of all */
+    Tensor sums;  /* (K) fp32, or none: += column sums of dx; only with peaks */
+} Fp8Found;
+
+enum { FP8_PEAKS = 1024, FP8_WIDEST = 65536 }; /* the latter: columns of a dx of which anything is found */
+
 /* Whether the sizes suit: multiples of 16. Others are refused. */
 bool linear_fp8_suits(int64_t M, int64_t N, int64_t K);
 /* y (M,N) = act(x (M,K)) w (N,K)^T + b (N). b may be none. Note whose act it is: the input's. `kept`, unless
@@ -113,9 +121,10 @@ MUST_USE Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x
                                    Tensor b);
 /* dx (M,K) = (dy (M,N) w (N,K)) * act'(x); dw (N,K) += dy^T act(x); db (N) += column sums of dy as it is, not
  * rounded. dx, dw with db, or db alone may be none. x may be none where `kept` is there and act is not; with
- * neither, x is rounded again. dx may be none of the others. */
-MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
-                                    Fp8Input kept, Tensor x, Act act);
+ * neither, x is rounded again. dx may be none of the others. `peaks`, unless none, are dy's, as the call that
+ * made it has found them. */
+MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                                    Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act);
 
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
@@ -212,8 +221,8 @@ struct KernelTable {
                                     bool accumulate);
     Status (*linear_backward_weight)(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
     Status (*linear_fp8_forward)(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
-    Status (*linear_fp8_backward)(Stream *, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
-                                  Fp8Input kept, Tensor x, Act);
+    Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                                  Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
     Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
     Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,

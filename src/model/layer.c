@@ -55,6 +55,7 @@ typedef struct LayerScratch {
     Tensor a, b;         /* rows */
     Tensor whole, input; /* (B,T,C), where rows are cut */
     Tensor wide;         /* backward: what of dpre and dqkv has no other place, one after the other */
+    Tensor peaks;        /* backward in fp8: of the gradient of `pre` */
 } LayerScratch;
 
 /* What the products for the weights' gradients take besides activations. */
@@ -169,6 +170,8 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
         w.wide = tensor_take(scratch, qkv);
     else if (fp8)
         w.wide = tensor_take(scratch, inner);
+    if (fp8 && shape.train && F <= FP8_WIDEST)
+        w.peaks = tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_PEAKS));
     *ret_scratch = w;
 }
 
@@ -345,13 +348,17 @@ typedef struct Input {
     Tensor x, pre;
     Act act;
     Fp8Input kept;
+    /* fp8: what is found of its gradient, and what was found of the output's. */
+    Fp8Found found;
+    Tensor peaks;
 } Input;
 
 /* The gradients of a product's input, unless dx is none, and of its weights, unless dw and db are. */
 static Status project_backward(const Block *block, Pass *pass, Tensor dx, Tensor dw, Tensor db, Tensor dy,
                                Tensor w, Input in) {
     if (in_fp8(block, pass->shape))
-        return linear_fp8_backward(pass->exec, dx, dw, db, dy, w, in.kept, in.act ? in.pre : in.x, in.act);
+        return linear_fp8_backward(pass->exec, dx, in.found, dw, db, dy, in.peaks, w, in.kept,
+                                   in.act ? in.pre : in.x, in.act);
     if (dw.data) TRY(linear_backward_weight(pass->exec, dw, db, dy, in.x));
     if (!dx.data) return OK;
     return linear_backward_input(pass->exec, dx, dy, w, in.act, in.pre, false);
@@ -408,8 +415,13 @@ static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, 
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     LayerParams p = layer_params(pass->param), g = gradients_now(pass);
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    TRY(project_backward(block, pass, d->dpre, g.down_w, g.down_b, d->dz, p.down_w, input_of_down(block, s)));
-    Input in = {.kept = s->into_up};
+    Input into_down = input_of_down(block, s), in = {.kept = s->into_up, .peaks = w->peaks};
+    if (w->peaks.data) {
+        /* down's backward makes what up's rounds, and can sum it up for up's bias. */
+        into_down.found = (Fp8Found){w->peaks, g.up_b};
+        g.up_b = TENSOR_NONE;
+    }
+    TRY(project_backward(block, pass, d->dpre, g.down_w, g.down_b, d->dz, p.down_w, into_down));
     if (g.up_w.data) TRY(spread(pass, w->input, s->h2, &in.x));
     Tensor partial = partial_room(pass, w, dmid);
     TRY(project_backward(block, pass, partial, g.up_w, g.up_b, d->dpre, p.up_w, in));

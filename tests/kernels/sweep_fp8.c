@@ -58,7 +58,34 @@ static Fp8Input some_input(Kit *kit, int64_t M, int64_t K) {
     return kept;
 }
 
-/* Flags: db, kept, both gradients or the first or the second, the input's act, the size of dy's numbers. */
+/* The largest of what a call has found: which magnitudes it leaves is its own affair. */
+static void output_largest(Kit *kit, Tensor peaks) {
+    Tensor largest = kit_take(kit, in_bf16(shape1(1)));
+    double most = 0;
+    for (int64_t i = 0; i < FP8_PEAKS; i++) {
+        double peak = tensor_get(peaks, i);
+        assert_true(isnan(peak) || peak >= 0);
+        if (!isfinite(peak)) most = NAN;
+        if (peak > most) most = peak;
+    }
+    tensor_put(largest, 0, most);
+    kit_output(kit, "largest of dx", largest);
+}
+
+/* Magnitudes of dy, the largest among them. */
+static Tensor some_peaks(Kit *kit, Tensor dy) {
+    Tensor peaks = kit_take(kit, shape1(FP8_PEAKS));
+    int64_t count = tensor_count(dy);
+    for (int64_t i = 0; i < FP8_PEAKS; i++) tensor_put(peaks, i, 0);
+    for (int64_t i = 0; i < count; i++) {
+        double magnitude = fabs(tensor_get(dy, i)), before = tensor_get(peaks, i % 1000);
+        if (!(magnitude <= before) && !isnan(before)) tensor_put(peaks, i % 1000, magnitude);
+    }
+    return peaks;
+}
+
+/* Flags: db, kept, both gradients or the first or the second, the input's act, the size of dy's numbers. Of
+ * seven in a row three find peaks of dx, one of them no sums, and two know those of dy. */
 static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     unsigned which = args->flags / 4 % 3;
@@ -74,7 +101,13 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
         kept = some_input(kit, M, K);
         if (act == ACT_NONE) x = TENSOR_NONE;
     }
-    assert_ok(linear_fp8_backward(&kit->exec, dx, dw, db, dy, w, kept, x, act));
+    Fp8Found found = {0};
+    if (dx.data && args->flags % 7 < 3) found.peaks = kit_take(kit, shape1(FP8_PEAKS));
+    if (dx.data && args->flags % 7 < 2)
+        kit_output(kit, "sums of dx", found.sums = kit_random(kit, shape1(K)));
+    Tensor peaks = args->flags % 7 == 1 || args->flags % 7 == 3 ? some_peaks(kit, dy) : TENSOR_NONE;
+    assert_ok(linear_fp8_backward(&kit->exec, dx, found, dw, db, dy, peaks, w, kept, x, act));
+    if (found.peaks.data) output_largest(kit, found.peaks);
 }
 
 /* Sizes within a tile, across tiles and their edges, long and wide; the first few alone where the reference

@@ -21,8 +21,8 @@ Status linear_forward_cuda(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, T
 Status linear_backward_input_cuda(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre, bool accumulate);
 Status linear_backward_weight_cuda(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
 Status linear_fp8_forward_cuda(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
-Status linear_fp8_backward_cuda(Stream *, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w, Fp8Input kept,
-                                Tensor x, Act);
+Status linear_fp8_backward_cuda(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                                Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
 Status act_forward_cuda(Stream *, Tensor y, Tensor x, Act);
 Status act_backward_cuda(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
 Status layernorm_forward_cuda(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,

@@ -9,6 +9,8 @@
 // before has written last, and leaves in the cache what the second reads first. What the second has read, and
 // what it turns, which will be read in another order, may leave the cache before all else.
 //
+// Who made a tensor may have gone through it already (launch_fp8_find): then only the second is left.
+//
 // A thread of the second has 8 columns of 4 rows, twice. Bytes that lie below each other become words, which
 // go through shared memory: `held` has a row of 32 words for each column, where word w lies at w ^ (column /
 // 8 * 2), so that neither the writes of a warp (16 groups of columns, 2 words) nor the reads of a quarter of
@@ -30,9 +32,9 @@ struct Part {
     int64_t rows, cols;
     uint8_t *plain, *turned;
     float *unit;
-    uint32_t *largest; // (chunks,strips): bits of bf16
+    uint32_t *largest; // (slots), of which (chunks,strips) are in use and the rest 0: bits of fp32
     float *sums;       // (chunks,cols), or NULL
-    int chunks, strips, across;
+    int slots, chunks, strips, across;
     unsigned first_block, first_tile;
     bool act, gradient;
 };
@@ -89,39 +91,104 @@ __device__ inline void go_through(const uint4 *x, int64_t step, unsigned turns, 
     }
 }
 
-// Chunk c has every row group, of a row for each warp, whose number is c modulo the number of chunks.
-__global__ void __launch_bounds__(threads, most_blocks) largest_kernel(const __grid_constant__ Parts parts) {
+// What a block of the first kernel has: chunk c has every row group, of a row for each warp, whose number is
+// c modulo the number of chunks. A thread goes through packs, backwards.
+struct Place {
+    int chunk, strip;
+    bool there;
+    unsigned turns;
+    int64_t last, step; // packs
+};
+
+__device__ inline Place place_of(const Part &part, int block) {
+    Place place = {block / part.strips, block % part.strips};
+    int64_t col = (int64_t)place.strip * strip + threadIdx.x % 32 * 8;
+    unsigned groups = (unsigned)(part.rows / warps);
+    place.there = col < part.cols;
+    place.turns = (groups - 1 - place.chunk) / part.chunks + 1;
+    int64_t group = place.chunk + (int64_t)(place.turns - 1) * part.chunks;
+    place.last = ((group * warps + threadIdx.x / 32) * part.cols + col) / 8;
+    place.step = (int64_t)part.chunks * warps * part.cols / 8;
+    return place;
+}
+
+// Puts down what a block has found.
+__device__ inline void leave(const Part &part, const Place &place, uint32_t most, const float (&sum)[8]) {
     __shared__ float room[warps][strip];
     __shared__ uint32_t maxima[warps];
-    int which = 0;
-    while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_block) which++;
-    const Part &part = parts.part[which];
-    int block = (int)(blockIdx.x - part.first_block), at = block % part.strips, chunk = block / part.strips;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64_t col = (int64_t)at * strip + lane * 8, cols = part.cols;
-    unsigned groups = (unsigned)(part.rows / warps), turns = (groups - 1 - chunk) / part.chunks + 1;
-    uint32_t most = 0;
-    float sum[8] = {};
-    if (col < cols) {
-        int64_t last = (int64_t)(chunk + (turns - 1) * part.chunks) * warps + warp;
-        int64_t step = (int64_t)part.chunks * warps * cols / 8; // packs
-        const uint4 *x = reinterpret_cast<const uint4 *>(part.x + last * cols + col);
-        if (part.sums)
-            go_through<true>(x, step, turns, most, sum);
-        else
-            go_through<false>(x, step, turns, most, sum);
-    }
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot = place.chunk * part.strips + place.strip;
     most = block_largest(max(most & 0xffffu, most >> 16), maxima);
-    if (threadIdx.x == 0) part.largest[chunk * part.strips + at] = most;
+    if (threadIdx.x == 0) part.largest[slot] = most << 16;
+    if (slot == 0)
+        for (int i = part.chunks * part.strips + threadIdx.x; i < part.slots; i += threads)
+            part.largest[i] = 0;
     if (!part.sums) return;
 #pragma unroll
     for (int i = 0; i < 8; i++) room[warp][i * 32 + lane] = sum[i];
     __syncthreads();
-    int64_t to = (int64_t)at * strip + threadIdx.x % 32 * 8 + threadIdx.x / 32;
-    if (to >= cols) return;
+    int64_t to = (int64_t)place.strip * strip + lane * 8 + warp;
+    if (to >= part.cols) return;
     float total = 0;
     for (int i = 0; i < warps; i++) total += room[i][threadIdx.x];
-    part.sums[chunk * cols + to] = total;
+    part.sums[place.chunk * part.cols + to] = total;
+}
+
+__global__ void __launch_bounds__(threads, most_blocks) largest_kernel(const __grid_constant__ Parts parts) {
+    int which = 0;
+    while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_block) which++;
+    const Part &part = parts.part[which];
+    const Place place = place_of(part, (int)(blockIdx.x - part.first_block));
+    const uint4 *x = reinterpret_cast<const uint4 *>(part.x) + place.last;
+    uint32_t most = 0;
+    float sum[8] = {};
+    if (place.there && part.sums)
+        go_through<true>(x, place.step, place.turns, most, sum);
+    else if (place.there)
+        go_through<false>(x, place.step, place.turns, most, sum);
+    leave(part, place, most, sum);
+}
+
+// Two numbers of bf16 times the slopes at two others, as linear.cu has it.
+template <CudaAct ACT> __device__ inline uint32_t times_slopes(uint32_t two, uint32_t at) {
+    float low = fmaf(__uint_as_float(two << 16), act_slope<ACT>(__uint_as_float(at << 16)), 0.0f);
+    float high =
+        fmaf(__uint_as_float(two & 0xffff0000u), act_slope<ACT>(__uint_as_float(at & 0xffff0000u)), 0.0f);
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&both);
+}
+
+// The same for one tensor, which is dx, after dx *= act'(pre).
+template <CudaAct ACT>
+__global__ void __launch_bounds__(threads)
+    slope_largest_kernel(const __grid_constant__ Part part, uint4 *dx, const uint4 *pre) {
+    const Place place = place_of(part, (int)blockIdx.x);
+    uint32_t most = 0;
+    float sum[8] = {};
+    dx += place.last;
+    pre += place.last;
+#pragma unroll 1
+    for (unsigned turn = 0; place.there && turn < place.turns; turn += 2) {
+        uint4 pack[2] = {}, at[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (turn + i >= place.turns) continue;
+            pack[i] = dx[-i * place.step];
+            at[i] = __ldcs(pre - i * place.step);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            pack[i].x = times_slopes<ACT>(pack[i].x, at[i].x);
+            pack[i].y = times_slopes<ACT>(pack[i].y, at[i].y);
+            pack[i].z = times_slopes<ACT>(pack[i].z, at[i].z);
+            pack[i].w = times_slopes<ACT>(pack[i].w, at[i].w);
+            if (turn + i < place.turns) dx[-i * place.step] = pack[i];
+            most = larger(most, pack[i]);
+            add_pack(sum, pack[i]);
+        }
+        dx -= 2 * place.step;
+        pre -= 2 * place.step;
+    }
+    leave(part, place, most, sum);
 }
 
 // ---- rounding ----
@@ -204,8 +271,8 @@ __global__ void __launch_bounds__(threads) round_kernel(const __grid_constant__ 
         for (int i = 0; i < 4; i++)
             in[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col));
     }
-    uint32_t most = largest_of(part.largest, part.chunks * part.strips);
-    float scale = scale_for(block_largest(most, maxima), part.gradient ? 15 : 8);
+    uint32_t most = block_largest(largest_of(part.largest, part.slots), maxima);
+    float scale = scale_for(most >> 16, part.gradient ? 15 : 8); // bf16 numbers all
     if (tile == 0 && threadIdx.x == 0) *part.unit = 1 / scale;
     if (part.gradient)
         round_rows<CUDA_ACT_NONE, __NV_E5M2>(in, scale);
@@ -262,17 +329,42 @@ size_t largest_bytes(int64_t rows, int64_t cols) {
     return (size_t)chunks_of(rows, cols) * (size_t)strips_of(cols) * sizeof(uint32_t);
 }
 
-size_t sums_bytes(const CudaRounding *tensor) {
-    return tensor->sums ? (size_t)chunks_of(tensor->rows, tensor->cols) * (size_t)tensor->cols * sizeof(float)
-                        : 0;
+size_t sums_bytes(int64_t rows, int64_t cols) {
+    return (size_t)chunks_of(rows, cols) * (size_t)cols * sizeof(float);
+}
+
+// Without what is found or made of it.
+Part part_of(const void *x, int64_t rows, int64_t cols) {
+    Part part = {};
+    part.x = (const uint16_t *)x;
+    part.rows = rows;
+    part.cols = cols;
+    part.chunks = chunks_of(rows, cols);
+    part.strips = strips_of(cols);
+    part.slots = part.chunks * part.strips;
+    part.across = (int)ceil_div(cols, side);
+    return part;
+}
+
+bool suits(int64_t rows, int64_t cols) {
+    return rows % 16 == 0 && cols % 16 == 0;
+}
+
+cudaError_t launch_round(cudaStream_t stream, const Parts &parts, CudaAct act, unsigned tiles) {
+    return with_act(act, [&](auto tag) {
+        round_kernel<decltype(tag)::act><<<tiles, threads, 0, stream>>>(parts);
+        return cudaGetLastError();
+    });
 }
 
 } // namespace
 
 size_t fp8_round_room(const CudaRounding *tensor, int count) {
     size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += largest_bytes(tensor[i].rows, tensor[i].cols) + sums_bytes(&tensor[i]);
+    for (int i = 0; i < count; i++) {
+        bytes += largest_bytes(tensor[i].rows, tensor[i].cols);
+        if (tensor[i].sums) bytes += sums_bytes(tensor[i].rows, tensor[i].cols);
+    }
     return bytes;
 }
 
@@ -284,38 +376,67 @@ cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, in
     if (count < 1 || count > FP8_TENSORS) return cudaErrorInvalidValue;
     for (int i = 0; i < count; i++) {
         const CudaRounding *t = &tensor[i];
-        if (t->rows % 16 || t->cols % 16 || !aligned_16(t->x, t->plain, t->turned))
-            return cudaErrorInvalidValue;
-        Part part = {(const uint16_t *)t->x, t->rows, t->cols, (uint8_t *)t->plain,
-                     (uint8_t *)t->turned,   t->unit};
-        part.chunks = chunks_of(t->rows, t->cols);
-        part.strips = strips_of(t->cols);
-        part.across = (int)ceil_div(t->cols, side);
+        if (!suits(t->rows, t->cols) || !aligned_16(t->x, t->plain, t->turned)) return cudaErrorInvalidValue;
+        Part part = part_of(t->x, t->rows, t->cols);
+        bool known = t->peaks && !t->sums; // else it is gone through anyway
+        part.plain = (uint8_t *)t->plain;
+        part.turned = (uint8_t *)t->turned;
+        part.unit = t->unit;
         part.act = t->act != CUDA_ACT_NONE;
         part.gradient = t->type == DT_E5M2;
         if (part.act) act = t->act;
-        part.largest = (uint32_t *)at;
-        at += largest_bytes(t->rows, t->cols);
-        if (t->sums) part.sums = (float *)at;
-        at += sums_bytes(t);
         part.first_block = (unsigned)blocks;
         part.first_tile = (unsigned)tiles;
-        blocks += (int64_t)part.chunks * part.strips;
+        if (!known) blocks += part.slots;
         tiles += ceil_div(t->rows, side) * part.across;
+        part.largest = (uint32_t *)at;
+        at += largest_bytes(t->rows, t->cols);
+        if (t->sums) {
+            part.sums = (float *)at;
+            at += sums_bytes(t->rows, t->cols);
+        }
+        if (known) {
+            part.largest = (uint32_t *)t->peaks; // only read
+            part.slots = CUDA_FP8_PEAKS;
+        }
         parts.part[i] = part;
     }
     if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
     parts.count = count;
-    largest_kernel<<<(unsigned)blocks, threads, 0, stream>>>(parts);
+    if (blocks > 0) largest_kernel<<<(unsigned)blocks, threads, 0, stream>>>(parts);
     cudaError_t error = cudaGetLastError();
-    if (error != cudaSuccess) return error;
-    error = with_act(act, [&](auto tag) {
-        round_kernel<decltype(tag)::act><<<(unsigned)tiles, threads, 0, stream>>>(parts);
-        return cudaGetLastError();
-    });
+    if (error == cudaSuccess) error = launch_round(stream, parts, act, (unsigned)tiles);
     for (int i = 0; i < count && error == cudaSuccess; i++)
         if (tensor[i].sums)
             error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, parts.part[i].chunks,
                                        parts.part[i].cols);
     return error;
+}
+
+size_t fp8_find_room(int64_t rows, int64_t cols) {
+    return sums_bytes(rows, cols);
+}
+
+cudaError_t launch_fp8_find(cudaStream_t stream, const CudaFinding *finding, void *scratch) {
+    Part part = part_of(finding->x, finding->rows, finding->cols);
+    unsigned blocks = (unsigned)part.slots;
+    if (part.slots > CUDA_FP8_PEAKS || !suits(part.rows, part.cols) || !aligned_16(finding->x, finding->pre))
+        return cudaErrorInvalidValue;
+    part.largest = (uint32_t *)finding->peaks;
+    part.slots = CUDA_FP8_PEAKS;
+    if (finding->sums) part.sums = (float *)scratch;
+    cudaError_t error;
+    if (finding->pre) {
+        error = with_act(finding->act, [&](auto tag) {
+            slope_largest_kernel<decltype(tag)::act>
+                <<<blocks, threads, 0, stream>>>(part, (uint4 *)finding->x, (const uint4 *)finding->pre);
+            return cudaGetLastError();
+        });
+    } else {
+        Parts parts = {{part}, 1};
+        largest_kernel<<<blocks, threads, 0, stream>>>(parts);
+        error = cudaGetLastError();
+    }
+    if (error != cudaSuccess || !finding->sums) return error;
+    return launch_add_partial(stream, finding->sums, part.sums, part.chunks, part.cols);
 }

@@ -98,14 +98,28 @@ typedef struct CudaRounding {
     void *plain, *turned; /* (rows,cols), (cols,rows); either may be NULL */
     float *unit;          /* receives it */
     float *sums;          /* (cols) += column sums of x; may be NULL */
+    const float *peaks;   /* (CUDA_FP8_PEAKS) of x, as launch_fp8_find leaves them; NULL: not known */
 } CudaRounding;
 
-enum { FP8_TENSORS = 3 };
+/* A tensor of which peaks and sums are found, see kernels.h, with the same conditions. */
+typedef struct CudaFinding {
+    void *x; /* (rows,cols) bf16 */
+    int64_t rows, cols;
+    const void *pre; /* (rows,cols), or NULL: x *= act'(pre) first */
+    CudaAct act;
+    float *peaks;
+    float *sums; /* (cols) += column sums of x; may be NULL */
+} CudaFinding;
+
+enum { FP8_TENSORS = 3, CUDA_FP8_PEAKS = 1024 };
 
 /* Up to FP8_TENSORS at once, of which those with an activation have the same; fp8_round_room() bytes of
  * scratch. */
 size_t fp8_round_room(const CudaRounding *tensor, int count);
 cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, int count, void *scratch);
+/* With fp8_find_room() bytes of scratch. */
+size_t fp8_find_room(int64_t rows, int64_t cols);
+cudaError_t launch_fp8_find(cudaStream_t stream, const CudaFinding *finding, void *scratch);
 
 /* attention*.cu */
 

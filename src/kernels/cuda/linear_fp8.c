@@ -6,7 +6,8 @@
  *   to the input  dx = dy w    dy (M,N)         w turned (K,N)
  *   to weights    dw = dy^T x  dy turned (N,M)  x turned (K,M), as forward kept it
  *
- * The slope of GELU (by tanh) is cuBLASLt's if it has a kernel for that, and else a pass over dx.
+ * The slope of GELU (by tanh) is cuBLASLt's if it has a kernel for that, and else a pass over dx, which also
+ * finds what the next call wants to know of it.
  *
  * The product for weights has a long inner dimension and an output of few tiles. If it is cut into parts,
  * there is work for all of a device; the parts' outputs are added up afterwards. Sums may stay in the tensor
@@ -29,6 +30,8 @@ enum {
     MOST_PARTS = 8,     /* their outputs are written and read */
     LEAST_INNER = 2048, /* of a part */
 };
+
+_Static_assert((int)FP8_PEAKS == (int)CUDA_FP8_PEAKS, "launch.h has as many peaks as kernels.h");
 
 /* What a call rounds, and where. */
 typedef struct Rounds {
@@ -131,13 +134,15 @@ typedef struct Backward {
     bool input, weight;                         /* which products are wanted */
     const CudaRounding *gradient, *weights, *x; /* x: NULL where it was kept */
     float *parts;                               /* room for those of dw; NULL: there are none */
+    void *finding;                              /* room for that */
 } Backward;
 
-static Backward plan_backward(Rounds *rounds, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
-                              Fp8Input kept, Tensor x, Act act) {
+static Backward plan_backward(Rounds *rounds, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                              Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
     Backward b = {.input = dx.data != NULL, .weight = dw.data != NULL};
     CudaRounding *gradient = add_tensor(rounds, dy, DT_E5M2, ACT_NONE, b.input, b.weight);
     gradient->sums = db.data;
+    gradient->peaks = peaks.data;
     b.gradient = gradient;
     if (b.input) b.weights = add_tensor(rounds, w, DT_E4M3, ACT_NONE, false, true);
     if (b.weight && !kept.turned.data) b.x = add_tensor(rounds, x, DT_E4M3, act, false, true);
@@ -145,6 +150,8 @@ static Backward plan_backward(Rounds *rounds, Tensor dx, Tensor dw, Tensor db, T
     int parts = may_cut ? parts_of(tensor_rows(w), tensor_cols(w), tensor_rows(dy)) : 1;
     if (parts > 1)
         b.parts = bump_take(&rounds->bump, (size_t)parts * (size_t)tensor_count(w) * sizeof(float));
+    if (found.peaks.data)
+        b.finding = bump_take(&rounds->bump, fp8_find_room(tensor_rows(dx), tensor_cols(dx)));
     return b;
 }
 
@@ -168,36 +175,49 @@ static Status weight_product(Stream *stream, CudaProduct product, Tensor dw, flo
     return run_product(stream, &product, scratch);
 }
 
-/* dx = product * act'(x), with the slope by cuBLASLt if it can. */
-static Status input_product(Stream *stream, CudaProduct product, Tensor dx, Tensor x, Act act,
-                            void *scratch) {
+/* dx = product, times act'(x) if cuBLASLt can. */
+static Status input_product(Stream *stream, CudaProduct product, Tensor dx, Tensor x, Act act, void *scratch,
+                            bool *ret_sloped) {
     product.out = dx.data;
     product.out_type = DT_BF16;
     product.fast = asked_for("fast-input");
+    *ret_sloped = false;
     if (blas_suits_gelu(act, product.cols, dx.data, x.data) && blas_may_fuse(stream, "slope", DT_BF16)) {
         CudaProduct fused = product;
-        bool done;
         fused.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
         fused.aux = x.data;
-        TRY(blas_product(stream, &fused, scratch, &done));
-        if (done) return OK;
+        TRY(blas_product(stream, &fused, scratch, ret_sloped));
     }
-    TRY(run_product(stream, &product, scratch));
-    if (act == ACT_NONE) return OK;
-    LAUNCH(launch_slope(cuda_stream(stream), DT_BF16, dx.data, DT_BF16, dx.data, x.data, (CudaAct)act,
-                        tensor_count(dx), false));
+    return *ret_sloped ? OK : run_product(stream, &product, scratch);
+}
+
+/* dx *= act'(x), unless that is done, and what is to be found of it. */
+static Status finish_input(Stream *stream, Tensor dx, Fp8Found found, Tensor x, Act act, bool sloped,
+                           void *room) {
+    bool slope = act != ACT_NONE && !sloped;
+    if (found.peaks.data) {
+        CudaFinding finding = {.x = dx.data, .rows = tensor_rows(dx), .cols = tensor_cols(dx)};
+        finding.pre = slope ? x.data : NULL;
+        finding.act = (CudaAct)act;
+        finding.peaks = found.peaks.data;
+        finding.sums = found.sums.data;
+        LAUNCH(launch_fp8_find(cuda_stream(stream), &finding, room));
+    } else if (slope) {
+        LAUNCH(launch_slope(cuda_stream(stream), DT_BF16, dx.data, DT_BF16, dx.data, x.data, (CudaAct)act,
+                            tensor_count(dx), false));
+    }
     return OK;
 }
 
 /* Needs: w, and the input as kept or x; x where the input came out of an activation. */
-Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
-                                Fp8Input kept, Tensor x, Act act) {
+Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                                Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Rounds rounds = {0};
     void *scratch = NULL;
-    plan_backward(&rounds, dx, dw, db, dy, w, kept, x, act);
+    plan_backward(&rounds, dx, found, dw, db, dy, peaks, w, kept, x, act);
     TRY(settle(stream, &rounds, &scratch));
-    Backward b = plan_backward(&rounds, dx, dw, db, dy, w, kept, x, act);
+    Backward b = plan_backward(&rounds, dx, found, dw, db, dy, peaks, w, kept, x, act);
     TRY(round_all(stream, &rounds));
     if (b.weight) {
         CudaProduct product =
@@ -208,5 +228,7 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Tensor dw, Tensor db,
     if (!b.input) return OK;
     CudaProduct product =
         product_of(M, K, N, b.gradient->plain, b.gradient, b.weights->turned, b.weights->unit);
-    return input_product(stream, product, dx, x, act, scratch);
+    bool sloped;
+    TRY(input_product(stream, product, dx, x, act, scratch, &sloped));
+    return finish_input(stream, dx, found, x, act, sloped, b.finding);
 }

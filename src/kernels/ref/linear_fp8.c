@@ -4,24 +4,31 @@
 
 #include "kernels/ref/ref.h"
 
-/* The unit of x for a type whose largest number is 1.75 * 2^top. */
-static float unit_of(Tensor x, int top) {
+/* NaN where a number is not finite. */
+static double largest_of(Tensor x) {
     double largest = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
         double magnitude = fabs(tensor_get(x, i));
         if (!isfinite(magnitude)) return NAN;
         if (magnitude > largest) largest = magnitude;
     }
+    return largest;
+}
+
+/* The unit of x, or of what has these peaks, for a type whose largest number is 1.75 * 2^top. */
+static float unit_of(Tensor x, int top) {
+    double largest = largest_of(x);
+    if (isnan(largest)) return NAN;
     if (largest == 0) return 1;
     int exponent = ilogb(largest) - top;
     if (ldexp(largest, -ilogb(largest)) > 1.75) exponent++;
     return ldexpf(1, exponent < -126 ? -126 : exponent);
 }
 
-/* act(x), rounded, to `values` in fp32; with `kept`, also there, turned. */
-static void round_operand(float *values, Tensor x, Act act, DType type, Fp8Input kept) {
+/* act(x), rounded, to `values` in fp32; with `kept`, also there, turned. `peaks` are x's, or none. */
+static void round_operand(float *values, Tensor x, Tensor peaks, Act act, DType type, Fp8Input kept) {
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
-    float unit = unit_of(x, type == DT_E4M3 ? 8 : 15);
+    float unit = unit_of(peaks.data ? peaks : x, type == DT_E4M3 ? 8 : 15);
     if (kept.turned.data) tensor_f32(kept.unit)[0] = unit;
     for (int64_t i = 0; i < rows * cols; i++) {
         double value = act == ACT_NONE ? tensor_get(x, i) : act_value(act, tensor_get(x, i));
@@ -41,8 +48,8 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
     float *rows = workspace, *weights = rows + M * K;
-    round_operand(rows, x, act, DT_E4M3, kept);
-    round_operand(weights, w, ACT_NONE, DT_E4M3, not_kept);
+    round_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept);
+    round_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             const float *row = rows + m * K, *weight = weights + n * K;
@@ -56,7 +63,7 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
 /* Rows (M,K) of the input from forward's, or rounded again. */
 static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M, int64_t K) {
     if (!kept.turned.data) {
-        round_operand(rows, x, act, DT_E4M3, not_kept);
+        round_operand(rows, x, TENSOR_NONE, act, DT_E4M3, not_kept);
         return;
     }
     for (int64_t i = 0; i < M * K; i++)
@@ -84,25 +91,37 @@ static void backward_weight(Tensor dw, const float *dy, const float *rows, int64
         }
 }
 
+static void add_column_sums(Tensor sums, Tensor x) {
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    for (int64_t c = 0; c < cols; c++) {
+        double total = 0;
+        for (int64_t r = 0; r < rows; r++) total += tensor_get(x, r * cols + c);
+        tensor_f32(sums)[c] = (float)(tensor_f32(sums)[c] + total);
+    }
+}
+
+static void find(Fp8Found found, Tensor dx) {
+    if (found.sums.data) add_column_sums(found.sums, dx);
+    for (int64_t i = 0; found.peaks.data && i < FP8_PEAKS; i++)
+        tensor_f32(found.peaks)[i] = i == 0 ? (float)largest_of(dx) : 0;
+}
+
 /* Needs: w, and the input as kept or x; x where the input came out of an activation. */
-Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor w,
-                               Fp8Input kept, Tensor x, Act act) {
+Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
+                               Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
     float *gradients = workspace, *weights = gradients + M * N, *rows = weights + N * K;
-    round_operand(gradients, dy, ACT_NONE, DT_E5M2, not_kept);
+    round_operand(gradients, dy, peaks, ACT_NONE, DT_E5M2, not_kept);
     if (dx.data) {
-        round_operand(weights, w, ACT_NONE, DT_E4M3, not_kept);
+        round_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
         backward_input(dx, gradients, weights, x, act, N);
+        find(found, dx);
     }
     if (!dw.data) return OK;
     input_rows(rows, kept, x, act, M, K);
     backward_weight(dw, gradients, rows, M);
-    for (int64_t n = 0; db.data && n < N; n++) {
-        double total = 0;
-        for (int64_t m = 0; m < M; m++) total += tensor_get(dy, m * N + n);
-        tensor_f32(db)[n] = (float)(tensor_f32(db)[n] + total);
-    }
+    if (db.data) add_column_sums(db, dy);
     return OK;
 }
