@@ -32,6 +32,7 @@ typedef struct Server {
     int64_t cut_at;              /* with cuts: bytes of a body that are sent */
     int cuts;                    /* so many answers are cut */
     int failures, status;        /* so many answers are this status */
+    const char *linked;          /* what redirects name as X-Linked-ETag; NULL: nothing */
     bool silent;                 /* after cut_at bytes nothing comes, until the client is gone */
     volatile sig_atomic_t *stop; /* set when silent */
     /* What was seen. */
@@ -122,10 +123,9 @@ static inline void server_answer(Server *server, int fd, const char *request) {
         server_say(fd, "HTTP/1.1 %d Trouble\r\nConnection: close\r\nContent-Length: 4\r\n\r\noops",
                    server->status);
     } else if (!strncmp(path, "/moved/", 7)) {
-        server_say(fd,
-                   "HTTP/1.1 302 Found\r\nConnection: close\r\nContent-Length: 0\r\nETag: \"way\"\r\n"
-                   "Location: /%s\r\n\r\n",
-                   path + 7);
+        server_say(fd, "HTTP/1.1 302 Found\r\nConnection: close\r\nContent-Length: 0\r\nETag: \"way\"\r\n");
+        if (server->linked) server_say(fd, "X-Linked-ETag: %s\r\n", server->linked);
+        server_say(fd, "Location: /%s\r\n\r\n", path + 7);
     } else if (!strncmp(path, "/loop/", 6)) {
         server_say(fd, "HTTP/1.1 302 Found\r\nConnection: close\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n",
                    path);

@@ -217,6 +217,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 static const char *remark(const json_t *file) {
     const char *checked = json_string_value(json_object_get(file, "checked"));
     if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded: none is published";
+    if (checked && !strcmp(checked, "stated")) return ", SHA-256 as its home states";
     if (checked && !strcmp(checked, "recorded")) return ", as the first time";
     return "";
 }

@@ -19,7 +19,7 @@
 
 enum { WAIT_US = 100000 };
 
-const char *const fetch_proof_names[] = {"published", "recorded", "first", "archive"};
+const char *const fetch_proof_names[] = {"published", "recorded", "stated", "first", "archive"};
 
 typedef struct Job {
     const FetchSet *set;

@@ -53,7 +53,8 @@ typedef struct FetchSpec {
 typedef enum {
     FETCH_PUBLISHED, /* the published one */
     FETCH_RECORDED,  /* that of the first time */
-    FETCH_FIRST,     /* this is the first time */
+    FETCH_STATED,    /* the first time: what its home says of it */
+    FETCH_FIRST,     /* the first time, and nothing is said */
     FETCH_ARCHIVE,   /* unpacked from an archive that was held against its own */
 } FetchProof;
 

@@ -36,6 +36,7 @@ typedef struct Part {
     int fd;
     int64_t size, total; /* bytes here, and of the whole file; -1: not known */
     char tag[HTTP_TAG_SIZE];
+    char stated[SHA256_TEXT]; /* the sum that the file's home names; empty: none */
     Sha256 hash;
     int64_t received; /* bytes that came in this call */
     bool other;       /* the server has another file than the part is of */
@@ -196,6 +197,7 @@ static Status on_begin(void *user, const HttpAnswer *answer) {
         part->joined = true;
     }
     memcpy(part->tag, answer->tag, sizeof part->tag);
+    memcpy(part->stated, answer->sha256, sizeof part->stated);
     TRY(take_total(part, answer->total));
     return write_state(part);
 }
@@ -327,26 +329,29 @@ static Status bring(Part *part, bool *ret_absent) {
 
 /* ---- the whole file ---- */
 
-static Status wrong_sum(const PartSpec *spec, const char *sum) {
+static Status wrong_sum(const PartSpec *spec, const char *sum, const char *expected) {
+    if (!spec->expected)
+        return FAILED("%s: is not what its home says it is: its SHA-256 is %s instead of %s", spec->from, sum,
+                      expected);
     if (spec->recorded)
         return FAILED("%s: is not the file that came the first time: its SHA-256 is %s and was %s; remove "
                       "fetched.json beside %s to take it",
-                      spec->from, sum, spec->expected, spec->path);
+                      spec->from, sum, expected, spec->path);
     return FAILED("%s: is not the published file: its SHA-256 is %s instead of %s", spec->from, sum,
-                  spec->expected);
+                  expected);
 }
 
 /* Brings the file and holds it against its checksum. What was put together from two attempts and is wrong
  * gets one more, from the start. */
 static Status bring_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
-    const char *expected = part->spec->expected;
     for (bool last = false;; last = true) {
         TRY(bring(part, ret_absent));
         sha256_text(&part->hash, sum);
-        if (!expected || !strcmp(sum, expected)) return OK;
+        const char *expected = part->spec->expected ? part->spec->expected : part->stated;
+        if (!*expected || !strcmp(sum, expected)) return OK;
         bool joined = part->joined;
         TRY(part_empty(part));
-        if (!joined || last) return wrong_sum(part->spec, sum);
+        if (!joined || last) return wrong_sum(part->spec, sum, expected);
         progress_line(part->progress, "%s: the parts do not fit together; fetching all of it",
                       part->spec->from);
     }
@@ -373,6 +378,11 @@ static void drop_useless(const Part *part) {
     unlink(part->state);
 }
 
+static FetchProof part_proof(const Part *part) {
+    if (part->spec->expected) return part->spec->recorded ? FETCH_RECORDED : FETCH_PUBLISHED;
+    return *part->stated ? FETCH_STATED : FETCH_FIRST;
+}
+
 static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
     const PartSpec *spec = part->spec;
     TRY(str_format(&part->path, "%s.part", spec->path));
@@ -386,7 +396,7 @@ static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
     progress_end(part->progress);
     file->size = part->size;
     file->received = part->received;
-    file->proof = !spec->expected ? FETCH_FIRST : spec->recorded ? FETCH_RECORDED : FETCH_PUBLISHED;
+    file->proof = part_proof(part);
     return OK;
 }
 

@@ -101,7 +101,11 @@ static const FetchFile bert_large[] = {
 #define BERT_REVISION "bert-base-uncased/resolve/86b5e0934494bd15c9632b12f734a8a67f723594/"
 #define GPT2_NEXT     "weft generate --model DIR --prompt 'The meaning of life is'"
 #define BERT_NEXT     "weft info DIR"
-#define FILES(array)  .files = (array), .file_count = COUNT(array)
+#define SQUAD_NEXT(version)                                                                                  \
+    "weft train --task squad --model DIR/../bert-base-uncased --data DIR/train-" version                     \
+    ".json --val DIR/dev-" version                                                                           \
+    ".json --lr 3e-5 --out runs/squad (with 'weft fetch bert-base-uncased' before)"
+#define FILES(array) .files = (array), .file_count = COUNT(array)
 
 static const FetchSet sets[] = {
     {.name = "tinyshakespeare",
@@ -144,12 +148,14 @@ static const FetchSet sets[] = {
      .title = "SQuAD 1.1: 98,169 questions on Wikipedia",
      .licence = "CC BY-SA 4.0",
      .home = SQUAD_HOME,
-     FILES(squad_v1)},
+     FILES(squad_v1),
+     .next = SQUAD_NEXT("v1.1")},
     {.name = "squad-v2",
      .title = "SQuAD 2.0: 142,192 questions on Wikipedia, a third without an answer",
      .licence = "CC BY-SA 4.0",
      .home = SQUAD_HOME,
-     FILES(squad_v2)},
+     FILES(squad_v2),
+     .next = SQUAD_NEXT("v2.0")},
     {.name = "cornell",
      .title = "Cornell Movie-Dialogs: 220,579 exchanges of 10,292 pairs of characters",
      .licence = "none stated; for research",

@@ -7,6 +7,7 @@
  */
 #include "data/http.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -93,6 +94,13 @@ static void take_range(HttpAnswer *answer, const char *value) {
     answer->total = total;
 }
 
+/* An ETag that is a file's SHA-256, as homes of large files name it before they send the client elsewhere. */
+static void take_sum(HttpAnswer *answer, const char *value) {
+    size_t digits = *value == '"' ? strspn(value + 1, "0123456789abcdefABCDEF") : 0;
+    if (digits != 64 || strcmp(value + 65, "\"") != 0) return;
+    for (size_t i = 0; i < digits; i++) answer->sha256[i] = (char)tolower((unsigned char)value[1 + i]);
+}
+
 static size_t on_header(char *line, size_t one, size_t size, void *user) {
     Transfer *transfer = user;
     HttpAnswer *answer = &transfer->answer;
@@ -102,13 +110,17 @@ static size_t on_header(char *line, size_t one, size_t size, void *user) {
     transfer->last_byte = clock_wall();
     if (size > 9 && !strncasecmp(line, "HTTP/", 5)) {
         const char *space = memchr(line, ' ', size);
-        *answer = (HttpAnswer){.total = -1, .from = -1};
+        HttpAnswer next = {.total = -1, .from = -1};
+        memcpy(next.sha256, answer->sha256, sizeof next.sha256);
+        *answer = next;
         if (space && space + 4 <= line + size) answer->status = atoi(space + 1);
         if (answer->status == 200) answer->from = 0;
     } else if (header_value(line, size, "Content-Length", value, sizeof value)) {
         if (answer->status == 200 && !parse_size(value, &end, &answer->total)) answer->total = -1;
     } else if (header_value(line, size, "Content-Range", value, sizeof value)) {
         if (answer->status == 206) take_range(answer, value);
+    } else if (header_value(line, size, "X-Linked-ETag", value, sizeof value)) {
+        take_sum(answer, value);
     } else if (header_value(line, size, "ETag", value, sizeof value)) {
         if (value[0] == '"') memcpy(answer->tag, value, sizeof value); /* weak ones say too little */
     } else if (!*answer->tag && header_value(line, size, "Last-Modified", value, sizeof value)) {

@@ -23,6 +23,8 @@ typedef struct HttpAnswer {
     int64_t total;           /* bytes of the whole file; -1: not said */
     char tag[HTTP_TAG_SIZE]; /* changes when the file does, for If-Range: a strong ETag or else the time of
                               * the last change; empty: neither was said */
+    char sha256[65];         /* of the whole file, where a server on the way to it says so (X-Linked-ETag), in
+                              * small letters; else empty */
 } HttpAnswer;
 
 typedef struct HttpRequest {

@@ -168,6 +168,25 @@ static void test_redirect(void **state) {
     assert_int_equal(world->server->requests, 3);
 }
 
+/* The home names the sum, and sends the client elsewhere for the file. */
+static void test_stated(void **state) {
+    World *world = online(state);
+    char tag[80];
+    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    snprintf(world->home, sizeof world->home, "%smoved/moved/", world->server->url);
+    snprintf(tag, sizeof tag, "\"%s\"", world->sum);
+    world->server->linked = tag;
+    world->server->files[0].data = world->other;
+    assert_fails(fetch(world), 1, "is not what its home says it is");
+    assert_nothing_left(world);
+    world->server->files[0].data = world->data;
+    assert_ok(fetch(world));
+    assert_arrived(world, world->data);
+    assert_int_equal(world->fetched.files[0].proof, FETCH_STATED);
+    assert_ok(fetch(world));
+    assert_int_equal(world->fetched.files[0].proof, FETCH_RECORDED);
+}
+
 static void test_redirect_loop(void **state) {
     World *world = online(state);
     snprintf(world->home, sizeof world->home, "%sloop/", world->server->url);
@@ -395,6 +414,10 @@ static void test_lengths(void **state) {
     world->server->said_longer = 5;
     assert_fails(fetch(world), 1, "has 3145733 bytes, and the published file has 3145728");
     assert_nothing_left(world);
+    world->server->said_longer = -5;
+    assert_fails(fetch(world), 1, "has 3145723 bytes, and the published file has 3145728");
+    assert_nothing_left(world);
+    world->server->said_longer = 5;
     /* No size is published: it says more than it sends, every time. */
     world->file.size = 0;
     assert_fails(fetch(world), 1, "has fewer bytes than it said");
@@ -612,6 +635,7 @@ int main(void) {
         CASE(empty),
         CASE(redirect),
         CASE(redirect_loop),
+        CASE(stated),
         CASE(cut_resumes),
         CASE(resumes_later),
         CASE(resumes_whole),
