@@ -157,36 +157,43 @@ template <CudaAct ACT> __device__ inline uint32_t times_slopes(uint32_t two, uin
     return *reinterpret_cast<uint32_t *>(&both);
 }
 
-// The same for one tensor, which is dx, after dx *= act'(pre).
+// The same for one tensor, which is dx, after dx *= act'(pre). While two packs are worked on the next two are
+// on their way; where only one is left, it comes twice and counts once.
 template <CudaAct ACT>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, 4)
     slope_largest_kernel(const __grid_constant__ Part part, uint4 *dx, const uint4 *pre) {
     const Place place = place_of(part, (int)blockIdx.x);
     uint32_t most = 0;
     float sum[8] = {};
-    dx += place.last;
-    pre += place.last;
+    uint4 pack[2], at[2], next_pack[2], next_at[2];
+    auto fetch = [&](unsigned turn) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int64_t from = place.last - (int64_t)min(turn + i, place.turns - 1) * place.step;
+            next_pack[i] = dx[from];
+            next_at[i] = __ldcs(pre + from);
+        }
+    };
+    if (place.there) fetch(0);
 #pragma unroll 1
     for (unsigned turn = 0; place.there && turn < place.turns; turn += 2) {
-        uint4 pack[2] = {}, at[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            pack[i] = next_pack[i];
+            at[i] = next_at[i];
+        }
+        if (turn + 2 < place.turns) fetch(turn + 2);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if (turn + i >= place.turns) continue;
-            pack[i] = dx[-i * place.step];
-            at[i] = __ldcs(pre - i * place.step);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
             pack[i].x = times_slopes<ACT>(pack[i].x, at[i].x);
             pack[i].y = times_slopes<ACT>(pack[i].y, at[i].y);
             pack[i].z = times_slopes<ACT>(pack[i].z, at[i].z);
             pack[i].w = times_slopes<ACT>(pack[i].w, at[i].w);
-            if (turn + i < place.turns) dx[-i * place.step] = pack[i];
+            dx[place.last - (int64_t)(turn + i) * place.step] = pack[i];
             most = larger(most, pack[i]);
             add_pack(sum, pack[i]);
         }
-        dx -= 2 * place.step;
-        pre -= 2 * place.step;
     }
     leave(part, place, most, sum);
 }
