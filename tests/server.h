@@ -37,7 +37,6 @@ typedef struct Server {
     volatile sig_atomic_t *stop; /* set when silent */
     /* What was seen. */
     int requests;
-    volatile sig_atomic_t fell_silent;
     long long last_from; /* of the last request's Range; 0: none */
     char last_condition[256];
 } Server;
@@ -77,9 +76,10 @@ static inline void server_body(Server *server, int fd, const ServedFile *file, s
     server_send(fd, (const char *)file->data + from, size);
     if (server->silent) {
         char byte;
-        usleep(300000); /* the client reads what was sent */
-        server->fell_silent = 1;
-        if (server->stop) *server->stop = 1;
+        if (server->stop) {
+            usleep(1000000); /* the client reads what was sent */
+            *server->stop = 1;
+        }
         while (recv(fd, &byte, 1, 0) > 0) {
         }
     } else if (cut) {

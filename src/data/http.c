@@ -101,6 +101,15 @@ static void take_sum(HttpAnswer *answer, const char *value) {
     for (size_t i = 0; i < digits; i++) answer->sha256[i] = (char)tolower((unsigned char)value[1 + i]);
 }
 
+static int three_digits(const char *at) {
+    int number = 0;
+    for (int i = 0; i < 3; i++) {
+        if (at[i] < '0' || at[i] > '9') return 0;
+        number = 10 * number + (at[i] - '0');
+    }
+    return number;
+}
+
 static size_t on_header(char *line, size_t one, size_t size, void *user) {
     Transfer *transfer = user;
     HttpAnswer *answer = &transfer->answer;
@@ -113,7 +122,7 @@ static size_t on_header(char *line, size_t one, size_t size, void *user) {
         HttpAnswer next = {.total = -1, .from = -1};
         memcpy(next.sha256, answer->sha256, sizeof next.sha256);
         *answer = next;
-        if (space && space + 4 <= line + size) answer->status = atoi(space + 1);
+        if (space && space + 4 < line + size) answer->status = three_digits(space + 1);
         if (answer->status == 200) answer->from = 0;
     } else if (header_value(line, size, "Content-Length", value, sizeof value)) {
         if (answer->status == 200 && !parse_size(value, &end, &answer->total)) answer->total = -1;

@@ -112,17 +112,17 @@ static void test_interrupt(void **state) {
               world->dir, "--quiet", (char *)NULL);
         _exit(127);
     }
-    for (int i = 0; i < 1000 && !world->server->fell_silent; i++) usleep(10000);
+    CLEANUP(mem_freep) char *part = NULL;
+    struct stat st;
     int code;
+    assert_ok(path_join(&part, world->dir, "tinyshakespeare/input.txt.part"));
+    for (int i = 0; i < 2000 && (stat(part, &st) != 0 || st.st_size < 5000); i++) usleep(10000);
     kill(child, SIGINT);
     assert_int_equal(waitpid(child, &code, 0), child);
     char *said = program_slurp(err);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 1);
     assert_contains(said, "stopped by a signal; the 5.00 kB that have come are kept");
-    CLEANUP(mem_freep) char *part = NULL;
-    struct stat st;
-    assert_ok(path_join(&part, world->dir, "tinyshakespeare/input.txt.part"));
     assert_int_equal(stat(part, &st), 0);
     assert_int_equal(st.st_size, 5000);
     free(said);
