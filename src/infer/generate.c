@@ -5,6 +5,7 @@
  */
 #include "infer/generate.h"
 
+#include <omp.h>
 #include <string.h>
 #include <time.h>
 
@@ -16,7 +17,10 @@ typedef struct Run {
     Engine *engine;
     const GenerateSpec *spec;
     Session *session;
-    Sampler *sampler;
+    Sampler **sampler; /* (pickers) one for each thread that draws */
+    int pickers;
+    int32_t *token;  /* (batch) what was picked */
+    Status *failure; /* (batch) or why nothing was */
     Generated *out;
     int64_t *order; /* (count) prompts, the longest first */
     int64_t *place; /* (batch) which prompt is in which of the session's sequences */
@@ -85,7 +89,12 @@ static Status run_init(Run *run) {
     }
     TRY(mem_new((size_t)run->batch, sizeof *run->place, &run->place));
     TRY(mem_new((size_t)run->batch, sizeof *run->feed, &run->feed));
-    TRY(sampler_new(&run->sampler, &spec->sampling, config->vocab));
+    TRY(mem_new((size_t)run->batch, sizeof *run->token, &run->token));
+    TRY(mem_new((size_t)run->batch, sizeof *run->failure, &run->failure));
+    /* As many as compute elsewhere: OpenMP ends threads that a smaller team has no use for. */
+    run->pickers = spec->sampling.temperature == 0 || run->batch == 1 ? 1 : run->engine->device->threads;
+    TRY(mem_new((size_t)run->pickers, sizeof *run->sampler, &run->sampler));
+    for (int i = 0; i < run->pickers; i++) TRY(sampler_new(&run->sampler[i], &spec->sampling, config->vocab));
     TRY(session_new(&run->session, run->engine, run->batch, context, chunk));
     if (spec->sampling.temperature == 0) session_want_best(run->session);
     return OK;
@@ -93,7 +102,11 @@ static Status run_init(Run *run) {
 
 static void run_done(Run *run) {
     session_free(run->session);
-    sampler_free(run->sampler);
+    for (int i = 0; run->sampler && i < run->pickers; i++) sampler_free(run->sampler[i]);
+    for (int64_t b = 0; run->failure && b < run->batch; b++) status_free(run->failure[b]);
+    free(run->sampler);
+    free(run->token);
+    free(run->failure);
     generated_free(run->out);
     free(run->order);
     free(run->place);
@@ -143,22 +156,32 @@ static bool is_end(const GenerateSpec *spec, int64_t token) {
 
 /* The next token of the sequence at place b. Where the device has found the best there is nothing to choose;
  * if it found none, the sampler says what is wrong with the scores. */
-static Status pick(Run *run, int64_t b, uint64_t sequence, uint64_t position, int32_t *ret_token) {
+static Status pick(Run *run, Sampler *sampler, int64_t b, int32_t *ret_token) {
+    int64_t at = run->place[b];
     if (run->spec->sampling.temperature == 0) {
         *ret_token = session_best(run->session, b);
         if (*ret_token >= 0) return OK;
         TRY(session_fetch_scores(run->session, b));
     }
-    return sampler_pick(run->sampler, session_scores(run->session, b), sequence, position, ret_token);
+    return sampler_pick(sampler, session_scores(run->session, b), run->spec->prompts[at].sequence,
+                        (uint64_t)run->out->samples[at].count, ret_token);
 }
 
-/* Chooses the next token of the sequence at place b. */
+/* Draws go through the whole vocabulary, and none depends on another. */
+static void pick_all(Run *run, int64_t count) {
+#pragma omp parallel for schedule(static) num_threads(run->pickers) if (run->pickers > 1 && count > 1)
+    for (int64_t b = 0; b < count; b++)
+        run->failure[b] = pick(run, run->sampler[omp_get_thread_num()], b, &run->token[b]);
+}
+
+/* Adds the token that was picked to the sequence at place b. */
 static Status choose(Run *run, int64_t b, bool *ret_finished) {
     const GenerateSpec *spec = run->spec;
     int64_t at = run->place[b];
     Sample *sample = &run->out->samples[at];
-    int32_t token = 0;
-    Status status = pick(run, b, spec->prompts[at].sequence, (uint64_t)sample->count, &token);
+    int32_t token = run->token[b];
+    Status status = run->failure[b];
+    run->failure[b] = OK;
     if (status)
         return status_wrap(status, "prompt %lld, position %lld", (long long)at + 1, (long long)sample->count);
     sample->ids[sample->count++] = token;
@@ -172,6 +195,7 @@ static Status choose(Run *run, int64_t b, bool *ret_finished) {
 
 /* Chooses a token for each of `*count` places and closes the gaps that finished sequences leave. */
 static Status turn(Run *run, int64_t *count) {
+    pick_all(run, *count);
     for (int64_t b = 0; b < *count; b++) {
         bool finished = false;
         TRY(choose(run, b, &finished));
