@@ -9,6 +9,7 @@ static const Command *const commands[] = {
     &command_prepare,
     &command_train,
     &command_eval,
+    &command_answer,
     &command_generate,
     &command_convert,
     &command_info,

@@ -49,17 +49,18 @@ static Status read_stdin(char **ret_text, size_t *ret_size) {
     return OK;
 }
 
+Status prompt_read(const char *path, char **ret_text, size_t *ret_size) {
+    return strcmp(path, "-") ? file_read(path, PROMPT_LIMIT, ret_text, ret_size)
+                             : read_stdin(ret_text, ret_size);
+}
+
 Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
-    if (strcmp(path, "-") != 0) {
-        TRY(file_read(path, PROMPT_LIMIT, &text, &size));
-    } else if (list->stdin_taken) {
-        return USAGE("standard input is the prompt twice, expected once");
-    } else {
-        list->stdin_taken = true;
-        TRY(read_stdin(&text, &size));
-    }
+    bool from_stdin = !strcmp(path, "-");
+    if (from_stdin && list->stdin_taken) return USAGE("standard input is the prompt twice, expected once");
+    list->stdin_taken |= from_stdin;
+    TRY(prompt_read(path, &text, &size));
     return prompt_list_add_text(list, encoder, text, size);
 }
 

@@ -17,6 +17,8 @@ void prompt_list_done(PromptList *list);
 
 /* Any bytes, as tokens; names of special tokens among them are those tokens. */
 MUST_USE Status prompt_list_add_text(PromptList *list, Encoder *encoder, const char *text, size_t size);
+/* The bytes of a file; "-" is standard input. */
+MUST_USE Status prompt_read(const char *path, char **ret_text, size_t *ret_size);
 /* The text in a file, every byte of it; "-" is standard input, which can be taken once. */
 MUST_USE Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path);
 /* "1,2,3" */

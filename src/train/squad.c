@@ -97,7 +97,7 @@ Status squad_run_model(const Job *job, const SquadFeatures *features, size_t cou
         fill_batch(job, features, first, batch);
         TRY(runner_logits(job->runner, batch, HEAD_SPAN, logits));
         take_batch(features, first, batch, logits, scores, &loss);
-        progress_update(progress, (int64_t)(first + rows), "");
+        if (progress) progress_update(progress, (int64_t)(first + rows), "");
     }
     if (!isfinite(loss.start + loss.end))
         return FAILED("the scores of the model are not finite: its weights are not fit for use");

@@ -16,7 +16,7 @@ typedef struct SquadLoss {
     int64_t count;
 } SquadLoss;
 
-/* Has the job's model score the first `count` windows, padded to T. */
+/* Has the job's model score the first `count` windows, padded to T. `progress` may be NULL. */
 MUST_USE Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
                                 SquadScores *scores, Progress *progress, SquadLoss *ret_loss);
 

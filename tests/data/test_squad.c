@@ -7,6 +7,7 @@
 #include "data/squad_answers.h"
 
 #define GOLDEN WEFT_TEST_DIR "/golden/squad/"
+#define SHARED WEFT_SOURCE_DIR "/../shared/data/"
 
 static void load_golden(SquadSet *set, Tokenizer **tokenizer) {
     assert_ok(squad_set_read(set, GOLDEN "features_data.json"));
@@ -59,28 +60,79 @@ static void sequences_are_those_of_transformers(void **state) {
     }
 }
 
-/* The text of every answer, from its tokens' places. */
+/* How many answers there are, and how many of them come back letter for letter from their tokens' places. */
+static void count_same(const SquadSet *set, const SquadFeatures *features, size_t *ret_with,
+                       size_t *ret_same) {
+    *ret_with = *ret_same = 0;
+    for (size_t i = 0; i < features->askeds; i++) {
+        const SquadAsked *asked = &features->asked[i];
+        const SquadQuestion *question = &set->question[asked->number];
+        if (asked->first < 0) continue;
+        const SquadAnswer *answer = &set->answer[question->first_answer];
+        const SquadPlace *place = features->place + asked->context.at;
+        SquadText context = set->paragraph[question->paragraph].context;
+        size_t start = place[asked->first].start, size = place[asked->last].end - start;
+        *ret_same += size == answer->text.size && !memcmp(context.data + start, answer->text.data, size);
+        ++*ret_with;
+    }
+}
+
 static void answers_come_back_as_they_were(void **state) {
     (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     SquadSpec spec = {.seq = 384};
+    size_t with, same;
     load_golden(&set, &tokenizer);
     assert_ok(squad_features_make(&features, &set, tokenizer, &spec));
-    size_t same = 0, with = 0;
-    for (size_t i = 0; i < features.askeds; i++) {
-        const SquadAsked *asked = &features.asked[i];
-        const SquadQuestion *question = &set.question[asked->number];
-        if (asked->first < 0) continue;
-        const SquadAnswer *answer = &set.answer[question->first_answer];
-        const SquadPlace *place = features.place + asked->context.at;
-        SquadText context = set.paragraph[question->paragraph].context;
-        size_t start = place[asked->first].start, size = place[asked->last].end - start;
-        same += size == answer->text.size && !memcmp(context.data + start, answer->text.data, size);
-        with++;
-    }
+    count_same(&set, &features, &with, &same);
     assert_true(with > 20);
+    assert_int_equal(same, with);
+}
+
+/* The real files: as many windows as transformers makes, and next to all answers come back. Those that do not
+ * begin or end inside a token, as "six" in "sixth". */
+static void real_answers_come_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        size_t questions, features, with, same;
+    } files[] = {
+        {SHARED "squad/cs224n-dev-v2.0.json.gz", 6078, 6372, 2910, 2908},
+        {SHARED "squad/train-v2.0.first10articles.json.gz", 4719, 4825, 4371, 4341},
+    };
+    if (!path_exists(files[0].path)) skip();
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    assert_ok(tokenizer_load(&tokenizer, SHARED "tokenizers/bert-base-uncased"));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CLEANUP(squad_set_done) SquadSet set = {0};
+        CLEANUP(squad_features_done) SquadFeatures features = {0};
+        SquadSpec spec = {.seq = SQUAD_SEQ};
+        size_t with, same;
+        assert_ok(squad_set_read(&set, files[i].path));
+        assert_ok(squad_features_make(&features, &set, tokenizer, &spec));
+        count_same(&set, &features, &with, &same);
+        assert_int_equal(set.questions, files[i].questions);
+        assert_int_equal(features.features, files[i].features);
+        assert_int_equal(features.counts.moved + features.counts.lost, 0);
+        assert_int_equal(with, files[i].with);
+        assert_int_equal(same, files[i].same);
+    }
+}
+
+/* Bytes as tokens: an answer may start in the middle of what another tokenizer takes for a word. */
+static void bytes_do_as_a_vocabulary(void **state) {
+    (void)state;
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(squad_features_done) SquadFeatures features = {0};
+    SquadSpec spec = {.seq = 512};
+    size_t with, same;
+    assert_ok(squad_set_read(&set, GOLDEN "features_data.json"));
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    assert_ok(squad_features_make(&features, &set, tokenizer, &spec));
+    count_same(&set, &features, &with, &same);
     assert_int_equal(same, with);
 }
 
@@ -291,6 +343,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_are_those_of_transformers),
         cmocka_unit_test(answers_come_back_as_they_were),
+        cmocka_unit_test(real_answers_come_back),
+        cmocka_unit_test(bytes_do_as_a_vocabulary),
         cmocka_unit_test(answers_that_are_elsewhere_are_found_and_counted),
         cmocka_unit_test(lost_answers_are_left_out_of_training_and_told),
         cmocka_unit_test(long_questions_and_empty_contexts_fit),

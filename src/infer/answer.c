@@ -1,0 +1,135 @@
+/* A text and questions go the way of SQuAD's: they become a set of one paragraph, whose windows the model
+ * scores. */
+#include "infer/answer.h"
+
+#include "infer/prompt.h"
+#include "train/squad.h"
+
+static Status make_set(const AnswerConfig *config, const char *text, size_t size, SquadSet *set) {
+    CLEANUP(json_decrefp) json_t *json = json_pack("{s:[{s:[{s:[]}]}]}", "data", "paragraphs", "qas");
+    json_t *paragraph =
+        json_array_get(json_object_get(json_array_get(json_object_get(json, "data"), 0), "paragraphs"), 0);
+    json_t *context = json_stringn(text, size);
+    if (!context) return FAILED("%s: is not UTF-8 text", config->context);
+    if (json_object_set_new(paragraph, "context", context) != 0) return FAILED("out of memory");
+    for (int i = 0; i < config->questions_count; i++) {
+        json_t *question = json_string(config->questions[i]);
+        if (!question) return FAILED("question %d is not UTF-8 text", i + 1);
+        json_t *entry = json_pack("{s:s s:o s:b}", "id", "", "question", question, "is_impossible", 1);
+        if (json_array_append_new(json_object_get(paragraph, "qas"), entry) != 0)
+            return FAILED("out of memory");
+    }
+    return squad_set_add(set, json, config->context);
+}
+
+static Status open_job(const AnswerConfig *config, Job **ret_job) {
+    JobSpec spec = {.model = config->model,
+                    .task = "squad",
+                    .format = "squad",
+                    .device = config->device,
+                    .kernels = config->kernels,
+                    .precision = config->precision,
+                    .recompute = "none",
+                    .seq = config->seq,
+                    .threads = config->threads,
+                    .micro_batch = config->batch,
+                    .dropout = -1,
+                    .text = {.tokenizer = config->tokenizer}};
+    CLEANUP(job_freep) Job *job = NULL;
+    TRY(job_new(&job, &spec));
+    if (!job->model_dir) return USAGE("--model %s: answers need a checkpoint directory", config->model);
+    TRY(job_need_tokenizer(job));
+    *ret_job = job;
+    job = NULL;
+    return OK;
+}
+
+/* Weights are read once the texts are known to be fit. */
+static Status load_weights(Job *job) {
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(job_start(job, &report));
+    return load_report_check(&report, job->model_dir, &job->model->config, false);
+}
+
+/* As short as the windows allow: padding costs time and changes nothing. */
+static int64_t longest(const SquadFeatures *features) {
+    int64_t length = 1;
+    for (size_t i = 0; i < features->features; i++) {
+        const SquadFeature *feature = &features->feature[i];
+        int64_t own = squad_feature_offset(features, feature) + feature->count + 1;
+        if (own > length) length = own;
+    }
+    return length;
+}
+
+/* ---- the result ---- */
+
+static json_int_t chars_before(SquadText text, size_t end) {
+    json_int_t count = 0;
+    for (size_t i = 0; i < end; i++) count += ((unsigned char)text.data[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* "answer", "start" and "end"; an answer of null where there is none. */
+static int put_choice(json_t *json, SquadText context, const SquadChoice *choice) {
+    if (!choice || choice->none) return json_object_set_new(json, "answer", json_null());
+    json_t *text = json_stringn(context.data + choice->start, choice->end - choice->start);
+    int failed = json_object_set_new(json, "answer", text);
+    failed |= json_object_set_new(json, "start", json_integer(chars_before(context, choice->start)));
+    return failed | json_object_set_new(json, "end", json_integer(chars_before(context, choice->end)));
+}
+
+static Status put_answer(json_t *list, const SquadQuestion *question, SquadText context,
+                         const SquadBest *best, int64_t shown) {
+    double probability = best->answer ? best->answer->probability : best->none_probability;
+    json_t *json = json_pack("{s:s%}", "question", question->text.data, question->text.size);
+    CLEANUP(json_decrefp)
+    json_t *more = json_pack("{s:f s:f s:f s:[]}", "probability", probability, "no_answer_probability",
+                             best->none_probability, "null_odds", best->null_odds, "best");
+    int failed = json_array_append_new(list, json);
+    if (!failed) failed = put_choice(json, context, best->answer);
+    failed = failed || !more || json_object_update(json, more);
+    for (size_t i = 0; !failed && i < best->count && (int64_t)i < shown; i++) {
+        json_t *one = json_pack("{s:f}", "probability", best->choice[i].probability);
+        failed = !one || put_choice(one, context, &best->choice[i]);
+        failed |= json_array_append_new(json_object_get(json, "best"), one);
+    }
+    if (failed) return FAILED("out of memory while writing the answers");
+    return OK;
+}
+
+static Status collect(const AnswerConfig *config, const SquadSet *set, const SquadFeatures *features,
+                      const SquadScores *scores, json_t **ret_result) {
+    CLEANUP(squad_best_done) SquadBest best = {0};
+    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "answers");
+    SquadAnswerSpec spec = {config->max_answer, !config->always, config->null_threshold};
+    SquadText context = set->paragraph[0].context;
+    for (size_t i = 0; i < features->askeds; i++) {
+        TRY(squad_best_find(&best, features, scores, i, context, &spec));
+        TRY(put_answer(json_object_get(result, "answers"), &set->question[features->asked[i].number], context,
+                       &best, config->shown));
+    }
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(squad_features_done) SquadFeatures features = {0};
+    CLEANUP(squad_scores_done) SquadScores scores = {0};
+    CLEANUP(job_freep) Job *job = NULL;
+    size_t size = 0;
+    SquadLoss loss;
+    if (config->questions_count == 0) return USAGE("no question was given, expected at least one --question");
+    TRY(open_job(config, &job));
+    TRY(prompt_read(config->context, &text, &size));
+    TRY(make_set(config, text, size, &set));
+    SquadSpec spec = {.seq = job->seq, .doc_stride = config->doc_stride, .max_query = config->max_query};
+    TRY(squad_features_make(&features, &set, job->tokenizer, &spec));
+    if (features.counts.empty) return FAILED("%s: has no text to look for an answer in", config->context);
+    TRY(squad_scores_init(&scores, &features, config->n_best));
+    TRY(load_weights(job));
+    TRY(squad_run_model(job, &features, features.features, longest(&features), &scores, NULL, &loss));
+    return collect(config, &set, &features, &scores, ret_result);
+}
