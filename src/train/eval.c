@@ -8,6 +8,7 @@
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (config->data_count == 0) return USAGE("no data: name files with --data");
     if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
+    if (config->squad.na_prob) return USAGE("--na-prob goes with --predictions, and none are given");
     if (!config->model) return USAGE("--model DIR is needed; see 'weft help eval'");
     JobSpec spec = {
         .model = config->model,
@@ -34,6 +35,9 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(job_new(&job, &spec));
     if (!job->model_dir) return USAGE("--model %s: evaluation needs a checkpoint directory", config->model);
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
+    if (config->squad.out || config->squad.write_n_best)
+        return USAGE("%s is for a model's answers to SQuAD, and the data is not SQuAD's",
+                     config->squad.out ? "--out" : "--nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
     TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
     TRY(job_start(job, &report));

@@ -185,6 +185,7 @@ static Status score_answers(const SquadSet *set, const Answers *answers, json_t 
     SquadScore score;
     TRY(squad_score(set, &given, &score));
     TRY(squad_score_json(&score, ret_json));
+    if (!score.no_answer.total) return OK;
     double none = 100.0 * (double)score.no_answer.total / (double)score.all.total;
     if (json_object_set_new(*ret_json, "no_answer_baseline", json_real(none)) != 0)
         return FAILED("out of memory while writing the score");
@@ -238,7 +239,9 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     CLEANUP(squad_scores_done) SquadScores scores = {0};
     CLEANUP(mem_freep) char *note = NULL;
-    if (job->task != TASK_SPAN) return USAGE("SQuAD's questions are for --task squad");
+    if (job->task != TASK_SPAN)
+        return USAGE("%s is read as SQuAD's questions, which are for --task squad", config->data[0]);
+    if (squad->write_n_best && !squad->out) return USAGE("--nbest writes into --out, which is not given");
     TRY(read_features(config, job, &set, &features));
     TRY(squad_counts_text(&features.counts, &note));
     if (note) progress_line(progress, "note: %s: %s", config->data[0], note);

@@ -223,6 +223,9 @@ static void what_cannot_be_is_refused(void **state) {
                    "--question", "a");
     assert_refused(2, "answers need a checkpoint directory", "answer", "--model", "bert-tiny", "--context",
                    data, "--question", "a");
+    assert_refused(2, "--na-prob goes with --predictions", "eval", "--task", "squad", "--model", run,
+                   "--data", data, "--na-prob", broken);
+    assert_refused(2, "--nbest writes into --out", "eval", "--model", run, "--data", data, "--nbest");
     assert_refused(2, "--question TEXT is needed", "answer", "--model", run, "--context", data);
 }
 
