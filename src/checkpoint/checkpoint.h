@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "comm/mesh.h"
 #include "data/data.h"
+#include "data/labels.h"
 #include "model/model.h"
 
 /* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
@@ -21,6 +22,10 @@ MUST_USE Status hf_generation_read(const char *dir, ModelConfig *config);
 MUST_USE Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config);
 /* What transformers expects to find, architectures and model_type included; caller owns it. */
 MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);
+
+/* The names that the directory's config.json gives to the model's `count` labels: "LABEL_0" and so on where
+ * it gives none. */
+MUST_USE Status hf_labels_read(const char *dir, int64_t count, LabelSet *ret_labels);
 
 /* The numbers of [PAD], [CLS], [SEP] and [MASK] by the directory's vocab.txt or, without one, its
  * tokenizer.json; -1 for each that is not named there, all of them when neither file exists. They are not
@@ -51,6 +56,7 @@ typedef struct SaveOptions {
     int64_t shard_bytes;       /* 0: one file */
     const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
     const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
+    const LabelSet *labels;    /* names of the labels, where there are as many as the model has; or NULL */
 } SaveOptions;
 
 /* Writes config.json, the weights of one rank that has them all, and the assets as the directory `dir`,
@@ -68,7 +74,8 @@ MUST_USE Status hf_save_check(const char *dir);
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
-    const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
+    const char *assets_dir, *tokenizer_dir; /* as in SaveOptions... */
+    const LabelSet *labels;                 /* ... and this */
     Mesh *mesh;                             /* the ranks that save together; NULL: this one alone */
 } CheckpointState;
 

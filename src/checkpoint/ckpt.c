@@ -168,8 +168,10 @@ static void save_done(Save *save) {
 static Status save_init(Save *save, const char *run_dir) {
     const CheckpointState *state = save->state;
     save->first = !state->mesh || state->mesh->rank == 0;
-    save->options = (SaveOptions){
-        .dtype = DT_F32, .assets_dir = state->assets_dir, .tokenizer_dir = state->tokenizer_dir};
+    save->options = (SaveOptions){.dtype = DT_F32,
+                                  .assets_dir = state->assets_dir,
+                                  .tokenizer_dir = state->tokenizer_dir,
+                                  .labels = state->labels};
     TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));
     TRY(path_join(&save->link, run_dir, LATEST));
     TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));

@@ -192,6 +192,25 @@ static Status read_labels(const json_t *json, const char *from, int64_t *labels)
     return OK;
 }
 
+Status hf_labels_read(const char *dir, int64_t count, LabelSet *ret_labels) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    CLEANUP(label_set_done) LabelSet labels = {0};
+    TRY(path_join(&path, dir, "config.json"));
+    TRY(json_read_file(path, &json));
+    for (int64_t i = 0; i < count; i++) {
+        char id[24], name[32];
+        snprintf(id, sizeof id, "%lld", (long long)i);
+        snprintf(name, sizeof name, "LABEL_%lld", (long long)i);
+        const char *given = json_string_value(json_object_get(json_object_get(json, "id2label"), id));
+        if (!given) given = name;
+        TRY(label_set_add(&labels, given, strlen(given)));
+    }
+    *ret_labels = labels;
+    labels = (LabelSet){0};
+    return OK;
+}
+
 static Status refuse_other(const json_t *json, const char *from, const char *key, const char *only) {
     const char *value = only;
     char shown[NAME_TEXT];

@@ -18,6 +18,12 @@ static const Option table[] = {
      .help = "The tokenizer for text, where none lies beside the model."},
     {OPT_TEXT("field", EvalConfig, text.field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
+    {OPT_TEXT("text-field", EvalConfig, text.text_field, "NAME"), .shown = "--field, or q of pairs",
+     .help = "The field of .csv, .tsv or .jsonl rows that holds the text, as in train."},
+    {OPT_TEXT("pair-field", EvalConfig, text.pair_field, "NAME"), .shown = "none, or a of pairs",
+     .help = "The field that holds a second text."},
+    {OPT_TEXT("label-field", EvalConfig, text.label_field, "NAME"), .fallback = "label",
+     .help = "The field that holds the label, for a model that classifies."},
     {OPT_CHOICE("documents", EvalConfig, text.documents, "WHAT", documents_names), .fallback = "file",
      .help =
          "What a document is in text files: the whole file, each line, or what lies between blank lines."},
@@ -107,6 +113,37 @@ static void show_squad(const json_t *result, FILE *out) {
                 (long long)show_int(result, "missing"));
 }
 
+/* The classes one below the other, then the matrix, where it fits a screen. */
+static void show_classes(const json_t *result, FILE *out) {
+    const json_t *classes = json_object_get(result, "classes"),
+                 *matrix = json_object_get(result, "confusion");
+    double accuracy, macro;
+    if (!show_number(result, "accuracy", &accuracy) || !show_number(result, "f1_macro", &macro)) return;
+    fprintf(out, "accuracy %.2f %%, macro F1 %.4f\n", 100 * accuracy, macro);
+    size_t at, column, count = json_array_size(classes);
+    json_t *value;
+    fprintf(out, "%-20s %9s %9s %9s %9s\n", "label", "precision", "recall", "F1", "count");
+    json_array_foreach(classes, at, value) {
+        double number[3] = {0};
+        show_number(value, "precision", &number[0]);
+        show_number(value, "recall", &number[1]);
+        show_number(value, "f1", &number[2]);
+        fprintf(out, "%-20.20s %9.4f %9.4f %9.4f %9lld\n", json_string_value(json_object_get(value, "label")),
+                number[0], number[1], number[2], (long long)show_int(value, "count"));
+    }
+    if (!matrix || count > 12) return;
+    fprintf(out, "given \\ predicted    ");
+    json_array_foreach(classes, at, value)
+        fprintf(out, " %8.8s", json_string_value(json_object_get(value, "label")));
+    fputc('\n', out);
+    json_t *row;
+    json_array_foreach(matrix, at, row) {
+        fprintf(out, "%-20.20s", json_string_value(json_object_get(json_array_get(classes, at), "label")));
+        json_array_foreach(row, column, value) fprintf(out, " %8lld", (long long)json_integer_value(value));
+        fputc('\n', out);
+    }
+}
+
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char text[FORMAT_SIZE];
@@ -125,11 +162,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         fprintf(out, "%-13s loss %.6f, accuracy %.2f %% of %s\n", name, number, 100 * accuracy,
                 format_count(text, (double)show_int(part, "count")));
     }
+    show_classes(result, out);
     return OK;
 }
 
 static const Example examples[] = {
     {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"A classifier's accuracy, F1 and confusion matrix",
+     "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
     {"A model's answers to SQuAD, their score and the files that hold them",
      "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
     {"The official score of anyone's answers to SQuAD",

@@ -13,7 +13,8 @@
 #define BELOW_ONE  .low = 0, .high = 1, .below_high = true
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
-const char *const format_choices[] = {"auto", "bytes", "u16", "u32", "ids", "shards", "text", "squad", NULL};
+const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "shards",
+                                      "text", "squad", "pairs", "cornell", "records", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
@@ -70,12 +71,21 @@ static const Option data_table[] = {
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
      .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
              "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
-             "tokenizer (text), SQuAD's questions (squad). auto goes by the name: .tokens is shards, .bin "
+             "tokenizer (text), SQuAD's questions (squad), rows with q and a (pairs), the Cornell dialogues "
+             "(cornell), rows with a text and a label (records). auto goes by the name: .tokens is shards, .bin "
              "and .u16 "
-             "are u16, .u32 is u32, .jsonl is ids or text by its first line, .json may be SQuAD's, all else "
+             "are u16, .u32 is u32, .jsonl is ids, text or pairs by its first line, .csv and .tsv are records with --task classify, "
+             "movie_lines and movie_conversations are cornell, .json may be SQuAD's, all else "
              "is text or, without a tokenizer, bytes."},
     {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
+    {OPT_TEXT("text-field", TrainConfig, text.text_field, "NAME"), .shown = "--field, or q of pairs",
+     .help = "The field of .csv, .tsv or .jsonl rows that holds the text, or its number in files without a "
+             "line of names."},
+    {OPT_TEXT("pair-field", TrainConfig, text.pair_field, "NAME"), .shown = "none, or a of pairs",
+     .help = "The field that holds a second text."},
+    {OPT_TEXT("label-field", TrainConfig, text.label_field, "NAME"), .fallback = "label",
+     .help = "With --task classify, the field that holds the label: a number or a name."},
     {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
      .help =
          "What a document is in text files: the whole file, each line, or what lies between blank lines."},

@@ -11,6 +11,9 @@
  *   shards   token shards (data/shard.h), by their names or by the directory that weft prepare made
  *   text     documents for a tokenizer (data/reader.h); prepared into shards first (data/cache.h)
  *   squad    SQuAD's JSON: questions, contexts and answers for a tokenizer (data/squad_features.h), task span
+ *   pairs    rows with a question and its answer (data/table.h), task mlm
+ *   cornell  the Cornell Movie-Dialogs Corpus in its own format (data/cornell.h), task mlm
+ *   records  rows with a text, perhaps a second one, and a label (data/table.h), task classify
  * Any of them but shards may be compressed (.gz). The path "self", where no such file exists, is the corpus
  * inside the program: its own source and documents, as bytes.
  *
@@ -42,13 +45,16 @@ typedef enum {
     FORMAT_SHARDS,
     FORMAT_TEXT,
     FORMAT_SQUAD,
+    FORMAT_PAIRS,
+    FORMAT_CORNELL,
+    FORMAT_RECORDS,
 } DataFormat;
-enum { FORMAT_COUNT = FORMAT_SQUAD + 1 };
+enum { FORMAT_COUNT = FORMAT_RECORDS + 1 };
 const char *data_format_name(DataFormat format);
 /* What FORMAT_AUTO comes to, by the file's name. */
 DataFormat data_format_of(const char *path);
 /* The same with a look into JSON lines: those whose first line has `field` (NULL: "text") and no "ids" are
- * text; and into .json: what looks like SQuAD's is. */
+ * text, and those that have "q" and "a" are pairs; and into .json: what looks like SQuAD's is. */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
 
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
@@ -65,15 +71,17 @@ typedef struct DataSpec {
     SpecialTokens special;
     const TokenizerId *tokenizer;  /* shards of another one are refused; NULL: any */
     const char *tokenizer_name;    /* ... for messages */
-    const Tokenizer *encoder;      /* squad: what encodes its texts */
+    const Tokenizer *encoder;      /* squad, pairs, cornell, records: what encodes their texts */
     int64_t doc_stride, max_query; /* squad: as in SquadSpec */
-    bool next_sentence; /* mlm from a stream: pairs with a next-sentence label, else single spans */
-    bool no_masks;      /* mlm: the next sentence alone */
-    double mask_rate;   /* mlm: 0.15 */
+    const char *text_field, *pair_field, *label_field; /* pairs, records: names of fields; pair may be NULL */
+    const char *const *label_names;                    /* (labels) records; NULL: they are numbers */
+    bool next_sentence;       /* mlm from a stream: pairs with a next-sentence label, else single spans */
+    bool no_masks;            /* mlm: the next sentence alone */
+    double mask_rate;         /* mlm: 0.15 */
     const uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that go on with a word; it must
                                * outlive the data. NULL: tokens are masked one by one */
-    double keep_first;  /* the part of the tokens (or examples) used, from the start... */
-    double keep_last;   /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
+    double keep_first;        /* the part of the tokens (or examples) used, from the start... */
+    double keep_last; /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;
 } DataSpec;
 

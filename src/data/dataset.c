@@ -4,8 +4,9 @@
  * example comes. Examples of a stream are windows that follow each other without overlap: T tokens and
  * the one after for lm, as many as fit between the special tokens for mlm, or the windows of data/pairs.h
  * where sentences are known. In a shuffled order each epoch but the first cuts lm's windows elsewhere, so
- * that small data are not learned by their cuts. Everything drawn (order, pairs, masks) is a function of the seed, the epoch and the place in it, so nothing is remembered
- * between calls. T positions of a sequence, P of them filled from the stream.
+ * that small data are not learned by their cuts. Everything drawn (order, pairs, masks) is a function of the
+ * seed, the epoch and the place in it, so nothing is remembered between calls. T positions of a sequence, P
+ * of them filled from the stream.
  */
 #include <math.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "data/data.h"
+#include "data/examples.h"
 #include "data/ids.h"
 #include "data/mask.h"
 #include "data/pairs.h"
@@ -25,6 +27,7 @@ struct Dataset {
     TokenStream stream;
     IdsSet ids;
     SquadFeatures squad;
+    ExampleSet examples;
     PairSet pairs;
     bool from_pairs; /* by sentences */
     Masking masking;
@@ -78,17 +81,44 @@ static Status check_squad(const DataSpec *spec) {
     return OK;
 }
 
+static bool is_examples(DataFormat format) {
+    return format == FORMAT_PAIRS || format == FORMAT_CORNELL || format == FORMAT_RECORDS;
+}
+
+static Status check_examples(const DataSpec *spec, DataFormat format) {
+    bool records = format == FORMAT_RECORDS;
+    const SpecialTokens *special = &spec->special;
+    if (spec->task != (records ? TASK_CLASSIFY : TASK_MLM))
+        return USAGE("%s is read as %s, which are for the task %s of BERT (see --task and --format)",
+                     spec->paths[0], records ? "records with a label" : "pairs of sentences",
+                     records ? "classify" : "mlm");
+    if (!spec->encoder) return FAILED("internal: texts without a tokenizer");
+    if (special->cls < 0 || special->sep < 0 || special->cls >= spec->vocab || special->sep >= spec->vocab)
+        return USAGE(
+            "the vocabulary lacks a [CLS] or a [SEP] token, which BERT's sequences begin and end with");
+    if ((!records || spec->pair_field) && spec->types == 1)
+        return USAGE("pairs of texts need 2 token types, the model has 1");
+    if (spec->seq < 5) return USAGE("the sequence length is %lld, expected at least 5", (long long)spec->seq);
+    return OK;
+}
+
 static Status check_spec(const DataSpec *spec, DataFormat format) {
     bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
     if (format == FORMAT_SQUAD) TRY(check_squad(spec));
+    if (is_examples(format)) TRY(check_examples(spec, format));
     if (format == FORMAT_TEXT) return FAILED("internal: text that has not been prepared");
     if (spec->seq < 1 || spec->seq > INT32_MAX)
         return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
-    if (!from_ids && format != FORMAT_SQUAD && (spec->task == TASK_SPAN || spec->task == TASK_CLASSIFY))
-        return USAGE("%s is read as %s, but the task %s needs examples in JSON lines (the format ids)",
-                     spec->paths[0], data_format_name(format), spec->task == TASK_SPAN ? "span" : "classify");
+    if (!from_ids && format != FORMAT_SQUAD && spec->task == TASK_SPAN)
+        return USAGE("%s is read as %s, but the task span needs examples in JSON lines (the format ids)",
+                     spec->paths[0], data_format_name(format));
+    if (!from_ids && format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
+        return USAGE(
+            "%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a text and "
+            "a label) or examples in JSON lines (the format ids)",
+            spec->paths[0], data_format_name(format));
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
         return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
     double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
@@ -228,6 +258,26 @@ static Status open_squad(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
+/* Pairs and records. */
+static Status open_examples(Dataset *data, const DataSpec *spec) {
+    DataSpec asked = *spec;
+    asked.format = data->format;
+    if (asked.format == FORMAT_PAIRS && !asked.text_field) asked.text_field = "q";
+    if (asked.format == FORMAT_PAIRS && !asked.pair_field) asked.pair_field = "a";
+    if (asked.format == FORMAT_RECORDS && !asked.text_field) asked.text_field = "text";
+    if (asked.format == FORMAT_RECORDS && !asked.label_field) asked.label_field = "label";
+    TRY(example_set_read(&data->examples, &asked));
+    int64_t all = (int64_t)data->examples.count, least = asked.format == FORMAT_RECORDS ? 1 : 2;
+    keep_part(data, all);
+    if (data->size < least) return too_little(spec, "examples", data->size, all, least);
+    data->count = data->size;
+    for (int64_t i = 0; i < data->count; i++) {
+        const Example *example = &data->examples.example[data->begin + i];
+        data->tokens += example->first + example->second;
+    }
+    return OK;
+}
+
 Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
     DataFormat format = FORMAT_AUTO;
     TRY(common_format(spec, &format));
@@ -244,6 +294,8 @@ Status dataset_open(Dataset **ret_data, const DataSpec *spec) {
         TRY(open_ids(data, spec));
     else if (format == FORMAT_SQUAD)
         TRY(open_squad(data, spec));
+    else if (is_examples(format))
+        TRY(open_examples(data, spec));
     else
         TRY(open_stream(data, spec, format));
     *ret_data = data;
@@ -256,6 +308,7 @@ void dataset_free(Dataset *data) {
     token_stream_done(&data->stream);
     ids_set_done(&data->ids);
     squad_features_done(&data->squad);
+    example_set_done(&data->examples);
     pair_set_done(&data->pairs);
     free(data);
 }
@@ -269,6 +322,7 @@ int64_t dataset_tokens(const Dataset *data) {
 }
 
 Status dataset_warning(const Dataset *data, char **ret_text) {
+    if (is_examples(data->format)) return example_set_text(&data->examples, ret_text);
     return squad_counts_text(&data->squad.counts, ret_text);
 }
 
@@ -405,6 +459,32 @@ static void fill_squad(const Dataset *data, Slot slot, HostBatch *batch) {
     batch->span[batch->B + slot.b] = feature->end;
 }
 
+/* A record, or a pair whose second text is, half of the time, another one's. */
+static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
+    const ExampleSet *set = &data->examples;
+    int64_t T = batch->T, row = slot.b * T;
+    size_t index = (size_t)(data->begin + slot.index), second = index;
+    bool random = false;
+    if (data->spec.next_sentence) {
+        RngKey key = rng_key(data->spec.seed, "data.pair", slot.epoch);
+        uint32_t draw[4];
+        rng_block(key, slot.place, draw);
+        random = draw[0] >> 31;
+        if (random)
+            second = example_other(set, (size_t)data->begin, (size_t)data->size, index, key, slot.place);
+    }
+    int64_t length = example_fill(set, &set->example[index], &set->example[second], &data->spec.special, T,
+                                  batch->tokens + row, batch->types + row);
+    if (data->spec.task == TASK_MLM) mask_row(data, slot, length, batch);
+    for (int64_t t = length; t < T; t++) {
+        batch->tokens[row + t] = data->spec.special.pad > 0 ? data->spec.special.pad : 0;
+        batch->labels[row + t] = LABEL_IGNORED;
+    }
+    batch->lens[slot.b] = (int32_t)length;
+    batch->nsp[slot.b] = random;
+    batch->classes[slot.b] = set->example[index].label;
+}
+
 static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
     int64_t T = batch->T;
     batch->lens[slot.b] = (int32_t)T;
@@ -413,6 +493,8 @@ static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
         fill_ids(data, slot, batch);
     else if (data->format == FORMAT_SQUAD)
         fill_squad(data, slot, batch);
+    else if (is_examples(data->format))
+        fill_example(data, slot, batch);
     else if (data->spec.task == TASK_LM)
         return fill_lm(data, slot, batch);
     else if (data->from_pairs)

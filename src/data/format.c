@@ -3,19 +3,21 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "data/cornell.h"
 #include "data/data.h"
 #include "data/input.h"
 #include "data/reader.h"
 #include "data/source.h"
 
 const char *data_format_name(DataFormat format) {
-    static const char *const names[FORMAT_COUNT] = {"auto", "bytes",  "u16",  "u32",
-                                                    "ids",  "shards", "text", "squad"};
+    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16",   "u32",     "ids",    "shards",
+                                                    "text", "squad", "pairs", "cornell", "records"};
     return names[format];
 }
 
 DataFormat data_format_of(const char *path) {
     if (shard_is_there(path)) return FORMAT_SHARDS;
+    if (cornell_is_named(path)) return FORMAT_CORNELL;
     if (reader_is_json(path)) return FORMAT_IDS;
     if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
     if (path_has_suffix(path, ".u32")) return FORMAT_U32;
@@ -79,12 +81,13 @@ Status data_format_find(const char *path, const char *field, DataFormat *ret_for
         TRY(parse_first(path, &json));
         if (!field) field = "text";
         bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
-        if (json_is_object(json) && !ids && !text)
+        bool pair = json_object_get(json, "q") && json_object_get(json, "a");
+        if (json_is_object(json) && !ids && !text && !pair)
             return FAILED(
                 "%s: its first line has neither \"ids\" nor \"%s\", expected token ids, or a text in the "
                 "field that --field names",
                 path, field);
-        if (text && !ids) format = FORMAT_TEXT;
+        if (!ids && (text || pair)) format = text ? FORMAT_TEXT : FORMAT_PAIRS;
     } else if (format == FORMAT_BYTES && path_has_suffix(path, ".json")) {
         bool squad = false;
         TRY(looks_like_squad(path, &squad));

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "train/classify.h"
 #include "train/job.h"
 #include "train/squad.h"
 
@@ -47,6 +48,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches * spec.micro_batch, &result));
     double seconds = clock_wall() - start;
+    CLEANUP(json_decrefp)
     json_t *json =
         json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task", task_name(job->task),
                   "examples", (json_int_t)result.examples, "tokens", (json_int_t)(result.examples * job->seq),
@@ -61,6 +63,8 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
                                 json_pack("{s:f, s:f, s:I}", "loss", result.part[k], "accuracy",
                                           result.accuracy[k], "count", (json_int_t)result.counts[k]));
     json_object_set_new(json, "parts", parts);
-    *ret_result = json;
+    if (job->task == TASK_CLASSIFY)
+        TRY(classify_add(job, data, config->max_batches * spec.micro_batch, json));
+    *ret_result = json_incref(json);
     return OK;
 }

@@ -31,7 +31,9 @@ static Status parse_format(const char *name, DataFormat *ret_format) {
         *ret_format = (DataFormat)i;
         return OK;
     }
-    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards, text or squad", name);
+    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards, text, squad, pairs, "
+                 "cornell or records",
+                 name);
 }
 
 /* The vocabulary of a preset is that of the data, and so are its tokens with a role. */
@@ -181,6 +183,7 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
         change_vocab(job, spec, &config);
     }
     TRY(settle_task(spec, &config, &job->task));
+    if (job->task == TASK_CLASSIFY) TRY(job_find_labels(job, spec, &config));
     if (spec->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
             (float)spec->dropout;
@@ -318,6 +321,7 @@ void job_free(Job *job) {
     }
     free(job->scratch_dir);
     free(job->continues);
+    label_set_done(&job->labels);
     free(job->prepared);
     free(job->tokenizer_name);
     free(job->tokenizer_dir);

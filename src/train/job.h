@@ -4,6 +4,7 @@
 
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
+#include "data/labels.h"
 #include "train/runner.h"
 #include "train/train.h"
 
@@ -29,6 +30,8 @@ typedef struct Job {
     int64_t seq;
     SpecialTokens special;
     bool next_sentence, no_masks;
+    bool asks_classify; /* rows of tables are texts with labels */
+    LabelSet labels;    /* their names; none: they are numbers */
     uint8_t *continues; /* (vocab) whole-word masking: tokens that go on with a word; else NULL */
     Model *model;
     Device *device, *own_device; /* own: made by the job */
@@ -82,6 +85,8 @@ MUST_USE Status job_settle_data(Job *job, const JobSpec *spec);
 /* Loads the tokenizer for text, where it is not there yet: the one asked for, the checkpoint's, or the bytes.
  */
 MUST_USE Status job_need_tokenizer(Job *job);
+/* Part of job_new, for classification: the labels by the checkpoint, or by the data; sets config->labels. */
+MUST_USE Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config);
 /* Part of job_new, for whole-word masking: which tokens go on with a word. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
 /* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */

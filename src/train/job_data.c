@@ -5,6 +5,8 @@
 
 #include "base/fs.h"
 #include "data/cache.h"
+#include "data/reader.h"
+#include "data/table.h"
 #include "train/job.h"
 
 static bool asks_bytes(const Job *job) {
@@ -80,7 +82,14 @@ static bool plain_is_text(const Job *job) {
 }
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
-    TRY(data_format_find(path, job->text.field, ret_format));
+    bool table = job->asks_classify && table_is_one(path);
+    const char *field = table && job->text.text_field ? job->text.text_field : job->text.field;
+    if (table && !reader_is_json(path)) {
+        *ret_format = FORMAT_RECORDS;
+        return OK;
+    }
+    TRY(data_format_find(path, field, ret_format));
+    if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS)) *ret_format = FORMAT_RECORDS;
     if (*ret_format == FORMAT_BYTES && job->asks_squad)
         *ret_format = FORMAT_SQUAD;
     else if (*ret_format == FORMAT_BYTES && plain_is_text(job))
@@ -123,9 +132,27 @@ static Status take_from_shards(Job *job, const char *path) {
     return OK;
 }
 
+/* Formats whose texts a tokenizer turns into tokens. */
+static bool has_texts(DataFormat format) {
+    return format == FORMAT_TEXT || format == FORMAT_SQUAD || format == FORMAT_PAIRS ||
+           format == FORMAT_CORNELL || format == FORMAT_RECORDS;
+}
+
+/* Whether the task is classification: it was asked for, or it is what the checkpoint is made for. */
+static Status asks_classify(const Job *job, const JobSpec *spec, bool *ret_asks) {
+    ModelConfig config = {0};
+    *ret_asks = !strcmp(spec->task, "classify");
+    if (*ret_asks || strcmp(spec->task, "auto") || !job->model_dir) return OK;
+    TRY(hf_config_read(job->model_dir, &config));
+    *ret_asks =
+        config.family == FAMILY_BERT && config_has(&config, HEAD_CLASSIFY) && !config_has(&config, HEAD_SPAN);
+    return OK;
+}
+
 Status job_settle_data(Job *job, const JobSpec *spec) {
     DataFormat format = FORMAT_AUTO;
     job->text = spec->text;
+    TRY(asks_classify(job, spec, &job->asks_classify));
     job->asks_squad = !strcmp(spec->task, "squad");
     if (spec->text.tokenizer && !asks_bytes(job)) {
         TRY(take_tokenizer(job, spec->text.tokenizer));
@@ -133,7 +160,7 @@ Status job_settle_data(Job *job, const JobSpec *spec) {
         TRY(check_beside(job));
     }
     TRY(common_format(job, spec->data, spec->data_count, &format));
-    bool texts = format == FORMAT_TEXT || format == FORMAT_SQUAD, wants = texts || format == FORMAT_SHARDS;
+    bool texts = has_texts(format), wants = texts || format == FORMAT_SHARDS;
     job->squad = format == FORMAT_SQUAD;
     if (wants && !job->tokenizer && !asks_bytes(job) && has_beside(job))
         TRY(take_tokenizer(job, job->model_dir));
@@ -141,6 +168,25 @@ Status job_settle_data(Job *job, const JobSpec *spec) {
         TRY(take_from_shards(job, spec->data[0]));
     TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
+    return OK;
+}
+
+Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
+    DataFormat format = FORMAT_AUTO;
+    const char *field = job->text.label_field ? job->text.label_field : "label";
+    if (job->model_dir) {
+        ModelConfig old;
+        TRY(hf_config_read(job->model_dir, &old));
+        if (config_has(&old, HEAD_CLASSIFY) && old.labels == config->labels)
+            return hf_labels_read(job->model_dir, config->labels, &job->labels);
+    }
+    TRY(common_format(job, spec->data, spec->data_count, &format));
+    if (format != FORMAT_RECORDS || spec->labels) return OK;
+    TRY(label_set_find(&job->labels, spec->data, spec->data_count, field));
+    if (job->labels.count < 2)
+        return FAILED("%s: every row has the label '%s', expected at least two labels", spec->data[0],
+                      job->labels.name[0]);
+    config->labels = (int64_t)job->labels.count;
     return OK;
 }
 
@@ -246,9 +292,14 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.path_count = 1;
         spec.format = FORMAT_SHARDS;
     }
-    if (spec.format == FORMAT_SQUAD) {
+    if (has_texts(spec.format)) {
         TRY(job_need_tokenizer(job));
         spec.encoder = job->tokenizer;
+        spec.text_field = job->text.text_field;
+        spec.pair_field = job->text.pair_field;
+        spec.label_field = job->text.label_field;
+        spec.label_names = (const char *const *)job->labels.name;
+        if (spec.format == FORMAT_RECORDS && !spec.text_field) spec.text_field = job->text.field;
         spec.doc_stride = job->text.doc_stride;
         spec.max_query = job->text.max_query;
     }

@@ -175,6 +175,7 @@ static Status save_checkpoint(Trainer *t) {
                              .progress = progress,
                              .assets_dir = t->job->model_dir,
                              .tokenizer_dir = t->job->tokenizer_dir,
+                             .labels = &t->job->labels,
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
     show_span(t, &save_span, start);

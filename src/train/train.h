@@ -13,6 +13,9 @@
 typedef struct TextOptions {
     const char *tokenizer;         /* directory, or "bytes"; NULL: the checkpoint's own, else bytes */
     const char *field;             /* of JSON lines; NULL: "text" */
+    const char *text_field;        /* of records and pairs; NULL: "text", "q" */
+    const char *pair_field;        /* the second text; NULL: none, "a" */
+    const char *label_field;       /* NULL: "label" */
     const char *documents;         /* "file", "line", "blank"; NULL: file */
     bool no_cache;                 /* prepared text is kept with the run, or not at all */
     int64_t doc_stride, max_query; /* SQuAD: as in data/squad_features.h; 0: as published */

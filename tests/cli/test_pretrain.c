@@ -2,6 +2,7 @@
  * layout of ranks. */
 #include <math.h>
 
+#include "base/json.h"
 #include "cli/corpus.h"
 #include "comm/mpi.h"
 
@@ -116,8 +117,76 @@ static void test_next_sentence_alone(void **state) {
                    "--whole-word-masking");
 }
 
+/* Rows with names for labels: learned, named in config.json as transformers has it, and scored. */
+static void test_classify(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
+    size_t size = (size_t)sprintf(text, "review,stars,id\n");
+    for (int i = 0; i < 120; i++)
+        size += (size_t)sprintf(text + size, "\"%s, %c%d\",%s,%d\n",
+                                i % 3 == 0   ? "the word"
+                                : i % 3 == 1 ? "it saw"
+                                             : "article at",
+                                'a' + i % 26, i % 7,
+                                i % 3 == 0   ? "low"
+                                : i % 3 == 1 ? "high"
+                                             : "middle",
+                                i);
+    put_file("reviews.csv", text, size);
+    Ran ran = program_run("train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
+                          "--data", at("reviews.csv"), "--text-field", "review", "--label-field", "stars",
+                          "--seq", "16", "--steps", "60", "--batch", "12", "--lr", "1e-3", "--dropout", "0",
+                          "--eval-every", "0", "--val-fraction", "0.2", "--out", at("stars"), "--quiet");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    assert_ok(json_read_file(at("stars/latest/config.json"), &config));
+    const json_t *names = json_object_get(config, "id2label"), *numbers = json_object_get(config, "label2id");
+    assert_string_equal(json_string_value(json_object_get(names, "0")), "high");
+    assert_string_equal(json_string_value(json_object_get(names, "2")), "middle");
+    assert_int_equal(json_integer_value(json_object_get(numbers, "low")), 1);
+    ran = program_run("eval", "--model", at("stars"), "--data", at("reviews.csv"), "--text-field", "review",
+                      "--label-field", "stars", "--seq", "16", "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    assert_true(json_number_value(json_object_get(json, "accuracy")) == 1);
+    assert_true(json_number_value(json_object_get(json, "f1_macro")) == 1);
+    const json_t *matrix = json_object_get(json, "confusion");
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(json_integer_value(json_array_get(json_array_get(matrix, i), k)),
+                             i == k ? 40 : 0);
+    ran_done(&ran);
+    assert_refused(1, "has no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
+                   "--tokenizer", at("vocab"), "--data", at("reviews.csv"), "--label-field", "stars");
+    put_file("more.csv", "review,stars\nit,huge\n", 21);
+    assert_refused(1, "the label 'huge' is none of the model's 3", "eval", "--model", at("stars"), "--data",
+                   at("more.csv"), "--text-field", "review", "--label-field", "stars", "--seq", "16");
+}
+
+/* Dialogues, the next sentence alone. */
+static void test_dialogues(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
+    size_t size = 0;
+    for (int i = 0; i < 100; i++)
+        size += (size_t)sprintf(text + size, "{\"q\": \"the word %d\", \"a\": \"it saw %d\"}\n", i, i);
+    put_file("pairs.jsonl", text, size);
+    Ran ran = program_run("train", "--model", "bert-tiny", "--tokenizer", at("vocab"), "--data",
+                          at("pairs.jsonl"), "--seq", "24", "--steps", "2", "--batch", "4",
+                          "--no-masked-tokens", "--out", at("dialogues"), "--quiet");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    CLEANUP(json_decrefp) json_t *lines = metrics("dialogues");
+    assert_non_null(
+        json_object_get(json_array_get(lines, json_array_size(lines) - 1), "val_next_sentence_accuracy"));
+    assert_refused(2, "for the task mlm of BERT", "train", "--model", "gpt2-tiny", "--tokenizer", at("vocab"),
+                   "--data", at("pairs.jsonl"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_next_sentence_alone)};
+                                       cmocka_unit_test(test_next_sentence_alone),
+                                       cmocka_unit_test(test_classify), cmocka_unit_test(test_dialogues)};
     return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
 }

@@ -1,0 +1,154 @@
+#include "data/examples.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/labels.h"
+#include "data/table.h"
+
+/* Reading, in progress. */
+typedef struct Reading {
+    ExampleSet *set;
+    const DataSpec *spec;
+    const char *file;
+    Encoder *encoder;
+    TokenList tokens;
+} Reading;
+
+static void reading_done(Reading *reading) {
+    encoder_free(reading->encoder);
+    token_list_done(&reading->tokens);
+}
+
+void example_set_done(ExampleSet *set) {
+    free(set->example);
+    free(set->pool);
+    *set = (ExampleSet){0};
+}
+
+/* Encodes a text onto the pool; more than a sequence holds is never used. */
+static Status put_text(Reading *reading, const char *text, size_t size, int32_t *ret_count) {
+    ExampleSet *set = reading->set;
+    reading->tokens.count = 0;
+    TRY(encoder_add(reading->encoder, text, size, &reading->tokens));
+    size_t count = reading->tokens.count;
+    if (count > (size_t)reading->spec->seq) count = (size_t)reading->spec->seq;
+    TRY(mem_grow(&set->pool, &set->pool_capacity, set->used + count, sizeof *set->pool));
+    if (count) memcpy(set->pool + set->used, reading->tokens.ids, count * sizeof *set->pool);
+    set->used += count;
+    *ret_count = (int32_t)count;
+    return OK;
+}
+
+static Status put_example(Reading *reading, TableField first, TableField second, int32_t label) {
+    ExampleSet *set = reading->set;
+    Example example = {.at = set->used, .label = label};
+    TRY(put_text(reading, first.text, first.size, &example.first));
+    if (second.text) TRY(put_text(reading, second.text, second.size, &example.second));
+    if (example.first == 0 || (second.text && example.second == 0)) {
+        set->used = example.at;
+        set->empty++;
+        return OK;
+    }
+    TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
+    set->example[set->count++] = example;
+    return OK;
+}
+
+static Status take_pair(void *context, int64_t line, const TableField *fields) {
+    (void)line;
+    return put_example(context, fields[0], fields[1], 0);
+}
+
+static Status take_cornell(void *context, const char *first, size_t first_size, const char *second,
+                           size_t second_size) {
+    return put_example(context, (TableField){first, first_size}, (TableField){second, second_size}, 0);
+}
+
+static Status unknown_label(const Reading *reading, int64_t line, TableField label) {
+    const DataSpec *spec = reading->spec;
+    const char *one = spec->label_names ? spec->label_names[0] : "0";
+    return FAILED("%s: line %lld: the label '%.*s' is none of the model's %lld, expected \"%s\" or the like",
+                  reading->file, (long long)line, label.size < 64 ? (int)label.size : 64, label.text,
+                  (long long)spec->labels, one);
+}
+
+static Status take_record(void *context, int64_t line, const TableField *fields) {
+    Reading *reading = context;
+    const DataSpec *spec = reading->spec;
+    int32_t label = label_number(spec->label_names, spec->labels, fields[2].text, fields[2].size);
+    if (label < 0) return unknown_label(reading, line, fields[2]);
+    return put_example(reading, fields[0], fields[1], label);
+}
+
+static Status read_tables(Reading *reading) {
+    const DataSpec *spec = reading->spec;
+    bool pairs = spec->format == FORMAT_PAIRS;
+    const char *names[] = {spec->text_field, spec->pair_field, pairs ? NULL : spec->label_field};
+    for (int i = 0; i < spec->path_count; i++) {
+        CLEANUP(source_done) Source source = {0};
+        if (!table_is_one(spec->paths[i]))
+            return USAGE("%s: expected a file of rows: .csv, .tsv or .jsonl", spec->paths[i]);
+        TRY(source_init(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        reading->file = spec->paths[i];
+        TRY(table_read(&source, names, 3, pairs ? take_pair : take_record, reading));
+    }
+    return OK;
+}
+
+Status example_set_read(ExampleSet *set, const DataSpec *spec) {
+    CLEANUP(reading_done) Reading reading = {.set = set, .spec = spec};
+    TRY(encoder_new(&reading.encoder, spec->encoder, NULL));
+    if (spec->format == FORMAT_CORNELL)
+        return cornell_read(spec->paths, spec->path_count, take_cornell, &reading, &set->cornell);
+    return read_tables(&reading);
+}
+
+Status example_set_text(const ExampleSet *set, char **ret_text) {
+    const CornellCounts *cornell = &set->cornell;
+    *ret_text = NULL;
+    if (cornell->missing)
+        return str_format(ret_text,
+                          "conversations name %lld utterances that no file holds, and %lld pairs are left",
+                          (long long)cornell->missing, (long long)set->count);
+    if (set->empty + cornell->empty)
+        return str_format(ret_text, "%lld rows have a text without tokens and are left out",
+                          (long long)(set->empty + cornell->empty));
+    return OK;
+}
+
+int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second,
+                     const SpecialTokens *special, int64_t T, int32_t *tokens, int32_t *types) {
+    int64_t a = first->first, b = second ? second->second : 0, room = T - (b ? 3 : 2);
+    while (a + b > room)
+        if (a >= b)
+            a--;
+        else
+            b--;
+    tokens[0] = special->cls;
+    memcpy(tokens + 1, set->pool + first->at, (size_t)a * sizeof *tokens);
+    tokens[a + 1] = special->sep;
+    if (!second || !second->second) return a + 2;
+    memcpy(tokens + a + 2, set->pool + second->at + second->first, (size_t)b * sizeof *tokens);
+    tokens[a + b + 2] = special->sep;
+    for (int64_t t = a + 2; t < a + b + 3; t++) types[t] = 1;
+    return a + b + 3;
+}
+
+static bool same_second(const ExampleSet *set, const Example *x, const Example *y) {
+    return x->second == y->second && !memcmp(set->pool + x->at + x->first, set->pool + y->at + y->first,
+                                             (size_t)x->second * sizeof *set->pool);
+}
+
+size_t example_other(const ExampleSet *set, size_t begin, size_t size, size_t index, RngKey key,
+                     uint64_t place) {
+    enum { TRIES = 8 };
+    size_t other = index;
+    for (uint64_t i = 0; i < TRIES; i++) {
+        RngKey own = {.key = rng_mix(key.key, i + 1), .step = key.step};
+        size_t choice = begin + (size_t)rng_below(own, place, size - 1);
+        other = choice < index ? choice : choice + 1;
+        if (!same_second(set, &set->example[other], &set->example[index])) break;
+    }
+    return other;
+}

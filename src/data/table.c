@@ -1,0 +1,270 @@
+/* Tables are read in one pass over the mapped file. A row's fields are pieces of the file where they need no
+ * unquoting; the others are put together in memory that is used again for the next row. */
+#include "data/table.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/memory.h"
+#include "data/reader.h"
+
+typedef struct Table {
+    const Source *source;
+    const char *at, *end;
+    int64_t line;
+    char separator; /* 0: JSON lines */
+    /* The row at hand: its fields, as places in `text`. */
+    char *text;
+    size_t size, capacity;
+    size_t *stop; /* behind each field */
+    size_t fields, stop_capacity;
+} Table;
+
+static void table_done(Table *table) {
+    free(table->text);
+    free(table->stop);
+}
+
+bool table_is_one(const char *path) {
+    return path_has_suffix(path, ".csv") || path_has_suffix(path, ".tsv") || reader_is_json(path);
+}
+
+/* ---- UTF-8 ---- */
+
+/* Bytes of the character at the start, 0 when it is none. */
+static size_t char_length(const unsigned char *c, size_t left) {
+    if (c[0] < 0x80) return 1;
+    size_t length = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
+    if (c[0] < 0xC2 || c[0] > 0xF4 || left < length) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((c[i] & 0xC0) != 0x80) return 0;
+    bool overlong = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
+    bool none = (c[0] == 0xED && c[1] > 0x9F) || (c[0] == 0xF4 && c[1] > 0x8F);
+    return overlong || none ? 0 : length;
+}
+
+static Status check_utf8(const Table *table, int64_t line, const TableField *field) {
+    const unsigned char *text = (const unsigned char *)field->text;
+    for (size_t at = 0; at < field->size;) {
+        size_t length = char_length(text + at, field->size - at);
+        if (length == 0)
+            return FAILED("%s: line %lld: the byte 0x%02x is not UTF-8, expected text in that encoding",
+                          table->source->name, (long long)line, text[at]);
+        at += length;
+    }
+    return OK;
+}
+
+/* ---- separated values ---- */
+
+static Status put(Table *table, const char *text, size_t size) {
+    TRY(mem_grow(&table->text, &table->capacity, table->size + size + 1, 1));
+    memcpy(table->text + table->size, text, size);
+    table->size += size;
+    return OK;
+}
+
+static Status end_field(Table *table) {
+    TRY(mem_grow(&table->stop, &table->stop_capacity, table->fields + 1, sizeof *table->stop));
+    table->stop[table->fields++] = table->size;
+    return OK;
+}
+
+/* From behind the quote that opens a field to behind the one that closes it. */
+static Status read_quoted(Table *table, int64_t row) {
+    for (;;) {
+        const char *quote = memchr(table->at, '"', (size_t)(table->end - table->at));
+        if (!quote)
+            return FAILED("%s: line %lld: a quoted field has no end, expected a closing quote",
+                          table->source->name, (long long)row);
+        TRY(put(table, table->at, (size_t)(quote - table->at)));
+        for (const char *c = table->at; c < quote; c++) table->line += *c == '\n';
+        table->at = quote + 1;
+        if (table->at == table->end || *table->at != '"') break;
+        TRY(put(table, "\"", 1));
+        table->at++;
+    }
+    if (table->at < table->end && !strchr("\r\n", *table->at) && *table->at != table->separator)
+        return FAILED("%s: line %lld: '%c' follows a quoted field, expected a comma or the line's end",
+                      table->source->name, (long long)table->line, *table->at);
+    return OK;
+}
+
+static Status read_plain(Table *table) {
+    const char *from = table->at;
+    while (table->at < table->end && *table->at != table->separator && *table->at != '\n') table->at++;
+    size_t size = (size_t)(table->at - from);
+    bool ends = table->at == table->end || *table->at == '\n';
+    if (ends && size && from[size - 1] == '\r') size--;
+    return put(table, from, size);
+}
+
+/* The next row that is not blank; false at the end. */
+static Status next_row(Table *table, int64_t *ret_line, bool *ret_more) {
+    table->size = table->fields = 0;
+    for (; table->at < table->end && (*table->at == '\n' || *table->at == '\r'); table->at++)
+        table->line += *table->at == '\n';
+    *ret_line = table->line;
+    *ret_more = table->at < table->end;
+    while (table->at < table->end) {
+        bool quoted = table->separator == ',' && *table->at == '"';
+        if (quoted) table->at++;
+        TRY(quoted ? read_quoted(table, *ret_line) : read_plain(table));
+        TRY(end_field(table));
+        if (quoted && table->at < table->end && *table->at == '\r') table->at++;
+        if (table->at == table->end) break;
+        char c = *table->at++;
+        table->line += c == '\n';
+        if (c == '\n') break;
+        if (table->at == table->end) TRY(end_field(table)); /* an empty last one */
+    }
+    return OK;
+}
+
+static TableField field_at(const Table *table, size_t index) {
+    size_t from = index ? table->stop[index - 1] : 0;
+    return (TableField){table->text + from, table->stop[index] - from};
+}
+
+/* "3" as a column's number, 0 when it is none. */
+static size_t column_number(const char *name) {
+    size_t digits = strspn(name, "0123456789");
+    if (digits == 0 || digits > 6 || name[digits]) return 0;
+    return (size_t)strtoul(name, NULL, 10);
+}
+
+static Status no_field(const Table *table, int64_t line, const char *name) {
+    CLEANUP(mem_freep) char *found = NULL;
+    size_t size = table->size < 200 ? table->size : 200, field = 0;
+    TRY(mem_new(2 * size + 1, 1, &found));
+    for (size_t i = 0, to = 0; i < size; i++) {
+        while (field < table->fields && table->stop[field] == i && i > 0) {
+            found[to++] = ' ';
+            field++;
+        }
+        found[to++] = table->text[i];
+        if (to + 2 > 2 * size) break;
+    }
+    return FAILED("%s: line %lld: has no field \"%s\", found: %s", table->source->name, (long long)line, name,
+                  found);
+}
+
+/* Which columns the names are; by their numbers where all of them are numbers. */
+static Status find_columns(Table *table, const char *const *names, int count, size_t *column,
+                           bool *ret_named) {
+    bool numbers = true;
+    for (int i = 0; i < count; i++) numbers = numbers && (!names[i] || column_number(names[i]));
+    *ret_named = !numbers;
+    for (int i = 0; i < count; i++) column[i] = names[i] && numbers ? column_number(names[i]) - 1 : 0;
+    if (numbers) return OK;
+    int64_t line;
+    bool more;
+    TRY(next_row(table, &line, &more));
+    for (int i = 0; i < count; i++) {
+        size_t at = 0;
+        for (; names[i] && at < table->fields; at++) {
+            TableField field = field_at(table, at);
+            if (field.size == strlen(names[i]) && !memcmp(field.text, names[i], field.size)) break;
+        }
+        if (names[i] && at == table->fields) return no_field(table, line, names[i]);
+        column[i] = at;
+    }
+    return OK;
+}
+
+static Status read_separated(Table *table, const char *const *names, int count, TableRow func,
+                             void *context) {
+    size_t column[TABLE_FIELDS], width = 0;
+    bool named, more;
+    int64_t line;
+    TRY(find_columns(table, names, count, column, &named));
+    if (named) width = table->fields;
+    for (;;) {
+        TRY(next_row(table, &line, &more));
+        if (!more) return OK;
+        if (!width) width = table->fields;
+        if (table->fields != width)
+            return FAILED("%s: line %lld: has %zu fields, expected %zu as in the first line",
+                          table->source->name, (long long)line, table->fields, width);
+        TableField fields[TABLE_FIELDS] = {{0}};
+        for (int i = 0; i < count; i++) {
+            if (!names[i]) continue;
+            if (column[i] >= width)
+                return FAILED("%s: line %lld: has %zu fields, and field %s was asked for",
+                              table->source->name, (long long)line, width, names[i]);
+            fields[i] = field_at(table, column[i]);
+            TRY(check_utf8(table, line, &fields[i]));
+        }
+        TRY(func(context, line, fields));
+    }
+}
+
+/* ---- JSON lines ---- */
+
+/* A value as text, in `number` where it is no string. */
+static Status value_text(const Table *table, int64_t line, const char *name, const json_t *value,
+                         char number[32], TableField *ret_field) {
+    if (json_is_string(value)) {
+        *ret_field = (TableField){json_string_value(value), json_string_length(value)};
+        return OK;
+    }
+    if (json_is_integer(value))
+        snprintf(number, 32, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(number, 32, "%.15g", json_real_value(value));
+    else if (json_is_boolean(value))
+        snprintf(number, 32, "%s", json_is_true(value) ? "true" : "false");
+    else
+        return FAILED("%s: line %lld: \"%s\" is %s, expected a string or a number", table->source->name,
+                      (long long)line, name, value ? "of another kind" : "missing");
+    *ret_field = (TableField){number, strlen(number)};
+    return OK;
+}
+
+static Status read_object(const Table *table, int64_t line, const char *text, size_t size,
+                          const char *const *names, int count, TableRow func, void *context) {
+    json_error_t error;
+    if (size > TABLE_LINE_LIMIT)
+        return FAILED("%s: line %lld: is longer than %d bytes", table->source->name, (long long)line,
+                      TABLE_LINE_LIMIT);
+    CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_ALLOW_NUL, &error);
+    if (!json)
+        return FAILED("%s: line %lld, column %d: not valid JSON: %s", table->source->name, (long long)line,
+                      error.column, error.text);
+    if (!json_is_object(json))
+        return FAILED("%s: line %lld: expected an object with fields", table->source->name, (long long)line);
+    TableField fields[TABLE_FIELDS] = {{0}};
+    char number[TABLE_FIELDS][32];
+    for (int i = 0; i < count; i++)
+        if (names[i])
+            TRY(value_text(table, line, names[i], json_object_get(json, names[i]), number[i], &fields[i]));
+    return func(context, line, fields);
+}
+
+static Status read_objects(Table *table, const char *const *names, int count, TableRow func, void *context) {
+    for (; table->at < table->end; table->line++) {
+        const char *newline = memchr(table->at, '\n', (size_t)(table->end - table->at));
+        const char *stop = newline ? newline : table->end, *from = table->at;
+        while (from < stop && strchr(" \t\r", *from)) from++;
+        if (from < stop)
+            TRY(read_object(table, table->line, from, (size_t)(stop - from), names, count, func, context));
+        table->at = newline ? newline + 1 : table->end;
+    }
+    return OK;
+}
+
+Status table_read(const Source *source, const char *const *names, int count, TableRow func, void *context) {
+    CLEANUP(table_done)
+    Table table = {.source = source,
+                   .at = (const char *)source->data,
+                   .end = (const char *)source->data + source->size,
+                   .line = 1,
+                   .separator = reader_is_json(source->name)            ? 0
+                                : path_has_suffix(source->name, ".tsv") ? '\t'
+                                                                        : ','};
+    if (count > TABLE_FIELDS) return FAILED("internal: %d fields of a table", count);
+    TRY(source_check(source));
+    if (source->size >= 3 && !memcmp(source->data, "\xef\xbb\xbf", 3)) table.at += 3;
+    return table.separator ? read_separated(&table, names, count, func, context)
+                           : read_objects(&table, names, count, func, context);
+}

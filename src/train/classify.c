@@ -1,0 +1,112 @@
+#include "train/classify.h"
+
+#include <string.h>
+
+typedef struct Tally {
+    int64_t labels;
+    int64_t *given, *predicted, *right; /* (labels) */
+    int64_t *matrix;                    /* (labels,labels) given, predicted; NULL: too many */
+    int64_t examples, hits;
+} Tally;
+
+static void tally_done(Tally *tally) {
+    free(tally->given);
+    free(tally->predicted);
+    free(tally->right);
+    free(tally->matrix);
+}
+
+static Status tally_init(Tally *tally, int64_t labels) {
+    tally->labels = labels;
+    TRY(mem_new((size_t)labels, sizeof *tally->given, &tally->given));
+    TRY(mem_new((size_t)labels, sizeof *tally->predicted, &tally->predicted));
+    TRY(mem_new((size_t)labels, sizeof *tally->right, &tally->right));
+    if (labels > CLASSIFY_MATRIX) return OK;
+    return mem_new((size_t)(labels * labels), sizeof *tally->matrix, &tally->matrix);
+}
+
+static void count(Tally *tally, int32_t given, const float *scores) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < tally->labels; i++)
+        if (scores[i] > scores[best]) best = i;
+    tally->given[given]++;
+    tally->predicted[best]++;
+    tally->right[given] += best == given;
+    tally->hits += best == given;
+    tally->examples++;
+    if (tally->matrix) tally->matrix[given * tally->labels + best]++;
+}
+
+static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
+    Runner *runner = job->runner;
+    int64_t B = runner->spec.micro_batch, examples = dataset_count(data);
+    if (limit > 0 && limit < examples) examples = limit;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    CLEANUP(mem_freep) float *scores = NULL;
+    TRY(mem_new((size_t)(B * tally->labels), sizeof *scores, &scores));
+    for (int64_t at = 0; at < examples; at += B) {
+        int64_t rows = examples - at < B ? examples - at : B;
+        if (!batch || batch->B != rows) {
+            host_batch_freep(&batch);
+            TRY(host_batch_new(&batch, rows, job->seq));
+        }
+        TRY(dataset_fill(data, (uint64_t)at, false, batch));
+        TRY(runner_logits(runner, batch, HEAD_CLASSIFY, scores));
+        for (int64_t b = 0; b < rows; b++) count(tally, batch->classes[b], scores + b * tally->labels);
+    }
+    return OK;
+}
+
+static double share(int64_t part, int64_t all) {
+    return all ? (double)part / (double)all : 0;
+}
+
+static json_t *label_json(const Job *job, int64_t label) {
+    if ((size_t)label < job->labels.count) return json_string(job->labels.name[label]);
+    return json_sprintf("%lld", (long long)label);
+}
+
+static json_t *classes_json(const Job *job, const Tally *tally, double *ret_macro, double *ret_weighted) {
+    json_t *classes = json_array();
+    double macro = 0, weighted = 0;
+    int64_t occurring = 0;
+    for (int64_t i = 0; i < tally->labels; i++) {
+        int64_t both = tally->given[i] + tally->predicted[i];
+        double f1 = share(2 * tally->right[i], both);
+        occurring += both > 0;
+        macro += f1;
+        weighted += f1 * (double)tally->given[i];
+        json_array_append_new(classes, json_pack("{s:o, s:f, s:f, s:f, s:I}", "label", label_json(job, i),
+                                                 "precision", share(tally->right[i], tally->predicted[i]),
+                                                 "recall", share(tally->right[i], tally->given[i]), "f1", f1,
+                                                 "count", (json_int_t)tally->given[i]));
+    }
+    *ret_macro = occurring ? macro / (double)occurring : 0;
+    *ret_weighted = tally->examples ? weighted / (double)tally->examples : 0;
+    return classes;
+}
+
+static json_t *matrix_json(const Tally *tally) {
+    json_t *rows = json_array();
+    for (int64_t i = 0; i < tally->labels; i++) {
+        json_t *row = json_array();
+        for (int64_t k = 0; k < tally->labels; k++)
+            json_array_append_new(row, json_integer((json_int_t)tally->matrix[i * tally->labels + k]));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
+Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
+    CLEANUP(tally_done) Tally tally = {0};
+    double macro, weighted;
+    TRY(tally_init(&tally, job->model->config.labels));
+    TRY(run_model(job, data, limit, &tally));
+    json_t *classes = classes_json(job, &tally, &macro, &weighted);
+    int failed = json_object_set_new(result, "accuracy", json_real(share(tally.hits, tally.examples)));
+    failed |= json_object_set_new(result, "f1_macro", json_real(macro));
+    failed |= json_object_set_new(result, "f1_weighted", json_real(weighted));
+    failed |= json_object_set_new(result, "classes", classes);
+    if (tally.matrix) failed |= json_object_set_new(result, "confusion", matrix_json(&tally));
+    return failed ? FAILED("out of memory while writing the result") : OK;
+}

@@ -1,0 +1,192 @@
+/* Dialogues and records: Cornell's own files, pairs of utterances, rows with labels, and the sequences that
+ * they become. */
+#include "data/examples.h"
+
+#include <math.h>
+
+#include "files.h"
+
+#define CORNELL        WEFT_SOURCE_DIR "/../shared/data/cornell"
+#define LINE(id, text) id " +++$+++ u0 +++$+++ m0 +++$+++ WHO +++$+++ " text "\n"
+#define TALK(list)     "u0 +++$+++ u2 +++$+++ m0 +++$+++ [" list "]\n"
+
+enum { T = 24 };
+
+typedef struct Told {
+    char text[512];
+} Told;
+
+static Status tell(void *context, const char *first, size_t first_size, const char *second,
+                   size_t second_size) {
+    Told *told = context;
+    size_t used = strlen(told->text);
+    snprintf(told->text + used, sizeof told->text - used, "%.*s/%.*s;", (int)first_size, first,
+             (int)second_size, second);
+    return OK;
+}
+
+static void test_cornell(void **state) {
+    Files *files = *state;
+    Told told = {""};
+    CornellCounts counts;
+    files->count = 0;
+    files_add_text(files, "movie_conversations.txt",
+                   TALK("'L1', 'L2', 'L3'") TALK("'L3', 'L9', 'L1'") TALK("'L4', 'L5', 'L1'") TALK(""));
+    /* Latin-1 with Windows' apostrophe; a line that is UTF-8; one without text; the order does not matter. */
+    files_add_text(files, "movie_lines.txt",
+                   LINE("L3", "caf\xe9 don\x92t") LINE("L1", "Hi +++$+++ there") LINE("L2", "na\xc3\xafve\r")
+                       LINE("L4", "") "L5 +++$+++ u0 +++$+++ m0 +++$+++ WHO +++$+++\n");
+    assert_ok(cornell_read(files->list, 2, tell, &told, &counts));
+    assert_string_equal(told.text,
+                        "Hi +++$+++ there/na\xc3\xafve;na\xc3\xafve/caf\xc3\xa9 don\xe2\x80\x99t;");
+    assert_int_equal(counts.conversations, 4);
+    assert_int_equal(counts.lines, 5);
+    assert_int_equal(counts.missing, 1);
+    assert_int_equal(counts.empty, 2);
+    assert_true(cornell_is_named("a/movie_lines.txt.gz") && !cornell_is_named("movie_lines/a.txt"));
+    assert_fails(cornell_read(files->list, 1, tell, &told, &counts), 2, "needs movie_lines.txt too");
+    assert_fails(cornell_read(files->list + 1, 1, tell, &told, &counts), 2,
+                 "needs movie_conversations.txt too");
+    files_write(files->list[1], "L1 +++$+++ u0 +++$+++ x\n", 24);
+    assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1, "line 1: has 3 fields, expected 5");
+    files_write(files->list[1], "L1 +++$+++ u +++$+++ m +++$+++ N +++$+++ x\n", 43);
+    const char wrong[] = TALK("'L1'") "u0 +++$+++ u2 +++$+++ m0\n";
+    files_write(files->list[0], wrong, sizeof wrong - 1);
+    assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1, "line 2: expected 4 fields");
+}
+
+static void count_pairs(void **state) {
+    (void)state;
+    const char *paths[] = {CORNELL "/movie_lines.first669.txt", CORNELL "/movie_conversations.txt.gz"};
+    if (!path_exists(paths[0]) || !path_exists(paths[1])) skip();
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(example_set_done) ExampleSet set = {0};
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    DataSpec spec = {
+        .paths = paths, .path_count = 2, .format = FORMAT_CORNELL, .seq = 512, .encoder = tokenizer};
+    assert_ok(example_set_read(&set, &spec));
+    assert_int_equal(set.cornell.conversations, 83097);
+    assert_int_equal(set.cornell.lines, 669);
+    assert_true(set.count > 300 && set.count < 669 && set.cornell.missing > 300000);
+    CLEANUP(mem_freep) char *text = NULL;
+    assert_ok(example_set_text(&set, &text));
+    assert_non_null(strstr(text, "utterances that no file holds"));
+}
+
+/* ---- sequences, with bytes for tokens ---- */
+
+static void open_rows(Files *files, const char *name, const char *text, DataFormat format,
+                      Tokenizer *tokenizer, Dataset **ret_data) {
+    files->count = 0;
+    files_add_text(files, name, text);
+    DataSpec spec = files_spec(files, T);
+    static const char *const names[] = {"neg", "pos", "so"};
+    spec.format = format;
+    spec.task = format == FORMAT_RECORDS ? TASK_CLASSIFY : TASK_MLM;
+    spec.next_sentence = format != FORMAT_RECORDS;
+    spec.no_masks = true;
+    spec.encoder = tokenizer;
+    spec.label_names = names;
+    if (strstr(text, "other")) spec.pair_field = "other";
+    assert_ok(dataset_open(ret_data, &spec));
+}
+
+/* A row's tokens as text: < for [CLS], | for [SEP], . for padding. */
+static const char *row_text(const HostBatch *batch, int64_t b, char *out) {
+    for (int64_t t = 0; t < T; t++) {
+        int32_t token = batch->tokens[b * T + t];
+        out[t] = token == BYTE_CLS ? '<' : token == BYTE_SEP ? '|' : token == BYTE_PAD ? '.' : (char)token;
+    }
+    out[T] = 0;
+    return out;
+}
+
+static void test_records(void **state) {
+    Files *files = *state;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(dataset_freep) Dataset *data = NULL, *two = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    char text[T + 1];
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    assert_ok(host_batch_new(&batch, 2, T));
+    open_rows(files, "r.csv", "text,label\ngood,pos\n,neg\n\"a text that is longer than it may be\",2\n",
+              FORMAT_RECORDS, tokenizer, &data);
+    assert_int_equal(dataset_count(data), 2);
+    assert_ok(dataset_fill(data, 0, false, batch));
+    assert_string_equal(row_text(batch, 0, text), "<good|..................");
+    assert_string_equal(row_text(batch, 1, text), "<a text that is longer |");
+    assert_int_equal(batch->classes[0], 1);
+    assert_int_equal(batch->classes[1], 2);
+    assert_int_equal(batch->lens[0], 6);
+    assert_int_equal(batch->loss_count[LOSS_CLASSIFY], 2);
+    CLEANUP(mem_freep) char *warning = NULL;
+    assert_ok(dataset_warning(data, &warning));
+    assert_non_null(strstr(warning, "1 rows have a text without tokens"));
+    open_rows(files, "p.tsv", "text\tlabel\tother\ngood\tso\tbad\nlong text here\tneg\tand another one\n",
+              FORMAT_RECORDS, tokenizer, &two);
+    assert_ok(dataset_fill(two, 0, false, batch));
+    assert_string_equal(row_text(batch, 0, text), "<good|bad|..............");
+    assert_string_equal(row_text(batch, 1, text), "<long text |and another|");
+    assert_int_equal(batch->types[5], 0);
+    assert_int_equal(batch->types[6], 1);
+    assert_int_equal(batch->types[9], 1);
+    assert_int_equal(batch->types[10], 0);
+}
+
+static void test_pairs(void **state) {
+    Files *files = *state;
+    enum { PAIRS = 200 };
+    static char text[PAIRS * 48];
+    size_t size = 0;
+    for (int i = 0; i < PAIRS; i++)
+        size += (size_t)sprintf(text + size, "{\"q\": \"q%d\", \"a\": \"%s%d\"}\n", i, i % 10 ? "a" : "same",
+                                i % 10 ? i : 0);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    assert_ok(host_batch_new(&batch, 1, T));
+    open_rows(files, "p.jsonl", text, FORMAT_PAIRS, tokenizer, &data);
+    assert_int_equal(dataset_count(data), PAIRS);
+    int random = 0, seen[PAIRS] = {0};
+    for (int i = 0; i < 10 * PAIRS; i++) {
+        char row[T + 1], answer[16];
+        int q = -1;
+        assert_ok(dataset_fill(data, (uint64_t)i, true, batch));
+        assert_int_equal(sscanf(row_text(batch, 0, row), "<q%d|%15[^|]|", &q, answer), 2);
+        seen[q]++;
+        int a = -1;
+        bool right = q % 10 ? sscanf(answer, "a%d", &a) == 1 && a == q : !strcmp(answer, "same0");
+        assert_int_equal(right, !batch->nsp[0]);
+        assert_int_equal(batch->pick_count, 0);
+        random += batch->nsp[0];
+    }
+    for (int i = 0; i < PAIRS; i++) assert_int_equal(seen[i], 10);
+    assert_true(abs(random - 5 * PAIRS) < 4 * sqrt(2.5 * PAIRS));
+}
+
+static void test_wrong(void **state) {
+    Files *files = *state;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    files->count = 0;
+    files_add_text(files, "w.csv", "text,label\na,1\nb,maybe\n");
+    DataSpec spec = files_spec(files, T);
+    spec.format = FORMAT_RECORDS;
+    spec.encoder = tokenizer;
+    spec.task = TASK_CLASSIFY;
+    assert_fails(dataset_open(&data, &spec), 1, "line 3: the label 'maybe' is none of the model's 3");
+    spec.task = TASK_LM;
+    assert_fails(dataset_open(&data, &spec), 2, "for the task classify");
+    spec.task = TASK_CLASSIFY;
+    spec.special.cls = -1;
+    assert_fails(dataset_open(&data, &spec), 2, "lacks a [CLS]");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cornell), cmocka_unit_test(count_pairs),
+                                       cmocka_unit_test(test_records), cmocka_unit_test(test_pairs),
+                                       cmocka_unit_test(test_wrong)};
+    return cmocka_run_group_tests(tests, files_setup, files_teardown);
+}
