@@ -35,6 +35,11 @@ static const Option table[] = {
      .help = "Tokens in a sequence."},
     {OPT_INT("batch", EvalConfig, batch), .fallback = "4", .low = 1, .high = 1 << 20,
      .help = "Sequences run at once."},
+    {OPT_INT("stride", EvalConfig, stride), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "a whole sequence",
+     .help =
+         "Tokens from one window over a text to the next, for language models: with a smaller stride each "
+         "token is predicted from more of what comes before it, at the cost of more windows."},
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", .low = 0, .high = INFINITY,
      .help = "Stop after N batches; 0 evaluates all of the data."},
     {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
@@ -154,6 +159,12 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
     if (show_number(result, "tokens", &number)) fprintf(out, ", over %s tokens", format_count(text, number));
     fputc('\n', out);
+    if (show_number(result, "word_perplexity", &number)) {
+        fprintf(out, "perplexity %.4g per word, of %s", number,
+                format_count(text, (double)show_int(result, "words")));
+        if (show_number(result, "bits_per_byte", &number)) fprintf(out, "; %.4f bits per byte", number);
+        fputc('\n', out);
+    }
     const char *name;
     json_t *part;
     json_object_foreach(json_object_get(result, "parts"), name, part) {
@@ -180,7 +191,9 @@ const Command command_eval = {
     .name = "eval",
     .summary = "measure the loss of a model over data",
     .description =
-        "Gives the mean loss over the counted tokens and, for language models, the perplexity.\n"
+        "Gives the mean loss over the counted tokens and, for language models, the perplexity per token over "
+        "all of "
+        "the text and per word, as WikiText counts words: what spaces separate, and each line's end.\n"
         "To SQuAD's questions the model gives answers, pieces of their contexts, which are scored: exact "
         "match "
         "and F1, over all questions and over those with and without an answer, as the official script "

@@ -560,3 +560,31 @@ Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBa
     count_losses(data, batch);
     return OK;
 }
+
+int64_t dataset_windows(const Dataset *data, int64_t stride) {
+    bool stream = data->stream.count > 0 && data->spec.task == TASK_LM;
+    int64_t beyond = data->size - 1 - data->spec.seq; /* the first window's reach */
+    if (!stream) return 0;
+    return 1 + (beyond > 0 ? (beyond + stride - 1) / stride : 0);
+}
+
+Status dataset_fill_windows(const Dataset *data, int64_t stride, int64_t first, HostBatch *batch) {
+    int64_t T = batch->T;
+    batch->task = TASK_LM;
+    batch->has_types = data->spec.types > 0;
+    for (int64_t b = 0; b < batch->B; b++) {
+        int32_t *tokens = batch->tokens + b * T, *labels = batch->labels + b * T;
+        int64_t window = first + b, at = window * stride, counted = window ? at - stride + T : 0;
+        int64_t inputs = data->size - 1 - at < T ? data->size - 1 - at : T;
+        memset(batch->types + b * T, 0, (size_t)T * sizeof *batch->types);
+        batch->lens[b] = (int32_t)T;
+        TRY(token_stream_read(&data->stream, data->begin + at, inputs, tokens));
+        TRY(token_stream_read(&data->stream, data->begin + at + 1, inputs, labels));
+        for (int64_t t = 0; t < T; t++) {
+            if (t >= inputs) tokens[t] = 0;
+            if (t >= inputs || at + t < counted) labels[t] = LABEL_IGNORED;
+        }
+    }
+    count_losses(data, batch);
+    return OK;
+}

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "train/classify.h"
 #include "train/job.h"
+#include "train/perplexity.h"
 #include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
@@ -44,6 +45,10 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
     job_report(job, &report, progress);
+    if (dataset_windows(data, 1) && !config->max_batches)
+        return perplexity_run(job, config, data, ret_result);
+    if (config->stride)
+        return USAGE("--stride is for language models over all of a text, without --max-batches");
     EvalResult result;
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches * spec.micro_batch, &result));

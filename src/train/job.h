@@ -89,6 +89,8 @@ MUST_USE Status job_need_tokenizer(Job *job);
 MUST_USE Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config);
 /* Part of job_new, for whole-word masking: which tokens go on with a word. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
+/* What files come to, as job_data reads them. */
+MUST_USE Status job_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format);
 /* The data sets of a job. keep_first, keep_last as in DataSpec. Text is prepared first. */
 MUST_USE Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
                          double mask_rate, uint64_t seed, Dataset **ret_data);

@@ -262,6 +262,10 @@ static Status tell_warning(const Job *job, const char *path, const Dataset *data
     return OK;
 }
 
+Status job_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format) {
+    return common_format(job, paths, count, ret_format);
+}
+
 Status job_data(Job *job, const char *const *paths, int count, double keep_first, double keep_last,
                 double mask_rate, uint64_t seed, Dataset **ret_data) {
     const ModelConfig *config = &job->model->config;

@@ -107,6 +107,7 @@ typedef struct EvalConfig {
     const char **data;
     int data_count;
     int64_t seq, batch, max_batches;          /* 0: the model's own, 4, all */
+    int64_t stride;                           /* lm: tokens from one window to the next; 0: a window */
     const char *device, *kernels, *precision; /* as in TrainConfig */
     int64_t threads;
     SquadEval squad;

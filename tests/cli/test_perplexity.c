@@ -1,0 +1,85 @@
+/* Perplexity over all of a text: the sums that transformers gives for sliding windows, and words as WikiText
+ * counts them. */
+#include <math.h>
+
+#include "cli/corpus.h"
+#include "data/words.h"
+
+#define GOLDEN   WEFT_TEST_DIR "/golden/cases"
+#define WIKITEXT WEFT_SOURCE_DIR "/../shared/data/wikitext-2/test.txt.gz"
+
+static double number(const json_t *json, const char *name) {
+    const json_t *value = json_object_get(json, name);
+    if (!json_is_number(value)) fail_msg("no %s", name);
+    return json_number_value(value);
+}
+
+static json_t *eval(const char *model, const char *data, const char *seq, const char *stride) {
+    Ran ran = program_run("eval", "--model", model, "--data", data, "--seq", seq, "--stride", stride,
+                          "--batch", "3", "--json");
+    if (ran.code) fail_msg("%s", ran.err);
+    json_t *json = json_loads(ran.out, 0, NULL);
+    ran_done(&ran);
+    return json;
+}
+
+static void test_windows(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp) json_t *golden = NULL;
+    uint16_t ids[256];
+    size_t i;
+    json_t *value;
+    assert_ok(json_read_file(GOLDEN "/perplexity.json", &golden));
+    json_array_foreach(json_object_get(golden, "ids"), i, value) ids[i] = (uint16_t)json_integer_value(value);
+    put_file("text.u16", ids, i * sizeof *ids);
+    json_array_foreach(json_object_get(golden, "cases"), i, value) {
+        char stride[16];
+        snprintf(stride, sizeof stride, "%d", (int)number(value, "stride"));
+        CLEANUP(json_decrefp) json_t *found = eval(GOLDEN "/gpt2", at("text.u16"), "16", stride);
+        double nll = number(value, "nll"), tokens = number(value, "tokens");
+        assert_true(fabs(number(found, "nll") - nll) < 1e-5 * nll);
+        assert_true(number(found, "tokens") == tokens);
+        assert_true(fabs(number(found, "perplexity") - exp(nll / tokens)) < 1e-3 * exp(nll / tokens));
+        assert_true(fabs(number(found, "accuracy") * tokens - number(value, "hits")) < 0.01);
+        assert_null(json_object_get(found, "words"));
+    }
+    assert_refused(2, "--stride 17 is longer than a window of 16", "eval", "--model", GOLDEN "/gpt2",
+                   "--data", at("text.u16"), "--seq", "16", "--stride", "17");
+}
+
+static void test_words(void **state) {
+    (void)state;
+    const char text[] = " = Title = \n\nThe game , it said , sold well .\n Two  lines\tmore";
+    put_file("words.txt", text, sizeof text - 1);
+    Ran ran = program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "16", "--steps", "1",
+                          "--batch", "1", "--eval-every", "0", "--eval-batches", "1", "--out", at("run"),
+                          "--quiet");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8");
+    double nll = number(found, "nll");
+    assert_true(number(found, "words") == 15 + 4);
+    assert_true(number(found, "bytes") == sizeof text - 1);
+    assert_true(number(found, "tokens") == sizeof text - 1); /* all but the first, and the end */
+    assert_true(fabs(log(number(found, "word_perplexity")) - nll / 19) < 1e-9 * nll);
+    assert_true(fabs(number(found, "bits_per_byte") - nll / log(2) / (sizeof text - 1)) < 1e-9 * nll);
+}
+
+/* WikiText-2's own count of its test set, and the same from small blocks. */
+static void test_wikitext(void **state) {
+    (void)state;
+    const char *paths[] = {WIKITEXT};
+    if (!path_exists(WIKITEXT)) skip();
+    for (size_t block = 0; block < 5000; block += 4999) {
+        WordCounts counts;
+        ReaderSpec spec = {.paths = paths, .path_count = 1, .block = block};
+        assert_ok(words_count(&spec, &counts));
+        assert_int_equal(counts.words + counts.lines, 245569);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows), cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_wikitext)};
+    return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
+}
