@@ -161,7 +161,11 @@ static const FetchSet sets[] = {
      .licence = "none stated; for research",
      .home = "https://www.cs.cornell.edu/~cristian/data/",
      FILES(cornell),
-     .about = 9900000},
+     .about = 9900000,
+     .next =
+         "weft train --model bert-small --tokenizer DIR/../bert-base-uncased-tokenizer --data "
+         "DIR/movie_lines.txt DIR/movie_conversations.txt --no-masked-tokens --seq 64 --out runs/dialogues "
+         "(with 'weft fetch bert-base-uncased-tokenizer' before)"},
     {.name = "gpt2-tokenizer",
      .title = "GPT-2's tokenizer: BPE, 50,257 tokens",
      .licence = "MIT",
