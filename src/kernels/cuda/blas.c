@@ -18,9 +18,6 @@
  * products of a linear layer, y = x w^T, dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x),
  * (w, dy) and (x, dy turned).
  *
- * A product in parts is a batch of as many, each of a piece of the inner dimension, with an output of its
- * own.
- *
  * Products of 8-bit operands have both as their inner dimension lies, which is what tensor cores take: right
  * turned, left not. Their units are numbers on the device.
  *
@@ -44,7 +41,6 @@ static const char *const function_names[] = {
     "cublasLtMatmulDescSetAttribute",
     "cublasLtMatrixLayoutCreate",
     "cublasLtMatrixLayoutDestroy",
-    "cublasLtMatrixLayoutSetAttribute",
     "cublasLtMatmulPreferenceCreate",
     "cublasLtMatmulPreferenceDestroy",
     "cublasLtMatmulPreferenceSetAttribute",
@@ -138,8 +134,6 @@ static PlanKey plan_key(const CudaProduct *p, bool tf32) {
         .epilogue = p->epilogue,
         .bias = p->bias != NULL,
         .aux = p->aux != NULL,
-        .fast = p->fast,
-        .parts = p->parts > 1 ? p->parts : 1,
         .left_align = alignment(p->left),
         .right_align = alignment(p->right),
         .out_align = alignment(p->out),
@@ -185,32 +179,10 @@ static cublasStatus_t point(const BlasApi *api, const Plan *plan, const CudaProd
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* A matrix of cuBLASLt's, column-major, and where a product in parts has the next: `step` elements on. */
-typedef struct Matrix {
-    int64_t dtype, rows, cols, lead, step;
-} Matrix;
-
-static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout, Matrix m, int64_t parts) {
-    int32_t count = (int32_t)parts;
-    BLAS_TRY(api->layout_create(ret_layout, data_type(m.dtype), (uint64_t)m.rows, (uint64_t)m.cols, m.lead));
-    if (parts == 1) return OK;
-    BLAS_TRY(api->layout_set(*ret_layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    BLAS_TRY(
-        api->layout_set(*ret_layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m.step, sizeof m.step));
+static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout, int64_t dtype, int64_t rows,
+                          int64_t cols) {
+    BLAS_TRY(api->layout_create(ret_layout, data_type(dtype), (uint64_t)rows, (uint64_t)cols, rows));
     return OK;
-}
-
-static Status make_layouts(const BlasApi *api, Plan *plan) {
-    const PlanKey *key = &plan->key;
-    int64_t rows = key->rows, cols = key->cols, each = key->inner / key->parts;
-    Matrix right = {key->right_type, cols, each, cols, cols * each};
-    Matrix right_turned = {key->right_type, each, cols, key->inner, each};
-    Matrix left = {key->left_type, each, rows, key->inner, each};
-    Matrix left_turned = {key->left_type, rows, each, rows, rows * each};
-    Matrix out = {key->out_type, cols, rows, cols, cols * rows};
-    TRY(make_layout(api, &plan->right, key->right_turned ? right_turned : right, key->parts));
-    TRY(make_layout(api, &plan->left, key->left_turned ? left_turned : left, key->parts));
-    return make_layout(api, &plan->out, out, key->parts);
 }
 
 static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
@@ -223,11 +195,20 @@ static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     BLAS_TRY(point(api, plan, p)); /* heuristics look at the addresses */
-    int8_t fast = (int8_t)key->fast;
+    /* Sums that are kept in the tensor cores for longer lose bits, which gradients can spare less. */
+    int8_t fast = key->left_type == DT_E4M3 && key->right_type == DT_E4M3;
     if (fast) BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
     if (p->aux)
         BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
-    return make_layouts(api, plan);
+    if (p->right_turned)
+        TRY(make_layout(api, &plan->right, key->right_type, p->inner, p->cols));
+    else
+        TRY(make_layout(api, &plan->right, key->right_type, p->cols, p->inner));
+    if (p->left_turned)
+        TRY(make_layout(api, &plan->left, key->left_type, p->rows, p->inner));
+    else
+        TRY(make_layout(api, &plan->left, key->left_type, p->inner, p->rows));
+    return make_layout(api, &plan->out, key->out_type, p->cols, p->rows);
 }
 
 static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, const PlanKey *key) {

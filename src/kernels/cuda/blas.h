@@ -26,7 +26,6 @@ typedef struct BlasApi {
     __typeof__(cublasLtMatmulDescSetAttribute) *desc_set;
     __typeof__(cublasLtMatrixLayoutCreate) *layout_create;
     __typeof__(cublasLtMatrixLayoutDestroy) *layout_destroy;
-    __typeof__(cublasLtMatrixLayoutSetAttribute) *layout_set;
     __typeof__(cublasLtMatmulPreferenceCreate) *preference_create;
     __typeof__(cublasLtMatmulPreferenceDestroy) *preference_destroy;
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
@@ -39,7 +38,7 @@ typedef struct BlasApi {
 typedef struct PlanKey {
     int64_t rows, cols, inner;
     int64_t left_type, right_type, out_type, compute;
-    int64_t left_turned, right_turned, accumulate, epilogue, bias, aux, fast, parts;
+    int64_t left_turned, right_turned, accumulate, epilogue, bias, aux;
     int64_t left_align, right_align, out_align; /* of addresses, in bytes */
 } PlanKey;
 
@@ -70,11 +69,8 @@ typedef struct Blas {
     bool choices_read;
 } Blas;
 
-/* linear.c: cuBLASLt's scratch and `bytes` more; whether cuBLASLt may do `what` besides a product, in this
- * type; and whether GELU's aux can lie there. */
+/* linear.c: cuBLASLt's scratch and `bytes` more. */
 MUST_USE Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own);
-bool blas_may_fuse(Stream *stream, const char *what, DType type);
-bool blas_suits_gelu(Act act, int64_t cols, const void *out, const void *aux);
 
 /* Runs the product, with BLAS_WORKSPACE bytes at `workspace`, unless cuBLASLt refuses: then *ret_done is
  * false and nothing has happened. The bias must lie at a multiple of 16 bytes, and so must aux, whose rows

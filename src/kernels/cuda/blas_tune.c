@@ -23,7 +23,7 @@
 
 static const double least_flops = 1e9; /* below this the launch costs more than the choice could save */
 
-enum { FILE_VERSION = 2, REPEATS = 4, FILE_LIMIT = 64 << 20 };
+enum { FILE_VERSION = 3, REPEATS = 4, FILE_LIMIT = 64 << 20 };
 enum { ALGO_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
 
 Status blas_choices_find(Blas *blas, int device) {

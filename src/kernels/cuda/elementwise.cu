@@ -71,21 +71,6 @@ struct Scale {
     }
 };
 
-__global__ void add_parts_kernel(float4 *y, const float4 *x, int parts, int64_t count) {
-    int64_t i = blockIdx.x * (int64_t)threads + threadIdx.x;
-    if (i >= count) return;
-    float4 total = x[i], before = y[i];
-#pragma unroll 4
-    for (int part = 1; part < parts; part++) {
-        float4 more = x[part * count + i];
-        total.x += more.x;
-        total.y += more.y;
-        total.z += more.z;
-        total.w += more.w;
-    }
-    y[i] = make_float4(before.x + total.x, before.y + total.y, before.z + total.z, before.w + total.w);
-}
-
 } // namespace
 
 cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count, float value) {
@@ -126,11 +111,4 @@ cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count
         using T = decltype(t);
         return combine(stream, (T *)y, (const T *)y, count, Scale{factor});
     });
-}
-
-cudaError_t launch_add_parts(cudaStream_t stream, float *y, const float *x, int parts, int64_t count) {
-    if (count % 4 || !aligned_16(y, x)) return cudaErrorInvalidValue;
-    add_parts_kernel<<<blocks_for(count / 4, threads), threads, 0, stream>>>((float4 *)y, (const float4 *)x,
-                                                                             parts, count / 4);
-    return cudaGetLastError();
 }

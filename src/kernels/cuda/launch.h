@@ -31,9 +31,6 @@ cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count,
 cudaError_t launch_convert(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count);
 cudaError_t launch_add(cudaStream_t stream, DType to, void *y, DType from, const void *x, int64_t count);
 cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count, float factor);
-/* y (count) += x (parts,count), whose parts are added up first. Both begin at a multiple of 16 bytes; count
- * is a multiple of 4. */
-cudaError_t launch_add_parts(cudaStream_t stream, float *y, const float *x, int parts, int64_t count);
 
 /* linear.cu, blas.c */
 
@@ -59,8 +56,6 @@ typedef struct CudaProduct {
     void *aux;                           /* (rows,cols) of out's type */
     void *sums;                          /* (rows) of out's type */
     const float *left_unit, *right_unit; /* operands of 8 bits: what their numbers are multiples of */
-    bool fast;                           /* of 8 bits: sums may stay in tensor cores, which lose bits */
-    int parts; /* above 1, by cuBLASLt only: inner is cut into as many, which leave an out each, in a row */
 } CudaProduct;
 
 /* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type or of 8 bits, epilogue

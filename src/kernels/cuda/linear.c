@@ -76,7 +76,7 @@ static Status run_product(Stream *stream, const CudaProduct *product, void *scra
 }
 
 /* Whether cuBLASLt may do `what`, in this type. */
-bool blas_may_fuse(Stream *stream, const char *what, DType type) {
+static bool may_fuse(Stream *stream, const char *what, DType type) {
     const char *asked = getenv("WEFT_CUDA_EPILOGUE");
     if (asked) return strstr(asked, what) != NULL;
     return !strcmp(what, "slope") && type == DT_BF16 && cuda_device(stream)->capability >= 90;
@@ -84,7 +84,7 @@ bool blas_may_fuse(Stream *stream, const char *what, DType type) {
 
 /* Whether GELU's aux can lie there: rows of a multiple of 8 elements, on both sides from multiples of 16
  * bytes. */
-bool blas_suits_gelu(Act act, int64_t cols, const void *out, const void *aux) {
+static bool suits_gelu(Act act, int64_t cols, const void *out, const void *aux) {
     return act == ACT_GELU_TANH && cols % 8 == 0 && aligned(out) && aligned(aux);
 }
 
@@ -130,8 +130,7 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
         LAUNCH(launch_convert(cuda_stream(stream), product.out_type, own, b.dtype, b.data, product.cols));
         product.bias = own;
     }
-    if (!wait && blas_suits_gelu(act, product.cols, y.data, pre.data) &&
-        blas_may_fuse(stream, "gelu", y.dtype))
+    if (!wait && suits_gelu(act, product.cols, y.data, pre.data) && may_fuse(stream, "gelu", y.dtype))
         TRY(forward_fused(stream, &product, y, pre, scratch, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));
@@ -182,8 +181,8 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     product.left_type = product.right_type = w.dtype;
     product.out = dx.data;
     product.out_type = dx.dtype;
-    if (!accumulate && blas_suits_gelu(act, product.cols, dx.data, pre.data) &&
-        !rounds_early(dx.dtype, product.cols) && blas_may_fuse(stream, "slope", dx.dtype)) {
+    if (!accumulate && suits_gelu(act, product.cols, dx.data, pre.data) &&
+        !rounds_early(dx.dtype, product.cols) && may_fuse(stream, "slope", dx.dtype)) {
         product.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
         product.aux = pre.data;
         bool done;
@@ -231,7 +230,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     product.out = dw.data;
     product.out_type = DT_F32;
     product.accumulate = true;
-    if (db.data && blas_may_fuse(stream, "sums", x.dtype))
+    if (db.data && may_fuse(stream, "sums", x.dtype))
         TRY(weight_fused(stream, &product, db, scratch, own + copied, &done));
     if (done) return OK;
     TRY(run_product(stream, &product, scratch));

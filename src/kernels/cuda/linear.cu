@@ -215,7 +215,7 @@ __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t
 } // namespace
 
 cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product) {
-    if (product->epilogue != CUDA_EPILOGUE_NONE || product->parts > 1) return cudaErrorInvalidValue;
+    if (product->epilogue != CUDA_EPILOGUE_NONE) return cudaErrorInvalidValue;
     if (product->left_type == DT_E4M3) return eight_product<__nv_fp8_e4m3>(stream, product);
     if (product->left_type == DT_E5M2) return eight_product<__nv_fp8_e5m2>(stream, product);
     if (product->left_type != product->right_type) return cudaErrorInvalidValue;

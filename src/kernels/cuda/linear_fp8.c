@@ -6,30 +6,14 @@
  *   to the input  dx = dy w    dy (M,N)         w turned (K,N)
  *   to weights    dw = dy^T x  dy turned (N,M)  x turned (K,M), as forward kept it
  *
- * The slope of GELU (by tanh) is cuBLASLt's if it has a kernel for that, and else a pass over dx, which also
- * finds what the next call wants to know of it.
- *
- * The product for weights has a long inner dimension and an output of few tiles. If it is cut into parts,
- * there is work for all of a device; the parts' outputs are added up afterwards. Sums may stay in the tensor
- * cores for longer where they are short and their result is rounded to 16 bits anyway: forward.
- *
- * WEFT_CUDA_FP8 lists what else is to be done: "fast-input" and "fast-weight", such sums for the gradients,
- * of which the latter loses more than it should; "parts", products for weights in parts.
+ * An activation's slope is a pass over dx, which also finds what the next call wants to know of it. (cuBLASLt
+ * has GELU's for 8 bits, but takes longer for such a product than for a plain one and the pass.)
  *
  * A call lays out its scratch twice, first to see how much it is: the units and the rounded operands, then
  * what rounding needs; cuBLASLt's own comes before all of it.
  */
-#include <string.h>
-
 #include "base/memory.h"
 #include "kernels/cuda/blas.h"
-
-enum {
-    TILE = 128,         /* the side of what a multiprocessor works on at a time */
-    WANTED_TILES = 400, /* of a product in parts, to fill a device a few times */
-    MOST_PARTS = 8,     /* their outputs are written and read */
-    LEAST_INNER = 2048, /* of a part */
-};
 
 _Static_assert((int)FP8_PEAKS == (int)CUDA_FP8_PEAKS, "launch.h has as many peaks as kernels.h");
 
@@ -80,11 +64,6 @@ static CudaProduct product_of(int64_t rows, int64_t cols, int64_t inner, const v
                          .right_turned = true};
 }
 
-static bool asked_for(const char *what) {
-    const char *asked = getenv("WEFT_CUDA_FP8");
-    return asked && strstr(asked, what) != NULL;
-}
-
 static Status run_product(Stream *stream, const CudaProduct *p, void *scratch) {
     bool done;
     TRY(blas_product(stream, p, scratch, &done));
@@ -115,26 +94,13 @@ Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x
     product.out = y.data;
     product.out_type = DT_BF16;
     product.bias = b.data;
-    product.fast = true;
     return run_product(stream, &product, scratch);
-}
-
-/* How many parts the product for weights comes in; each has a multiple of 256 numbers, for alignment. */
-static int parts_of(int64_t rows, int64_t cols, int64_t inner) {
-    int64_t tiles = (rows + TILE - 1) / TILE * ((cols + TILE - 1) / TILE);
-    int parts = 1;
-    if (!asked_for("parts")) return parts;
-    while (parts < MOST_PARTS && tiles * parts < WANTED_TILES && inner % (2 * parts * 256) == 0 &&
-           inner / (2 * parts) >= LEAST_INNER)
-        parts *= 2;
-    return parts;
 }
 
 typedef struct Backward {
     bool input, weight;                         /* which products are wanted */
     const CudaRounding *gradient, *weights, *x; /* x: NULL where it was kept */
-    float *parts;                               /* room for those of dw; NULL: there are none */
-    void *finding;                              /* room for that */
+    void *finding;                              /* room for what is found of dx */
 } Backward;
 
 static Backward plan_backward(Rounds *rounds, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
@@ -146,55 +112,14 @@ static Backward plan_backward(Rounds *rounds, Tensor dx, Fp8Found found, Tensor 
     b.gradient = gradient;
     if (b.input) b.weights = add_tensor(rounds, w, DT_E4M3, ACT_NONE, false, true);
     if (b.weight && !kept.turned.data) b.x = add_tensor(rounds, x, DT_E4M3, act, false, true);
-    bool may_cut = b.weight && (uintptr_t)dw.data % 16 == 0;
-    int parts = may_cut ? parts_of(tensor_rows(w), tensor_cols(w), tensor_rows(dy)) : 1;
-    if (parts > 1)
-        b.parts = bump_take(&rounds->bump, (size_t)parts * (size_t)tensor_count(w) * sizeof(float));
     if (found.peaks.data)
         b.finding = bump_take(&rounds->bump, fp8_find_room(tensor_rows(dx), tensor_cols(dx)));
     return b;
 }
 
-/* dw += product, in parts if there is room for them. */
-static Status weight_product(Stream *stream, CudaProduct product, Tensor dw, float *room, void *scratch) {
-    product.out_type = DT_F32;
-    product.fast = asked_for("fast-weight");
-    if (room) {
-        CudaProduct cut = product;
-        bool done;
-        cut.out = room;
-        cut.parts = parts_of(product.rows, product.cols, product.inner);
-        TRY(blas_product(stream, &cut, scratch, &done));
-        if (done) {
-            LAUNCH(launch_add_parts(cuda_stream(stream), dw.data, room, cut.parts, tensor_count(dw)));
-            return OK;
-        }
-    }
-    product.out = dw.data;
-    product.accumulate = true;
-    return run_product(stream, &product, scratch);
-}
-
-/* dx = product, times act'(x) if cuBLASLt can. */
-static Status input_product(Stream *stream, CudaProduct product, Tensor dx, Tensor x, Act act, void *scratch,
-                            bool *ret_sloped) {
-    product.out = dx.data;
-    product.out_type = DT_BF16;
-    product.fast = asked_for("fast-input");
-    *ret_sloped = false;
-    if (blas_suits_gelu(act, product.cols, dx.data, x.data) && blas_may_fuse(stream, "slope", DT_BF16)) {
-        CudaProduct fused = product;
-        fused.epilogue = CUDA_EPILOGUE_GELU_SLOPE;
-        fused.aux = x.data;
-        TRY(blas_product(stream, &fused, scratch, ret_sloped));
-    }
-    return *ret_sloped ? OK : run_product(stream, &product, scratch);
-}
-
-/* dx *= act'(x), unless that is done, and what is to be found of it. */
-static Status finish_input(Stream *stream, Tensor dx, Fp8Found found, Tensor x, Act act, bool sloped,
-                           void *room) {
-    bool slope = act != ACT_NONE && !sloped;
+/* dx *= act'(x), and what is to be found of it. */
+static Status finish_input(Stream *stream, Tensor dx, Fp8Found found, Tensor x, Act act, void *room) {
+    bool slope = act != ACT_NONE;
     if (found.peaks.data) {
         CudaFinding finding = {.x = dx.data, .rows = tensor_rows(dx), .cols = tensor_cols(dx)};
         finding.pre = slope ? x.data : NULL;
@@ -223,12 +148,16 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Found found, Tenso
         CudaProduct product =
             product_of(N, K, M, b.gradient->turned, b.gradient, b.x ? b.x->turned : kept.turned.data,
                        b.x ? b.x->unit : (const float *)kept.unit.data);
-        TRY(weight_product(stream, product, dw, b.parts, scratch));
+        product.out = dw.data;
+        product.out_type = DT_F32;
+        product.accumulate = true;
+        TRY(run_product(stream, &product, scratch));
     }
     if (!b.input) return OK;
     CudaProduct product =
         product_of(M, K, N, b.gradient->plain, b.gradient, b.weights->turned, b.weights->unit);
-    bool sloped;
-    TRY(input_product(stream, product, dx, x, act, scratch, &sloped));
-    return finish_input(stream, dx, found, x, act, sloped, b.finding);
+    product.out = dx.data;
+    product.out_type = DT_BF16;
+    TRY(run_product(stream, &product, scratch));
+    return finish_input(stream, dx, found, x, act, b.finding);
 }
