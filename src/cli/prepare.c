@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/show.h"
+#include "data/dialogue.h"
 #include "data/prepare.h"
 #include "data/squad_prepare.h"
 
@@ -22,11 +23,11 @@ typedef struct PrepareArgs {
     bool sentences, overwrite, quiet;
 } PrepareArgs;
 
-static const char *const prepared_formats[] = {"text", "squad", NULL};
+static const char *const prepared_formats[] = {"text", "squad", "cornell", "pairs", NULL};
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
-    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .required = true,
+    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none, for dialogues",
      .help = "The tokenizer: a directory with its files (or a checkpoint that has them), or the word bytes, "
              "which makes each byte a token."},
     {OPT_LIST("data", PrepareArgs, data, "FILE"), .required = true,
@@ -35,8 +36,10 @@ static const Option table[] = {
     {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
      .help = "Where the shards go: a new or empty directory."},
     {OPT_CHOICE("format", PrepareArgs, format, "FORMAT", prepared_formats), .fallback = "text",
-     .help = "What is prepared: documents, which become shards, or SQuAD's questions (squad), which become "
-             "JSON lines of token numbers, squad.jsonl and squad.val.jsonl."},
+     .help =
+         "What is prepared: documents, which become shards; SQuAD's questions (squad), which become "
+         "JSON lines of token numbers, squad.jsonl and squad.val.jsonl; the Cornell dialogues (cornell) or "
+         "rows with q and a (pairs), which become JSON lines of text, pairs.jsonl and pairs.val.jsonl."},
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
@@ -158,10 +161,61 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
     fprintf(out, "train on them with --task span --seq %lld\n", (long long)seq);
 }
 
+/* ---- dialogues ---- */
+
+static Status dialogue_file(const PrepareArgs *args, const char *name, const char *const *paths, int count,
+                            json_t *files) {
+    DataFormat format = !strcmp(args->format, "cornell") ? FORMAT_CORNELL : FORMAT_PAIRS;
+    CLEANUP(mem_freep) char *path = NULL;
+    DialogueCounts counts;
+    TRY(path_join(&path, args->out, name));
+    if (path_exists(path) && !args->overwrite)
+        return USAGE("%s: is there already; --overwrite replaces it", path);
+    TRY(dialogue_write(paths, count, format, path, &counts));
+    json_t *json = json_pack("{s:s s:I s:I s:I}", "file", path, "pairs", (json_int_t)counts.pairs, "missing",
+                             (json_int_t)counts.cornell.missing, "empty",
+                             (json_int_t)(counts.empty + counts.cornell.empty));
+    if (json_array_append_new(files, json) != 0) return FAILED("out of memory while writing the result");
+    return OK;
+}
+
+static Status run_dialogues(const PrepareArgs *args, json_t **ret_result) {
+    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "dialogues");
+    if (!result) return FAILED("out of memory while writing the result");
+    if (args->val_fraction > 0)
+        return USAGE("--val-fraction is for shards; train takes a part of the pairs for validation itself");
+    TRY(dir_make(args->out));
+    json_t *files = json_object_get(result, "dialogues");
+    TRY(dialogue_file(args, "pairs.jsonl", args->data, args->data_count, files));
+    if (args->val_count) TRY(dialogue_file(args, "pairs.val.jsonl", args->val, args->val_count, files));
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+static void show_dialogues(const json_t *files, FILE *out) {
+    size_t at;
+    json_t *file;
+    json_array_foreach(files, at, file) {
+        char pairs[FORMAT_SIZE];
+        fprintf(out, "%s pairs in %s", format_count(pairs, (double)show_int(file, "pairs")),
+                json_string_value(json_object_get(file, "file")));
+        if (show_int(file, "missing"))
+            fprintf(out, "; %lld utterances are named that no file holds",
+                    (long long)show_int(file, "missing"));
+        if (show_int(file, "empty"))
+            fprintf(out, "; %lld without text left out", (long long)show_int(file, "empty"));
+        fputc('\n', out);
+    }
+}
+
 /* ---- the command ---- */
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const PrepareArgs *args = arguments;
+    if (!strcmp(args->format, "cornell") || !strcmp(args->format, "pairs"))
+        return run_dialogues(args, ret_result);
+    if (!args->tokenizer)
+        return USAGE("--tokenizer is needed: a directory with its files, or the word bytes");
     if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
     if (args->val_count && args->val_fraction > 0)
         return USAGE("--val and --val-fraction both say what to validate on; give one of them");
@@ -200,6 +254,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         show_squad(files, args->seq, out);
         return OK;
     }
+    if (json_object_get(result, "dialogues")) {
+        show_dialogues(json_object_get(result, "dialogues"), out);
+        return OK;
+    }
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE], rate[FORMAT_SIZE];
     double number;
     fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)show_int(result, "tokens")),
@@ -226,6 +284,8 @@ static const Example examples[] = {
      "weft prepare --tokenizer gpt2 --data books/*.txt --out shards"},
     {"JSON lines, one document in a hundred for validation",
      "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out shards"},
+    {"Cornell's dialogues as pairs of utterances",
+     "weft prepare --format cornell --data movie_lines.txt movie_conversations.txt --out dialogues"},
     {"SQuAD's questions as token numbers",
      "weft prepare --format squad --tokenizer bert-base-uncased --data train-v2.0.json --out squad"},
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/source.h"
 
 static const char separator[] = " +++$+++ ";
 enum { SEPARATOR = sizeof separator - 1, FIELDS = 5 };

@@ -5,7 +5,9 @@
 #ifndef WEFT_DATA_CORNELL_H
 #define WEFT_DATA_CORNELL_H
 
-#include "data/source.h"
+#include <stdint.h>
+
+#include "base/status.h"
 
 typedef struct CornellCounts {
     int64_t conversations, lines;

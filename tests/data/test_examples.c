@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "data/dialogue.h"
 #include "files.h"
 
 #define CORNELL        WEFT_SOURCE_DIR "/../shared/data/cornell"
@@ -53,6 +54,29 @@ static void test_cornell(void **state) {
     const char wrong[] = TALK("'L1'") "u0 +++$+++ u2 +++$+++ m0\n";
     files_write(files->list[0], wrong, sizeof wrong - 1);
     assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1, "line 2: expected 4 fields");
+}
+
+/* The corpus as JSON lines, which read as the same pairs. */
+static void test_written(void **state) {
+    Files *files = *state;
+    DialogueCounts counts;
+    files->count = 0;
+    files_add_text(files, "movie_conversations.txt", TALK("'L1', 'L2', 'L3'"));
+    files_add_text(files, "movie_lines.txt",
+                   LINE("L1", "Say \"hi\"") LINE("L2", "caf\xe9") LINE("L3", "Bye"));
+    const char *out = files_name(files, "pairs.jsonl");
+    assert_ok(dialogue_write(files->list, 2, FORMAT_CORNELL, out, &counts));
+    assert_int_equal(counts.pairs, 2);
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    assert_ok(file_read(out, 1 << 20, &text, &size));
+    assert_string_equal(text, "{\"q\":\"Say \\\"hi\\\"\",\"a\":\"caf\xc3\xa9\"}\n"
+                              "{\"q\":\"caf\xc3\xa9\",\"a\":\"Bye\"}\n");
+    const char *again = files_name(files, "again.jsonl");
+    assert_ok(dialogue_write(&out, 1, FORMAT_PAIRS, again, &counts));
+    assert_int_equal(counts.pairs, 2);
+    files_write(out, "{\"q\": \"\", \"a\": \"b\"}\n", 19);
+    assert_fails(dialogue_write(&out, 1, FORMAT_PAIRS, again, &counts), 1, "no pair has both");
 }
 
 static void count_pairs(void **state) {
@@ -186,7 +210,7 @@ static void test_wrong(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cornell), cmocka_unit_test(count_pairs),
-                                       cmocka_unit_test(test_records), cmocka_unit_test(test_pairs),
-                                       cmocka_unit_test(test_wrong)};
+                                       cmocka_unit_test(test_written), cmocka_unit_test(test_records),
+                                       cmocka_unit_test(test_pairs),   cmocka_unit_test(test_wrong)};
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }
