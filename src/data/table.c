@@ -134,16 +134,16 @@ static size_t column_number(const char *name) {
 }
 
 static Status no_field(const Table *table, int64_t line, const char *name) {
-    CLEANUP(mem_freep) char *found = NULL;
-    size_t size = table->size < 200 ? table->size : 200, field = 0;
-    TRY(mem_new(2 * size + 1, 1, &found));
-    for (size_t i = 0, to = 0; i < size; i++) {
-        while (field < table->fields && table->stop[field] == i && i > 0) {
-            found[to++] = ' ';
-            field++;
-        }
-        found[to++] = table->text[i];
-        if (to + 2 > 2 * size) break;
+    enum { SHOWN = 8, WIDTH = 24 };
+    char found[SHOWN * (WIDTH + 2) + 4] = "";
+    for (size_t i = 0, used = 0; i < table->fields && i <= SHOWN; i++) {
+        TableField field = field_at(table, i);
+        int width = field.size < WIDTH ? (int)field.size : WIDTH;
+        if (i == SHOWN)
+            snprintf(found + used, sizeof found - used, "...");
+        else
+            used += (size_t)snprintf(found + used, sizeof found - used, "%.*s ", width, field.text);
+        if (used >= sizeof found) break;
     }
     return FAILED("%s: line %lld: has no field \"%s\", found: %s", table->source->name, (long long)line, name,
                   found);

@@ -94,6 +94,7 @@ static void test_wrong(void **state) {
         {"e.csv", "text,label\n\"a\"b,1\n", "line 2: 'b' follows a quoted field"},
         {"e.csv", "text,label\na,1,2\n", "line 2: has 3 fields, expected 2"},
         {"e.csv", "txt,label\na,1\n", "line 1: has no field \"text\", found: txt label"},
+        {"e.csv", ",,,,,,,,,,,,x\n", "line 1: has no field \"text\""},
         {"e.csv", "text,label\n\na\xe9,1\n", "line 3: the byte 0xe9 is not UTF-8"},
         {"e.tsv", "text\tlabel\na\n", "line 2: has 1 fields, expected 2"},
         {"e.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\"}\n", "line 2: \"label\" is missing"},
