@@ -32,6 +32,7 @@ typedef struct Trainer {
     /* Progress of the run. */
     int64_t step, tokens;
     double loss_first, loss_last, val_loss; /* NAN: not known */
+    EvalResult eval;                        /* the last one here; no examples: none yet */
     double seconds;                         /* in steps of this process... */
     double data_s;                          /* ...and, of these, in reading data */
     int64_t steps_here, tokens_here;
@@ -253,6 +254,7 @@ static Status evaluate(Trainer *t) {
     TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
     show_span(t, &eval_span, start);
     t->val_loss = result.loss;
+    t->eval = result;
     json_t *line = json_pack("{s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss);
     if (!line) return FAILED("out of memory");
     char note[240] = "";
@@ -469,6 +471,8 @@ static Status summarise(Trainer *t, json_t **ret_summary) {
                   "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t),
                   "interrupted", t->step < t->lr.steps, "ranks", ranks);
     if (!summary) return FAILED("out of memory");
+    char note[240] = "";
+    if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, summary, note, sizeof note);
     *ret_summary = summary;
     return rundir_summary(t->dir, summary);
 }

@@ -78,6 +78,9 @@ static void test_layouts(void **state) {
     assert_true(right >= 0 && right <= 1 && fmod(right * 16, 1) == 0);
     assert_non_null(json_object_get(last, "val_token_accuracy"));
     assert_non_null(json_object_get(last, "val_token"));
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    assert_ok(json_read_file(at("one/summary.json"), &summary));
+    assert_same_numbers(summary, last, "val_next_sentence_accuracy");
     if (!mpi_built()) return;
     static const char *const layouts[] = {"--dp", "--tp", "--pp"};
     for (int i = 0; i < 3; i++) {
