@@ -33,19 +33,20 @@ static int64_t find_sentence(const Sentences *s, int64_t to, bool up) {
     return low > 0 ? s->start[low - 1] : -1;
 }
 
-static Status add_window(PairSet *set, int64_t start, int64_t end, int64_t document) {
+static Status add_window(PairSet *set, int64_t start, int64_t size, int32_t document) {
     TRY(mem_grow(&set->window, &set->capacity, set->count + 1, sizeof *set->window));
-    set->window[set->count++] = (PairWindow){.start = start, .end = end, .document = document};
+    set->window[set->count++] = (PairWindow){.start = start, .size = (int32_t)size, .document = document};
     return OK;
 }
 
 static Status cover_document(PairSet *set, const Sentences *s, int64_t begin, int64_t end, int64_t P) {
     bool split = s->count > 1 || end - begin > P;
     if (!split || end - begin < 2) return OK;
-    int64_t document = set->count ? set->window[set->count - 1].document + 1 : 0;
+    int32_t document = set->count ? set->window[set->count - 1].document : -1;
+    if (document++ == INT32_MAX - 1) return FAILED("the data has more than %d documents", INT32_MAX);
     for (int64_t start = begin;;) {
         int64_t stop = end - start > P ? start + P : end;
-        TRY(add_window(set, start, stop, document));
+        TRY(add_window(set, start, stop - start, document));
         if (stop == end) return OK;
         int64_t next = find_sentence(s, stop, false);
         if (next <= start) next = stop;
@@ -119,10 +120,10 @@ static Status draw_elsewhere(const PairSet *set, const TokenStream *stream, RngK
     const PairWindow *window = NULL;
     for (uint64_t i = 0; i < TRIES; i++) {
         const PairWindow *other = other_window(set, index, draw_wide(key, place, 2 + i));
-        if (!window || other->end - other->start > window->end - window->start) window = other;
-        if (window->end - window->start >= pair->b_size) break;
+        if (!window || other->size > window->size) window = other;
+        if (window->size >= pair->b_size) break;
     }
-    int64_t length = window->end - window->start, room = length - pair->b_size, count = 0;
+    int64_t length = window->size, room = length - pair->b_size, count = 0;
     pair->b = window->start;
     if (room < 0) pair->b_size = length;
     if (room > 0)
@@ -134,10 +135,10 @@ static Status draw_elsewhere(const PairSet *set, const TokenStream *stream, RngK
 Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t place, int64_t index,
                  int32_t *scratch, Pair *ret_pair) {
     const PairWindow *window = &set->window[index];
-    int64_t length = window->end - window->start, count = 0, split;
+    int64_t length = window->size, count = 0, split;
     uint32_t draw[4];
     rng_block(key, place, draw);
-    TRY(token_stream_sentences_within(stream, window->start + 1, window->end, scratch, &count));
+    TRY(token_stream_sentences_within(stream, window->start + 1, window->start + length, scratch, &count));
     uint64_t wide = (uint64_t)draw[0] << 32 | draw[1];
     if (count > 0) {
         split = 1 + scratch[below(wide, (uint64_t)count)];

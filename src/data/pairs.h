@@ -12,9 +12,11 @@
 #include "base/rng.h"
 #include "data/stream.h"
 
+/* 16 bytes, as a large corpus has tens of millions of them. */
 typedef struct PairWindow {
-    int64_t start, end; /* tokens of the stream */
-    int64_t document;   /* number among those that have windows */
+    int64_t start;    /* in the stream... */
+    int32_t size;     /* ...so many tokens */
+    int32_t document; /* number among those that have windows */
 } PairWindow;
 
 typedef struct PairSet {

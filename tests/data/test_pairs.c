@@ -141,8 +141,8 @@ static void test_cover(void **state) {
     memset(covered, 0, sizeof covered);
     for (size_t i = 0; i < set.count; i++) {
         const PairWindow *window = &set.window[i];
-        assert_true(world.sentence[window->start] && window->end - window->start <= P);
-        for (int64_t t = window->start; t < window->end; t++) covered[t] = true;
+        assert_true(world.sentence[window->start] && window->size <= P);
+        for (int64_t t = window->start; t < window->start + window->size; t++) covered[t] = true;
     }
     int sentences[64] = {0};
     for (int32_t t = 0; t < world.size; t++)
