@@ -46,6 +46,8 @@ typedef struct Invocation {
     int exit_code;           /* of a command that was run elsewhere: under a launcher */
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */
+    const char *scale;       /* of the file's; NULL: as it is */
+    bool fetched;            /* the file names fetched files */
     char *run_config;        /* the path, where it is a run's own */
     json_t *file;            /* texts in the configuration may point into it */
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */

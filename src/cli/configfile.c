@@ -1,12 +1,17 @@
 /* A configuration file is a JSON object whose members are options by name, '-' and '_' alike. A flag
  * takes true or false, a list an array of texts or one text. Commands that train also understand
- * DeepSpeed's keys. An unknown key is an error: a setting that is silently ignored is worse. */
+ * DeepSpeed's keys. An unknown key is an error: a setting that is silently ignored is worse.
+ *
+ * Recipes are such files with two members more: "about", what the recipe is for, and "scales", objects of
+ * options by name, of which --scale picks one to stand in for the file's own. "@SET/FILE" is a file that
+ * `weft fetch SET` brings, wherever it puts it. */
 #include "cli/configfile.h"
 
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "data/fetch.h"
 
 enum { CONFIG_LIMIT = 16 << 20 };
 
@@ -75,12 +80,76 @@ Status configfile_set(Invocation *call, const char *name, const char *key, json_
     return OK;
 }
 
+/* ---- recipes ---- */
+
+/* Takes "about" and "scales" out of the file, and puts in what the scale says. */
+static Status settle_scale(Invocation *call) {
+    const json_t *about = json_object_get(call->file, "about");
+    if (about && !json_is_string(about)) return USAGE("%s: about: expected a text", call->config_path);
+    json_object_del(call->file, "about");
+    CLEANUP(json_decrefp) json_t *scales = json_incref(json_object_get(call->file, "scales"));
+    json_object_del(call->file, "scales");
+    if (scales && !json_is_object(scales))
+        return USAGE("%s: scales: expected an object of scales by name", call->config_path);
+    if (!call->scale) return OK;
+    json_t *chosen = json_object_get(scales, call->scale);
+    if (json_is_object(chosen))
+        return json_object_update(call->file, chosen) ? FAILED("out of memory while reading a scale") : OK;
+    if (chosen) return USAGE("%s: scales: %s: expected an object of options", call->config_path, call->scale);
+    const char *first = json_object_iter_key(json_object_iter(scales));
+    return USAGE("--scale %s: %s has no such scale%s%s%s", call->scale, call->config_path,
+                 first ? "; there is " : ", and no other", first ? first : "",
+                 json_object_size(scales) > 1 ? " and more" : "");
+}
+
+/* "@SET/FILE" as the path where the set is kept; other values stay. */
+static Status settle_fetched(Invocation *call, const char *key, json_t *value) {
+    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
+        TRY(settle_fetched(call, key, json_array_get(value, i)));
+    const char *text = json_string_value(value);
+    if (!text || text[0] != '@') return OK;
+    call->fetched = true;
+    char set[64];
+    size_t length = strcspn(text + 1, "/");
+    if (length >= sizeof set) return USAGE("%s: %s: '%s' names no data set", call->config_path, key, text);
+    snprintf(set, sizeof set, "%.*s", (int)length, text + 1);
+    const FetchSet *known;
+    TRY(fetch_find(set, &known));
+    CLEANUP(mem_freep) char *root = NULL, *path = NULL;
+    TRY(fetch_root(&root));
+    TRY(path_join(&path, root, text + 1));
+    return json_string_set(value, path) ? FAILED("out of memory while reading %s", call->config_path) : OK;
+}
+
+static Status check_fetched(const Slot *slot, const json_t *value, const char *root) {
+    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
+        TRY(check_fetched(slot, json_array_get(value, i), root));
+    const char *path = json_string_value(value);
+    size_t length = strlen(root);
+    if (!path || strncmp(path, root, length) || path[length] != '/' || path_exists(path)) return OK;
+    const char *set = path + length + 1;
+    return USAGE("--%s: %s is not there; 'weft fetch %.*s' brings it", slot->option->name, path,
+                 (int)strcspn(set, "/"), set);
+}
+
+Status configfile_check(const Invocation *call) {
+    if (!call->fetched) return OK;
+    CLEANUP(mem_freep) char *root = NULL;
+    TRY(fetch_root(&root));
+    for (size_t i = 0; i < call->slot_count; i++)
+        if (call->slots[i].source == SOURCE_FILE)
+            TRY(check_fetched(&call->slots[i], call->slots[i].file_value, root));
+    return OK;
+}
+
 Status configfile_apply(Invocation *call) {
     TRY(read_object(call->config_path, &call->file));
+    TRY(settle_scale(call));
     const char *key;
     json_t *value;
     json_object_foreach(call->file, key, value) {
         bool taken = false;
+        TRY(settle_fetched(call, key, value));
         if (call->command->deepspeed) TRY(deepspeed_take(call, key, value, &taken));
         if (!taken && !json_is_null(value)) TRY(configfile_set(call, key, key, value));
     }

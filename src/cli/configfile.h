@@ -7,6 +7,8 @@
 
 /* Sets what the file at call->config_path says. */
 MUST_USE Status configfile_apply(Invocation *call);
+/* Once the line is read too: fetched files that are still meant must be there. */
+MUST_USE Status configfile_check(const Invocation *call);
 
 /* Sets the option `name` from the file's member `key`. Two keys that set one option must agree. */
 MUST_USE Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value);

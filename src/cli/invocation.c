@@ -18,6 +18,8 @@ static const Option common_table[] = {
     {OPT_TEXT("config", Invocation, config_path, "FILE"),
      .help = "Read options from a JSON file: an object with the same names as the options. What is given on "
              "the command line wins."},
+    {OPT_TEXT("scale", Invocation, scale, "NAME"), .shown = "the file's own",
+     .help = "Take the sizes that --config's file has under this name, such as small."},
     {OPT_FLAG("json", Invocation, json),
      .help = "Print the result as one JSON object on standard output, and nothing else there."},
     {OPT_FLAG("help", Invocation, help), .help = "Show this help."},
@@ -216,6 +218,8 @@ static void look_ahead(Invocation *call, int argc, char **argv) {
         if (strcmp(argv[at], "--json") == 0) call->json = true;
         if (strncmp(argv[at], "--config=", 9) == 0) call->config_path = argv[at] + 9;
         if (strcmp(argv[at], "--config") == 0 && at + 1 < argc) call->config_path = argv[at + 1];
+        if (strncmp(argv[at], "--scale=", 8) == 0) call->scale = argv[at] + 8;
+        if (strcmp(argv[at], "--scale") == 0 && at + 1 < argc) call->scale = argv[at + 1];
     }
 }
 
@@ -262,8 +266,11 @@ Status invocation_new(Invocation **ret_call, const Command *command, int argc, c
     look_ahead(call, argc, argv);
     if (!call->help) {
         if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
+        if (call->scale && !call->config_path)
+            return USAGE("--scale %s: names a part of a file, which --config has to name", call->scale);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
+        TRY(configfile_check(call));
         TRY(check_complete(call));
         TRY(deepspeed_settle(call));
     }

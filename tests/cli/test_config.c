@@ -1,6 +1,7 @@
 /* Configuration: defaults, file and line come to one TrainConfig; DeepSpeed's keys mean the same things. */
 #include "test.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -318,19 +319,104 @@ static void deepspeed_precision(void **state) {
     invocation_free(call);
 }
 
+/* A scale stands in for what the file says, null takes out what it says, and the line wins over both. */
+static void scales(void **state) {
+    (void)state;
+    const char *text = "{\"about\": \"a test\", \"steps\": 500, \"lr\": 0.5, \"layers\": 7, \"scales\": "
+                       "{\"small\": {\"steps\": 5, \"layers\": null}}}";
+    Invocation *call = read_ok(text, LINE());
+    assert_int_equal(config_of(call)->steps, 500);
+    assert_int_equal(config_of(call)->layers, 7);
+    invocation_free(call);
+    call = read_ok(text, LINE("--scale", "small", "--lr", "0.25"));
+    assert_int_equal(config_of(call)->steps, 5);
+    assert_int_equal(config_of(call)->layers, 0);
+    assert_true(config_of(call)->lr == 0.25);
+    invocation_free(call);
+    call = NULL;
+    assert_fails(read_line(&call, text, LINE("--scale", "large")), 2, "has no such scale; there is small");
+    assert_fails(read_line(&call, "{\"steps\": 5}", LINE("--scale", "small")), 2, "no such scale");
+    assert_fails(read_line(&call, NULL, LINE("--scale", "small")), 2, "which --config has to name");
+    refused("{\"about\": 5}", "about: expected a text");
+    refused("{\"scales\": 5}", "scales: expected an object");
+    assert_fails(read_line(&call, "{\"scales\": {\"small\": 5}}", LINE("--scale", "small")), 2,
+                 "small: expected an object");
+    assert_fails(read_line(&call, "{\"scales\": {\"small\": {\"stepz\": 5}}}", LINE("--scale", "small")), 2,
+                 "did you mean 'steps'");
+}
+
+/* "@SET/FILE" is a fetched file, which must be there unless the line names another. */
+static void fetched_files(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-fetched-XXXXXX", path[200];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
+    const char *text = "{\"tokenizer\": \"@gpt2-tokenizer\", \"val\": [\"@tinyshakespeare/input.txt\"]}";
+    Invocation *call = NULL;
+    assert_fails(read_line(&call, text, LINE()), 2, "'weft fetch gpt2-tokenizer' brings it");
+    assert_fails(read_line(&call, text, LINE("--tokenizer", "bytes")), 2,
+                 "'weft fetch tinyshakespeare' brings it");
+    refused("{\"tokenizer\": \"@gpt3\"}", "gpt3");
+    call = read_ok(text, LINE("--tokenizer", "bytes", "--val", "other.txt"));
+    assert_string_equal(config_of(call)->val[0], "other.txt");
+    invocation_free(call);
+    snprintf(path, sizeof path, "%s/tinyshakespeare", dir);
+    assert_ok(dir_make(path));
+    snprintf(path, sizeof path, "%s/tinyshakespeare/input.txt", dir);
+    assert_ok(file_replace(path, "text", 4));
+    call = read_ok(text, LINE("--tokenizer", "bytes"));
+    assert_string_equal(config_of(call)->val[0], path);
+    invocation_free(call);
+    assert_ok(dir_remove(dir));
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+}
+
+/* Every recipe is one that train takes, in each of its scales, with what it says to fetch. */
+static void recipes(void **state) {
+    (void)state;
+    static const char *const sets[] = {
+        "bert-base-uncased/config.json",   "bert-base-uncased-tokenizer/vocab.txt",
+        "cornell/movie_conversations.txt", "cornell/movie_lines.txt",
+        "gpt2-medium/config.json",         "gpt2-tokenizer/vocab.json",
+        "squad-v2/dev-v2.0.json",          "squad-v2/train-v2.0.json",
+        "tinyshakespeare/input.txt",       "wikitext-103-raw/wiki.train.raw",
+        "wikitext-103-raw/wiki.valid.raw", "wikitext-2-raw/wiki.train.raw",
+        "wikitext-2-raw/wiki.valid.raw"};
+    static const char *const names[] = {"squad-bert-base",       "wikipedia-gpt2", "wikipedia-bert",
+                                        "shakespeare-gpt2",      "cornell-bert",   "wikitext-gpt2-medium",
+                                        "shakespeare-characters"};
+    char dir[] = "/tmp/weft-recipes-XXXXXX", path[400];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        snprintf(path, sizeof path, "%s/%.*s", dir, (int)strcspn(sets[i], "/"), sets[i]);
+        assert_ok(dir_make(path));
+        snprintf(path, sizeof path, "%s/%s", dir, sets[i]);
+        assert_ok(file_replace(path, "text", 4));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int small = 0; small < 2; small++) {
+            snprintf(path, sizeof path, "%s/recipes/%s.json", WEFT_SOURCE_DIR, names[i]);
+            const char *line[] = {"--config", path, "--data", "own.txt", "--scale", "small"};
+            Invocation *call = NULL;
+            assert_ok(invocation_new(&call, &command_train, small ? 6 : 4, (char **)(uintptr_t)line));
+            assert_ok(layout_check(call, call->config));
+            assert_true(config_of(call)->steps <= (small ? 500 : 1000000));
+            invocation_free(call);
+        }
+    assert_ok(dir_remove(dir));
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(line_forms),
-        cmocka_unit_test(file_and_line),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(deepspeed_keys),
-        cmocka_unit_test(deepspeed_warmup),
-        cmocka_unit_test(deepspeed_bench),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(deepspeed_refusals),
-        cmocka_unit_test(deepspeed_precision),
+        cmocka_unit_test(defaults),           cmocka_unit_test(line_forms),
+        cmocka_unit_test(file_and_line),      cmocka_unit_test(round_trip),
+        cmocka_unit_test(bad_files),          cmocka_unit_test(scales),
+        cmocka_unit_test(fetched_files),      cmocka_unit_test(recipes),
+        cmocka_unit_test(deepspeed_keys),     cmocka_unit_test(deepspeed_warmup),
+        cmocka_unit_test(deepspeed_bench),    cmocka_unit_test(batches),
+        cmocka_unit_test(deepspeed_refusals), cmocka_unit_test(deepspeed_precision),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }
