@@ -69,14 +69,16 @@ static const Option data_table[] = {
      .help = "The part of the data, at its end, that is kept for evaluation when --val is not given and no "
              "validation shards lie beside the data."},
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
-     .help = "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
-             "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
-             "tokenizer (text), SQuAD's questions (squad), rows with q and a (pairs), the Cornell dialogues "
-             "(cornell), rows with a text and a label (records). auto goes by the name: .tokens is shards, .bin "
-             "and .u16 "
-             "are u16, .u32 is u32, .jsonl is ids, text or pairs by its first line, .csv and .tsv are records with --task classify, "
-             "movie_lines and movie_conversations are cornell, .json may be SQuAD's, all else "
-             "is text or, without a tokenizer, bytes."},
+     .help =
+         "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
+         "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
+         "tokenizer (text), SQuAD's questions (squad), rows with q and a (pairs), the Cornell dialogues "
+         "(cornell), rows with a text and a label (records). auto goes by the name: .tokens is shards, .bin "
+         "and .u16 "
+         "are u16, .u32 is u32, .jsonl is ids, text or pairs by its first line, .csv and .tsv are records "
+         "with --task classify, "
+         "movie_lines and movie_conversations are cornell, .json may be SQuAD's, all else "
+         "is text or, without a tokenizer, bytes."},
     {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_TEXT("text-field", TrainConfig, text.text_field, "NAME"), .shown = "--field, or q of pairs",

@@ -137,8 +137,9 @@ MUST_USE Status dataset_warning(const Dataset *data, char **ret_text);
  * and the place, and several threads may fill batches of their own at once. */
 MUST_USE Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch);
 
-/* For lm from a stream, all of its tokens but the first predicted once each: windows of T tokens begin `stride`
- * (1 to T) apart, and each counts what the one before it did not reach. 0: the data is no such stream. */
+/* For lm from a stream, all of its tokens but the first predicted once each: windows of T tokens begin
+ * `stride` (1 to T) apart, and each counts what the one before it did not reach. 0: the data is no such
+ * stream. */
 int64_t dataset_windows(const Dataset *data, int64_t stride);
 /* The windows first .. first + B - 1. */
 MUST_USE Status dataset_fill_windows(const Dataset *data, int64_t stride, int64_t first, HostBatch *batch);
