@@ -7,7 +7,8 @@
 Both sides take windows of the token file one after the other (weft: --no-shuffle), AdamW with decay on matrices
 alone, a linear warm-up and a cosine to zero, clipping at 1, no dropout; bf16 on a GPU (PyTorch: autocast with fp32
 weights), fp32 on a CPU. The start is a checkpoint of weft's, which transformers loads. Prints both curves of the
-validation loss and the largest difference; --out keeps them as curves.json.
+validation loss and the largest difference; --out keeps them as curves.json and, where gnuplot is, as curves.svg.
+`--draw DIR` draws the curves.json in a directory again.
 
 Needs torch and transformers for the PyTorch side; this file imports them only in the process that runs it.
 """
@@ -15,6 +16,7 @@ import argparse
 import array
 import json
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,8 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
-    parser.add_argument("--train", required=True, help="token ids, u16")
-    parser.add_argument("--val", required=True, help="token ids, u16")
+    parser.add_argument("--train", help="token ids, u16")
+    parser.add_argument("--val", help="token ids, u16")
+    parser.add_argument("--draw", help="directory with curves.json")
     parser.add_argument("--model", default="gpt2")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--steps", type=int, default=1000)
@@ -125,8 +128,34 @@ def run_torch(args):
     print(json.dumps(curves))
 
 
+def draw(folder):
+    """curves.svg from curves.json: losses of the steps, thin, and of the validations, with marks."""
+    curves = json.loads((folder / "curves.json").read_text())
+    blocks = {name: "\n".join(f"{step} {loss}" for step, loss in curves[side][kind])
+              for name, side, kind in [("$weft", "weft", "loss"), ("$torch", "torch", "loss"),
+                                       ("$weft_val", "weft", "val"), ("$torch_val", "torch", "val")]}
+    script = "".join(f"{name} << EOD\n{rows}\nEOD\n" for name, rows in blocks.items()) + f"""
+set terminal svg size 800,460 font 'sans,13' background 'white'
+set output '{folder / "curves.svg"}'
+set xlabel 'step'
+set ylabel 'loss'
+set grid lc rgb '#dddddd'
+set key top right
+plot $torch with lines lw 1 lc rgb '#f2b8a0' title 'PyTorch, training', \\
+     $weft with lines lw 1 lc rgb '#9ec5e8' title 'weft, training', \\
+     $torch_val with linespoints lw 2 pt 6 ps 1.1 lc rgb '#c0421a' title 'PyTorch, validation', \\
+     $weft_val with linespoints lw 2 pt 7 ps 0.6 lc rgb '#1763a6' title 'weft, validation'
+"""
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
 def main():
     args = parse()
+    if args.draw:
+        draw(Path(args.draw))
+        return
+    if not args.train or not args.val:
+        sys.exit("--train and --val are needed: files of token ids")
     if args.start:
         run_torch(args)
         return
@@ -150,6 +179,8 @@ def main():
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)
         (Path(args.out) / "curves.json").write_text(json.dumps({"weft": weft, "torch": torch}) + "\n")
+        if shutil.which("gnuplot"):
+            draw(Path(args.out))
 
 
 if __name__ == "__main__":
