@@ -10,11 +10,13 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "train/events.h"
 
 struct RunDir {
     char *path;
     int lock;
     FILE *metrics;
+    Events *events;
 };
 
 enum { METRICS_LIMIT = 1 << 30 };
@@ -99,12 +101,13 @@ Status rundir_begin(RunDir *dir, const json_t *config, int64_t step) {
     if (step > 0) TRY(trim_metrics(metrics_path, step));
     dir->metrics = fopen(metrics_path, step > 0 ? "ae" : "we");
     if (!dir->metrics) return FAILED("%s: cannot be written: %s", metrics_path, strerror(errno));
-    return OK;
+    return events_new(&dir->events, dir->path, step);
 }
 
 void rundir_free(RunDir *dir) {
     if (!dir) return;
     if (dir->metrics) fclose(dir->metrics);
+    events_free(dir->events);
     if (dir->lock >= 0) close(dir->lock);
     free(dir->path);
     free(dir);
@@ -117,7 +120,7 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
     if (!text) return FAILED("%s: a line of metrics cannot be formed", dir->path);
     if (fprintf(dir->metrics, "%s\n", text) < 0 || fflush(dir->metrics) != 0)
         return FAILED("%s/metrics.jsonl: cannot be written: %s", dir->path, strerror(errno));
-    return OK;
+    return events_add(dir->events, owned);
 }
 
 Status rundir_summary(RunDir *dir, const json_t *summary) {

@@ -1,4 +1,4 @@
-/* A run's directory: its configuration, a line of metrics a step, its summary. */
+/* A run's directory: its configuration, a line of metrics a step, for TensorBoard too, its summary. */
 #ifndef WEFT_TRAIN_RUNDIR_H
 #define WEFT_TRAIN_RUNDIR_H
 
@@ -15,7 +15,7 @@ MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
 
-/* Appends a line to metrics.jsonl; takes the reference. */
+/* Appends a line to metrics.jsonl and its numbers to the event file; takes the reference. */
 MUST_USE Status rundir_metrics(RunDir *dir, json_t *line);
 MUST_USE Status rundir_summary(RunDir *dir, const json_t *summary);
 
