@@ -2,7 +2,7 @@
 # for the oldest machine of the kind; they are compiled again for newer ones, with WEFT_ISA as the suffix of
 # their symbols, and src/kernels/cpu/backend.c chooses at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
-  gemm16 layernorm linear linear16 micro optim rows table xent)
+  gemm16 layernorm linear linear16 linear_int8 micro optim rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
@@ -31,8 +31,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_OPTIONS "${avx512};${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_vnni.c PROPERTIES
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512vnni;${unscheduled}")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   weft_kernel_variant(neon_bf16 -march=armv8.2-a+bf16)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_mmla.c PROPERTIES
     COMPILE_OPTIONS "-march=armv8.2-a+bf16;${unscheduled}")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_mmla.c PROPERTIES
+    COMPILE_OPTIONS "-march=armv8.2-a+i8mm;${unscheduled}")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_sdot.c PROPERTIES
+    COMPILE_OPTIONS "-march=armv8.2-a+dotprod;${unscheduled}")
 endif()

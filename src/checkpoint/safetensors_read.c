@@ -24,9 +24,8 @@ static const struct {
     size_t size;
     DType dtype;
 } types[] = {
-    {"F32", 4, DT_F32},  {"BF16", 2, DT_BF16},  {"F16", 2, DT_F16}, {"F64", 8, DT_F64},
-    {"I32", 4, DT_I32},  {"I64", 8, DT_I64},    {"U8", 1, DT_U8},   {"I16", 2, DT_COUNT},
-    {"I8", 1, DT_COUNT}, {"BOOL", 1, DT_COUNT},
+    {"F32", 4, DT_F32}, {"BF16", 2, DT_BF16}, {"F16", 2, DT_F16},   {"F64", 8, DT_F64}, {"I32", 4, DT_I32},
+    {"I64", 8, DT_I64}, {"U8", 1, DT_U8},     {"I16", 2, DT_COUNT}, {"I8", 1, DT_I8},   {"BOOL", 1, DT_COUNT},
 };
 
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };

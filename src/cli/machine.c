@@ -96,11 +96,12 @@ Status machine_describe(json_t *result) {
     struct utsname system = {0};
     uname(&system);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    json_t *facts = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:o, s:o}", "kind", "machine",
-                              "version", WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads",
-                              device->threads, "instruction_set", kernels_cpu_isa(), "matrix_library",
-                              kernels_cpu_blas(), "bf16_products", kernels_cpu_bf16(), "memory_bytes",
-                              (json_int_t)memory, "devices", device_names(), "cuda", cuda_json());
+    json_t *facts =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "kind", "machine",
+                  "version", WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads",
+                  device->threads, "instruction_set", kernels_cpu_isa(), "matrix_library", kernels_cpu_blas(),
+                  "bf16_products", kernels_cpu_bf16(), "int8_products", kernels_cpu_int8(), "memory_bytes",
+                  (json_int_t)memory, "devices", device_names(), "cuda", cuda_json());
     int failed = !facts || json_object_update(result, facts);
     json_decref(facts);
     return failed ? FAILED("out of memory while writing the result") : OK;

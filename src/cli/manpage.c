@@ -103,6 +103,9 @@ void manpage_write(FILE *out) {
         ".TP\nNO_COLOR\nWhen set, nothing is coloured.\n"
         ".TP\nWEFT_CPU_BF16\nHow bf16 is multiplied: mmla, dot or amx, where the processor has it, or off to "
         "convert to fp32; without it, the fastest.\n"
+        ".TP\nWEFT_CPU_INT8\nHow int8 is multiplied: i8mm, dotprod or vnni, where the processor has it, or "
+        "plain; "
+        "without it, the fastest.\n"
         ".TP\nWEFT_TRACE\nWhen 1, an error is followed by the calls it came through.\n",
         out);
 }

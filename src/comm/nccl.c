@@ -77,9 +77,9 @@ static Status nccl_status(const Link *link, ncclResult_t result, const char *wha
 
 static Status check_type(DType dtype, ncclDataType_t *ret_type) {
     static const ncclDataType_t types[DT_COUNT] = {
-        [DT_F32] = ncclFloat32, [DT_BF16] = ncclBfloat16, [DT_F16] = ncclFloat16,
-        [DT_F64] = ncclFloat64, [DT_I32] = ncclInt32,     [DT_I64] = ncclInt64,
-        [DT_U8] = ncclUint8,    [DT_E4M3] = ncclUint8,    [DT_E5M2] = ncclUint8};
+        [DT_F32] = ncclFloat32, [DT_BF16] = ncclBfloat16, [DT_F16] = ncclFloat16, [DT_F64] = ncclFloat64,
+        [DT_I32] = ncclInt32,   [DT_I64] = ncclInt64,     [DT_U8] = ncclUint8,    [DT_E4M3] = ncclUint8,
+        [DT_E5M2] = ncclUint8,  [DT_I8] = ncclInt8,       [DT_Q8] = ncclUint8};
     if (dtype >= DT_COUNT) return FAILED("internal: a message of no type");
     *ret_type = types[dtype];
     return OK;

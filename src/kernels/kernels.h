@@ -68,6 +68,12 @@ typedef struct AdamW {
     float grad_scale;               /* gradients are multiplied by this first (clipping, loss scale) */
 } AdamW;
 
+/* How int8 weights are packed: panels of `cols` outputs, each in groups of `group` inputs. Of a group the
+ * panel's outputs lie one after the other. */
+typedef struct Int8Tile {
+    int cols, group;
+} Int8Tile;
+
 typedef struct KernelTable KernelTable;
 
 /* Where and with what a call runs. */
@@ -125,6 +131,20 @@ MUST_USE Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x
  * made it has found them. */
 MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                     Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act);
+
+/* Linear layers with weights of 8 bits, for inference. int8_pack puts weights w (N,K) int8 into the order
+ * that a backend multiplies them in, with the scale of each output and, if given, a factor for each input:
+ * packed is (N,K) of DT_Q8 over int8_bytes bytes, of host memory. linear_forward takes it in place of w: then
+ * x, y, pre and b are fp32, and each row of x is rounded to 8 bits on its own, whatever the other rows are:
+ *   largest = max |x * factor|;  q = x * factor * (127 / largest), to the nearest with ties to even
+ *   y = act(sum(q * w) * (largest / 127) * scale + b)
+ * Sums are of integers and exact. A row that holds a number that is not finite gives NaN. The leading rows of
+ * packed weights (tensor_slice from 0 on) are packed weights too. */
+enum { INT8_DEEPEST = 65536 }; /* inputs at most, so that sums fit 32 bits */
+MUST_USE Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
+MUST_USE Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor);
+/* out (M,K) fp32 = rows of packed weights times their scale; index (M) int32. They have no factors. */
+MUST_USE Status gather_int8(Exec *exec, Tensor out, Tensor packed, Tensor index);
 
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
@@ -223,6 +243,8 @@ struct KernelTable {
     Status (*linear_fp8_forward)(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
     Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                   Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
+    Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
+    Int8Tile (*int8_tile)(void); /* the order in which weights are packed for it */
     Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
     Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
     Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
@@ -285,5 +307,7 @@ const char *kernels_cpu_blas(void);
 /* How the cpu backend multiplies bf16: by the machine's "bfmmla", "avx512-bf16" or "amx", or "converted" to
  * fp32; "none" where WEFT_CPU_BF16 asks for what the machine lacks. */
 const char *kernels_cpu_bf16(void);
+/* How it multiplies int8: by "i8mm", "dotprod" or "avx512-vnni", or by "plain" C. */
+const char *kernels_cpu_int8(void);
 
 #endif

@@ -6,6 +6,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_LINEAR_BACKWARD_WEIGHT] = "linear_backward_weight",
     [KERNEL_LINEAR_FP8_FORWARD] = "linear_fp8_forward",
     [KERNEL_LINEAR_FP8_BACKWARD] = "linear_fp8_backward",
+    [KERNEL_LINEAR_INT8_FORWARD] = "linear_int8_forward",
     [KERNEL_ACT_FORWARD] = "act_forward",
     [KERNEL_ACT_BACKWARD] = "act_backward",
     [KERNEL_LAYERNORM_FORWARD] = "layernorm_forward",

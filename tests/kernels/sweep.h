@@ -36,6 +36,7 @@ void linear_backward_input_sweep(Sweep *sweep);
 void linear_backward_weight_sweep(Sweep *sweep);
 void linear_fp8_forward_sweep(Sweep *sweep);
 void linear_fp8_backward_sweep(Sweep *sweep);
+void linear_int8_forward_sweep(Sweep *sweep);
 void act_forward_sweep(Sweep *sweep);
 void act_backward_sweep(Sweep *sweep);
 void layernorm_forward_sweep(Sweep *sweep);

@@ -11,6 +11,7 @@ void VARIANT(table_override)(KernelTable *table) {
     VARIANT(embedding_override)(table);
     VARIANT(layernorm_override)(table);
     VARIANT(linear_override)(table);
+    VARIANT(linear_int8_override)(table);
     VARIANT(optim_override)(table);
     VARIANT(rows_override)(table);
     VARIANT(xent_override)(table);

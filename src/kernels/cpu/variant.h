@@ -37,6 +37,7 @@ void VARIANT(elementwise_override)(KernelTable *table);
 void VARIANT(embedding_override)(KernelTable *table);
 void VARIANT(layernorm_override)(KernelTable *table);
 void VARIANT(linear_override)(KernelTable *table);
+void VARIANT(linear_int8_override)(KernelTable *table);
 void VARIANT(optim_override)(KernelTable *table);
 void VARIANT(rows_override)(KernelTable *table);
 void VARIANT(xent_override)(KernelTable *table);

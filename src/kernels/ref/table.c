@@ -25,6 +25,8 @@ void kernels_ref_fill(KernelTable *table) {
         .linear_backward_weight = linear_backward_weight_ref,
         .linear_fp8_forward = linear_fp8_forward_ref,
         .linear_fp8_backward = linear_fp8_backward_ref,
+        .linear_int8_forward = linear_int8_forward_ref,
+        .int8_tile = int8_tile_ref,
         .act_forward = act_forward_ref,
         .act_backward = act_backward_ref,
         .layernorm_forward = layernorm_forward_ref,

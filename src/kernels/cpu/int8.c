@@ -1,0 +1,88 @@
+/* Finds which of the machine's instructions multiply int8, for linear_int8.c and for people. What the machine
+ * has is asked once; WEFT_CPU_INT8 is read whenever weights are packed, so that one process can try all. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/micro8.h"
+
+typedef struct Choice {
+    const char *name; /* as WEFT_CPU_INT8 has it */
+    const Micro8 *micro;
+    bool (*there)(void);
+} Choice;
+
+#if defined(__aarch64__)
+
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+static bool mmla_there(void) {
+    return getauxval(AT_HWCAP2) & HWCAP2_I8MM;
+}
+static bool sdot_there(void) {
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+
+/* The best first. */
+static const Choice choices[] = {{"i8mm", &micro8_mmla, mmla_there}, {"dotprod", &micro8_sdot, sdot_there}};
+
+#elif defined(__x86_64__)
+
+static bool vnni_there(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+static const Choice choices[] = {{"vnni", &micro8_vnni, vnni_there}};
+
+#else
+
+static bool none_there(void) {
+    return false;
+}
+
+static const Choice choices[] = {{"none", NULL, none_there}};
+
+#endif
+
+enum { CHOICES = sizeof choices / sizeof *choices };
+
+static bool found[CHOICES];
+
+static void find(void) {
+    for (int i = 0; i < CHOICES; i++) found[i] = choices[i].there();
+}
+
+static void find_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find);
+}
+
+const Micro8 *micro8_choose(void) {
+    find_once();
+    const char *asked = getenv("WEFT_CPU_INT8");
+    if (asked && !strcmp(asked, "plain")) return NULL;
+    const Micro8 *best = NULL;
+    for (int i = CHOICES - 1; i >= 0; i--) {
+        if (!found[i]) continue;
+        if (asked && !strcmp(asked, choices[i].name)) return choices[i].micro;
+        best = choices[i].micro;
+    }
+    return best;
+}
+
+const Micro8 *micro8_for(Int8Tile tile) {
+    find_once();
+    for (int i = 0; i < CHOICES; i++)
+        if (found[i] && choices[i].micro->tile.cols == tile.cols &&
+            choices[i].micro->tile.group == tile.group)
+            return choices[i].micro;
+    return NULL;
+}
+
+const char *kernels_cpu_int8(void) {
+    const Micro8 *micro = micro8_choose();
+    return micro ? micro->name : "plain";
+}

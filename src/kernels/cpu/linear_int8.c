@@ -1,0 +1,283 @@
+/* Linear layers with weights of 8 bits: rows of the input are rounded and packed into left panels, tiles
+ * multiply them with the weights' panels, and a block of sums gets its scales, bias and activation while it
+ * is in the cache. A block is a few left panels, which stay in the second cache, times a few right ones, each
+ * of which stays in the first while the left ones pass by. Sums are integers: neither blocks nor threads
+ * change a bit.
+ *
+ * Legend: M rows, K inputs, N outputs of the layer */
+#include "kernels/cpu/act.h"
+#include "kernels/cpu/micro8.h"
+#include "kernels/cpu/variant.h"
+#include "kernels/int8.h"
+#include "kernels/ref/ref.h"
+
+enum { ROWS_MAX = 2048, BLOCK_ROWS = 96, BLOCK_COLS = 96 };
+
+/* ---- tiles in plain C ---- */
+
+enum { PLAIN_ROWS = 4, PLAIN_COLS = 2, PLAIN_GROUP = 16 };
+
+#if defined(__AVX2__)
+
+/* Exact: products of 8 bits go in pairs into sums of 32. */
+static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
+    __m256i sum[PLAIN_ROWS][PLAIN_COLS] = {0};
+    for (int64_t k = 0; k < depth; k += PLAIN_GROUP) {
+        const __m128i *left = (const __m128i *)(const void *)(a + PLAIN_ROWS * k);
+        const __m128i *right = (const __m128i *)(const void *)(b + PLAIN_COLS * k);
+        const __m256i r0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(right));
+        const __m256i r1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(right + 1));
+        for (int i = 0; i < PLAIN_ROWS; i++) {
+            const __m256i l = _mm256_cvtepi8_epi16(_mm_loadu_si128(left + i));
+            sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(l, r0));
+            sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(l, r1));
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < PLAIN_COLS; j++) {
+            int32_t part[8], total = 0;
+            memcpy(part, &sum[i][j], sizeof part);
+            for (int k = 0; k < 8; k++) total += part[k];
+            c[i * c_stride + j] = total;
+        }
+}
+
+#else
+
+static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < PLAIN_COLS; j++) {
+            int32_t total = 0;
+            for (int64_t k = 0; k < depth; k += PLAIN_GROUP) {
+                const int8_t *left = a + PLAIN_ROWS * k + i * PLAIN_GROUP;
+                const int8_t *right = b + PLAIN_COLS * k + j * PLAIN_GROUP;
+                for (int g = 0; g < PLAIN_GROUP; g++) total += left[g] * right[g];
+            }
+            c[i * c_stride + j] = total;
+        }
+}
+
+#endif
+
+static const Micro8 micro8_plain = {
+    .name = "plain", .rows = PLAIN_ROWS, .tile = {PLAIN_COLS, PLAIN_GROUP}, .run = run_plain};
+
+static Int8Tile int8_tile_cpu(void) {
+    const Micro8 *micro = micro8_choose();
+    return micro ? micro->tile : micro8_plain.tile;
+}
+
+/* ---- rows of the input ---- */
+
+/* A row as it is multiplied: x times its factors, or x itself. */
+static const float *scaled_row(float *space, const float *x, const float *factor, int64_t K) {
+    if (!factor) return x;
+#pragma omp simd
+    for (int64_t k = 0; k < K; k++) space[k] = x[k] * factor[k];
+    return space;
+}
+
+/* The largest magnitude, NaN where a number is not finite: the bits of magnitudes are in their order. */
+static float largest_of(const float *x, int64_t K) {
+    uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+    for (int64_t k = 0; k < K; k++) {
+        uint32_t bits;
+        memcpy(&bits, x + k, sizeof bits);
+        bits &= 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    float largest;
+    memcpy(&largest, &most, sizeof largest);
+    return isfinite(largest) ? largest : NAN;
+}
+
+#if defined(__aarch64__)
+
+static inline void round_sixteen(int8_t *q, const float *x, float finer) {
+    int32x4_t r0 = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x), finer));
+    int32x4_t r1 = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4), finer));
+    int32x4_t r2 = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 8), finer));
+    int32x4_t r3 = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 12), finer));
+    int16x8_t low = vcombine_s16(vmovn_s32(r0), vmovn_s32(r1));
+    int16x8_t high = vcombine_s16(vmovn_s32(r2), vmovn_s32(r3));
+    vst1q_s8(q, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+
+#elif defined(__x86_64__)
+
+static inline void round_sixteen(int8_t *q, const float *x, float finer) {
+    __m128 unit = _mm_set1_ps(finer);
+    __m128i r0 = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x), unit));
+    __m128i r1 = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x + 4), unit));
+    __m128i r2 = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x + 8), unit));
+    __m128i r3 = _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x + 12), unit));
+    __m128i low = _mm_packs_epi32(r0, r1), high = _mm_packs_epi32(r2, r3);
+    _mm_storeu_si128((__m128i *)(void *)q, _mm_packs_epi16(low, high));
+}
+
+#else
+
+static inline void round_sixteen(int8_t *q, const float *x, float finer) {
+    for (int i = 0; i < 16; i++) q[i] = (int8_t)rintf(x[i] * finer);
+}
+
+#endif
+
+/* Rounds a row to q, `depth` long, and gives what its numbers are to be multiplied by. */
+static float round_row(int8_t *q, const float *x, int64_t K, int64_t depth) {
+    float largest = largest_of(x, K), finer = largest > 0 ? 127.0f / largest : 0;
+    if (isinf(finer)) finer = 0; /* as good as zero */
+    int64_t k = 0;
+    memset(q + K, 0, (size_t)(depth - K));
+    if (isnan(largest)) {
+        memset(q, 0, (size_t)K);
+        return NAN;
+    }
+    for (; k + 16 <= K; k += 16) round_sixteen(q + k, x + k, finer);
+    for (; k < K; k++) q[k] = (int8_t)rintf(x[k] * finer);
+    return largest / 127.0f;
+}
+
+static inline void spread_row(int8_t *to, const int8_t *q, int64_t depth, int rows, int group) {
+    for (int64_t k = 0; k < depth; k += group, to += rows * group) memcpy(to, q + k, (size_t)group);
+}
+
+/* Puts a row into its place in a left panel. */
+static void place_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, int64_t depth) {
+    int group = micro->tile.group;
+    int8_t *to = panel + row * group;
+    if (micro->raised)
+        for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
+    if (group == 4)
+        spread_row(to, q, depth, micro->rows, 4);
+    else if (group == 8)
+        spread_row(to, q, depth, micro->rows, 8);
+    else
+        spread_row(to, q, depth, micro->rows, 16);
+}
+
+/* ---- the product ---- */
+
+typedef struct Work {
+    const Micro8 *micro;
+    Int8View weights;
+    int64_t M, N, K;        /* of this part of the rows */
+    int64_t high, wide;     /* of a block */
+    const float *x, *bias;  /* bias may be NULL, and pre */
+    float *y, *pre, *units; /* units: of each row */
+    Act act;
+    int8_t *left;
+    char *own; /* of each thread: a row before and after rounding, or a block's sums */
+    size_t own_bytes;
+} Work;
+
+static char *own_space(const Work *work) {
+    return work->own + (size_t)omp_get_thread_num() * work->own_bytes;
+}
+
+static void round_rows(const Work *work) {
+    int64_t depth = work->weights.head->depth;
+    float *space = (float *)(void *)own_space(work);
+    int8_t *q = (int8_t *)(space + depth);
+#pragma omp for schedule(static)
+    for (int64_t m = 0; m < work->M; m++) {
+        const float *x = scaled_row(space, work->x + m * work->K, work->weights.factor, work->K);
+        int rows = work->micro->rows;
+        work->units[m] = round_row(q, x, work->K, depth);
+        place_row(work->micro, work->left + m / rows * rows * depth, (int)(m % rows), q, depth);
+    }
+}
+
+/* Sums of a row's columns from `col` on, as they lie in the second argument, become its output. */
+static void finish_row(const Work *work, const int32_t *sums, int64_t row, int64_t col, int64_t cols) {
+    const float *scale = work->weights.scale + col;
+    const int32_t *raise = work->weights.sums + col;
+    float unit = work->units[row], *y = work->y + row * work->N + col;
+    if (work->micro->raised) {
+#pragma omp simd
+        for (int64_t c = 0; c < cols; c++) y[c] = (float)(sums[c] - 128 * raise[c]) * (unit * scale[c]);
+    } else {
+#pragma omp simd
+        for (int64_t c = 0; c < cols; c++) y[c] = (float)sums[c] * (unit * scale[c]);
+    }
+    if (work->bias) {
+        const float *bias = work->bias + col;
+#pragma omp simd
+        for (int64_t c = 0; c < cols; c++) y[c] += bias[c];
+    }
+    if (work->pre) memcpy(work->pre + row * work->N + col, y, (size_t)cols * sizeof *y);
+    act_run(y, y, cols, work->act);
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static void run_block(const Work *work, int64_t row0, int64_t col0) {
+    const Micro8 *micro = work->micro;
+    int64_t depth = work->weights.head->depth, stride = work->wide;
+    int64_t rows = least(work->high, work->M - row0), cols = least(work->wide, work->N - col0);
+    int32_t *sums = (int32_t *)(void *)own_space(work);
+    for (int64_t col = 0; col < cols; col += micro->tile.cols)
+        for (int64_t row = 0; row < rows; row += micro->rows)
+            micro->run(depth, (int)least(micro->rows, rows - row), work->left + (row0 + row) * depth,
+                       work->weights.panels + (col0 + col) * depth, sums + row * stride + col, stride);
+    for (int64_t row = 0; row < rows; row++) finish_row(work, sums + row * stride, row0 + row, col0, cols);
+}
+
+static void run_blocks(const Work *work) {
+    int64_t down = (work->M + work->high - 1) / work->high, over = (work->N + work->wide - 1) / work->wide;
+#pragma omp for schedule(dynamic)
+    for (int64_t at = 0; at < down * over; at++)
+        run_block(work, at / over * work->high, at % over * work->wide);
+}
+
+static Status take_space(Stream *stream, Work *work, int threads) {
+    int64_t depth = work->weights.head->depth, most = least(work->M, ROWS_MAX);
+    int64_t padded = int8_round_up(most, work->micro->rows);
+    size_t rounding = int8_part(depth * 5), sums = int8_part(work->high * work->wide * 4);
+    work->own_bytes = rounding > sums ? rounding : sums;
+    size_t left = int8_part(padded * depth), units = int8_part(padded * 4);
+    void *space;
+    TRY(stream_workspace(stream, left + units + (size_t)threads * work->own_bytes, &space));
+    work->left = space;
+    work->units = (float *)(void *)((char *)space + left);
+    work->own = (char *)space + left + units;
+    return OK;
+}
+
+static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
+                                      Act act) {
+    Int8View weights = int8_view(w);
+    Int8Tile tile = weights.head->tile;
+    bool plain = tile.cols == PLAIN_COLS && tile.group == PLAIN_GROUP;
+    const Micro8 *micro = plain ? &micro8_plain : micro8_for(tile);
+    if (!micro) return linear_int8_forward_ref(stream, y, pre, x, w, b, act);
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    int threads = threads_for(stream, M * N / 64 * K);
+    Work work = {
+        .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};
+    work.high = int8_round_up(least(M, BLOCK_ROWS), micro->rows);
+    work.wide = int8_round_up(BLOCK_COLS, tile.cols);
+    TRY(take_space(stream, &work, threads));
+    for (int64_t row = 0; row < M; row += ROWS_MAX) {
+        work.M = least(ROWS_MAX, M - row);
+        work.x = tensor_f32(x) + row * K;
+        work.y = tensor_f32(y) + row * N;
+        work.pre = pre.data ? tensor_f32(pre) + row * N : NULL;
+#pragma omp parallel num_threads(threads)
+        {
+            round_rows(&work);
+            run_blocks(&work);
+        }
+    }
+    return OK;
+}
+
+void VARIANT(linear_int8_override)(KernelTable *table) {
+    table->linear_int8_forward = linear_int8_forward_cpu;
+    table->int8_tile = int8_tile_cpu;
+}

@@ -1,0 +1,44 @@
+/* Linear layers with weights of 8 bits, in whatever order they are packed. The rounding is done in fp32, as
+ * kernels.h has it, so that every backend gets the same integers. */
+#include <math.h>
+
+#include "kernels/int8.h"
+#include "kernels/ref/ref.h"
+
+Int8Tile int8_tile_ref(void) {
+    return (Int8Tile){1, 1};
+}
+
+/* What q is to be multiplied by; NaN where a number is not finite. */
+static float round_row(int8_t *q, const float *x, const float *factor, int64_t K) {
+    float largest = 0;
+    for (int64_t k = 0; k < K; k++) {
+        float size = fabsf(factor ? x[k] * factor[k] : x[k]);
+        if (!isfinite(size)) return NAN;
+        if (size > largest) largest = size;
+    }
+    float finer = largest > 0 ? 127.0f / largest : 0;
+    if (isinf(finer)) finer = 0; /* as good as zero */
+    for (int64_t k = 0; k < K; k++) q[k] = (int8_t)rintf((factor ? x[k] * factor[k] : x[k]) * finer);
+    return largest / 127.0f;
+}
+
+Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    Int8View view = int8_view(w);
+    void *row;
+    TRY(stream_workspace(stream, (size_t)K, &row));
+    int8_t *q = row;
+    for (int64_t m = 0; m < M; m++) {
+        float unit = round_row(q, tensor_f32(x) + m * K, view.factor, K);
+        for (int64_t n = 0; n < N; n++) {
+            int32_t total = 0;
+            for (int64_t k = 0; k < K && !isnan(unit); k++)
+                total += q[k] * view.panels[int8_index(view.head, n, k)];
+            double value = (double)total * unit * view.scale[n] + (b.data ? tensor_get(b, n) : 0);
+            if (pre.data) tensor_put(pre, m * N + n, value);
+            tensor_put(y, m * N + n, act == ACT_NONE ? value : act_value(act, value));
+        }
+    }
+    return OK;
+}

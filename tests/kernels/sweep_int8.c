@@ -1,0 +1,72 @@
+/* Cases of linear layers with int8 weights. Both sides have the same integers, so that results differ only by
+ * what fp32 rounds: a single number rounded to another integer would show. Each way that this machine has to
+ * multiply int8 goes through some cases, the best through all. */
+#include <math.h>
+
+#include "kernels/int8.h"
+#include "sweep.h"
+
+static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool cut) {
+    int64_t rows = cut ? N + 5 : N;
+    Tensor w = kit_take(kit, tensor_2d(NULL, DT_I8, rows, K)), factor = TENSOR_NONE;
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < rows * K; i++)
+        ((int8_t *)w.data)[i] = (int8_t)((int)rng_below(key, (uint64_t)i, 255) - 127);
+    Tensor scale = kit_uniform(kit, shape1(rows), 0.001, 0.02);
+    if (factors) factor = kit_uniform(kit, shape1(K), 0.25, 4);
+    size_t bytes;
+    assert_ok(int8_bytes(&kit->exec, rows, K, &bytes));
+    Tensor packed = kit_take(kit, tensor_1d(NULL, DT_U8, (int64_t)bytes));
+    packed = tensor_2d(packed.data, DT_Q8, rows, K);
+    assert_ok(int8_pack(&kit->exec, packed, w, scale, factor));
+    return tensor_slice(packed, 0, N);
+}
+
+/* Rows of several kinds: with one number far from the others, of zeroes, tiny, huge, of ties, not finite. */
+static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
+    Tensor x = kit_random(kit, shape2(M, K));
+    for (int64_t m = 0; m < M; m++) {
+        float *row = tensor_f32(x) + m * K;
+        for (int64_t k = 0; k < K; k++) {
+            if (m % 11 == 2) row[k] = 0;
+            if (m % 11 == 3) row[k] *= 1e-30f;
+            if (m % 11 == 4) row[k] *= 1e30f;
+            if (m % 11 == 5) row[k] *= 1e-43f;
+            if (m % 11 == 6) row[k] = (float)(k * 37 % 255 - 127) * 0.5f;
+        }
+        if (m % 11 == 1) row[m % K] = 300;
+        if (m % 11 == 6) row[K - 1] = 127;
+        if (m == 18) row[K / 2] = NAN;
+        if (m == 19) row[0] = -INFINITY;
+    }
+    return x;
+}
+
+/* Flags: pre, bias, the act, factors, more outputs than are asked for. */
+static void linear_int8_forward_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], N = args->n[1], K = args->n[2];
+    Act act = args->flags / 4 % ACT_COUNT;
+    unsigned rest = args->flags / 4 / ACT_COUNT;
+    Tensor w = some_weights(kit, N, K, rest & 1, rest & 2), x = some_rows(kit, M, K);
+    Tensor y = kit_take(kit, shape2(M, N)), pre = TENSOR_NONE, b = TENSOR_NONE;
+    if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, shape2(M, N)));
+    if (args->flags & 2) b = kit_random(kit, shape1(N));
+    assert_ok(linear_forward(&kit->exec, y, pre, x, w, b, act));
+    kit_output(kit, "y", y);
+}
+
+void linear_int8_forward_sweep(Sweep *sweep) {
+    static const char *const ways[] = {"", "dotprod", "vnni", "plain"};
+    static const int64_t few[][3] = {{1, 2304, 768},  {12, 264, 3072}, {3, 97, 1000}, {2, 5030, 64},
+                                     {9, 27, 2056},   {7, 768, 770},   {4, 40, 40},   {5, 31, 129},
+                                     {130, 257, 129}, {97, 64, 531}};
+    enum { FEW = sizeof few / sizeof *few };
+    for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+        setenv("WEFT_CPU_INT8", ways[i], 1);
+        if (i == 0) over_products(sweep, linear_int8_forward_case, 16 * ACT_COUNT);
+        for (unsigned f = 0; f < FEW; f++)
+            compare(sweep, linear_int8_forward_case,
+                    (Args){{few[f][0], few[f][1], few[f][2]}, 5 * f, norm_wise});
+    }
+    unsetenv("WEFT_CPU_INT8");
+}
