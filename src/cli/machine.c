@@ -143,8 +143,10 @@ void machine_show(const json_t *result, FILE *out) {
             json_string_value(json_object_get(result, "architecture")));
     fprintf(out, "threads      %lld\n", (long long)json_integer_value(json_object_get(result, "threads")));
     fprintf(out, "instructions %s\n", json_string_value(json_object_get(result, "instruction_set")));
-    fprintf(out, "matrices     %s (bf16: %s)\n", json_string_value(json_object_get(result, "matrix_library")),
-            json_string_value(json_object_get(result, "bf16_products")));
+    fprintf(out, "matrices     %s (bf16: %s, int8: %s)\n",
+            json_string_value(json_object_get(result, "matrix_library")),
+            json_string_value(json_object_get(result, "bf16_products")),
+            json_string_value(json_object_get(result, "int8_products")));
     fprintf(out, "memory       %s\n",
             format_bytes(text, (double)json_integer_value(json_object_get(result, "memory_bytes"))));
     show_cuda(json_object_get(result, "cuda"), out);
