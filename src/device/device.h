@@ -78,6 +78,7 @@ enum { STREAM_MARKS = 4 };
 struct Stream {
     Device *device;
     Buffer workspace; /* grows on demand, see stream_workspace */
+    bool asked;       /* on paper: the workspace was asked for, see stream_workspace */
     Buffer comm;      /* of operations between ranks started on this stream; comm/ takes it when needed */
     union {
         void *event;
@@ -86,17 +87,24 @@ struct Stream {
     void *impl;
 };
 
-extern const DeviceOps device_ops_cpu;
+extern const DeviceOps device_ops_cpu, device_ops_paper;
 
 /* Whether the host may read and write the device's memory itself. */
 static inline bool device_is_host(const Device *device) {
     return device->ops == &device_ops_cpu;
+}
+/* Whether it only counts, see device_new_paper. */
+static inline bool device_is_paper(const Device *device) {
+    return device->ops == &device_ops_paper;
 }
 
 /* threads 0: OMP_NUM_THREADS, or as many as the process may run on. */
 MUST_USE Status device_new_cpu(Device **ret_device, int threads);
 /* GPU number `index`; fails where the build, the driver or the machine has none. */
 MUST_USE Status device_new_cuda(Device **ret_device, int index);
+/* A device that counts memory and has none: for planning, with the code that runs in earnest. Nothing may
+ * read or write its buffers. `threads` are those that the planned device's host would compute with. */
+MUST_USE Status device_new_paper(Device **ret_device, int threads);
 /* By its kind's name, "cpu" or "cuda". `index` is for GPUs; threads as above, for either. */
 MUST_USE Status device_new(Device **ret_device, const char *kind, int index, int threads);
 void device_free(Device *device);
@@ -148,7 +156,8 @@ MUST_USE Status recording_replay(Recording *recording);
 void recording_free(Recording *recording);
 DEFINE_FREEP(Recording, recording)
 /* Scratch for the one kernel that runs next on this stream; the content is undefined and the
- * pointer holds until the next call. Counted under MEM_SCRATCH. */
+ * pointer holds until the next call. Counted under MEM_SCRATCH. On paper it is counted, `asked` is set and
+ * the call fails, which ends the kernel: kernels take their workspace before they touch anything. */
 MUST_USE Status stream_workspace(Stream *stream, size_t bytes, void **ret_data);
 
 #endif

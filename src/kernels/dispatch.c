@@ -114,6 +114,13 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+Status paper_outcome(Stream *stream, Status status) {
+    if (!stream->asked) return status;
+    stream->asked = false;
+    status_free(status);
+    return OK;
+}
+
 Status measure_start(const Exec *exec, double *ret_start) {
     if (!exec->profile) return OK;
     TRY(stream_sync(exec->stream));

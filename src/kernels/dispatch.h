@@ -36,12 +36,18 @@ double bytes_of(size_t count, const Tensor *tensors);
 MUST_USE Status measure_start(const Exec *exec, double *ret_start);
 MUST_USE Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes);
 
+/* A slot's outcome on paper, where asking for the workspace ends it. */
+MUST_USE Status paper_outcome(Stream *stream, Status status);
+
 /* Runs the slot and returns; with a profile, counts the call. */
 #define RUN(id, flops, bytes, slot, ...)                                                                     \
     do {                                                                                                     \
         double start_ = 0;                                                                                   \
         TRY(measure_start(exec, &start_));                                                                   \
-        TRY(exec->table->slot(exec->stream, __VA_ARGS__));                                                   \
+        if (!exec->table->paper)                                                                             \
+            TRY(exec->table->slot(exec->stream, __VA_ARGS__));                                               \
+        else if (exec->table->slot)                                                                          \
+            TRY(paper_outcome(exec->stream, exec->table->slot(exec->stream, __VA_ARGS__)));                  \
         return measure_stop(exec, id, start_, flops, bytes);                                                 \
     } while (0)
 

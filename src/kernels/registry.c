@@ -7,7 +7,7 @@
 
 static struct {
     pthread_once_t once;
-    KernelTable ref, cpu, cuda;
+    KernelTable ref, cpu, cuda, paper_cpu, paper_cuda;
     bool has_cuda;
 } tables = {.once = PTHREAD_ONCE_INIT};
 
@@ -16,6 +16,8 @@ static void build_tables(void) {
     kernels_ref_fill(&tables.cpu);
     kernels_cpu_override(&tables.cpu);
     tables.has_cuda = kernels_cuda_fill(&tables.cuda);
+    kernels_paper_fill_cpu(&tables.paper_cpu, &tables.cpu);
+    kernels_paper_fill_cuda(&tables.paper_cuda);
     tables.ref.name = "ref";
     tables.cpu.name = "cpu";
     tables.cuda.name = "cuda";
@@ -32,6 +34,12 @@ Status kernels_find(const char *name, const KernelTable **ret_table) {
         }
     return USAGE("there are no kernels called '%s', expected 'cpu'%s or 'ref'", name,
                  tables.has_cuda ? ", 'cuda'" : "");
+}
+
+Status kernels_on_paper(const char *device, const KernelTable **ret_table) {
+    pthread_once(&tables.once, build_tables);
+    *ret_table = strcmp(device, "cuda") == 0 ? &tables.paper_cuda : &tables.paper_cpu;
+    return OK;
 }
 
 Status kernels_suit(const char *device, const char *name) {

@@ -148,8 +148,7 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
         traffic_free(traffic);
         return mpi_status(code, "the ranks cannot be joined");
     }
-    size_t least = (size_t)(traffic->size - 1) * WINDOW * PIECE_LEAST;
-    traffic->slot_bytes = least > SLOT_BYTES ? least : SLOT_BYTES;
+    traffic->slot_bytes = staging_slot_bytes(traffic->size);
     prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
     traffic->may_thread = threaded;
     *ret_engine = traffic;

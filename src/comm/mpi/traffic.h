@@ -15,17 +15,9 @@
 #include <pthread.h>
 
 #include "comm/group.h"
+#include "comm/staging.h"
 
-enum {
-    WINDOW = 2,             /* pieces of a flow under way, and pieces of staging per peer */
-    PIECE = 512 << 10,      /* bytes of a piece at most */
-    PIECE_LEAST = 16 << 10, /* of a staged piece, however many peers there are */
-    SMALL = 32 << 10,       /* reductions of up to as many bytes take the short way */
-    SLOTS = 2,              /* staged reductions that receive at the same time, per stream */
-    SLOT_BYTES = 2 << 20,   /* staging of one of them */
-    AREA_HEAD = 64,         /* bytes before the first slot */
-    TAGS = 8191,            /* operations between a pair of ranks that tags tell apart */
-};
+enum { TAGS = 8191 }; /* operations between a pair of ranks that tags tell apart */
 
 /* Tags are class + TAG_CLASSES * number; MPI guarantees tags up to 32767. */
 typedef enum { TAG_READY, TAG_DATA, TAG_GATHER, TAG_PAIR, TAG_CLASSES } TagClass;

@@ -1,0 +1,160 @@
+/* A rank of a group whose other ranks are not there. An operation is over once it is waited for, and until
+ * then holds what it would hold over MPI (comm/mpi/ops.c): the stream's area from the first long reduction
+ * on, a buffer for each short one. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/group.h"
+#include "comm/staging.h"
+
+/* What a short reduction that has not been waited for holds. */
+typedef struct Held {
+    uint64_t number;
+    Buffer buffer;
+} Held;
+
+typedef struct PaperGroup {
+    int world;
+    bool staged;
+    uint64_t numbers;
+    Held *held;
+    size_t count, capacity;
+} PaperGroup;
+
+static Status start(Group *group, Ticket *ret_ticket) {
+    PaperGroup *paper = group->impl;
+    *ret_ticket = (Ticket){.group = group, .number = ++paper->numbers};
+    return OK;
+}
+
+/* A reduction of `bytes` in all, of which each peer has `part` for this rank. */
+static Status reduce(Group *group, Stream *stream, size_t bytes, size_t part, Ticket *ret_ticket) {
+    PaperGroup *paper = group->impl;
+    if (bytes == 0) return OK;
+    TRY(start(group, ret_ticket));
+    if (!paper->staged) return OK;
+    if (bytes > SMALL) {
+        if (stream->comm.data) return OK;
+        return dev_alloc(stream->device, MEM_COMM, AREA_HEAD + SLOTS * staging_slot_bytes(paper->world),
+                         &stream->comm);
+    }
+    TRY(mem_grow(&paper->held, &paper->capacity, paper->count + 1, sizeof *paper->held));
+    Held *held = &paper->held[paper->count];
+    *held = (Held){.number = paper->numbers};
+    TRY(dev_alloc(stream->device, MEM_COMM, part * (size_t)(group->size - 1), &held->buffer));
+    paper->count++;
+    return OK;
+}
+
+static Status all_reduce_paper(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
+    (void)op;
+    return reduce(group, stream, tensor_bytes(data), tensor_bytes(data), ret_ticket);
+}
+
+static Status reduce_scatter_paper(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
+                                   Ticket *ret_ticket) {
+    (void)op;
+    return reduce(group, stream, tensor_bytes(src), tensor_bytes(dst), ret_ticket);
+}
+
+static Status all_gather_paper(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
+    (void)stream, (void)src;
+    return tensor_bytes(dst) ? start(group, ret_ticket) : OK;
+}
+
+static Status move_paper(Group *group, Stream *stream, Tensor data, int other, Ticket *ret_ticket) {
+    (void)stream, (void)other;
+    return tensor_bytes(data) ? start(group, ret_ticket) : OK;
+}
+
+static Status wait_paper(Group *group, Stream *stream, Ticket ticket) {
+    PaperGroup *paper = group->impl;
+    (void)stream;
+    for (size_t i = 0; i < paper->count; i++) {
+        if (paper->held[i].number != ticket.number) continue;
+        dev_free(&paper->held[i].buffer);
+        paper->held[i] = paper->held[--paper->count];
+        break;
+    }
+    return OK;
+}
+
+static Status batch_paper(Group *group, bool begin) {
+    (void)group, (void)begin;
+    return OK;
+}
+
+static Status host_reduce_paper(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
+    (void)group, (void)data, (void)count, (void)dtype, (void)op;
+    return OK;
+}
+
+static Status host_gather_paper(Group *group, void *dst, const void *src, size_t bytes) {
+    memset(dst, 0, bytes * (size_t)group->size);
+    if (bytes) memcpy((char *)dst + (size_t)group->rank * bytes, src, bytes);
+    return OK;
+}
+
+static Status host_broadcast_paper(Group *group, void *data, size_t bytes, int root) {
+    (void)group, (void)data, (void)bytes, (void)root;
+    return OK;
+}
+
+static Status split_paper(Group *group, int color, int key, Group **ret_group) {
+    (void)color, (void)key, (void)ret_group;
+    return FAILED("internal: a group of %d ranks on paper cannot be split", group->size);
+}
+
+static void drop_paper(Group *group) {
+    (void)group;
+}
+
+static bool claim_failure_paper(Group *group) {
+    (void)group;
+    return true;
+}
+
+static void end_all_paper(Group *group, int exit_code) {
+    (void)group, (void)exit_code;
+}
+
+static void free_paper(Group *group) {
+    PaperGroup *paper = group->impl;
+    for (size_t i = 0; i < paper->count; i++) dev_free(&paper->held[i].buffer);
+    free(paper->held);
+    free(paper);
+    free(group);
+}
+
+static const GroupOps group_ops_paper = {
+    .name = "paper",
+    .all_reduce = all_reduce_paper,
+    .reduce_scatter = reduce_scatter_paper,
+    .all_gather = all_gather_paper,
+    .broadcast = move_paper,
+    .send = move_paper,
+    .receive = move_paper,
+    .wait = wait_paper,
+    .batch = batch_paper,
+    .host_reduce = host_reduce_paper,
+    .host_gather = host_gather_paper,
+    .host_broadcast = host_broadcast_paper,
+    .split = split_paper,
+    .drop = drop_paper,
+    .claim_failure = claim_failure_paper,
+    .end_all = end_all_paper,
+    .free = free_paper,
+};
+
+Status group_new_paper(Group **ret_group, int rank, int size, int world, bool staged) {
+    if (size == 1) return group_new_self(ret_group);
+    CLEANUP(mem_freep) PaperGroup *paper = NULL;
+    Group *group = NULL;
+    TRY(mem_new(1, sizeof *paper, &paper));
+    TRY(mem_new(1, sizeof *group, &group));
+    *paper = (PaperGroup){.world = world, .staged = staged};
+    *group = (Group){.ops = &group_ops_paper, .rank = rank, .size = size, .impl = paper};
+    paper = NULL;
+    *ret_group = group;
+    return OK;
+}
