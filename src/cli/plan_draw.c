@@ -4,66 +4,31 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/terminal.h"
-#include "cli/command.h"
-#include "cli/show.h"
+#include "cli/plan.h"
 #include "plan/draw.h"
 
-enum { MOST_BOXES = 1 << 16 };
-
-typedef struct PlanArgs {
-    bool draw;
-    int64_t pp, chunks, micros, batch, micro_batch, dp;
-    const char *schedule;
-} PlanArgs;
-
-static const char *const schedule_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
-
-/* clang-format off: one row a line or two reads as the table it is */
-static const Option picture_table[] = {
-    {OPT_FLAG("draw", PlanArgs, draw),
-     .help = "Draw the pipeline's timeline: in the terminal, and as an SVG file where one is named."},
-};
-
-static const Option layout_table[] = {
-    {OPT_INT("pp", PlanArgs, pp), .fallback = "4", .low = 1, .high = 1024, .help = "Pipeline stages."},
-    {OPT_CHOICE("pp-schedule", PlanArgs, schedule, "NAME", schedule_choices), .fallback = "1f1b",
-     .help = "Order of work in the pipeline."},
-    {OPT_INT("pp-chunks", PlanArgs, chunks), .fallback = "1", .low = 1, .high = 64,
-     .help = "Chunks of the model on each stage, for the interleaved schedule."},
-    {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,
-     .shown = "from the batch, else 8", .help = "Micro-batches in a step."},
-    {OPT_INT("batch", PlanArgs, batch), .fallback = "0", .low = 1, .high = 1 << 24, .shown = "none",
-     .help = "Sequences in a step, all replicas together, instead of --micros."},
-    {OPT_INT("micro-batch", PlanArgs, micro_batch), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Sequences run at once."},
-    {OPT_INT("dp", PlanArgs, dp), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Data-parallel replicas."},
-};
-/* clang-format on */
-
-static const OptionGroup groups[] = {
-    OPTION_GROUP("Picture", picture_table, 0),
-    OPTION_GROUP("Layout", layout_table, 0),
-};
+enum { MOST_BOXES = 1 << 16, MOST_STAGES = 1024, STAGES = 4 };
 
 static Status count_micros(const Invocation *call, const PlanArgs *args, int *ret_micros) {
-    if (args->micros && args->batch)
+    if (args->micros && args->train.config.batch)
         return USAGE("--micros and --batch both say how many micro-batches there are; give one of them");
-    if (!args->batch) {
+    if (!args->train.config.batch) {
         *ret_micros = args->micros ? (int)args->micros : 8;
         return OK;
     }
     char label[LABEL_SIZE];
-    int64_t each = args->micro_batch * args->dp;
-    if (args->batch % each)
+    const TrainConfig *config = &args->train.config;
+    int64_t batch = config->batch, micro_batch = config->micro_batch ? config->micro_batch : 1;
+    int64_t dp = args->train.layout.dp ? args->train.layout.dp : 1, each = micro_batch * dp;
+    if (batch % each)
         return USAGE("%s %lld: expected a multiple of the micro-batch x the replicas, %lld x %lld",
-                     invocation_label(call, "batch", label), (long long)args->batch,
-                     (long long)args->micro_batch, (long long)args->dp);
-    if (args->batch / each > 1 << 16)
+                     invocation_label(call, "batch", label), (long long)batch, (long long)micro_batch,
+                     (long long)dp);
+    if (batch / each > 1 << 16)
         return USAGE("%s %lld: makes %lld micro-batches, expected at most %d",
-                     invocation_label(call, "batch", label), (long long)args->batch,
-                     (long long)(args->batch / each), 1 << 16);
-    *ret_micros = (int)(args->batch / each);
+                     invocation_label(call, "batch", label), (long long)batch, (long long)(batch / each),
+                     1 << 16);
+    *ret_micros = (int)(batch / each);
     return OK;
 }
 
@@ -94,8 +59,16 @@ static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
 
 static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
     const PlanArgs *args = call->config;
-    ScheduleSpec spec = {.stages = (int)args->pp, .chunks = (int)args->chunks};
-    TRY(schedule_parse(args->schedule, &spec.kind));
+    int64_t pp = invocation_given(call, "pp") ? args->train.layout.pp : STAGES;
+    char label[LABEL_SIZE];
+    if (pp > MOST_STAGES)
+        return USAGE("%s %lld: too many stages to draw, expected at most %d",
+                     invocation_label(call, "pp", label), (long long)pp, MOST_STAGES);
+    ScheduleSpec spec = {.stages = (int)pp};
+    TRY(schedule_parse(args->train.config.pp_schedule, &spec.kind));
+    spec.chunks = args->train.config.pp_chunks        ? (int)args->train.config.pp_chunks
+                  : spec.kind == SCHEDULE_INTERLEAVED ? 2
+                                                      : 1;
     TRY(count_micros(call, args, &spec.micros));
     if ((double)spec.stages * spec.chunks * spec.micros > MOST_BOXES)
         return USAGE(
@@ -156,10 +129,8 @@ static Status write_svg(const Pipeline *pipeline, const char *path) {
     return file_replace(path, svg, strlen(svg));
 }
 
-static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    const PlanArgs *args = arguments;
+Status plan_draw(const Invocation *call, json_t **ret_result) {
     const char *path = call->operand_count ? call->operands[0] : NULL;
-    if (!args->draw) return USAGE("'weft plan' draws a pipeline's timeline; use --draw");
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
     TRY(pipeline_of(&pipeline, call));
     if (path) TRY(write_svg(&pipeline, path));
@@ -183,7 +154,7 @@ static void print_held(const Pipeline *pipeline, FILE *out) {
     fputc('\n', out);
 }
 
-static Status show(const Invocation *call, const json_t *result, FILE *out) {
+Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out) {
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
     CLEANUP(mem_freep) char *text = NULL;
     TRY(pipeline_of(&pipeline, call));
@@ -197,29 +168,3 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (svg) fprintf(out, "picture in %s\n", svg);
     return OK;
 }
-
-static const Example examples[] = {
-    {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
-    {"The zero-bubble schedule, as a file too",
-     "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
-};
-
-const Command command_plan = {
-    .name = "plan",
-    .summary = "draw the timeline of a pipeline",
-    .description = "Shows what each pipeline stage does when, and how much of the time stages wait (the "
-                   "bubble), with every "
-                   "part of the model equally costly, backward twice as long as forward, and messages that "
-                   "take no time. "
-                   "The lists drawn are those that a run carries out, checked for stages that would wait for "
-                   "each other.",
-    .operands = "[FILE.svg]",
-    .operands_max = 1,
-    .config_size = sizeof(PlanArgs),
-    .groups = groups,
-    .group_count = COUNT_OF(groups),
-    .examples = examples,
-    .example_count = COUNT_OF(examples),
-    .run = run,
-    .show = show,
-};

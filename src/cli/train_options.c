@@ -1,4 +1,4 @@
-/* Tables of the options of train and bench. The layout options are the same in every command that has
+/* Tables of the options of train, bench and plan. The layout options are the same in every command that has
  * them. What this version cannot run is refused by layout_check, what a model does not divide into by
  * train/job_layout.c. */
 #include "cli/train_options.h"
@@ -240,6 +240,19 @@ static const Option bench_table[] = {
      .help = "Steps that --trace shows."},
     {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
 };
+
+static const Option plan_table[] = {
+    {OPT_INT("batch", PlanArgs, train.config.batch), .fallback = "0", .low = 1, .high = 1 << 24,
+     .shown = "a micro-batch for each replica, 4 for each stage",
+     .help = "Sequences in a step, all replicas together."},
+    {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "the batch, or 1 without one",
+     .help = "Sequences run at once; it must divide a replica's batch."},
+    {OPT_FLAG("draw", PlanArgs, draw),
+     .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
+    {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,
+     .shown = "from the batch, else 8", .help = "With --draw, micro-batches in a step, instead of --batch."},
+};
 /* clang-format on */
 
 const OptionGroup train_groups[TRAIN_GROUPS] = {
@@ -253,6 +266,12 @@ const OptionGroup train_groups[TRAIN_GROUPS] = {
 const OptionGroup bench_groups[BENCH_GROUPS] = {
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Measurement", bench_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Layout", layout_table, 0),
+};
+
+const OptionGroup plan_groups[PLAN_GROUPS] = {
+    OPTION_GROUP("Plan", plan_table, 0),
+    OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Layout", layout_table, 0),
 };
 

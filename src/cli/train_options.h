@@ -1,4 +1,4 @@
-/* The options of commands that run a training step: train and bench. */
+/* The options of commands that run a training step, or plan one: train, bench and plan. */
 #ifndef WEFT_CLI_TRAIN_OPTIONS_H
 #define WEFT_CLI_TRAIN_OPTIONS_H
 
@@ -15,8 +15,15 @@ typedef struct TrainArgs {
     Layout layout;
 } TrainArgs;
 
-enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3 };
-extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS];
+typedef struct PlanArgs {
+    TrainArgs train; /* model, layout, batch and micro-batch alone */
+    const char *cluster;
+    bool draw;
+    int64_t micros;
+} PlanArgs;
+
+enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 3 };
+extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS];
 
 extern const char *const task_choices[],
     *const format_choices[], *const device_choices[], *const kernel_choices[], *const precision_choices[];

@@ -44,7 +44,7 @@ MUST_USE Status paper_outcome(Stream *stream, Status status);
     do {                                                                                                     \
         double start_ = 0;                                                                                   \
         TRY(measure_start(exec, &start_));                                                                   \
-        if (!exec->table->paper)                                                                             \
+        if (!device_is_paper(exec->stream->device))                                                          \
             TRY(exec->table->slot(exec->stream, __VA_ARGS__));                                               \
         else if (exec->table->slot)                                                                          \
             TRY(paper_outcome(exec->stream, exec->table->slot(exec->stream, __VA_ARGS__)));                  \

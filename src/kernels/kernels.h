@@ -236,7 +236,6 @@ MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor 
 /* The slots behind the functions above, argument for argument, with a stream for the Exec. */
 struct KernelTable {
     const char *name;
-    bool paper; /* nothing is computed: only slots that take a workspace are there, to say how large it is */
     Status (*linear_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
     Status (*linear_backward_input)(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre,
                                     bool accumulate);
@@ -290,7 +289,7 @@ MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 /* Those for a kind of device, "cpu" or "cuda": its own, or the named ones, which must be for it. */
 MUST_USE Status kernels_for(const char *device, const char *name, const KernelTable **ret_table);
 /* For a device on paper (device_new_paper): calls are checked and counted, and of what "cpu" or "cuda"
- * kernels would do only the workspace is asked for. */
+ * kernels would do only the workspace is asked for; slots that take none are empty. */
 MUST_USE Status kernels_on_paper(const char *device, const KernelTable **ret_table);
 /* Only the last of kernels_for: whether the named ones, if any, are for that kind. */
 MUST_USE Status kernels_suit(const char *device, const char *name);

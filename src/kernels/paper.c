@@ -10,7 +10,6 @@
 void kernels_paper_fill_cpu(KernelTable *table, const KernelTable *cpu) {
     *table = (KernelTable){
         .name = cpu->name,
-        .paper = true,
         .linear_forward = cpu->linear_forward,
         .linear_backward_input = cpu->linear_backward_input,
         .linear_backward_weight = cpu->linear_backward_weight,
@@ -116,7 +115,6 @@ static Status sum_paper(Stream *stream, Tensor total, Tensor x) {
 void kernels_paper_fill_cuda(KernelTable *table) {
     *table = (KernelTable){
         .name = "cuda",
-        .paper = true,
         .linear_forward = linear_forward_paper,
         .linear_backward_input = linear_backward_input_paper,
         .linear_backward_weight = linear_backward_weight_paper,

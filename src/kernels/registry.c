@@ -16,11 +16,11 @@ static void build_tables(void) {
     kernels_ref_fill(&tables.cpu);
     kernels_cpu_override(&tables.cpu);
     tables.has_cuda = kernels_cuda_fill(&tables.cuda);
-    kernels_paper_fill_cpu(&tables.paper_cpu, &tables.cpu);
-    kernels_paper_fill_cuda(&tables.paper_cuda);
     tables.ref.name = "ref";
     tables.cpu.name = "cpu";
     tables.cuda.name = "cuda";
+    kernels_paper_fill_cpu(&tables.paper_cpu, &tables.cpu);
+    kernels_paper_fill_cuda(&tables.paper_cuda);
 }
 
 Status kernels_find(const char *name, const KernelTable **ret_table) {

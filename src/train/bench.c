@@ -6,8 +6,7 @@
 
 enum { PICK_EVERY = 7 /* about 15 % of the positions */ };
 
-/* A batch that exercises every head the model has for its task. */
-static void fill_batch(const Job *job, HostBatch *batch) {
+void job_make_up(const Job *job, HostBatch *batch) {
     const ModelConfig *c = &job->model->config;
     RngKey key = rng_key(1, "bench", 0);
     int64_t B = batch->B, T = batch->T;
@@ -183,7 +182,7 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     TRY(job_start(job, &report));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
-    fill_batch(job, batch);
+    job_make_up(job, batch);
     int count = job->plan.micros;
     CLEANUP(mem_freep) HostBatch **micro = NULL;
     TRY(mem_new((size_t)count, sizeof *micro, &micro));

@@ -262,6 +262,7 @@ static Status settle_device(Job *job, const JobSpec *spec) {
     TRY(kernels_precision(spec->device, spec->precision, &precision));
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
+    if (device_is_paper(job->device)) return OK;
     if (precision.tf32) device_allow_tf32(job->device);
     if (precision.fp8) TRY(device_check_fp8(job->device));
     return OK;
@@ -286,7 +287,10 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .train = spec->train,
                              .optim = spec->optim,
                              .seed = spec->seed};
-    TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
+    if (device_is_paper(job->device))
+        TRY(kernels_on_paper(spec->device, &job->plan.table));
+    else
+        TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
     TRY(model_new(&job->model, &config));

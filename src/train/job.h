@@ -53,7 +53,7 @@ typedef struct JobSpec {
     bool quiet;
     const volatile sig_atomic_t *stop;
     bool train;
-    Device *on; /* the device; NULL: the job makes it */
+    Device *on; /* the device, which may be on paper; NULL: the job makes it */
     OptimSpec optim;
     uint64_t seed;
     /* The layout; zeroes are one rank in fp32. */
@@ -106,6 +106,9 @@ typedef struct EvalResult {
     int64_t examples;
 } EvalResult;
 MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result);
+
+/* Fills a batch with made-up tokens, so that every head that the model has for its task has work. */
+void job_make_up(const Job *job, HostBatch *batch);
 
 /* A number that tells one data set from another: a hash of examples spread over it. */
 MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print);

@@ -1,4 +1,4 @@
-/* weft plan --draw, the way a person runs it. */
+/* weft plan, the way a person runs it. */
 #include "base/fs.h"
 #include "cli/program.h"
 
@@ -41,7 +41,6 @@ static void writes_svg(void **state) {
 
 static void refuses(void **state) {
     (void)state;
-    assert_refused(2, "use --draw", "plan");
     assert_refused(2, "the 1f1b schedule takes one chunk a stage, not 2", "plan", "--draw", "--pp-chunks",
                    "2");
     assert_refused(2, "--batch 10: expected a multiple of the micro-batch x the replicas, 4 x 1", "plan",
@@ -53,11 +52,95 @@ static void refuses(void **state) {
     assert_refused(1, "/nowhere/a.svg", "plan", "--draw", "/nowhere/a.svg");
 }
 
+static json_t *planned(Ran ran) {
+    json_t *json = NULL;
+    if (ran.code) fail_msg("%s", ran.err);
+    assert_ok(json_parse(ran.out, strlen(ran.out), "result", &json));
+    ran_done(&ran);
+    return json;
+}
+
+static json_int_t stored(json_t *plan) {
+    json_int_t count = json_integer_value(json_object_get(plan, "params_stored"));
+    json_decref(plan);
+    return count;
+}
+
+/* Figures that others have published for these sizes. */
+static void counts_parameters(void **state) {
+    (void)state;
+    json_t *plan = planned(program_run("plan", "--model", "gpt2-medium", "--json"));
+    assert_int_equal(json_integer_value(json_object_get(plan, "params_total")), 354823168);
+    assert_int_equal(stored(plan), 354871296);
+    plan =
+        planned(program_run("plan", "--model", "gpt2", "--layers", "72", "--hidden", "3072", "--heads", "32",
+                            "--seq", "1024", "--batch", "16", "--micro-batch", "8", "--ranks", "16", "--dp",
+                            "2", "--tp", "8", "--recompute", "block", "--precision", "fp16", "--json"));
+    assert_int_equal(stored(plan), 8348393472);
+    plan = planned(program_run("plan", "--model", "bert-large", "--seq", "512", "--json"));
+    assert_int_equal(stored(plan), 336297858);
+    plan = planned(program_run("plan", "--model", "bert-large", "--seq", "512", "--tp", "2", "--json"));
+    assert_int_equal(stored(plan), 339208196);
+    plan = planned(program_run("plan", "--model", "bert-large", "--layers", "72", "--hidden", "3072",
+                               "--heads", "32", "--seq", "512", "--tp", "8", "--json"));
+    assert_int_equal(stored(plan), 8424118288);
+}
+
+/* A plan says of every tag what the run's summary says afterwards. */
+static void agrees_with_a_run(void **state) {
+    (void)state;
+    json_t *plan = planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64",
+                                       "--batch", "8", "--micro-batch", "4", "--threads", "1", "--json"));
+    json_t *summary =
+        planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "64", "--batch", "8",
+                            "--micro-batch", "4", "--threads", "1", "--steps", "2", "--quiet", "--json"));
+    const json_t *peaks = json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
+    assert_int_equal(json_object_size(peaks), 8);
+    assert_true(json_equal(json_object_get(plan, "memory_per_rank"), peaks));
+    json_decref(plan);
+    json_decref(summary);
+}
+
+static void shows_stages(void **state) {
+    (void)state;
+    Ran ran = program_run("plan", "--model", "gpt2", "--pp", "4", "--dp", "2", "--zero", "1");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "8 ranks: dp 2 x tp 1 x pp 4, zero 1, fp32");
+    assert_contains(ran.out, "16 micro-batches a replica");
+    assert_contains(ran.out, "stage 1");
+    assert_string_equal(ran.err, "");
+    ran_done(&ran);
+}
+
+/* What a run would refuse, in the same words, and what no machine could hold. */
+static void refuses_plans(void **state) {
+    (void)state;
+    assert_refused(2, "--tp 3: the model's 4 heads do not divide into so many parts; --tp 1, 2, 4 would do",
+                   "plan", "--tp", "3");
+    assert_refused(2, "the model has 4 layers, and every stage needs one", "plan", "--pp", "50");
+    assert_refused(2, "--batch 10: does not divide into micro-batches of 4", "plan", "--batch", "10",
+                   "--micro-batch", "4");
+    assert_refused(2, "the number of layers is 1000000000000, expected 1 to 100000", "plan", "--layers",
+                   "1000000000000");
+    assert_refused(2, "parameters cannot be planned", "plan", "--layers", "100000", "--hidden", "1048576",
+                   "--heads", "64");
+    assert_refused(2, "cannot be planned for this model", "plan", "--micro-batch", "1048576", "--seq",
+                   "16777216");
+    assert_refused(2, "makes 1099511627776 ranks, expected at most", "plan", "--tp", "1048576", "--pp",
+                   "1048576");
+    assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
+    assert_refused(2, "a file is for the picture that --draw makes", "plan", "a.svg");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws),
         cmocka_unit_test(writes_svg),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(counts_parameters),
+        cmocka_unit_test(agrees_with_a_run),
+        cmocka_unit_test(shows_stages),
+        cmocka_unit_test(refuses_plans),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

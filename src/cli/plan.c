@@ -1,0 +1,155 @@
+/* weft plan: what a layout comes to, before anything runs. */
+#include "cli/plan.h"
+
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "plan/plan.h"
+
+/* Without a batch, a micro-batch for each replica, and as many as keep the stages busy. */
+static void settle_batch(TrainConfig *config, const Layout *layout) {
+    if (config->batch) return;
+    if (!config->micro_batch) config->micro_batch = 1;
+    config->batch = layout->dp * config->micro_batch * (layout->pp > 1 ? 4 * layout->pp : 1);
+}
+
+/* Ranks of a machine share its cores, as those of a run would. */
+static void settle_threads(TrainConfig *config, int64_t ranks) {
+    if (config->threads) return;
+    config->threads = device_host_threads(0) / ranks;
+    if (config->threads < 1) config->threads = 1;
+}
+
+static Status plan_spec(Invocation *call, PlanArgs *args, PlanSpec *ret_spec) {
+    Layout *layout = &args->train.layout;
+    TRY(layout_settle(call, layout, 0));
+    TRY(layout_check(call, &args->train));
+    settle_batch(&args->train.config, layout);
+    settle_threads(&args->train.config, layout->ranks);
+    *ret_spec = (PlanSpec){.config = args->train.config,
+                           .mesh = {.dp = (int)layout->dp,
+                                    .tp = (int)layout->tp,
+                                    .pp = (int)layout->pp,
+                                    .shard = (int)layout->shard}};
+    return OK;
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    PlanArgs *args = arguments;
+    if (args->draw) return plan_draw(call, ret_result);
+    if (call->operand_count)
+        return USAGE("'%s': a file is for the picture that --draw makes", call->operands[0]);
+    if (args->micros) return USAGE("--micros: is for --draw; use --batch and --micro-batch");
+    PlanSpec spec;
+    CLEANUP(plan_done) Plan plan = {0};
+    TRY(plan_spec(call, args, &spec));
+    TRY(plan_init(&plan, &spec));
+    return plan_json(&plan, &spec, ret_result);
+}
+
+/* ---- for a person ---- */
+
+static json_int_t whole(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static void print_layout(const json_t *result, FILE *out) {
+    const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
+    char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
+    fprintf(out, "%s of %lld layers, width %lld, %lld heads, vocabulary %lld\n",
+            strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", (long long)whole(model, "layers"),
+            (long long)whole(model, "hidden"), (long long)whole(model, "heads"),
+            (long long)whole(model, "vocab"));
+    fprintf(out, "%s parameters; %s in a replica's tensor ranks, %s in a rank\n",
+            format_count(total, (double)whole(result, "params_total")),
+            format_count(stored, (double)whole(result, "params_stored")),
+            format_count(each, (double)whole(result, "params_per_rank")));
+    fprintf(out, "%lld ranks: dp %lld x tp %lld x pp %lld, zero %lld, %s, recompute %s, offload %s\n",
+            (long long)whole(layout, "ranks"), (long long)whole(layout, "dp"), (long long)whole(layout, "tp"),
+            (long long)whole(layout, "pp"), (long long)whole(layout, "zero"), text_of(layout, "precision"),
+            text_of(layout, "recompute"), text_of(layout, "offload"));
+    fprintf(out, "a step of %lld sequences of %lld tokens, %lld at once, %lld micro-batches a replica\n\n",
+            (long long)whole(layout, "batch"), (long long)whole(layout, "seq"),
+            (long long)whole(layout, "micro_batch"), (long long)whole(layout, "micros"));
+}
+
+static void print_bytes(double bytes, FILE *out) {
+    char text[FORMAT_SIZE];
+    fprintf(out, " %11s", bytes > 0 ? format_bytes(text, bytes) : "-");
+}
+
+/* Stages that need the same are one row. */
+static void print_memory(const json_t *result, FILE *out) {
+    static const char *const columns[] = {"params", "grads",   "optimizer", "activations",
+                                          "comm",   "scratch", "total",     "host"};
+    const json_t *stages = json_object_get(result, "stages");
+    size_t count = json_array_size(stages);
+    fprintf(out, "%-12s", "memory");
+    for (size_t k = 0; k < COUNT_OF(columns); k++) fprintf(out, " %11s", columns[k]);
+    fprintf(out, " %11s\n", "sent/step");
+    for (size_t from = 0, to; from < count; from = to) {
+        const json_t *stage = json_array_get(stages, from), *memory = json_object_get(stage, "memory");
+        for (to = from + 1; to < count; to++) {
+            const json_t *other = json_array_get(stages, to);
+            if (!json_equal(json_object_get(other, "memory"), memory) ||
+                !json_equal(json_object_get(other, "comm_bytes"), json_object_get(stage, "comm_bytes")))
+                break;
+        }
+        char name[48];
+        snprintf(name, sizeof name,
+                 count == 1       ? "every rank"
+                 : to == from + 1 ? "stage %zu"
+                                  : "stage %zu-%zu",
+                 from, to - 1);
+        fprintf(out, "%-12s", name);
+        for (size_t k = 0; k < COUNT_OF(columns); k++) print_bytes((double)whole(memory, columns[k]), out);
+        print_bytes((double)whole(json_object_get(stage, "comm_bytes"), "total"), out);
+        fputc('\n', out);
+    }
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const PlanArgs *args = call->config;
+    if (args->draw) return plan_draw_show(call, result, out);
+    print_layout(result, out);
+    print_memory(result, out);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"What GPT-2 medium needs on one rank, in bf16",
+     "weft plan --model gpt2-medium --batch 8 --precision bf16"},
+    {"A model of 8.3 billion parameters over 16 ranks",
+     "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
+     "block --precision fp16"},
+    {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
+    {"The zero-bubble schedule, as a file too",
+     "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
+};
+
+const Command command_plan = {
+    .name = "plan",
+    .summary = "say what a layout needs, before anything runs",
+    .description =
+        "Says how many parameters a model has and how much memory each rank of a layout takes, by what it is "
+        "for. Nothing is allocated: the code that a run is made of is carried out on paper, so the figures "
+        "are those that a run would report as its peaks.\n"
+        "With --draw it shows what each pipeline stage does when instead, and how much of the time stages "
+        "wait (the bubble), with every part of the model equally costly, backward twice as long as forward, "
+        "and messages that take no time. The lists drawn are those that a run carries out, checked for "
+        "stages that would wait for each other.",
+    .operands = "[FILE.svg]",
+    .operands_max = 1,
+    .config_size = sizeof(PlanArgs),
+    .groups = plan_groups,
+    .group_count = PLAN_GROUPS,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

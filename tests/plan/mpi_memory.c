@@ -1,0 +1,163 @@
+/* What a run on paper says of a rank's memory and messages against what the allocator and the groups of a run
+ * in earnest have counted, tag by tag, for layouts of all kinds.
+ * Ranks: 1 2 4 */
+#include "train/layouts.h"
+
+#include "plan/paper.h"
+
+enum { STEPS = 2 };
+
+static RunnerSpec spec_of(const Layout *layout) {
+    return (RunnerSpec){.micro_batch = layout->micro_batch,
+                        .seq = SEQ,
+                        .train = true,
+                        .recompute = layout->recompute,
+                        .zero = layout->zero,
+                        .keep_params = layout->keep,
+                        .offload = layout->offload,
+                        .sequence = layout->sequence,
+                        .dtype = layout->dtype,
+                        .fp8 = layout->fp8,
+                        .loss_scale = layout->loss_scale,
+                        .schedule = layout->schedule,
+                        .chunks = layout->chunks,
+                        .micros = BATCH / layout->mesh.dp / layout->micro_batch};
+}
+
+static void assert_same(const Layout *layout, const char *what, size_t planned, size_t counted) {
+    if (planned != counted)
+        fail_msg("%s: %s: planned %zu, counted %zu", layout_text(layout), what, planned, counted);
+}
+
+/* Of the replica's micro-batches the one with most to predict: what BERT's head sends depends on that. */
+static HostBatch *largest_batch(const Layout *layout, int replica) {
+    HostBatch *largest = NULL;
+    int64_t share = BATCH / layout->mesh.dp;
+    for (int step = 0; step < STEPS; step++)
+        for (int64_t first = replica * share; first < (replica + 1) * share; first += layout->micro_batch) {
+            HostBatch *batch = batch_of(layout->job, step, first, layout->micro_batch);
+            bool more = !largest || batch->pick_count > largest->pick_count;
+            host_batch_free(more ? largest : batch);
+            if (more) largest = batch;
+        }
+    return largest;
+}
+
+static void holds(Group *world, const Layout *layout) {
+    if (ranks_staged()) return; /* operations hold other memory there */
+    Outcome outcome = run(world, layout, STEPS);
+    HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
+    PaperRun paper = {.model = outcome.model,
+                      .spec = spec_of(layout),
+                      .mesh = layout->mesh,
+                      .device = test_kernels(),
+                      .threads = 1,
+                      .batch = batch,
+                      .evals = BATCH / layout->mesh.dp / layout->micro_batch};
+    PaperRank planned;
+    assert_ok(paper_rank(&paper, world->rank, &planned));
+    const Device *device = outcome.device;
+    for (MemTag tag = 0; tag < MEM_TAGS; tag++)
+        assert_same(layout, mem_tag_name(tag), planned.memory.tag[tag], device->mem[tag].peak);
+    assert_same(layout, "total", planned.memory.total, device->total.peak);
+    assert_same(layout, "host", planned.memory.host, device->host.peak);
+    uint64_t sent[COMM_KINDS];
+    mesh_sent(outcome.mesh, sent);
+    /* The run also evaluates. What BERT's head sends differs from step to step. */
+    for (CommKind kind = 0; layout->job != JOB_BERT && kind < COMM_KINDS; kind++)
+        if (planned.sent[kind] * STEPS > sent[kind])
+            fail_msg("%s: %s: planned %llu bytes a step, sent %llu in %d", layout_text(layout),
+                     comm_kind_name(kind), (unsigned long long)planned.sent[kind],
+                     (unsigned long long)sent[kind], STEPS);
+    host_batch_free(batch);
+    outcome_done(&outcome);
+}
+
+static void replicas(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int zero = 0; zero <= 3; zero++)
+        for (JobKind job = 0; job < JOBS; job++)
+            for (int micro_batch = 1; micro_batch <= 2; micro_batch++) {
+                Layout layout = {.job = job,
+                                 .mesh = {.dp = world->size, .tp = 1, .pp = 1},
+                                 .zero = zero,
+                                 .micro_batch = micro_batch,
+                                 .recompute = (Recompute)((zero + (int)job) % 3),
+                                 .keep = zero == 3 && job == JOB_BERT,
+                                 .dtype = zero % 2 ? DT_BF16 : DT_F32};
+                holds(world, &layout);
+            }
+}
+
+static void tensors(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    if (world->size < 2) return;
+    for (int sequence = 0; sequence < 2; sequence++)
+        for (JobKind job = 0; job < JOBS; job++)
+            for (int recompute = 0; recompute < 3; recompute++) {
+                Layout layout = {.job = job,
+                                 .mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
+                                 .zero = recompute,
+                                 .micro_batch = 2,
+                                 .recompute = (Recompute)recompute,
+                                 .sequence = sequence,
+                                 .dtype = recompute == 1 ? DT_BF16 : DT_F32};
+                holds(world, &layout);
+            }
+}
+
+static void stages(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const ScheduleKind kinds[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED,
+                                         SCHEDULE_ZERO_BUBBLE};
+    for (int at = 0; at < 4; at++)
+        for (int recompute = 0; recompute < 3; recompute++)
+            for (int pp = 2; pp <= world->size; pp *= 2) {
+                bool chunked = kinds[at] == SCHEDULE_INTERLEAVED;
+                if (chunked && pp > 2) continue; /* 6 layers */
+                Layout layout = {.job = (JobKind)((at + recompute) % JOBS),
+                                 .mesh = {.dp = world->size / pp, .tp = 1, .pp = pp},
+                                 .zero = pp < world->size ? recompute + 1 : 0,
+                                 .chunks = chunked ? 2 : 1,
+                                 .micro_batch = 1,
+                                 .schedule = kinds[at],
+                                 .recompute = (Recompute)recompute,
+                                 .dtype = at % 2 ? DT_BF16 : DT_F32};
+                holds(world, &layout);
+            }
+}
+
+static void together(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    if (world->size < 4) return;
+    Layout layout = {.job = JOB_GPT2,
+                     .mesh = {.dp = 1, .tp = 2, .pp = 2},
+                     .chunks = 1,
+                     .micro_batch = 1,
+                     .schedule = SCHEDULE_ZERO_BUBBLE,
+                     .sequence = true,
+                     .dtype = DT_BF16};
+    holds(world, &layout);
+    layout = (Layout){
+        .job = JOB_BERT, .mesh = {.dp = 4, .tp = 1, .pp = 1, .shard = 2}, .zero = 3, .micro_batch = 1};
+    holds(world, &layout);
+}
+
+static void offloaded(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int offload = 0; offload < 3; offload++) {
+        Layout layout = {.job = JOB_GPT2,
+                         .mesh = {.dp = world->size, .tp = 1, .pp = 1},
+                         .zero = offload == OFFLOAD_PARAMS ? 3 : offload,
+                         .micro_batch = 2,
+                         .offload = (Offload)offload,
+                         .dtype = DT_BF16};
+        holds(world, &layout);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(replicas), cmocka_unit_test(tensors),   cmocka_unit_test(stages),
+    cmocka_unit_test(together), cmocka_unit_test(offloaded),
+};
+RANKS_MAIN(tests)
