@@ -200,8 +200,9 @@ static void measure_layer(const Block *block, Shape shape, size_t *ret_saved, si
     layer_layout(block, shape, &saved, &scratch, &s, &w);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
-    if (!shape.fp8 || shape.T % 16 == 0) return;
-    /* Of fewer sequences the rows may not suit fp8, and bf16 keeps more of each. */
+    if (!shape.fp8 || (shape.train && shape.T % 16 == 0)) return;
+    /* Of fewer sequences the rows may not suit fp8, nor of shorter ones, which come without training only;
+     * and bf16 keeps more of each. */
     shape.fp8 = false;
     measure_layer(block, shape, &saved.used, &scratch.used);
     if (saved.used > *ret_saved) *ret_saved = saved.used;
