@@ -129,10 +129,11 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     return OK;
 }
 
+/* Steps that are to come are other work than those so far. */
 static void forget_recordings(Session *s) {
     for (int i = 0; i <= MOST_RECORDED; i++) {
         recording_free(s->steps[i].recording);
-        s->steps[i].recording = NULL;
+        s->steps[i] = (Steps){0};
     }
 }
 
