@@ -40,9 +40,10 @@ static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, cons
     char more[FORMAT_SIZE], use[256];
     describe_use(device, use, sizeof use);
     return FAILED(
-        "out of memory: %s for %s on top of %s%s; smaller micro-batches, --recompute block, a higher "
+        "out of memory: %s for %s on top of %s%s; smaller micro-batches, --recompute block, %sa higher "
         "--zero over more ranks or a smaller model need less",
-        format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit);
+        format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
+        device_is_host(device) ? "" : "--offload params, ");
 }
 
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {

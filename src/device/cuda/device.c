@@ -2,6 +2,7 @@
  * request of its size, since cudaMalloc and cudaFree stop the device; a request that finds no memory sends
  * what waits back to the driver and tries again. Whoever gives memory back may still have work on a stream
  * that uses it: the next owner's work comes later on the same stream, or after an event of it. */
+#include "base/format.h"
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
 #include "device/registry.h"
@@ -65,7 +66,12 @@ static void free_cuda(Device *device, void *data, size_t bytes) {
 
 static Status alloc_host_cuda(Device *device, size_t bytes, void **ret_data) {
     CUDA_TRY(cudaSetDevice(((CudaDevice *)device->impl)->index));
-    return cuda_status(cudaMallocHost(ret_data, bytes), "page-locked host memory");
+    cudaError_t error = cudaMallocHost(ret_data, bytes);
+    if (error != cudaErrorMemoryAllocation) return cuda_status(error, "page-locked host memory");
+    char more[FORMAT_SIZE], held[FORMAT_SIZE];
+    (void)cudaGetLastError();
+    return FAILED("out of memory: %s more of the host's, page-locked, on top of %s",
+                  format_bytes(more, (double)bytes), format_bytes(held, (double)device->host.current));
 }
 
 static void free_host_cuda(Device *device, void *data, size_t bytes) {
