@@ -40,6 +40,8 @@ static const char *const function_names[] = {
     "ncclRecv",       "ncclGroupStart",    "ncclGroupEnd",     "ncclGetErrorString",
 };
 
+_Static_assert(sizeof(Nccl) == sizeof function_names, "a name for each function");
+
 static Status nccl_open(Nccl *ret_nccl) {
     static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
     void *library;

@@ -63,7 +63,7 @@ Status adamw_step_cuda(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, 
 
 /* What the backend keeps with a device, made when first needed. Each part is its file's own. */
 typedef struct CudaKernels {
-    void *blas; /* linear.c */
+    void *blas; /* blas.c */
     void (*blas_free)(void *blas);
     void *attention; /* attention.c, cudnn.c */
     void (*attention_free)(void *attention);
