@@ -187,7 +187,11 @@ def parse():
     parser.add_argument("--generation-model", default="gpt2-medium", help="checkpoint directory for generation")
     parser.add_argument("--json", help="write all figures to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    unknown = [row for row in args.rows if row not in everything]
+    if unknown:
+        parser.error(f"no row {unknown[0]}; there are {', '.join(everything)}")
+    return args
 
 
 def main():
