@@ -16,7 +16,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/attention_ptx.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 constexpr int mma_warps = 4, mma_threads = 32 * mma_warps;
 

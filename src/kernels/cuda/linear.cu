@@ -11,10 +11,6 @@ namespace {
 
 constexpr int threads = 256;
 
-inline bool aligned16(const void *pointer) {
-    return (uintptr_t)pointer % 16 == 0;
-}
-
 // ---- activations ----
 
 template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const T *x, int64_t count) {
@@ -57,7 +53,7 @@ cudaError_t slope(cudaStream_t stream, T *dx, const P *product, const T *pre, Cu
     return with_act(act, [&](auto tag) {
         constexpr CudaAct ACT = decltype(tag)::act;
         constexpr int wide = pack_size<T>;
-        if (aligned16(dx) && aligned16(product) && aligned16(pre))
+        if (aligned_16(dx, product, pre))
             slope_kernel<T, P, ACT, wide><<<blocks_for(count, threads * wide), threads, 0, stream>>>(
                 dx, product, pre, count, accumulate);
         else
@@ -239,7 +235,7 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
         return with_act(act, [&](auto tag) {
             constexpr CudaAct ACT = decltype(tag)::act;
             constexpr int wide = pack_size<T>;
-            if (aligned16(y) && aligned16(x))
+            if (aligned_16(y, x))
                 act_kernel<T, ACT, wide>
                     <<<blocks_for(count, threads * wide), threads, 0, stream>>>((T *)y, (const T *)x, count);
             else
@@ -270,7 +266,7 @@ cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, con
     int64_t chunks = chunk_count(rows, cols);
     cudaError_t error = with_type(type, [&](auto t) {
         using T = decltype(t);
-        if (aligned16(x) && cols % pack_size<T> == 0)
+        if (aligned_16(x) && cols % pack_size<T> == 0)
             partial_sums<T, pack_size<T>>(stream, scratch, (const T *)x, rows, cols, chunks);
         else
             partial_sums<T, 1>(stream, scratch, (const T *)x, rows, cols, chunks);

@@ -13,8 +13,8 @@
 //
 // In a chain (chain.cuh) the first weights are on their way before the kernel ahead has ended.
 #include "kernels/cuda/act.cuh"
-#include "kernels/cuda/attention_ptx.cuh"
 #include "kernels/cuda/chain.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace {
 

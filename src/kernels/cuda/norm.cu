@@ -7,6 +7,7 @@
 // that depends on the shape alone. Registers are full of these sums, so rows held by a warp lie in shared
 // memory, where the next is on its way while one is worked on.
 #include "kernels/cuda/chain.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -164,20 +165,6 @@ __device__ inline float through(float g, float n, float mean_g, float mean_gn, f
     return rstd * (g - mean_g - n * mean_gn);
 }
 
-// 16 bytes into shared memory, without waiting. Copies belong to the next group that is closed.
-template <typename T, int N> __device__ inline void copy_async(Pack<T, N> *to, const T *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(from)
-                 : "memory");
-}
-__device__ inline void close_group() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits for all groups but the last LEFT.
-template <int LEFT> __device__ inline void wait_groups() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-
 // A lane's packs of a row in shared memory, 32 apart; it copies and reads only its own.
 template <typename T, int P> struct Held {
     static constexpr int N = pack_size<T>;
@@ -190,9 +177,9 @@ template <typename T, int P> struct Held {
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
             if (c >= C) continue;
-            copy_async(x + p * 32, in.x + r * C + c);
-            copy_async(dy + p * 32, in.dy + r * C + c);
-            if (dres) copy_async(dres + p * 32, in.dres + r * C + c);
+            copy_async16(x + p * 32, in.x + r * C + c);
+            copy_async16(dy + p * 32, in.dy + r * C + c);
+            if (dres) copy_async16(dres + p * 32, in.dres + r * C + c);
         }
     }
 };
@@ -214,7 +201,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
         next_mean = in.mean[r];
         next_rstd = in.rstd[r];
     }
-    close_group();
+    copy_group();
     for (int turn = 0; r < in.rows; r += step, turn ^= 1) {
         const float mean = next_mean, rstd = next_rstd;
         if (r + step < in.rows) {
@@ -222,8 +209,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
             next_mean = in.mean[r + step];
             next_rstd = in.rstd[r + step];
         }
-        close_group();
-        wait_groups<1>();
+        copy_group();
+        copy_wait<1>();
         const Held<T, P> held(own + turn * line, in.dres);
         float total_g = 0, total_gn = 0;
 #pragma unroll
@@ -403,7 +390,7 @@ int start_backward_warps(cudaStream_t stream, const NormBack<T> &in) {
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
     size_t shared = (size_t)WARPS * 2 * (in.dres ? 3 : 2) * P * 32 * 16;
     auto kernel = backward_warp_kernel<T, P, THREADS, BLOCKS>;
-    // Where one of these fails, so does the launch, or it only runs slower.
+    // Where one of these fails, the error is found after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);

@@ -7,6 +7,7 @@
 // one kernel and two such rows fit a multiprocessor, else over the row itself. Every thread reads back only
 // what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace {
 
@@ -172,12 +173,6 @@ __global__ void hits_kernel(float *hits, const float *stats, const int32_t *labe
 constexpr int row_threads = 1024, most_packs = 8;
 constexpr float log2e = 1.44269504f;
 
-__device__ inline float exp2_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // The larger of each two; a NaN gives way, as to fmaxf.
 __device__ inline float larger(float a, float b) {
     return fmaxf(a, b);
@@ -215,7 +210,7 @@ __device__ inline float scaled(float most) {
 // Of a warp's; a thread without logits has a largest of -infinity, which counts for nothing.
 __device__ inline Stats joined(Stats own) {
     float most = warp_max(own.most);
-    return {most, warp_sum(own.total * exp2_of(__fmul_rn(own.most, log2e) - scaled(most)))};
+    return {most, warp_sum(own.total * power_of_2(__fmul_rn(own.most, log2e) - scaled(most)))};
 }
 
 // Elements of the pack at column c from column `real` on become `value`.
@@ -261,7 +256,7 @@ __global__ void __launch_bounds__(row_threads, 1)
             if (first + p * row_threads * N >= V) continue;
             forget(x[p]);
 #pragma unroll
-            for (int i = 0; i < N; i++) own.total += exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift));
+            for (int i = 0; i < N; i++) own.total += power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift));
         }
         own = joined(own);
         if (threadIdx.x % 32 == 0) rooms[turn][threadIdx.x / 32] = own;
@@ -285,7 +280,7 @@ __global__ void __launch_bounds__(row_threads, 1)
                     if (p == held && i == place) logit = to_float(x[p].at[i]);
             }
             // e / total - 1 would cancel
-            label_grad = (exp2_of(fmaf(logit, log2e, -shift)) - found.total) * factor;
+            label_grad = (power_of_2(fmaf(logit, log2e, -shift)) - found.total) * factor;
             stats[m * 3] = found.most;
             stats[m * 3 + 1] = found.total;
             stats[m * 3 + 2] = logit;
@@ -303,7 +298,7 @@ __global__ void __launch_bounds__(row_threads, 1)
                 forget(x[p]);
 #pragma unroll
                 for (int i = 0; i < N; i++)
-                    e[i] = exp2_of(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
+                    e[i] = power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
                 Pack<T, N> grad = pack_of<T>(e);
                 if (p == held) {
 #pragma unroll

@@ -1,7 +1,7 @@
-// The machine's instructions behind attention_mma.cuh: copies to shared memory that run in the background,
+// The machine's instructions that C++ has no words for: copies to shared memory that run in the background,
 // matrix loads, products, and the power of 2.
-#ifndef WEFT_KERNELS_CUDA_ATTENTION_PTX_CUH
-#define WEFT_KERNELS_CUDA_ATTENTION_PTX_CUH
+#ifndef WEFT_KERNELS_CUDA_PTX_CUH
+#define WEFT_KERNELS_CUDA_PTX_CUH
 
 #include "kernels/cuda/device.cuh"
 
@@ -9,6 +9,9 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
 
+__device__ inline void copy_async16(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 // 16 (4) bytes, or as many zeros where `there` is not.
 __device__ inline void copy_async16(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
