@@ -88,9 +88,7 @@ static Status share_gpus(Invocation *call, TrainConfig *config) {
     TRY(gpus_share(call->world, &share));
     TRY(device_new(&call->device, config->device, share.index, (int)config->threads));
     config->on = call->device;
-    Group *host = call->world;
-    call->world = NULL;
-    TRY(group_over_gpus(&call->world, host, call->device, &share, note));
+    TRY(group_over_gpus(&call->world, call->world, call->device, &share, note));
     if (note[0] && call->world->rank == 0 && !config->quiet) fprintf(stderr, "%s\n", note);
     return OK;
 }

@@ -64,10 +64,6 @@ Status group_over_gpus(Group **ret_group, Group *world, Device *device, const Gp
         *ret_group = world;
         return OK;
     }
-    Status status = check_nccl(world, share, note, &nccl);
-    if (status) {
-        group_free(world);
-        return status;
-    }
+    TRY(check_nccl(world, share, note, &nccl));
     return nccl ? group_new_nccl(ret_group, world, device) : group_new_staged(ret_group, world, device);
 }

@@ -16,7 +16,7 @@ typedef struct GpuShare {
 MUST_USE Status gpus_share(Group *world, GpuShare *ret_share);
 
 /* The ranks of `world` for tensors on their GPUs: over NCCL where every rank has a GPU of its own and the
- * library is there, else through host memory. Takes the world over, also when it fails; the device must live
+ * library is there, else through host memory. Takes the world over, unless it fails; the device must live
  * longer. Collective. `note` says which it is and why; empty for one rank. */
 enum { GPU_NOTE = 256 };
 MUST_USE Status group_over_gpus(Group **ret_group, Group *world, Device *device, const GpuShare *share,

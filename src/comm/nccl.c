@@ -261,7 +261,9 @@ static Status split_nccl(Group *group, int color, int key, Group **ret_group) {
         *ret_group = host;
         return OK;
     }
-    return group_over(ret_group, host, link->device);
+    Status status = group_over(ret_group, host, link->device);
+    if (status) group_free(host);
+    return status;
 }
 
 static const GroupOps group_ops_nccl = {
@@ -296,7 +298,7 @@ static Status link_init(Link *link) {
                        "ranks cannot be joined");
 }
 
-/* Takes `host` over. */
+/* Takes `host` over, unless it fails. */
 static Status group_over(Group **ret_group, Group *host, Device *device) {
     Group *group = NULL;
     Link *link = NULL;
@@ -304,16 +306,17 @@ static Status group_over(Group **ret_group, Group *host, Device *device) {
     if (!status) status = mem_new(1, sizeof *link, &link);
     if (status) {
         free(group);
-        group_free(host);
         return status;
     }
     *link = (Link){.host = host, .device = device};
     *group = (Group){.ops = &group_ops_nccl, .rank = host->rank, .size = host->size, .impl = link};
     status = link_init(link);
-    if (status)
-        free_nccl(group);
-    else
+    if (!status) {
         *ret_group = group;
+        return OK;
+    }
+    link->host = NULL;
+    free_nccl(group);
     return status;
 }
 

@@ -239,7 +239,9 @@ static Status group_over(Group **ret_group, Group *host, Stage *stage);
 static Status split_staged(Group *group, int color, int key, Group **ret_group) {
     Group *host = NULL;
     TRY(group_split(impl(group)->host, color, key, &host));
-    return group_over(ret_group, host, impl(group)->stage);
+    Status status = group_over(ret_group, host, impl(group)->stage);
+    if (status) group_free(host);
+    return status;
 }
 
 static const GroupOps group_ops_staged = {
@@ -262,13 +264,12 @@ static const GroupOps group_ops_staged = {
     .free = free_staged,
 };
 
-/* Takes `host` over. */
+/* Takes `host` over, unless it fails. */
 static Status group_over(Group **ret_group, Group *host, Stage *stage) {
     if (host->size == 1) {
         *ret_group = host;
         return OK;
     }
-    CLEANUP(group_freep) Group *owned = host;
     CLEANUP(mem_freep) Group *group = NULL;
     Staged *staged = NULL;
     TRY(mem_new(1, sizeof *group, &group));
@@ -277,19 +278,14 @@ static Status group_over(Group **ret_group, Group *host, Stage *stage) {
     stage->users++;
     *group = (Group){.ops = &group_ops_staged, .rank = host->rank, .size = host->size, .impl = staged};
     *ret_group = group;
-    owned = NULL;
     group = NULL;
     return OK;
 }
 
 Status group_new_staged(Group **ret_group, Group *host, Device *device) {
     Stage *stage = NULL;
-    Status status = stage_new(&stage, device);
-    if (status) {
-        group_free(host);
-        return status;
-    }
-    status = group_over(ret_group, host, stage);
+    TRY(stage_new(&stage, device));
+    Status status = group_over(ret_group, host, stage);
     stage_leave(stage);
     return status;
 }

@@ -9,7 +9,7 @@
 
 #include "comm/group.h"
 
-/* The ranks of `host`, for tensors on `device`. Takes the host group over, also when it fails; both the
+/* The ranks of `host`, for tensors on `device`. Takes the host group over, unless it fails; both the
  * device and whoever still uses the host group's splits must live longer. A group of one stays what it is. */
 MUST_USE Status group_new_staged(Group **ret_group, Group *host, Device *device);
 
