@@ -47,6 +47,7 @@ typedef struct Invocation {
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
     const char *config_path; /* NULL: none */
     const char *scale;       /* of the file's; NULL: as it is */
+    const char *run;         /* of the file's runs; NULL: none of them */
     bool fetched;            /* the file names fetched files */
     char *run_config;        /* the path, where it is a run's own */
     json_t *file;            /* texts in the configuration may point into it */
@@ -72,6 +73,7 @@ struct Command {
     size_t example_count;
     bool family;    /* it only gathers others; needs nothing else but the texts above */
     bool deepspeed; /* its configuration file may use DeepSpeed's keys */
+    bool recipe;    /* its first operand is a recipe, of which --scale is meant */
     bool resumes;   /* with --resume and no --config, the file is config.json in --out */
     /* `config` is call->config. A NULL result means that the command has printed what there is. */
     Status (*run)(Invocation *call, void *config, json_t **ret_result);
@@ -80,9 +82,9 @@ struct Command {
 };
 
 extern const Command command_fetch, command_prepare, command_train, command_eval, command_answer,
-    command_generate, command_convert, command_info, command_plan, command_bench, command_ranks,
-    command_tokenizer, command_tokenizer_train, command_tokenizer_encode, command_tokenizer_decode,
-    command_help, command_version;
+    command_generate, command_convert, command_info, command_plan, command_bench, command_compare,
+    command_ranks, command_tokenizer, command_tokenizer_train, command_tokenizer_encode,
+    command_tokenizer_decode, command_help, command_version;
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);

@@ -15,6 +15,7 @@ static const Command *const commands[] = {
     &command_info,
     &command_plan,
     &command_bench,
+    &command_compare,
     &command_ranks,
     &command_tokenizer,
     &command_tokenizer_train,

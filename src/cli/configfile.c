@@ -2,15 +2,15 @@
  * takes true or false, a list an array of texts or one text. Commands that train also understand
  * DeepSpeed's keys. An unknown key is an error: a setting that is silently ignored is worse.
  *
- * Recipes are such files with two members more: "about", what the recipe is for, and "scales", objects of
- * options by name, of which --scale picks one to stand in for the file's own. "@SET/FILE" is a file that
- * `weft fetch SET` brings, wherever it puts it. */
+ * Recipes (recipe.c) are such files too. "@SET/FILE" is a file that `weft fetch SET` brings, wherever it puts
+ * it. */
 #include "cli/configfile.h"
 
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/recipe.h"
 #include "data/fetch.h"
 
 enum { CONFIG_LIMIT = 16 << 20 };
@@ -80,27 +80,7 @@ Status configfile_set(Invocation *call, const char *name, const char *key, json_
     return OK;
 }
 
-/* ---- recipes ---- */
-
-/* Takes "about" and "scales" out of the file, and puts in what the scale says. */
-static Status settle_scale(Invocation *call) {
-    const json_t *about = json_object_get(call->file, "about");
-    if (about && !json_is_string(about)) return USAGE("%s: about: expected a text", call->config_path);
-    json_object_del(call->file, "about");
-    CLEANUP(json_decrefp) json_t *scales = json_incref(json_object_get(call->file, "scales"));
-    json_object_del(call->file, "scales");
-    if (scales && !json_is_object(scales))
-        return USAGE("%s: scales: expected an object of scales by name", call->config_path);
-    if (!call->scale) return OK;
-    json_t *chosen = json_object_get(scales, call->scale);
-    if (json_is_object(chosen))
-        return json_object_update(call->file, chosen) ? FAILED("out of memory while reading a scale") : OK;
-    if (chosen) return USAGE("%s: scales: %s: expected an object of options", call->config_path, call->scale);
-    const char *first = json_object_iter_key(json_object_iter(scales));
-    return USAGE("--scale %s: %s has no such scale%s%s%s", call->scale, call->config_path,
-                 first ? "; there is " : ", and no other", first ? first : "",
-                 json_object_size(scales) > 1 ? " and more" : "");
-}
+/* ---- what weft fetch brings ---- */
 
 /* "@SET/FILE" as the path where the set is kept; other values stay. */
 static Status settle_fetched(Invocation *call, const char *key, json_t *value) {
@@ -144,7 +124,7 @@ Status configfile_check(const Invocation *call) {
 
 Status configfile_apply(Invocation *call) {
     TRY(read_object(call->config_path, &call->file));
-    TRY(settle_scale(call));
+    TRY(recipe_settle(call->file, call->config_path, call->scale, call->run));
     const char *key;
     json_t *value;
     json_object_foreach(call->file, key, value) {

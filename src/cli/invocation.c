@@ -20,6 +20,8 @@ static const Option common_table[] = {
              "the command line wins."},
     {OPT_TEXT("scale", Invocation, scale, "NAME"), .shown = "the file's own",
      .help = "Take the sizes that --config's file has under this name, such as small."},
+    {OPT_TEXT("run", Invocation, run, "NAME"), .shown = "none of them",
+     .help = "Take the options of the run of this name, where --config's file lists runs to compare."},
     {OPT_FLAG("json", Invocation, json),
      .help = "Print the result as one JSON object on standard output, and nothing else there."},
     {OPT_FLAG("help", Invocation, help), .help = "Show this help."},
@@ -220,6 +222,8 @@ static void look_ahead(Invocation *call, int argc, char **argv) {
         if (strcmp(argv[at], "--config") == 0 && at + 1 < argc) call->config_path = argv[at + 1];
         if (strncmp(argv[at], "--scale=", 8) == 0) call->scale = argv[at] + 8;
         if (strcmp(argv[at], "--scale") == 0 && at + 1 < argc) call->scale = argv[at + 1];
+        if (strncmp(argv[at], "--run=", 6) == 0) call->run = argv[at] + 6;
+        if (strcmp(argv[at], "--run") == 0 && at + 1 < argc) call->run = argv[at + 1];
     }
 }
 
@@ -266,8 +270,11 @@ Status invocation_new(Invocation **ret_call, const Command *command, int argc, c
     look_ahead(call, argc, argv);
     if (!call->help) {
         if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
-        if (call->scale && !call->config_path)
+        bool named = call->config_path || command->recipe;
+        if (call->scale && !named)
             return USAGE("--scale %s: names a part of a file, which --config has to name", call->scale);
+        if (call->run && !named)
+            return USAGE("--run %s: names a part of a file, which --config has to name", call->run);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(configfile_check(call));

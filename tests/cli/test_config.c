@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "cli/recipe.h"
 #include "cli/train_options.h"
 
 static char config_path[] = "/tmp/weft-config-XXXXXX";
@@ -371,6 +372,25 @@ static void fetched_files(void **state) {
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
 
+/* Train takes each of a recipe's runs. */
+static void check_recipe_runs(const char *path, bool small) {
+    Recipe recipe = {0};
+    Status none = recipe_read(&recipe, path, small ? "small" : NULL);
+    if (none) assert_non_null(strstr(status_message(none), "has no runs to compare"));
+    status_free(none);
+    for (size_t i = 0; i < json_array_size(recipe.runs); i++) {
+        const json_t *run = json_array_get(recipe.runs, i);
+        const char *line[] = {"--config", path,   "--run", json_string_value(json_object_get(run, "name")),
+                              "--scale",  "small"};
+        Invocation *call = NULL;
+        assert_ok(invocation_new(&call, &command_train, small ? 6 : 4, (char **)(uintptr_t)line));
+        assert_ok(layout_settle(call, &((TrainArgs *)call->config)->layout, 0));
+        assert_ok(layout_check(call, call->config));
+        invocation_free(call);
+    }
+    recipe_done(&recipe);
+}
+
 /* Every recipe is one that train takes, in each of its scales, with what it says to fetch. */
 static void recipes(void **state) {
     (void)state;
@@ -403,6 +423,7 @@ static void recipes(void **state) {
             assert_ok(layout_check(call, call->config));
             assert_true(config_of(call)->steps <= (small ? 500 : 1000000));
             invocation_free(call);
+            check_recipe_runs(path, small);
         }
     assert_ok(dir_remove(dir));
     assert_int_equal(unsetenv("WEFT_DATA"), 0);

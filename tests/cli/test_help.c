@@ -129,7 +129,7 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft help ev", "eval");
     assert_bash_offers("weft tok", "tokenizer");
     assert_bash_offers("weft tokenizer tr", "train");
-    assert_bash_offers("weft tokenizer \"\"", "--config --scale --json --help train encode decode");
+    assert_bash_offers("weft tokenizer \"\"", "--config --scale --run --json --help train encode decode");
     assert_bash_offers("weft tokenizer train --kind w", "wordpiece");
     assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
 }

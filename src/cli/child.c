@@ -1,0 +1,150 @@
+/* The child is in a process group of its own: Ctrl-C reaches this process, which hands it on, once for each
+ * time. Should this process be killed, the child is asked to end. What the child says on standard error is
+ * read line by line: its last "weft: error: ..." is why it failed. */
+#include "cli/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/terminal.h"
+
+enum { WORDS_MOST = 256 };
+
+/* What the signal handler knows. */
+static volatile sig_atomic_t child_pid, stop_asked;
+
+static void hand_on(int signal_number) {
+    (void)signal_number;
+    int error = errno;
+    stop_asked = 1;
+    if (child_pid > 0) kill((pid_t)child_pid, SIGINT);
+    errno = error;
+}
+
+void children_heed(void) {
+    struct sigaction action = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+bool children_stopped(void) {
+    return stop_asked != 0;
+}
+
+/* Runs in the child. */
+static void become(const char *program, char *const *argv, int error) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0);
+    dup2(error, STDERR_FILENO);
+    if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout)) _exit(127);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+    execv(program, argv);
+    _exit(127);
+}
+
+/* In a terminal one line that changes, elsewhere all of them. */
+static void show_line(FILE *out, const char *line) {
+    if (!out) return;
+    if (!terminal_live(out)) {
+        fputs(line, out);
+        return;
+    }
+    int length = (int)strcspn(line, "\n"), width = terminal_width(out) - 1;
+    fprintf(out, "\r\033[K%.*s", length < width ? length : width, line);
+    fflush(out);
+}
+
+static Status listen_to(int from, const Child *child, char **ret_error) {
+    static const char mark[] = "weft: error: ";
+    FILE *in = fdopen(from, "r"), *log = fopen(child->log, "ae");
+    char *line = NULL, *error = NULL;
+    size_t capacity = 0;
+    Status status = !in    ? FAILED("out of memory")
+                    : !log ? FAILED("%s: cannot be written: %s", child->log, strerror(errno))
+                           : OK;
+    while (in && getline(&line, &capacity, in) > 0) {
+        if (log) fputs(line, log);
+        if (log) fflush(log);
+        show_line(child->show, line);
+        if (status || strncmp(line, mark, sizeof mark - 1)) continue;
+        line[strcspn(line, "\n")] = 0;
+        free(error);
+        status = str_dup(line + sizeof mark - 1, &error);
+    }
+    if (child->show && terminal_live(child->show)) fputs("\r\033[K", child->show);
+    free(line);
+    if (in)
+        fclose(in);
+    else
+        close(from);
+    if (log) fclose(log);
+    *ret_error = error;
+    return status;
+}
+
+static Status await(pid_t child, int *ret_state) {
+    while (waitpid(child, ret_state, 0) < 0)
+        if (errno != EINTR) return FAILED("a process cannot be waited for: %s", strerror(errno));
+    return OK;
+}
+
+/* What its end means, where the child gave no sentence itself. */
+static Status explain(int state, ChildEnd *end) {
+    end->code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
+    if (end->code == 0 || end->error) return OK;
+    if (!WIFSIGNALED(state)) return end->code == 127 ? str_dup("weft cannot be run", &end->error) : OK;
+    int number = WTERMSIG(state);
+    return str_format(&end->error, "ended by signal %d (%s)%s", number, strsignal(number),
+                      number == SIGKILL ? ", as the system does when memory runs out" : "");
+}
+
+Status child_run(const Child *child, ChildEnd *ret_end) {
+    char program[4096], name[] = "weft";
+    char *argv[WORDS_MOST] = {name};
+    size_t words = 1;
+    for (; child->argv[words - 1]; words++) {
+        if (words + 1 == WORDS_MOST) return USAGE("more than %d words for one command", WORDS_MOST - 2);
+        argv[words] = child->argv[words - 1];
+    }
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0) return FAILED("/proc/self/exe: cannot be read: %s", strerror(errno));
+    program[length] = 0;
+    int error[2], state = 0;
+    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("a pipe cannot be made: %s", strerror(errno));
+    children_heed();
+    pid_t pid = fork();
+    if (pid == 0) become(program, argv, error[1]);
+    close(error[1]);
+    if (pid < 0) {
+        close(error[0]);
+        return FAILED("a process cannot be started: %s", strerror(errno));
+    }
+    child_pid = pid;
+    ChildEnd end = {0};
+    Status status = listen_to(error[0], child, &end.error);
+    Status awaited = await(pid, &state);
+    child_pid = 0;
+    if (!status)
+        status = awaited;
+    else
+        status_free(awaited);
+    if (!status) status = explain(state, &end);
+    if (status) {
+        free(end.error);
+        return status;
+    }
+    *ret_end = end;
+    return OK;
+}

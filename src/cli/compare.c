@@ -1,0 +1,293 @@
+/* weft compare: the runs of a recipe one after another, and what they came to side by side.
+ *
+ * Each run is `weft train` in a process of its own, so that one that dies takes nothing with it. What is
+ * known so far is in results.json after every run; the same command goes on from there.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "base/terminal.h"
+#include "cli/child.h"
+#include "cli/command.h"
+#include "cli/recipe.h"
+#include "cli/show.h"
+#include "report/table.h"
+
+typedef struct CompareArgs {
+    const char *out;
+    bool retry, quiet;
+} CompareArgs;
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option compare_table[] = {
+    {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ and the recipe's name",
+     .help = "Directory for the results, the page and the runs. The same one again goes on with what is not "
+             "finished there."},
+    {OPT_FLAG("retry", CompareArgs, retry), .help = "Try runs again that failed."},
+    {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Show no progress."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0)};
+
+enum { FIXED_WORDS = 12 };
+
+/* The words of one run's command line; they point into the others. */
+typedef struct Line {
+    char **words;
+} Line;
+
+static void line_done(Line *line) {
+    free(line->words);
+}
+
+/* train --config RECIPE [--scale NAME] --run NAME [what came after --] [--out DIR --resume] */
+static Status line_of(Line *ret_line, const Invocation *call, const char *name, const char *dir) {
+    const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0], "--run", name};
+    size_t count = 5, extra = call->operand_count - 1;
+    if (call->scale) {
+        words[count++] = "--scale";
+        words[count++] = call->scale;
+    }
+    char **line = NULL;
+    TRY(mem_new(FIXED_WORDS + extra + 1, sizeof *line, &line));
+    memcpy(line, words, count * sizeof *line);
+    memcpy(line + count, call->operands + 1, extra * sizeof *line);
+    count += extra;
+    const char *last[] = {"--out", dir, "--resume"};
+    if (dir) memcpy(line + count, last, sizeof last);
+    ret_line->words = line;
+    return OK;
+}
+
+/* Reads the run's options as train would, so that a mistake shows before hours of work. */
+static Status settings_of(const Invocation *call, const char *name, json_t **ret_settings) {
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    int count = 0;
+    TRY(line_of(&line, call, name, NULL));
+    while (line.words[count]) count++;
+    Status status = invocation_new(&train, &command_train, count - 1, line.words + 1);
+    if (status) return status_wrap(status, "run '%s'", name);
+    if (train->help || train->json)
+        return USAGE("--%s: is not for the runs of a comparison", train->help ? "help" : "json");
+    return invocation_json(train, ret_settings);
+}
+
+/* A name for a directory: its letters and digits, with single dashes between. */
+static Status slug_of(const char *name, const char *dir, char **ret_path) {
+    char slug[96];
+    size_t length = 0;
+    for (; *name && length + 2 < sizeof slug; name++) {
+        if (isalnum((unsigned char)*name))
+            slug[length++] = (char)tolower((unsigned char)*name);
+        else if (length && slug[length - 1] != '-')
+            slug[length++] = '-';
+    }
+    while (length && slug[length - 1] == '-') length--;
+    slug[length] = 0;
+    return path_join(ret_path, dir, length ? slug : "run");
+}
+
+static Status add_runs(Results *results, const Invocation *call, const Recipe *recipe, const char *out) {
+    for (size_t i = 0; i < json_array_size(recipe->runs); i++) {
+        const json_t *entry = json_array_get(recipe->runs, i);
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        CLEANUP(mem_freep) char *dir = NULL;
+        Run *run;
+        TRY(slug_of(name, out, &dir));
+        for (size_t k = 0; k < results->count; k++)
+            if (!strcmp(results->runs[k].dir, dir))
+                return USAGE("%s: runs '%s' and '%s' would share the directory %s; call one otherwise",
+                             call->operands[0], results->runs[k].name, name, dir);
+        TRY(results_add(results, name, dir, &run));
+        run->options = json_copy((json_t *)(uintptr_t)entry);
+        json_object_del(run->options, "name");
+        TRY(settings_of(call, name, &run->settings));
+    }
+    return OK;
+}
+
+/* The file's name without its folder and ending. */
+static Status title_of(const char *path, char **ret_title) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    return str_format(ret_title, "%.*s", (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)),
+                      name);
+}
+
+static Status describe(Results *results, const Invocation *call, const Recipe *recipe) {
+    TRY(title_of(call->operands[0], &results->title));
+    if (recipe->about) TRY(str_dup(json_string_value(recipe->about), &results->about));
+    if (call->scale) TRY(str_dup(call->scale, &results->scale));
+    return OK;
+}
+
+static Status place_of(const CompareArgs *args, const Results *results, char **ret_out) {
+    if (args->out) return str_dup(args->out, ret_out);
+    return str_format(ret_out, "runs/%s%s%s", results->title, results->scale ? "-" : "",
+                      results->scale ? results->scale : "");
+}
+
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+}
+
+/* The lock goes with the process. */
+static Status lock(const char *out, int *ret_fd) {
+    *ret_fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*ret_fd < 0) return FAILED("%s: the directory cannot be opened: %s", out, strerror(errno));
+    if (flock(*ret_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return FAILED("%s: another process is making this comparison", out);
+    return OK;
+}
+
+/* What earlier starts have left in the directory. */
+static Status look_back(Results *results, const char *out) {
+    TRY(results_recall(results, out));
+    for (size_t i = 0; i < results->count; i++) {
+        Run *run = &results->runs[i];
+        TRY(run_look(run));
+        if (!run->known && run->state != RUN_WAITING)
+            return USAGE("%s: holds a run that %s/results.json does not know; choose another --out", run->dir,
+                         out);
+    }
+    return OK;
+}
+
+static void say_start(const Results *results, size_t at, bool again) {
+    fprintf(stderr, "[%zu/%zu] %s%s\n", at + 1, results->count, results->runs[at].name,
+            again ? ", going on" : "");
+}
+
+static void say_end(const Run *run) {
+    char time[FORMAT_SIZE], rate[FORMAT_SIZE];
+    if (run->state != RUN_FINISHED) {
+        fprintf(stderr, "      %s%s%s\n", run_state_name(run->state), run->error ? ": " : "",
+                run->error ? run->error : "");
+        return;
+    }
+    double seconds = 0, tokens = 0;
+    show_number(run->summary, "runtime_s", &seconds);
+    show_number(run->summary, "tokens_per_s", &tokens);
+    fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds + run->earlier_s),
+            format_count(rate, tokens));
+}
+
+static Status run_one(Results *results, size_t at, const Invocation *call, const CompareArgs *args,
+                      const char *out) {
+    Run *run = &results->runs[at];
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(mem_freep) char *log = NULL;
+    bool again = run->state == RUN_INTERRUPTED;
+    TRY(run_renew(run));
+    TRY(results_write(results, out));
+    TRY(line_of(&line, call, run->name, run->dir));
+    TRY(str_format(&log, "%s.log", run->dir));
+    if (!args->quiet) say_start(results, at, again);
+    ChildEnd end;
+    TRY(child_run(&(Child){line.words, log, args->quiet ? NULL : stderr}, &end));
+    free(run->error);
+    run->error = end.error;
+    /* Who was told to stop has not failed, however it ended. */
+    if (end.code && end.error && !children_stopped()) run->state = RUN_FAILED;
+    TRY(run_look(run));
+    if (!args->quiet) say_end(run);
+    return results_write(results, out);
+}
+
+static Status run_all(Results *results, Invocation *call, const CompareArgs *args, const char *out) {
+    bool any = false;
+    for (size_t i = 0; i < results->count && !children_stopped(); i++) {
+        const Run *run = &results->runs[i];
+        if (run->state == RUN_FINISHED || (run->state == RUN_FAILED && !args->retry)) {
+            if (!args->quiet)
+                fprintf(stderr, "[%zu/%zu] %s: %s before%s\n", i + 1, results->count, run->name,
+                        run_state_name(run->state), run->state == RUN_FAILED ? "; --retry tries again" : "");
+        } else {
+            TRY(run_one(results, i, call, args, out));
+        }
+    }
+    for (size_t i = 0; i < results->count; i++) any |= results->runs[i].state == RUN_FINISHED;
+    call->incomplete = !any || children_stopped();
+    if (children_stopped()) fprintf(stderr, "weft: stopped; the same command goes on from there\n");
+    return OK;
+}
+
+static Status check(const Invocation *call) {
+    if (call->config_path) return USAGE("--config: the recipe is named without it: weft compare FILE.json");
+    if (call->run) return USAGE("--run: picks a run for 'weft train'; a comparison takes them all");
+    if (call->operand_count > 1 && call->operands[1][0] != '-')
+        return USAGE("'%s': expected one recipe; options for the runs follow after --", call->operands[1]);
+    return OK;
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    const CompareArgs *args = arguments;
+    CLEANUP(recipe_done) Recipe recipe = {0};
+    CLEANUP(results_done) Results results = {0};
+    CLEANUP(mem_freep) char *out = NULL;
+    CLEANUP(close_fd) int locked = -1;
+    TRY(check(call));
+    TRY(recipe_read(&recipe, call->operands[0], call->scale));
+    TRY(describe(&results, call, &recipe));
+    TRY(place_of(args, &results, &out));
+    TRY(add_runs(&results, call, &recipe, out));
+    TRY(dir_make(out));
+    TRY(lock(out, &locked));
+    TRY(look_back(&results, out));
+    children_heed();
+    TRY(run_all(&results, call, args, out));
+    TRY(results_write(&results, out));
+    TRY(results_json(&results, ret_result));
+    if (json_object_set_new(*ret_result, "dir", json_string(out)) != 0) return FAILED("out of memory");
+    return OK;
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    const char *dir = json_string_value(json_object_get(result, "dir"));
+    CLEANUP(results_done) Results results = {0};
+    CLEANUP(mem_freep) char *table = NULL;
+    TRY(results_read(&results, dir));
+    TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
+    TRY(table_text(&results, look, &table));
+    fprintf(out, "%s\nresults.json, results.csv and the runs are in %s\n", table, dir);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"Data parallelism against pipelines, in minutes on two cores",
+     "weft compare recipes/squad-bert-base.json --scale small"},
+    {"The same on GPUs: what follows -- is for the runs",
+     "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
+};
+
+const Command command_compare = {
+    .name = "compare",
+    .summary = "run the variants of a recipe and compare them",
+    .description =
+        "Runs what the recipe lists under runs, one after another, each as 'weft train' in a process of its "
+        "own, and ends in a table with the first run as the baseline. A run that fails is a result too: its "
+        "reason stands in the table. Ctrl-C stops the current run at a checkpoint, and the same command goes "
+        "on from there.\n\n"
+        "The directory holds results.json, results.csv and for each run its directory and what it said "
+        "(NAME.log).",
+    .operands = "RECIPE.json [-- TRAIN-OPTION...]",
+    .operands_min = 1,
+    .operands_max = 128,
+    .config_size = sizeof(CompareArgs),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .recipe = true,
+    .run = run,
+    .show = show,
+};

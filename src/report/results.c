@@ -1,0 +1,244 @@
+/* Reading runs. A run that is going on, was killed or has damaged files still shows what it has: the metrics
+ * are read line by line, and stand in for a summary that is not there. */
+#include "report/results.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+
+enum { METRICS_LIMIT = 1 << 30 };
+
+/* ---- runs ---- */
+
+static void curve_done(Curve *curve) {
+    free(curve->step);
+    free(curve->value);
+    *curve = (Curve){0};
+}
+
+static void run_done(Run *run) {
+    free(run->name);
+    free(run->dir);
+    free(run->error);
+    json_decref(run->options);
+    json_decref(run->settings);
+    json_decref(run->summary);
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
+}
+
+void results_done(Results *results) {
+    for (size_t i = 0; i < results->count; i++) run_done(&results->runs[i]);
+    free(results->runs);
+    free(results->title);
+    free(results->about);
+    free(results->scale);
+    *results = (Results){0};
+}
+
+Status results_add(Results *results, const char *name, const char *dir, Run **ret_run) {
+    TRY(mem_grow(&results->runs, &results->capacity, results->count + 1, sizeof *results->runs));
+    Run *run = &results->runs[results->count++];
+    *run = (Run){.mean_samples = NAN, .mean_tokens = NAN};
+    TRY(str_dup(name, &run->name));
+    TRY(str_dup(dir, &run->dir));
+    *ret_run = run;
+    return OK;
+}
+
+static Status curve_add(Curve *curve, double step, double value) {
+    TRY(mem_grow(&curve->step, &curve->step_capacity, curve->count + 1, sizeof *curve->step));
+    TRY(mem_grow(&curve->value, &curve->value_capacity, curve->count + 1, sizeof *curve->value));
+    curve->step[curve->count] = step;
+    curve->value[curve->count++] = value;
+    return OK;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* Sums over the lines of the metrics. */
+typedef struct Sums {
+    double samples, tokens;
+    size_t lines, bad;
+} Sums;
+
+static Status read_line(Run *run, const char *line, size_t size, Sums *sums) {
+    CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
+    double step = number(entry, "step"), loss = number(entry, "loss"), val = number(entry, "val_loss");
+    if (!isfinite(step)) {
+        sums->bad++;
+        return OK;
+    }
+    if (isfinite(loss)) TRY(curve_add(&run->loss, step, loss));
+    if (isfinite(val)) TRY(curve_add(&run->val_loss, step, val));
+    double samples = number(entry, "samples_per_s"), tokens = number(entry, "tokens_per_s");
+    if (!(samples > 0 && tokens > 0)) return OK;
+    sums->samples += 1 / samples; /* steps take the time that the rate says */
+    sums->tokens += 1 / tokens;
+    sums->lines++;
+    return OK;
+}
+
+/* Puts a remark where there is none yet. */
+static Status remark(Run *run, const char *text) {
+    return run->error ? OK : str_dup(text, &run->error);
+}
+
+static Status read_metrics(Run *run, const char *path) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    Sums sums = {0};
+    CLEANUP(status_freep) Status unread = file_read(path, METRICS_LIMIT, &text, &size);
+    if (unread) return remark(run, status_message(unread));
+    for (char *line = text, *end; line < text + size; line = end + 1) {
+        end = memchr(line, '\n', size - (size_t)(line - text));
+        if (!end) end = text + size;
+        if (end > line) TRY(read_line(run, line, (size_t)(end - line), &sums));
+    }
+    run->mean_samples = sums.lines ? (double)sums.lines / sums.samples : NAN;
+    run->mean_tokens = sums.lines ? (double)sums.lines / sums.tokens : NAN;
+    if (!sums.bad) return OK;
+    char note[96];
+    snprintf(note, sizeof note, "metrics.jsonl: %zu line%s cannot be read", sums.bad,
+             sums.bad > 1 ? "s" : "");
+    return remark(run, note);
+}
+
+/* A JSON object in the run's directory; a damaged one is a remark. */
+static Status read_object(Run *run, const char *name, json_t **ret_object) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(path_join(&path, run->dir, name));
+    if (!path_exists(path)) return OK;
+    CLEANUP(status_freep) Status unread = json_read_file(path, &json);
+    if (unread) return remark(run, status_message(unread));
+    if (!json_is_object(json)) return remark(run, "summary.json or config.json is not an object");
+    json_decref(*ret_object);
+    *ret_object = json;
+    json = NULL;
+    return OK;
+}
+
+Status run_look(Run *run) {
+    CLEANUP(mem_freep) char *metrics = NULL;
+    TRY(read_object(run, "summary.json", &run->summary));
+    if (!run->settings) TRY(read_object(run, "config.json", &run->settings));
+    TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
+    bool begun = path_exists(metrics);
+    if (begun) TRY(read_metrics(run, metrics));
+    if (run->state == RUN_FAILED) return OK;
+    bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
+    run->state = whole ? RUN_FINISHED : begun || run->summary ? RUN_INTERRUPTED : RUN_WAITING;
+    return OK;
+}
+
+/* Over the ranks: the largest total of a table of bytes, or their sum. */
+static double rank_bytes(const json_t *summary, const char *table, bool sum) {
+    const json_t *ranks = json_object_get(summary, "ranks"), *rank;
+    double result = NAN;
+    size_t i;
+    json_array_foreach(ranks, i, rank) {
+        double bytes = number(json_object_get(rank, table), "total");
+        if (!isfinite(bytes)) continue;
+        result = isnan(result) ? bytes : sum ? result + bytes : fmax(result, bytes);
+    }
+    return result;
+}
+
+Status run_renew(Run *run) {
+    CLEANUP(mem_freep) char *path = NULL;
+    double seconds = number(run->summary, "runtime_s"), bytes = rank_bytes(run->summary, "comm_bytes", true);
+    if (isfinite(seconds)) run->earlier_s += seconds;
+    if (isfinite(bytes)) run->earlier_bytes += bytes;
+    TRY(path_join(&path, run->dir, "summary.json"));
+    if (path_exists(path) && unlink(path) != 0)
+        return FAILED("%s: cannot be removed: %s", path, strerror(errno));
+    json_decref(run->summary);
+    run->summary = NULL;
+    free(run->error);
+    run->error = NULL;
+    run->state = RUN_WAITING;
+    return OK;
+}
+
+const char *run_state_name(RunState state) {
+    static const char *const names[] = {"waiting", "finished", "interrupted", "failed"};
+    return names[state];
+}
+
+/* ---- figures ---- */
+
+const Figure figures[FIGURES] = {
+    {"runtime_s", "runtime", UNIT_SECONDS, -1},
+    {"samples_per_s", "samples/s", UNIT_RATE, 1},
+    {"tokens_per_s", "tokens/s", UNIT_RATE, 1},
+    {"loss_last", "loss", UNIT_LOSS, -1},
+    {"val_loss", "val. loss", UNIT_LOSS, -1},
+    {"utilization", "busy", UNIT_SHARE, 1},
+    {"peak_bytes", "memory", UNIT_BYTES, -1},
+    {"bubble", "bubble", UNIT_SHARE, -1},
+    {"sent_bytes", "sent", UNIT_BYTES, -1},
+    {"mfu", "MFU", UNIT_SHARE, 1},
+    {"statistical_efficiency", "efficiency", UNIT_NUMBER, 1},
+    {"goodput", "goodput", UNIT_RATE, 1},
+};
+enum { RUNTIME, SAMPLES, TOKENS, LOSS, VAL_LOSS, BUSY, PEAK, BUBBLE, SENT };
+
+/* Where the summary is silent, by the metrics. */
+static double by_metrics(const Run *run, size_t figure) {
+    const Curve *curve = figure == LOSS ? &run->loss : figure == VAL_LOSS ? &run->val_loss : NULL;
+    if (curve) return curve->count ? curve->value[curve->count - 1] : NAN;
+    return figure == SAMPLES ? run->mean_samples : figure == TOKENS ? run->mean_tokens : NAN;
+}
+
+double run_figure(const Run *run, size_t figure) {
+    double value;
+    if (figure == PEAK) return rank_bytes(run->summary, "peak_bytes", false);
+    if (figure == SENT) return rank_bytes(run->summary, "comm_bytes", true) + run->earlier_bytes;
+    value = number(run->summary, figures[figure].key);
+    if (figure == RUNTIME) value += run->earlier_s;
+    return isfinite(value) ? value : by_metrics(run, figure);
+}
+
+double run_difference(const Results *results, const Run *run, size_t figure) {
+    if (run == results->runs) return NAN;
+    double base = run_figure(results->runs, figure), own = run_figure(run, figure);
+    if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
+    return 100 * (own - base) / fabs(base);
+}
+
+bool results_have(const Results *results, size_t figure) {
+    for (size_t i = 0; i < results->count; i++)
+        if (isfinite(run_figure(&results->runs[i], figure))) return true;
+    return false;
+}
+
+const char *figure_text(char *buffer, Unit unit, double value) {
+    if (!isfinite(value)) {
+        snprintf(buffer, FORMAT_SIZE, "-");
+        return buffer;
+    }
+    switch (unit) {
+    case UNIT_SECONDS:
+        if (value >= 60) return format_duration(buffer, value);
+        snprintf(buffer, FORMAT_SIZE, "%.1f s", value);
+        return buffer;
+    case UNIT_RATE:
+        if (value >= 1000) return format_count(buffer, value);
+        snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : 2, value);
+        return buffer;
+    case UNIT_BYTES: return format_bytes(buffer, value);
+    case UNIT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f %%", 100 * value); return buffer;
+    default: snprintf(buffer, FORMAT_SIZE, "%.4f", value); return buffer;
+    }
+}

@@ -1,0 +1,77 @@
+/* What runs came to, side by side: read from their directories, kept in results.json and results.csv. The
+ * first run is the baseline, which the others are held against. */
+#ifndef WEFT_REPORT_RESULTS_H
+#define WEFT_REPORT_RESULTS_H
+
+#include "base/json.h"
+
+typedef enum { RUN_WAITING, RUN_FINISHED, RUN_INTERRUPTED, RUN_FAILED } RunState;
+
+/* A number by step; of a cut or damaged file what can be read. */
+typedef struct Curve {
+    double *step, *value;
+    size_t count, step_capacity, value_capacity;
+} Curve;
+
+typedef struct Run {
+    char *name, *dir;
+    RunState state;
+    bool known;       /* results.json has it from before */
+    char *error;      /* failed: the sentence that says why; otherwise what is amiss, or NULL */
+    json_t *options;  /* by which it differs from the others, or NULL */
+    json_t *settings; /* all of its options, or NULL */
+    json_t *summary;  /* as the run wrote it, or NULL */
+    Curve loss, val_loss;
+    double mean_samples, mean_tokens; /* per second, by the metrics; NAN: not known */
+    double earlier_s, earlier_bytes;  /* spent and sent before the last time it went on */
+} Run;
+
+typedef struct Results {
+    char *title, *about, *scale; /* about, scale: NULL where there is none */
+    Run *runs;
+    size_t count, capacity;
+} Results;
+
+void results_done(Results *results);
+/* Appends a run that waits. *ret_run is valid until the next. */
+MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
+
+/* Before a run goes on: what it has spent so far is kept apart, and its state waits to be seen. */
+MUST_USE Status run_renew(Run *run);
+/* Reads what lies in the run's directory by now: summary, metrics, settings where there are none yet. Sets
+ * finished or interrupted, unless it failed. Damaged files are told in `error`. */
+MUST_USE Status run_look(Run *run);
+const char *run_state_name(RunState state);
+
+/* results.json and results.csv in a directory. */
+MUST_USE Status results_write(const Results *results, const char *dir);
+/* What results.json says of runs by these names: state, error, and what was spent earlier. A run whose
+ * settings have changed since is refused. Fine where there is no file. */
+MUST_USE Status results_recall(Results *results, const char *dir);
+/* All of results.json and of the runs it names, to show again. */
+MUST_USE Status results_read(Results *results, const char *dir);
+MUST_USE Status results_json(const Results *results, json_t **ret_json);
+
+/* ---- the figures that are compared ---- */
+
+typedef enum { UNIT_SECONDS, UNIT_RATE, UNIT_LOSS, UNIT_SHARE, UNIT_BYTES, UNIT_NUMBER } Unit;
+
+typedef struct Figure {
+    const char *key;     /* in results.json */
+    const char *heading; /* of its column */
+    Unit unit;
+    int better; /* 1: more is better, -1: less is, 0: neither */
+} Figure;
+
+enum { FIGURES = 12 };
+extern const Figure figures[FIGURES];
+
+double run_figure(const Run *run, size_t figure); /* NAN: not known */
+/* By how many percent a run's figure is above the baseline's; NAN where that says nothing. */
+double run_difference(const Results *results, const Run *run, size_t figure);
+/* Whether any run has it. */
+bool results_have(const Results *results, size_t figure);
+/* For a person. Into a buffer of FORMAT_SIZE. */
+const char *figure_text(char *buffer, Unit unit, double value);
+
+#endif

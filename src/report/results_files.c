@@ -1,0 +1,192 @@
+/* results.json holds all there is to know of a comparison: what was asked for, what each run came to and the
+ * differences in percent. It is also what a comparison that was stopped goes on from. results.csv is the
+ * table alone. */
+#include <math.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "report/results.h"
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *text_or_null(const char *text) {
+    return text ? json_string(text) : json_null();
+}
+
+static json_t *object_or_null(json_t *object) {
+    return object ? json_incref(object) : json_null();
+}
+
+static json_t *run_json(const Results *results, const Run *run) {
+    json_t *values = json_object(), *differences = json_object();
+    for (size_t f = 0; f < FIGURES; f++) {
+        json_object_set_new(values, figures[f].key, number_or_null(run_figure(run, f)));
+        double difference = run_difference(results, run, f);
+        if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
+    }
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "name", run->name, "state",
+                     run_state_name(run->state), "dir", run->dir, "error", text_or_null(run->error),
+                     "figures", values, "difference_percent", differences, "options",
+                     object_or_null(run->options), "settings", object_or_null(run->settings), "earlier_s",
+                     run->earlier_s, "earlier_bytes", run->earlier_bytes, "summary",
+                     object_or_null(run->summary));
+}
+
+Status results_json(const Results *results, json_t **ret_json) {
+    json_t *runs = json_array();
+    for (size_t i = 0; i < results->count; i++)
+        json_array_append_new(runs, run_json(results, &results->runs[i]));
+    json_t *json = json_pack("{s:s, s:o, s:o, s:o, s:o}", "title", results->title, "about",
+                             text_or_null(results->about), "scale", text_or_null(results->scale), "baseline",
+                             results->count ? json_string(results->runs[0].name) : json_null(), "runs", runs);
+    if (!json || json_array_size(runs) != results->count) {
+        json_decref(json);
+        return FAILED("out of memory while gathering the results");
+    }
+    *ret_json = json;
+    return OK;
+}
+
+/* ---- results.csv ---- */
+
+static void put_field(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+static void put_table(FILE *out, const Results *results) {
+    fputs("run,state", out);
+    for (size_t f = 0; f < FIGURES; f++) fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
+    fputs(",error\n", out);
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        put_field(out, run->name);
+        fprintf(out, ",%s", run_state_name(run->state));
+        for (size_t f = 0; f < FIGURES; f++) {
+            double value = run_figure(run, f), difference = run_difference(results, run, f);
+            fputc(',', out);
+            if (isfinite(value)) fprintf(out, "%.10g", value);
+            fputc(',', out);
+            if (isfinite(difference)) fprintf(out, "%.4f", difference);
+        }
+        fputc(',', out);
+        if (run->error) put_field(out, run->error);
+        fputc('\n', out);
+    }
+}
+
+static Status write_csv(const Results *results, const char *path) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while writing %s", path);
+    put_table(out, results);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing %s", path);
+    return file_replace(path, text, size);
+}
+
+Status results_write(const Results *results, const char *dir) {
+    CLEANUP(mem_freep) char *json_path = NULL;
+    CLEANUP(mem_freep) char *csv_path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(path_join(&json_path, dir, "results.json"));
+    TRY(path_join(&csv_path, dir, "results.csv"));
+    TRY(results_json(results, &json));
+    TRY(json_write_file(json_path, json));
+    return write_csv(results, csv_path);
+}
+
+/* ---- reading it again ---- */
+
+static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(path_join(&path, dir, "results.json"));
+    if (path_exists(path)) TRY(json_read_file(path, &json));
+    if (json && !json_is_array(json_object_get(json, "runs")))
+        return FAILED("%s: expected an object with a list of runs", path);
+    *ret_json = json;
+    *ret_path = path;
+    json = NULL;
+    path = NULL;
+    return OK;
+}
+
+static double positive(const json_t *object, const char *key) {
+    double value = json_number_value(json_object_get(object, key));
+    return isfinite(value) && value > 0 ? value : 0;
+}
+
+static Status recall_run(Run *run, const json_t *entry) {
+    const char *state = json_string_value(json_object_get(entry, "state"));
+    const char *error = json_string_value(json_object_get(entry, "error"));
+    run->known = true;
+    run->earlier_s = positive(entry, "earlier_s");
+    run->earlier_bytes = positive(entry, "earlier_bytes");
+    if (!state || strcmp(state, run_state_name(RUN_FAILED))) return OK;
+    run->state = RUN_FAILED;
+    return error ? str_dup(error, &run->error) : OK;
+}
+
+Status results_recall(Results *results, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(read_file(dir, &json, &path));
+    const json_t *entry;
+    size_t at;
+    json_array_foreach(json_object_get(json, "runs"), at, entry) {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        for (size_t i = 0; name && i < results->count; i++) {
+            Run *run = &results->runs[i];
+            if (strcmp(name, run->name)) continue;
+            if (!json_equal(run->settings, json_object_get(entry, "settings")))
+                return USAGE("%s: its run '%s' had other options; choose another --out", path, name);
+            TRY(recall_run(run, entry));
+        }
+    }
+    return OK;
+}
+
+static Status copy_text(const json_t *object, const char *key, char **ret_text) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text && !*ret_text ? str_dup(text, ret_text) : OK;
+}
+
+/* The run's directory lies beside results.json, wherever that was moved to. */
+static Status read_run(Results *results, const char *dir, const json_t *entry) {
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *was = json_string_value(json_object_get(entry, "dir"));
+    if (!name || !was) return OK;
+    CLEANUP(mem_freep) char *beside = NULL;
+    const char *slash = strrchr(was, '/');
+    TRY(path_join(&beside, dir, slash ? slash + 1 : was));
+    Run *run;
+    TRY(results_add(results, name, path_is_dir(beside) ? beside : was, &run));
+    run->options = json_incref(json_object_get(entry, "options"));
+    TRY(recall_run(run, entry));
+    json_t *summary = json_object_get(entry, "summary");
+    if (json_is_object(summary)) run->summary = json_incref(summary);
+    return run_look(run);
+}
+
+Status results_read(Results *results, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(read_file(dir, &json, &path));
+    if (!json) return FAILED("%s: is not there", path);
+    TRY(copy_text(json, "title", &results->title));
+    TRY(copy_text(json, "about", &results->about));
+    TRY(copy_text(json, "scale", &results->scale));
+    const json_t *entry;
+    size_t at;
+    json_array_foreach(json_object_get(json, "runs"), at, entry) TRY(read_run(results, dir, entry));
+    return OK;
+}

@@ -1,0 +1,243 @@
+/* weft compare, the way a person runs it. */
+#include <signal.h>
+
+#include "base/fs.h"
+#include "cli/program.h"
+
+typedef struct Place {
+    char dir[40], recipe[64], out[64];
+} Place;
+
+static int place_setup(void **state) {
+    Place *place = calloc(1, sizeof *place);
+    if (!place) return -1;
+    strcpy(place->dir, "/tmp/weft-compare-XXXXXX");
+    if (!mkdtemp(place->dir)) return -1;
+    snprintf(place->recipe, sizeof place->recipe, "%s/tiny.json", place->dir);
+    snprintf(place->out, sizeof place->out, "%s/out", place->dir);
+    *state = place;
+    return 0;
+}
+
+static int place_teardown(void **state) {
+    Place *place = *state;
+    assert_ok(dir_remove(place->dir));
+    free(place);
+    return 0;
+}
+
+/* A job of moments, with these runs. */
+static void write_recipe(const Place *place, int steps, const char *runs) {
+    char text[2048];
+    int size = snprintf(text, sizeof text,
+                        "{\"about\": \"a job of moments\", \"model\": \"gpt2-tiny\", \"layers\": 2, "
+                        "\"hidden\": 16, \"heads\": 2, \"data\": [\"self\"], \"seq\": 16, \"steps\": %d, "
+                        "\"batch\": 4, \"micro-batch\": 2, \"eval-every\": 0, \"eval-batches\": 1, "
+                        "\"threads\": 1, \"scales\": {\"small\": {\"steps\": 2}}, \"runs\": %s}",
+                        steps, runs);
+    assert_true(size > 0 && (size_t)size < sizeof text);
+    assert_ok(file_replace(place->recipe, text, (size_t)size));
+}
+
+#define THREE_RUNS                                                                                           \
+    "[{\"name\": \"whole batch\", \"micro-batch\": 4}, {\"name\": \"tensor, 7\", \"tp\": 7}, {\"name\": "    \
+    "\"halves\"}]"
+
+static json_t *parsed(const char *text) {
+    json_t *json = NULL;
+    assert_ok(json_parse(text, strlen(text), "result", &json));
+    return json;
+}
+
+static char *read_in(const char *dir, const char *name) {
+    char path[160];
+    char *text = NULL;
+    size_t size;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_ok(file_read(path, 1 << 26, &text, &size));
+    return text;
+}
+
+static const json_t *run_of(const json_t *json, size_t at) {
+    return json_array_get(json_object_get(json, "runs"), at);
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static double figure_of(const json_t *run, const char *key) {
+    return json_number_value(json_object_get(json_object_get(run, "figures"), key));
+}
+
+static void compares(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3, THREE_RUNS);
+    Ran ran = program_run("compare", place->recipe, "--out", place->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "[3/3] halves\n");
+    assert_contains(ran.out, "samples/s");
+    assert_contains(ran.out, "tensor, 7: failed: --tp 7: the model's 2 heads do not divide");
+    ran_done(&ran);
+    char *text = read_in(place->out, "results.json");
+    json_t *json = parsed(text);
+    assert_string_equal(text_of(json, "baseline"), "whole batch");
+    const json_t *first = run_of(json, 0), *failed = run_of(json, 1), *last = run_of(json, 2);
+    assert_string_equal(text_of(first, "state"), "finished");
+    assert_string_equal(text_of(failed, "state"), "failed");
+    assert_contains(text_of(failed, "error"), "do not divide");
+    assert_string_equal(text_of(last, "state"), "finished");
+    assert_true(figure_of(first, "tokens_per_s") > 0);
+    assert_float_equal(figure_of(first, "val_loss"), figure_of(last, "val_loss"), 1e-3);
+    double rate = figure_of(last, "samples_per_s") / figure_of(first, "samples_per_s");
+    const json_t *percent = json_object_get(json_object_get(last, "difference_percent"), "samples_per_s");
+    assert_float_equal(json_number_value(percent), 100 * (rate - 1), 1e-6);
+    json_decref(json);
+    free(text);
+    text = read_in(place->out, "results.csv");
+    assert_int_equal(strncmp(text, "run,state,runtime_s,runtime_s_percent,", 38), 0);
+    assert_contains(text, "\n\"tensor, 7\",failed,,");
+    free(text);
+}
+
+/* What is finished is not run again; what failed only when asked for. */
+static void goes_on(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3, THREE_RUNS);
+    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--quiet", "--json");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.err, "");
+    json_t *before = parsed(ran.out);
+    ran_done(&ran);
+    ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    assert_contains(ran.err, "[1/3] whole batch: finished before\n");
+    assert_contains(ran.err, "[2/3] tensor, 7: failed before; --retry tries again\n");
+    json_t *after = parsed(ran.out);
+    assert_true(json_equal(before, after));
+    json_decref(before);
+    json_decref(after);
+    ran_done(&ran);
+    ran = program_run("compare", place->recipe, "--out", place->out, "--retry");
+    assert_contains(ran.err, "[2/3] tensor, 7\n");
+    ran_done(&ran);
+    write_recipe(place, 4, THREE_RUNS);
+    assert_refused(2, "its run 'whole batch' had other options; choose another --out", "compare",
+                   place->recipe, "--out", place->out);
+}
+
+static void wait_for_steps(const Place *place, const char *run) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", place->out, run);
+    for (int i = 0; i < 6000; i++) {
+        char *text = NULL;
+        size_t size = 0;
+        Status status = path_exists(path) ? file_read(path, 1 << 26, &text, &size) : OK;
+        status_free(status);
+        free(text);
+        if (size > 400) return;
+        usleep(10000);
+    }
+    fail_msg("%s: no steps", path);
+}
+
+/* Ctrl-C in the first run: it stops at a checkpoint, and the same command ends the comparison. */
+static void interrupted(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 100000, "[{\"name\": \"A\"}, {\"name\": \"B\", \"steps\": 3}]");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(127);
+        execl(WEFT_BINARY, WEFT_BINARY, "compare", place->recipe, "--out", place->out, (char *)NULL);
+        _exit(127);
+    }
+    wait_for_steps(place, "a");
+    assert_int_equal(kill(child, SIGINT), 0);
+    int code;
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_true(WIFEXITED(code));
+    assert_int_equal(WEXITSTATUS(code), 1);
+    char *text = read_in(place->out, "results.json");
+    json_t *json = parsed(text);
+    assert_string_equal(text_of(run_of(json, 0), "state"), "interrupted");
+    assert_string_equal(text_of(run_of(json, 1), "state"), "waiting");
+    json_int_t done =
+        json_integer_value(json_object_get(json_object_get(run_of(json, 0), "summary"), "steps"));
+    double seconds = figure_of(run_of(json, 0), "runtime_s");
+    assert_true(done > 0 && done < 100000);
+    /* A few steps on from the checkpoint are enough to see that it goes on. */
+    json_object_set_new(json_object_get((json_t *)(uintptr_t)run_of(json, 0), "settings"), "steps",
+                        json_integer(done + 5));
+    char path[80], runs[128];
+    snprintf(path, sizeof path, "%s/results.json", place->out);
+    assert_ok(json_write_file(path, json));
+    json_decref(json);
+    free(text);
+    snprintf(runs, sizeof runs, "[{\"name\": \"A\", \"steps\": %d}, {\"name\": \"B\", \"steps\": 3}]",
+             (int)done + 5);
+    write_recipe(place, 100000, runs);
+    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "[1/2] A, going on\n");
+    assert_contains(ran.err, "going on from ");
+    json = parsed(ran.out);
+    assert_string_equal(text_of(run_of(json, 0), "state"), "finished");
+    assert_string_equal(text_of(run_of(json, 1), "state"), "finished");
+    assert_true(figure_of(run_of(json, 0), "runtime_s") > seconds);
+    json_decref(json);
+    ran_done(&ran);
+}
+
+/* One of its runs, by train itself; and the recipe without them. */
+static void one_run(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3, "[{\"name\": \"other\", \"steps\": 2}]");
+    Ran ran = program_run("train", "--config", place->recipe, "--run", "other", "--quiet", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    assert_int_equal(json_integer_value(json_object_get(json, "steps")), 2);
+    json_decref(json);
+    ran_done(&ran);
+    ran = program_run("train", "--config", place->recipe, "--quiet", "--json");
+    json = parsed(ran.out);
+    assert_int_equal(json_integer_value(json_object_get(json, "steps")), 3);
+    json_decref(json);
+    ran_done(&ran);
+    assert_refused(2, "has no such run; did you mean 'other'?", "train", "--config", place->recipe, "--run",
+                   "othr");
+    assert_refused(2, "which --config has to name", "train", "--data", "self", "--run", "other");
+}
+
+static void refuses(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
+    assert_refused(2, "run 'A': ", "compare", place->recipe, "--out", place->out);
+    assert_refused(2, "unknown key 'zeroo'; did you mean 'zero'?", "compare", place->recipe);
+    assert_false(path_exists(place->out));
+    write_recipe(place, 3, "[{\"name\": \"A\"}, {\"name\": \"A\"}]");
+    assert_refused(2, "two of them are called 'A'", "compare", place->recipe);
+    write_recipe(place, 3, "[{\"name\": \"A b\"}, {\"name\": \"a-B\"}]");
+    assert_refused(2, "would share the directory", "compare", place->recipe);
+    write_recipe(place, 3, "[{\"steps\": 3}]");
+    assert_refused(2, "runs: entry 1: expected a name", "compare", place->recipe);
+    write_recipe(place, 3, "[5]");
+    assert_refused(2, "runs: entry 1: expected an object", "compare", place->recipe);
+    write_recipe(place, 3, "{}");
+    assert_refused(2, "runs: expected a list", "compare", place->recipe);
+    write_recipe(place, 3, "[]");
+    assert_refused(2, "has no runs to compare", "compare", place->recipe);
+    write_recipe(place, 3, "[{\"name\": \"A\"}]");
+    assert_refused(2, "has no such scale; there is small", "compare", place->recipe, "--scale", "large");
+    assert_refused(2, "options for the runs follow after --", "compare", place->recipe, "more.json");
+    assert_refused(2, "--stepz: unknown option", "compare", place->recipe, "--", "--stepz", "5");
+    assert_refused(1, "nowhere.json", "compare", "/nowhere.json");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(compares), TEST(goes_on), TEST(interrupted), TEST(one_run),
+                                       TEST(refuses)};
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}
