@@ -1,0 +1,247 @@
+/* Reading is one table of figures, by where they stand in the file and where they go. Whatever else stands
+ * there is an error: a mistyped key would otherwise leave a figure at a default that nobody chose. */
+#include "plan/cluster.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "base/suggest.h"
+
+static const char *const rate_names[RATE_COUNT] = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+
+const char *rate_name(Rate rate) {
+    return rate_names[rate];
+}
+
+typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE } Range;
+
+typedef struct Figure {
+    const char *section, *key; /* section: "" is the file itself, "links.within" an object in an object */
+    size_t offset;
+    Range range;
+    bool optional;
+} Figure;
+
+#define AT(field) offsetof(Cluster, field)
+
+static const Figure figures[] = {
+    {"device", "memory_bytes", AT(memory_bytes), ABOVE_ZERO, false},
+    {"device", "reserve_bytes", AT(reserve_bytes), FROM_ZERO, false},
+    {"device", "memory_bandwidth", AT(memory_bandwidth), ABOVE_ZERO, false},
+    {"device.peak_flops", "fp32", AT(peak_flops[RATE_FP32]), ABOVE_ZERO, false},
+    {"device.peak_flops", "tf32", AT(peak_flops[RATE_TF32]), ABOVE_ZERO, true},
+    {"device.peak_flops", "bf16", AT(peak_flops[RATE_BF16]), ABOVE_ZERO, true},
+    {"device.peak_flops", "fp16", AT(peak_flops[RATE_FP16]), ABOVE_ZERO, true},
+    {"device.peak_flops", "fp8", AT(peak_flops[RATE_FP8]), ABOVE_ZERO, true},
+    {"", "devices_per_node", AT(devices_per_node), COUNT_FROM_ONE, false},
+    {"", "host_memory_bytes", AT(host_memory_bytes), ABOVE_ZERO, false},
+    {"links.within", "latency_s", AT(within.latency_s), FROM_ZERO, false},
+    {"links.within", "bandwidth", AT(within.bandwidth), ABOVE_ZERO, false},
+    {"links.between", "latency_s", AT(between.latency_s), FROM_ZERO, false},
+    {"links.between", "bandwidth", AT(between.bandwidth), ABOVE_ZERO, false},
+    {"links.host", "latency_s", AT(host.latency_s), FROM_ZERO, false},
+    {"links.host", "bandwidth", AT(host.bandwidth), ABOVE_ZERO, false},
+};
+
+enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
+
+/* What else may stand in a section. */
+static const struct {
+    const char *section, *key;
+} others[] = {
+    {"", "name"},        {"", "title"},        {"", "device"},           {"", "links"},
+    {"device", "kind"},  {"device", "name"},   {"device", "peak_flops"}, {"device", "product_efficiency"},
+    {"links", "within"}, {"links", "between"}, {"links", "host"}};
+
+static const char *const sections[] = {
+    "", "device", "device.peak_flops", "links", "links.within", "links.between", "links.host"};
+
+enum { OTHERS = sizeof others / sizeof *others, SECTIONS = sizeof sections / sizeof *sections };
+
+static const char *path_of(char path[PATH_SIZE], const char *section, const char *key) {
+    snprintf(path, PATH_SIZE, "%s%s%s", section, *section ? "." : "", key);
+    return path;
+}
+
+/* ---- sections ---- */
+
+static Status find_section(const json_t *root, const char *from, const char *section,
+                           const json_t **ret_object) {
+    const json_t *object = root;
+    char path[PATH_SIZE], *rest = path;
+    snprintf(path, sizeof path, "%s", section);
+    while (*section && rest && object) object = json_object_get(object, strsep(&rest, "."));
+    if (!json_is_object(object)) {
+        if (!*section) return FAILED("%s: expected an object that describes a cluster", from);
+        return FAILED("%s: '%s' is not there, expected an object", from, section);
+    }
+    *ret_object = object;
+    return OK;
+}
+
+static Status check_keys(const json_t *object, const char *from, const char *section) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        Suggestion near = {.word = key};
+        bool known = false;
+        for (int i = 0; i < FIGURES; i++) {
+            if (strcmp(figures[i].section, section)) continue;
+            known |= !strcmp(figures[i].key, key);
+            suggest_offer(&near, figures[i].key);
+        }
+        for (int i = 0; i < OTHERS; i++) {
+            if (strcmp(others[i].section, section)) continue;
+            known |= !strcmp(others[i].key, key);
+            suggest_offer(&near, others[i].key);
+        }
+        char path[PATH_SIZE];
+        if (!known)
+            return FAILED("%s: '%s' is not known%s%s%s", from, path_of(path, section, key),
+                          near.best ? "; did you mean '" : "", near.best ? near.best : "",
+                          near.best ? "'?" : "");
+    }
+    return OK;
+}
+
+/* ---- figures ---- */
+
+static Status check_source(const json_t *object, const char *from, const char *path) {
+    const char *source = json_string_value(json_object_get(object, "source"));
+    if (!source || !*source)
+        return FAILED("%s: '%s' does not say where it comes from, expected a text called 'source'", from,
+                      path);
+    return OK;
+}
+
+static Status check_number(const Figure *figure, const char *from, const char *path, double value) {
+    static const double most = 1e18; /* sums and products of such figures stay finite */
+    static const char *const expected[] = {[ABOVE_ZERO] = "more than 0",
+                                           [FROM_ZERO] = "0 or more",
+                                           [COUNT_FROM_ONE] = "a whole number from 1 on"};
+    bool right = value >= 0 && value <= most && (figure->range == FROM_ZERO || value > 0) &&
+                 (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20));
+    if (!right)
+        return FAILED("%s: '%s' is %g, expected %s%s", from, path, value, expected[figure->range],
+                      value > most ? " and at most 1e18" : "");
+    return OK;
+}
+
+static Status read_figure(const json_t *section, const char *from, const Figure *figure, Cluster *cluster) {
+    char path[PATH_SIZE];
+    const json_t *object = json_object_get(section, figure->key);
+    path_of(path, figure->section, figure->key);
+    if (!object && figure->optional) return OK;
+    const json_t *value = json_object_get(object, "value");
+    if (!json_is_number(value))
+        return FAILED("%s: '%s' is not there, expected {\"value\": a number, \"source\": a text}", from,
+                      path);
+    if (json_object_size(object) > 2)
+        return FAILED("%s: '%s' has more than 'value' and 'source'", from, path);
+    TRY(check_number(figure, from, path, json_number_value(value)));
+    TRY(check_source(object, from, path));
+    *(double *)(void *)((char *)cluster + figure->offset) = json_number_value(value);
+    return OK;
+}
+
+static Status read_efficiency(const json_t *device, const char *from, Cluster *cluster) {
+    static const char path[] = "device.product_efficiency";
+    const json_t *object = json_object_get(device, "product_efficiency");
+    const json_t *list = json_object_get(object, "by_size");
+    size_t count = json_array_size(list);
+    if (count < 1 || count > EFFICIENCIES)
+        return FAILED("%s: '%s.by_size' has %zu rows, expected 1 to %d of [size, share]", from, path, count,
+                      EFFICIENCIES);
+    TRY(check_source(object, from, path));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *row = json_array_get(list, i);
+        double size = json_number_value(json_array_get(row, 0));
+        double share = json_number_value(json_array_get(row, 1));
+        double before = i ? cluster->efficiency[i - 1].size : 0;
+        if (json_array_size(row) != 2 || !(size > before) || !(share > 0 && share <= 1))
+            return FAILED("%s: row %zu of '%s.by_size' is not [size, share], with sizes that rise and shares "
+                          "above 0 and up to 1",
+                          from, i + 1, path);
+        cluster->efficiency[i] = (Efficiency){size, share};
+    }
+    cluster->efficiencies = (int)count;
+    return OK;
+}
+
+static Status read_text(const json_t *object, const char *from, const char *section, const char *key,
+                        char *text) {
+    char path[PATH_SIZE];
+    const char *value = json_string_value(json_object_get(object, key));
+    if (!value || !*value || strlen(value) >= CLUSTER_NAME)
+        return FAILED("%s: '%s' must be a text of 1 to %d bytes", from, path_of(path, section, key),
+                      CLUSTER_NAME - 1);
+    snprintf(text, CLUSTER_NAME, "%s", value);
+    return OK;
+}
+
+static Status read_names(const json_t *root, const json_t *device, const char *from, Cluster *cluster) {
+    char kind[CLUSTER_NAME];
+    TRY(read_text(root, from, "", "name", cluster->name));
+    TRY(read_text(device, from, "device", "name", cluster->device));
+    TRY(read_text(device, from, "device", "kind", kind));
+    cluster->gpu = strcmp(kind, "cuda") == 0;
+    if (!cluster->gpu && strcmp(kind, "cpu"))
+        return FAILED("%s: 'device.kind' is '%s', expected cpu or cuda", from, kind);
+    return OK;
+}
+
+Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster) {
+    CLEANUP(json_decrefp) json_t *root = NULL;
+    const json_t *section = NULL;
+    Cluster cluster = {0};
+    TRY(json_parse(text, size, from, &root));
+    for (int s = 0; s < SECTIONS; s++) {
+        TRY(find_section(root, from, sections[s], &section));
+        TRY(check_keys(section, from, sections[s]));
+        for (int i = 0; i < FIGURES; i++)
+            if (!strcmp(figures[i].section, sections[s]))
+                TRY(read_figure(section, from, &figures[i], &cluster));
+    }
+    const json_t *device = json_object_get(root, "device");
+    TRY(read_names(root, device, from, &cluster));
+    TRY(read_efficiency(device, from, &cluster));
+    if (cluster.reserve_bytes >= cluster.memory_bytes)
+        return FAILED("%s: 'device.reserve_bytes' is %g, expected less than the memory of %g", from,
+                      cluster.reserve_bytes, cluster.memory_bytes);
+    *ret_cluster = cluster;
+    return OK;
+}
+
+/* ---- by name ---- */
+
+const char *const *cluster_names(void) {
+    enum { MOST = 64 };
+    static const char *names[MOST];
+    for (int i = 0; i < MOST - 1 && weft_clusters[i].name; i++) names[i] = weft_clusters[i].name;
+    return names;
+}
+
+static Status unknown(const char *name) {
+    const char *near = suggest(name, cluster_names());
+    char list[256];
+    size_t used = 0;
+    list[0] = 0;
+    for (const char *const *at = cluster_names(); *at && used < sizeof list; at++)
+        used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
+    return USAGE("--cluster %s: there is no such file, and the known ones are %s%s%s%s", name, list,
+                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+Status cluster_find(const char *name, Cluster *ret_cluster) {
+    for (const ClusterText *known = weft_clusters; known->name; known++)
+        if (strcmp(known->name, name) == 0)
+            return cluster_parse(known->begin, (size_t)(known->end - known->begin), name, ret_cluster);
+    enum { FILE_LIMIT = 1 << 20 };
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    if (!path_exists(name)) return unknown(name);
+    TRY(file_read(name, FILE_LIMIT, &text, &size));
+    return cluster_parse(text, size, name, ret_cluster);
+}

@@ -1,0 +1,51 @@
+/* Machines as data: what a device, its node and the links between them can do (clusters/NAME.json).
+ *
+ * Every figure is an object {"value": ..., "source": "..."}: where it comes from stands beside it. Bandwidths
+ * are bytes a second of one device in one direction, rates operations a second. The files of the source tree
+ * are part of the program, so that their names work anywhere; a file of the same form works as well. */
+#ifndef WEFT_PLAN_CLUSTER_H
+#define WEFT_PLAN_CLUSTER_H
+
+#include "base/json.h"
+
+typedef enum { RATE_FP32, RATE_TF32, RATE_BF16, RATE_FP16, RATE_FP8, RATE_COUNT } Rate;
+
+typedef struct Link {
+    double latency_s, bandwidth;
+} Link;
+
+/* The share of the peak rate that products reach whose sizes' geometric mean is `size`. */
+typedef struct Efficiency {
+    double size, share;
+} Efficiency;
+
+enum { EFFICIENCIES = 32, CLUSTER_NAME = 64 };
+
+typedef struct Cluster {
+    char name[CLUSTER_NAME], device[CLUSTER_NAME];
+    bool gpu;
+    double memory_bytes, reserve_bytes; /* of a device; what of it is not a run's to use */
+    double memory_bandwidth;
+    double peak_flops[RATE_COUNT]; /* 0: it has no such products */
+    Efficiency efficiency[EFFICIENCIES];
+    int efficiencies;
+    double devices_per_node;
+    double host_memory_bytes; /* of a node */
+    Link within, between;     /* devices of a node, and of different ones */
+    Link host;                /* a device and its node's memory */
+} Cluster;
+
+/* By the name of one that is built in, or a file's. */
+MUST_USE Status cluster_find(const char *name, Cluster *ret_cluster);
+MUST_USE Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster);
+const char *rate_name(Rate rate); /* "fp32" ... as --precision has them */
+/* The names of those that are built in, NULL-terminated; in the order of the alphabet. */
+const char *const *cluster_names(void);
+
+/* One that is built in. The table ends with a name of NULL; a generated file has it. */
+typedef struct ClusterText {
+    const char *name, *begin, *end;
+} ClusterText;
+extern const ClusterText weft_clusters[];
+
+#endif
