@@ -5,7 +5,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "plan/plan.h"
+#include "plan/fit.h"
 
 /* Without a batch, a micro-batch for each replica, and as many as keep the stages busy. */
 static void settle_batch(TrainConfig *config, const Layout *layout) {
@@ -21,17 +21,21 @@ static void settle_threads(TrainConfig *config, int64_t ranks) {
     if (config->threads < 1) config->threads = 1;
 }
 
-static Status plan_spec(Invocation *call, PlanArgs *args, PlanSpec *ret_spec) {
+static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster, PlanSpec *ret_spec) {
     Layout *layout = &args->train.layout;
     TRY(layout_settle(call, layout, 0));
-    TRY(layout_check(call, &args->train));
     settle_batch(&args->train.config, layout);
     settle_threads(&args->train.config, layout->ranks);
-    *ret_spec = (PlanSpec){.config = args->train.config,
-                           .mesh = {.dp = (int)layout->dp,
-                                    .tp = (int)layout->tp,
-                                    .pp = (int)layout->pp,
-                                    .shard = (int)layout->shard}};
+    PlanSpec spec = {.config = args->train.config};
+    if (cluster) {
+        if (!invocation_given(call, "device")) spec.config.device = NULL;
+        TRY(fit_settle(&spec, cluster));
+        args->train.config.device = spec.config.device;
+    }
+    TRY(layout_check(call, &args->train));
+    spec.mesh = (MeshSpec){
+        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
+    *ret_spec = spec;
     return OK;
 }
 
@@ -42,10 +46,20 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         return USAGE("'%s': a file is for the picture that --draw makes", call->operands[0]);
     if (args->micros) return USAGE("--micros: is for --draw; use --batch and --micro-batch");
     PlanSpec spec;
+    Cluster cluster;
+    Fit fit;
     CLEANUP(plan_done) Plan plan = {0};
-    TRY(plan_spec(call, args, &spec));
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    if (args->cluster) TRY(cluster_find(args->cluster, &cluster));
+    TRY(plan_spec(call, args, args->cluster ? &cluster : NULL, &spec));
     TRY(plan_init(&plan, &spec));
-    return plan_json(&plan, &spec, ret_result);
+    TRY(plan_json(&plan, &spec, &result));
+    if (args->cluster) {
+        TRY(fit_find(&fit, &plan, &spec, &cluster));
+        TRY(fit_json(&fit, &cluster, result));
+    }
+    *ret_result = json_incref(result);
+    return OK;
 }
 
 /* ---- for a person ---- */
@@ -113,20 +127,43 @@ static void print_memory(const json_t *result, FILE *out) {
     }
 }
 
+static void print_fit(const json_t *result, FILE *out) {
+    const json_t *cluster = json_object_get(result, "cluster"), *list = json_object_get(result, "would_fit");
+    char needed[FORMAT_SIZE], available[FORMAT_SIZE];
+    if (!cluster) return;
+    bool fits = json_is_true(json_object_get(result, "fits"));
+    double total = (double)whole(json_object_get(result, "memory_per_rank"), "total");
+    fprintf(out, "\n%s (%s): %s a rank, of %s that are free for a run\n", fits ? "fits" : "does not fit",
+            text_of(cluster, "device"), format_bytes(needed, total),
+            format_bytes(available, json_number_value(json_object_get(result, "memory_available"))));
+    if (fits) return;
+    if (!json_array_size(list))
+        fprintf(out, "nothing that was tried makes it fit: micro-batches, recomputation, ZeRO, offloading, "
+                     "more tensor ranks or stages\n");
+    else
+        fprintf(out, "what would:\n");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *change = json_array_get(list, i);
+        fprintf(out, "  %-44s %s\n", text_of(change, "options"),
+                format_bytes(needed, (double)whole(change, "total")));
+    }
+}
+
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PlanArgs *args = call->config;
     if (args->draw) return plan_draw_show(call, result, out);
     print_layout(result, out);
     print_memory(result, out);
+    print_fit(result, out);
     return OK;
 }
 
 static const Example examples[] = {
     {"What GPT-2 medium needs on one rank, in bf16",
      "weft plan --model gpt2-medium --batch 8 --precision bf16"},
-    {"A model of 8.3 billion parameters over 16 ranks",
+    {"Whether a model of 8.3 billion parameters fits 16 GPUs",
      "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
-     "block --precision fp16"},
+     "block --precision fp16 --cluster dgx2-v100"},
     {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
     {"The zero-bubble schedule, as a file too",
      "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
@@ -138,7 +175,9 @@ const Command command_plan = {
     .description =
         "Says how many parameters a model has and how much memory each rank of a layout takes, by what it is "
         "for. Nothing is allocated: the code that a run is made of is carried out on paper, so the figures "
-        "are those that a run would report as its peaks.\n"
+        "are those that a run would report as its peaks. With --cluster it says whether that fits the "
+        "devices "
+        "and, if not, the smallest changes that would make it fit.\n"
         "With --draw it shows what each pipeline stage does when instead, and how much of the time stages "
         "wait (the bubble), with every part of the model equally costly, backward twice as long as forward, "
         "and messages that take no time. The lists drawn are those that a run carries out, checked for "

@@ -248,6 +248,10 @@ static const Option plan_table[] = {
     {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
      .shown = "the batch, or 1 without one",
      .help = "Sequences run at once; it must divide a replica's batch."},
+    {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
+     .help =
+         "The machines to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti or v100-pcie-8, or a "
+         "file as those of clusters/. Says whether the layout fits their devices, and what would."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
     {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,

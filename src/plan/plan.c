@@ -68,6 +68,14 @@ static Status run_stages(Plan *plan, const PaperRun *run) {
     return OK;
 }
 
+/* From some number on, more micro-batches do not take more memory: a pipeline is full, and gradients that
+ * come are added to some that are there. */
+static int micros_for_memory(const RunnerSpec *run, int stages) {
+    int enough = stages == 1 ? 3 : 2 * stages * run->chunks + stages;
+    bool holds_all = stages > 1 && run->schedule == SCHEDULE_GPIPE;
+    return holds_all || run->micros < enough ? run->micros : enough;
+}
+
 Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
@@ -95,6 +103,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .threads = threads,
                     .batch = batch,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
+    if (spec->memory_only) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(run_stages(&plan, &run));
     *ret_plan = plan;
     plan = (Plan){0};

@@ -11,6 +11,7 @@
 typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
     MeshSpec mesh;
+    bool memory_only; /* what a step sends does not matter: fewer micro-batches say the same of memory */
 } PlanSpec;
 
 typedef struct Plan {

@@ -112,6 +112,31 @@ static void shows_stages(void **state) {
     ran_done(&ran);
 }
 
+/* On a cluster: whether it fits, and what would make it fit. */
+static void fits_clusters(void **state) {
+    (void)state;
+    json_t *plan = planned(program_run("plan", "--cluster", "dgx2-v100", "--ranks", "16", "--dp", "2", "--tp",
+                                       "8", "--model", "gpt2", "--layers", "72", "--hidden", "3072",
+                                       "--heads", "32", "--seq", "1024", "--batch", "16", "--micro-batch",
+                                       "8", "--recompute", "block", "--precision", "fp16", "--json"));
+    assert_true(json_is_true(json_object_get(plan, "fits")));
+    assert_int_equal(stored(plan), 8348393472);
+    Ran ran = program_run("plan", "--cluster", "dgx2-v100", "--ranks", "16", "--model", "gpt2", "--layers",
+                          "54", "--hidden", "1920", "--heads", "20", "--batch", "32", "--micro-batch", "2",
+                          "--recompute", "block");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "does not fit (Tesla V100-SXM3-32GB): ");
+    assert_contains(ran.out, "--zero 1 ");
+    assert_contains(ran.out, "--offload optimizer ");
+    assert_contains(ran.out, "--ranks 16 --dp 8 --tp 2 --pp 1 ");
+    ran_done(&ran);
+    assert_refused(2, "did you mean 'dgx-a100'?", "plan", "--cluster", "dgx-a10");
+    assert_refused(2, "has no such products; it has fp32, fp16", "plan", "--cluster", "dgx2-v100",
+                   "--precision", "bf16");
+    assert_refused(2, "--device cpu: the devices of cluster h200 are of kind cuda", "plan", "--cluster",
+                   "h200", "--device", "cpu");
+}
+
 /* What a run would refuse, in the same words, and what no machine could hold. */
 static void refuses_plans(void **state) {
     (void)state;
@@ -140,6 +165,7 @@ int main(void) {
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
         cmocka_unit_test(shows_stages),
+        cmocka_unit_test(fits_clusters),
         cmocka_unit_test(refuses_plans),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);

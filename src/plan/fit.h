@@ -1,0 +1,29 @@
+/* Whether a plan fits a cluster's devices and, if not, what would make it fit: the smallest changes of the
+ * layout that do, each found by planning it. */
+#ifndef WEFT_PLAN_FIT_H
+#define WEFT_PLAN_FIT_H
+
+#include "plan/cluster.h"
+#include "plan/plan.h"
+
+enum { FIT_CHANGES = 8, FIT_TEXT = 400 };
+
+typedef struct FitChange {
+    char options[FIT_TEXT]; /* as one would type them: "--recompute block --zero 1" */
+    size_t total;           /* what a rank then needs of its device */
+} FitChange;
+
+typedef struct Fit {
+    double available, host_available; /* bytes for a rank, of its device and of its node's memory */
+    bool fits;
+    FitChange change[FIT_CHANGES]; /* where it does not; by one option each, else by two, else by all */
+    int changes;
+} Fit;
+
+/* Takes device and precision from the cluster where they are not given; refuses what it has not. */
+MUST_USE Status fit_settle(PlanSpec *spec, const Cluster *cluster);
+MUST_USE Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster);
+/* Adds "cluster", "memory_available", "fits" and "would_fit" to a plan. */
+MUST_USE Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json);
+
+#endif

@@ -1,0 +1,151 @@
+/* Clusters as data: the known ones, and what is refused of others. */
+#include <string.h>
+
+#include "test.h"
+
+#include "base/memory.h"
+#include "plan/fit.h"
+
+static void known_ones(void **state) {
+    (void)state;
+    static const char *const expected[] = {"cpu",  "dgx-a100",   "dgx2-v100",   "h100",
+                                           "h200", "rtx-2080ti", "v100-pcie-8", NULL};
+    const char *const *names = cluster_names();
+    for (int i = 0; expected[i]; i++) {
+        Cluster cluster;
+        assert_string_equal(names[i], expected[i]);
+        assert_ok(cluster_find(names[i], &cluster));
+        assert_string_equal(cluster.name, names[i]);
+        assert_true(cluster.gpu == (i > 0));
+        assert_true(cluster.within.bandwidth > cluster.between.bandwidth);
+        for (int k = 1; k < cluster.efficiencies; k++)
+            assert_true(cluster.efficiency[k].share >= cluster.efficiency[k - 1].share);
+    }
+    assert_null(names[7]);
+    Cluster dgx2;
+    assert_ok(cluster_find("dgx2-v100", &dgx2));
+    assert_true(dgx2.devices_per_node == 16 && dgx2.peak_flops[RATE_BF16] == 0);
+    Cluster file;
+    assert_ok(cluster_find(WEFT_SOURCE_DIR "/clusters/dgx2-v100.json", &file));
+    assert_memory_equal(&dgx2, &file, sizeof dgx2);
+    Cluster none;
+    assert_fails(cluster_find("h20", &none), STATUS_USAGE, "did you mean 'h200'?");
+    assert_fails(cluster_find("/nowhere/x.json", &none), STATUS_USAGE, "there is no such file");
+}
+
+/* h200's text with `from` replaced by `to`, and what is said of it. */
+static void refuses_text(const char *from, const char *to, const char *message) {
+    const ClusterText *known = weft_clusters;
+    while (strcmp(known->name, "h200")) known++;
+    char *text = NULL, *changed = NULL;
+    assert_ok(str_format(&text, "%.*s", (int)(known->end - known->begin), known->begin));
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    assert_ok(str_format(&changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)));
+    Cluster cluster;
+    assert_fails(cluster_parse(changed, strlen(changed), "mine.json", &cluster), STATUS_FAILED, message);
+    free(text);
+    free(changed);
+}
+
+static void bad_ones(void **state) {
+    (void)state;
+    refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
+                 "mine.json: 'device.memory_bytes' is -5, expected more than 0");
+    refuses_text("\"bandwidth\": {\"value\": 450000000000", "\"bandwidth\": {\"value\": 0",
+                 "mine.json: 'links.within.bandwidth' is 0, expected more than 0");
+    refuses_text("\"devices_per_node\": {\"value\": 8", "\"devices_per_node\": {\"value\": 2.5",
+                 "mine.json: 'devices_per_node' is 2.5, expected a whole number from 1 on");
+    refuses_text("\"memory_bandwidth\"", "\"memory_bandwith\"",
+                 "mine.json: 'device.memory_bandwith' is not known; did you mean 'memory_bandwidth'?");
+    refuses_text("\"fp16\"", "\"fp15\"", "mine.json: 'device.peak_flops.fp15' is not known");
+    refuses_text("\"source\": \"DGX H200 data sheet\"", "\"source\": \"\"",
+                 "mine.json: 'devices_per_node' does not say where it comes from");
+    refuses_text("\"between\"", "\"betwixt\"", "mine.json: 'links.betwixt' is not known");
+    refuses_text("\"kind\": \"cuda\"", "\"kind\": \"tpu\"", "expected cpu or cuda");
+    refuses_text("[512, 0.06]", "[128, 0.06]", "row 2 of 'device.product_efficiency.by_size'");
+    refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
+                 "'device.reserve_bytes'");
+    refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
+    Cluster cluster;
+    assert_fails(cluster_parse("[]", 2, "mine.json", &cluster), STATUS_FAILED,
+                 "mine.json: expected an object");
+    assert_fails(cluster_parse("{", 1, "mine.json", &cluster), STATUS_FAILED, "mine.json: not valid JSON");
+    assert_fails(cluster_parse("{}", 2, "mine.json", &cluster), STATUS_FAILED, "mine.json: ");
+}
+
+static PlanSpec spec_of(const char *model, int64_t batch, int64_t micro_batch) {
+    return (PlanSpec){.config = {.model = model,
+                                 .task = "auto",
+                                 .format = "auto",
+                                 .device = "cuda",
+                                 .recompute = "none",
+                                 .dropout = -1,
+                                 .batch = batch,
+                                 .micro_batch = micro_batch},
+                      .mesh = {.dp = 1, .tp = 1, .pp = 1}};
+}
+
+/* Fewer micro-batches say the same of memory as all of them. */
+static void enough_micros(void **state) {
+    (void)state;
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+    for (int k = 0; k < 4; k++)
+        for (int pp = 1; pp <= 4; pp *= 2)
+            for (int zero = 0; zero <= 3; zero++) {
+                PlanSpec spec = spec_of("gpt2", 2 * 48, 1);
+                spec.config.pp_schedule = schedules[k];
+                spec.config.zero = zero;
+                spec.config.recompute = zero % 2 ? "block" : "none";
+                spec.config.device = zero % 2 ? "cpu" : "cuda";
+                spec.mesh = (MeshSpec){.dp = 2, .tp = 1, .pp = pp};
+                if (k == 2 && pp == 1) continue;
+                Plan all = {0}, few = {0};
+                assert_ok(plan_init(&all, &spec));
+                spec.memory_only = true;
+                assert_ok(plan_init(&few, &spec));
+                for (int s = 0; s < pp; s++)
+                    assert_memory_equal(&all.stage[s].memory, &few.stage[s].memory, sizeof(RankMemory));
+                plan_done(&all);
+                plan_done(&few);
+            }
+}
+
+static void finds_changes(void **state) {
+    (void)state;
+    Cluster cluster;
+    assert_ok(cluster_find("rtx-2080ti", &cluster));
+    PlanSpec spec = spec_of("gpt2-medium", 16, 16);
+    spec.config.precision = "fp16";
+    Plan plan = {0};
+    Fit fit;
+    assert_ok(fit_settle(&spec, &cluster));
+    assert_ok(plan_init(&plan, &spec));
+    assert_ok(fit_find(&fit, &plan, &spec, &cluster));
+    assert_false(fit.fits);
+    assert_true(fit.changes > 0);
+    assert_string_equal(fit.change[0].options, "--micro-batch 4");
+    /* What is said to fit does. */
+    for (int i = 0; i < fit.changes; i++) assert_true((double)fit.change[i].total <= fit.available);
+    plan_done(&plan);
+    spec.config.micro_batch = 4;
+    assert_ok(plan_init(&plan, &spec));
+    assert_int_equal(plan.stage[0].memory.total, fit.change[0].total);
+    assert_ok(fit_find(&fit, &plan, &spec, &cluster));
+    assert_true(fit.fits && fit.changes == 0);
+    plan_done(&plan);
+    spec.config.precision = "bf16";
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "has no such products; it has fp32, fp16");
+    spec.config.device = "cpu";
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "--device cpu");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_ones),
+        cmocka_unit_test(bad_ones),
+        cmocka_unit_test(enough_micros),
+        cmocka_unit_test(finds_changes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
