@@ -1,6 +1,7 @@
 /* Checkpoints: Hugging Face directories, and beside them what a run needs to go on.
  *
  *   DIR/config.json, model.safetensors (or shards and model.safetensors.index.json)
+ *   DIR/int8.safetensors        instead, of a model that is quantized; see hf_int8.c
  *   DIR/optimizer.safetensors   first and second moments: "exp_avg.NAME", "exp_avg_sq.NAME"
  *   DIR/weft.json               step, seed, run progress; its presence says the directory is whole
  */
@@ -51,12 +52,38 @@ MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport
  * of which no more than that is read. Every rank checks, and reports, all of it. */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
+/* A parameter of 8 bits on its way into a file; see hf_int8.c. */
+typedef struct Int8Param {
+    char name[PARAM_NAME];
+    int64_t rows, cols; /* outputs, inputs */
+    int8_t *w;
+    float *scale;  /* (rows) */
+    float *factor; /* (cols), or NULL: all 1 */
+    int64_t at;    /* its first byte in the file's data */
+} Int8Param;
+
+typedef struct Int8List {
+    Int8Param *param;
+    size_t count, capacity;
+} Int8List;
+
+void int8_list_done(Int8List *list);
+/* Adds a parameter with room for w and scale; valid until the next one is added. */
+MUST_USE Status int8_list_add(Int8List *list, const char *name, int64_t rows, int64_t cols,
+                              Int8Param **ret_param);
+/* Gives the model its int8 parameters from a directory's tensors; nothing to do where it has none. Before a
+ * store of it is bound. */
+MUST_USE Status hf_int8_load(const char *dir, Model *model, const Exec *exec);
+/* Whether a model that may be quantized runs on a device in a type; `dir` names it in messages. */
+MUST_USE Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype);
+
 typedef struct SaveOptions {
     DType dtype;               /* of the tensors in the file */
     int64_t shard_bytes;       /* 0: one file */
     const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
     const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
     const LabelSet *labels;    /* names of the labels, where there are as many as the model has; or NULL */
+    Int8List *int8;            /* all of the model's int8 parameters; NULL: it has none */
 } SaveOptions;
 
 /* Writes config.json, the weights of one rank that has them all, and the assets as the directory `dir`,

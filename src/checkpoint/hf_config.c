@@ -332,6 +332,18 @@ static Status read_own(const json_t *json, const char *from, ModelConfig *config
     return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
 
+/* What weft quantize has written. */
+static Status read_quantization(const json_t *json, const char *from, ModelConfig *config) {
+    const json_t *quantization = json_object_get(json, "quantization");
+    if (!quantization) return OK;
+    const char *method = json_string_value(json_object_get(quantization, "method"));
+    if (!method || strcmp(method, "weft-int8"))
+        return FAILED("%s: 'quantization.method' is '%.40s', expected 'weft-int8'", from,
+                      method ? method : "not a text");
+    config->int8 = true;
+    return json_get_bool(quantization, from, "embedding", &config->int8_embedding);
+}
+
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
     const Architecture *found = NULL;
@@ -355,6 +367,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     /* GPT2Model has no output matrix of its own, whatever the field says. */
     if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
     TRY(read_own(json, from, &config));
+    TRY(read_quantization(json, from, &config));
     TRY(status_wrap(config_check(&config), "%s", from));
     *ret_config = config;
     return OK;
@@ -517,6 +530,12 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     json_decref(common);
     if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
     if (!failed) failed = add_own(json, config, architecture);
+    if (!failed && config->int8)
+        failed = json_object_set_new(json, "quantization",
+                                     json_pack("{s:s, s:i, s:s, s:s, s:b}", "method", "weft-int8", "bits", 8,
+                                               "weights", "symmetric, per output", "activations",
+                                               "symmetric, per row, as they come", "embedding",
+                                               config->int8_embedding));
     if (failed) return FAILED("config.json: out of memory");
     *ret_json = json;
     json = NULL;

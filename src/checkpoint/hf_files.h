@@ -5,6 +5,7 @@
 #include "checkpoint/safetensors.h"
 
 #define HF_WEIGHTS "model.safetensors"
+#define HF_INT8    "int8.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
 
 typedef struct HfEntry {
@@ -21,7 +22,8 @@ typedef struct HfFiles {
     size_t entries, entries_capacity;
 } HfFiles;
 
-/* Opens model.safetensors, or the shards that model.safetensors.index.json lists. */
+/* Opens model.safetensors, a quantized model's int8.safetensors, or the shards that
+ * model.safetensors.index.json lists. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 void hf_files_free(HfFiles *files);
 DEFINE_FREEP(HfFiles, hf_files)

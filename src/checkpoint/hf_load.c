@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
+#include "checkpoint/hf_int8.h"
 #include "checkpoint/hf_load.h"
 #include "checkpoint/hf_names.h"
 #include "checkpoint/slices.h"
@@ -141,7 +142,17 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
 }
 
 /* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
+/* The values of an int8 parameter do not go into a store: hf_int8_load reads them. */
+static Status check_int8(Loader *loader, const ParamDesc *desc) {
+    LoadReport *report = &loader->report;
+    Int8Tensors found;
+    TRY(int8_find(loader->files, desc, &found));
+    if (loader->checked || (found.w && found.scale)) return OK;
+    return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
+}
+
 static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *ref) {
+    if (desc->int8) return check_int8(loader, desc);
     HfTensor wanted[HF_PARTS];
     const SafeTensor *tensor[HF_PARTS];
     int count = 0, found = 0;

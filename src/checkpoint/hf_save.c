@@ -14,6 +14,7 @@
 
 #include "base/fs.h"
 #include "checkpoint/hf_files.h"
+#include "checkpoint/hf_int8.h"
 #include "checkpoint/slices.h"
 
 enum { FILE_NAME = 64 };
@@ -55,9 +56,10 @@ static Status add_param(HfPlan *plan, const ModelConfig *config, const ParamDesc
 static void fill_shards(HfPlan *plan, const SaveOptions *options) {
     int64_t used = 0;
     plan->shards = 1;
+    plan->int8 = options->int8 != NULL;
     for (size_t i = 0; i < plan->count; i++) {
         int64_t bytes = hf_tensor_count(&plan->item[i].tensor) * (int64_t)dtype_size(options->dtype);
-        if (options->shard_bytes > 0 && used > 0 && used + bytes > options->shard_bytes) {
+        if (options->shard_bytes > 0 && !plan->int8 && used > 0 && used + bytes > options->shard_bytes) {
             plan->shards++;
             used = 0;
         }
@@ -71,7 +73,7 @@ Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *opt
     for (int i = 0; i < model->count; i++) {
         const Block *block = &model->block[i];
         for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied)
+            if (!block->params.desc[j].tied && !block->params.desc[j].int8)
                 TRY(add_param(&plan, &model->config, &block->params.desc[j], block->ref[j], options->dtype));
     }
     fill_shards(&plan, options);
@@ -125,7 +127,7 @@ static Status check_values(const HfPlan *plan, const Store *params, Stream *stre
 
 static void shard_name(char name[FILE_NAME], const HfPlan *plan, int shard) {
     if (plan->shards == 1)
-        snprintf(name, FILE_NAME, HF_WEIGHTS);
+        snprintf(name, FILE_NAME, plan->int8 ? HF_INT8 : HF_WEIGHTS);
     else
         snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", shard + 1, plan->shards);
 }
@@ -179,6 +181,7 @@ static Status keep_fields(json_t *json, const char *assets_dir) {
                                         "auto_map",
                                         "num_labels",
                                         "quantization_config",
+                                        "quantization",
                                         "n_ctx",
                                         "weft",
                                         "num_hidden_layers",
@@ -316,6 +319,8 @@ static void drop_dirp(char **dir) {
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
     CLEANUP(hf_plan_done) HfPlan plan = {0};
+    if (params->model->config.int8 && !options->int8)
+        return FAILED("internal: int8 parameters are saved by those who have them");
     TRY(split_path(dir, &plain, &parent));
     TRY(hf_plan_init(&plan, params->model, options));
     TRY(check_values(&plan, params, stream, options->dtype));
@@ -327,7 +332,9 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     TRY(dir_make(temporary));
     CLEANUP(save_list_done) SaveList list = {0};
     TRY(hf_plan_list(&plan, temporary, params, options->dtype, &list));
+    if (options->int8) TRY(int8_declare(options->int8, list.file[0]));
     TRY(save_list_create(&list));
+    if (options->int8) TRY(int8_place(options->int8, list.file[0]));
     TRY(save_list_write(&list, NULL, stream));
     TRY(hf_write_rest(temporary, &plan, &params->model->config, options));
     TRY(dir_sync(temporary));

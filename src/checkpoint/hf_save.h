@@ -18,6 +18,7 @@ typedef struct HfPlan {
     HfItem *item;
     size_t count, capacity;
     int shards;
+    bool int8; /* in one file with the int8 parameters */
     int64_t bytes, numel;
 } HfPlan;
 

@@ -28,6 +28,7 @@ static const char *type_of(DType dtype) {
     case DT_F64: return "F64";
     case DT_I32: return "I32";
     case DT_I64: return "I64";
+    case DT_I8: return "I8";
     default: return "U8";
     }
 }

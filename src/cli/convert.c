@@ -107,6 +107,8 @@ static bool is_missing(const LoadReport *report, const char *name) {
 static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(ckpt_model_dir(config->model, &work->dir));
     TRY(hf_config_read(work->dir, &work->config));
+    if (work->config.int8)
+        return FAILED("%s: is quantized to int8: expected the model it was made from", work->dir);
     TRY(choose_heads(config, &work->config));
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));

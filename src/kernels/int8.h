@@ -61,5 +61,8 @@ static inline int64_t int8_index(const Int8Head *head, int64_t output, int64_t i
 
 /* linear_forward with packed weights. */
 MUST_USE Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
+/* embedding_forward with a packed token embedding. */
+MUST_USE Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past,
+                                       Tensor wte, Tensor wpe, Tensor wtype, VocabPart part);
 
 #endif

@@ -16,6 +16,7 @@ static const double act_backward_flops[ACT_COUNT] = {
     [ACT_NONE] = 0, [ACT_GELU_TANH] = 17, [ACT_GELU_ERF] = 11, [ACT_RELU] = 2, [ACT_TANH] = 4};
 
 Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
+    if (exec->observer) TRY(exec->observer->see(exec->observer, exec->stream, x, w));
     if (w.dtype == DT_Q8) return linear_int8_forward(exec, y, pre, x, w, b, act);
     CHECK_FLOAT(x);
     CHECK_FLOAT(w);

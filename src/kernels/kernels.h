@@ -76,11 +76,18 @@ typedef struct Int8Tile {
 
 typedef struct KernelTable KernelTable;
 
+/* Sees what linear layers take: linear_forward calls it first, with its input and its weights. */
+typedef struct Observer Observer;
+struct Observer {
+    Status (*see)(Observer *observer, Stream *stream, Tensor x, Tensor w);
+};
+
 /* Where and with what a call runs. */
 typedef struct Exec {
     Stream *stream;
     const KernelTable *table;
-    Profile *profile; /* NULL: not measured */
+    Profile *profile;   /* NULL: not measured */
+    Observer *observer; /* NULL: none */
 } Exec;
 
 /* y (M,N) = act(x (M,K) w (N,K)^T + b (N)). b may be none. With an act, `pre` (M,N), if given,
@@ -134,17 +141,15 @@ MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tenso
 
 /* Linear layers with weights of 8 bits, for inference. int8_pack puts weights w (N,K) int8 into the order
  * that a backend multiplies them in, with the scale of each output and, if given, a factor for each input:
- * packed is (N,K) of DT_Q8 over int8_bytes bytes, of host memory. linear_forward takes it in place of w: then
- * x, y, pre and b are fp32, and each row of x is rounded to 8 bits on its own, whatever the other rows are:
- *   largest = max |x * factor|;  q = x * factor * (127 / largest), to the nearest with ties to even
- *   y = act(sum(q * w) * (largest / 127) * scale + b)
- * Sums are of integers and exact. A row that holds a number that is not finite gives NaN. The leading rows of
- * packed weights (tensor_slice from 0 on) are packed weights too. */
+ * packed is (N,K) of DT_Q8 over int8_bytes bytes, of host memory; of outputs past those of w all weights are
+ * 0. linear_forward takes it in place of w: then x, y, pre and b are fp32, and each row of x is rounded to 8
+ * bits on its own, whatever the other rows are: largest = max |x * factor|;  q = x * factor * (127 /
+ * largest), to the nearest with ties to even y = act(sum(q * w) * (largest / 127) * scale + b) Sums are of
+ * integers and exact. A row that holds a number that is not finite gives NaN. The leading rows of packed
+ * weights (tensor_slice from 0 on) are packed weights too. */
 enum { INT8_DEEPEST = 65536 }; /* inputs at most, so that sums fit 32 bits */
 MUST_USE Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
 MUST_USE Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor);
-/* out (M,K) fp32 = rows of packed weights times their scale; index (M) int32. They have no factors. */
-MUST_USE Status gather_int8(Exec *exec, Tensor out, Tensor packed, Tensor index);
 
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
@@ -180,7 +185,8 @@ MUST_USE Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor v
 
 /* x (B,T,C) = wte[tokens] + wpe[t + past[b]] + wtype[types]. tokens, types (B,T), past (B) int32.
  * wpe, wtype, types, past may be none; types that are none are all 0. Token rows outside this rank's
- * vocabulary part give 0, and so do positions at or past wpe's end (the padding of a ragged batch). */
+ * vocabulary part give 0, and so do positions at or past wpe's end (the padding of a ragged batch). wte may
+ * be packed int8 weights without factors; the rest is fp32 then. */
 MUST_USE Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
                                   Tensor wpe, Tensor wtype, VocabPart part);
 /* Any of dwte, dwpe, dwtype may be none. */

@@ -1,6 +1,7 @@
 /* The functions of kernels.h, continued: weights of 8 bits. */
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
 
@@ -51,15 +52,15 @@ static int32_t pack_row(Int8View view, const int8_t *row, int64_t output) {
 
 Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor) {
     TRY(check_backend(__func__, exec));
-    int64_t N = tensor_rows(w), K = tensor_cols(w);
+    int64_t N = tensor_rows(w), K = tensor_cols(w), rows = tensor_rows(packed);
     size_t bytes;
-    TRY(int8_bytes(exec, N, K, &bytes));
+    TRY(int8_bytes(exec, rows, K, &bytes));
     CHECK_MATRIX(w, DT_I8, N, K);
-    CHECK_MATRIX(packed, DT_Q8, N, K);
+    CHECK_MATRIX(packed, DT_Q8, rows < N ? N : rows, K);
     CHECK_COUNT(scale, DT_F32, N);
     if (factor.data) CHECK_COUNT(factor, DT_F32, K);
     memset(packed.data, 0, bytes);
-    Int8Head head = head_of(exec, N, K);
+    Int8Head head = head_of(exec, rows, K);
     head.factors = factor.data != NULL;
     memcpy(packed.data, &head, sizeof head);
     Int8View view = int8_view(packed);
@@ -104,20 +105,33 @@ static void unpack_row(Int8View view, float *to, int64_t row) {
     }
 }
 
-Status gather_int8(Exec *exec, Tensor out, Tensor packed, Tensor index) {
+/* One position's sum of embeddings. */
+static void embed_row(float *x, Int8View words, int64_t word, const float *position, const float *type) {
+    int64_t C = words.head->inputs;
+    if (word >= 0)
+        unpack_row(words, x, word);
+    else
+        memset(x, 0, (size_t)C * sizeof *x);
+    for (int64_t c = 0; position && c < C; c++) x[c] += position[c];
+    for (int64_t c = 0; type && c < C; c++) x[c] += type[c];
+}
+
+Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+                              Tensor wpe, Tensor wtype, VocabPart part) {
     TRY(check_backend(__func__, exec));
-    int64_t M = tensor_count(index), N = tensor_rows(packed), K = tensor_cols(packed);
-    CHECK_MATRIX(out, DT_F32, M, K);
-    CHECK_INDEX(index, M);
-    TRY(check_packed(__func__, packed));
-    Int8View view = int8_view(packed);
-    if (view.factor) return FAILED("internal: %s: the weights have factors", __func__);
-    for (int64_t m = 0; m < M; m++) {
-        int32_t row = tensor_i32(index)[m];
-        if (row < 0 || row >= N)
-            memset(tensor_f32(out) + m * K, 0, (size_t)K * sizeof(float));
-        else
-            unpack_row(view, tensor_f32(out) + m * K, row);
+    TRY(check_packed(__func__, wte));
+    Int8View words = int8_view(wte);
+    int64_t T = x.dim[1], C = x.dim[2], rows = x.dim[0] * T;
+    CHECK_MATRIX(x, DT_F32, rows, words.head->inputs);
+    if (words.factor) return FAILED("internal: %s: the weights have factors", __func__);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t place = i % T + (past.data ? tensor_i32(past)[i / T] : 0);
+        int64_t type = types.data ? tensor_i32(types)[i] : 0;
+        bool has_place = wpe.data && place >= 0 && place < wpe.dim[0];
+        bool has_type = wtype.data && type >= 0 && type < wtype.dim[0];
+        embed_row(tensor_f32(x) + i * C, words, vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]),
+                  has_place ? tensor_f32(wpe) + place * C : NULL,
+                  has_type ? tensor_f32(wtype) + type * C : NULL);
     }
     return OK;
 }

@@ -33,6 +33,8 @@ typedef struct ModelConfig {
     int64_t pad_token, bos_token, eos_token; /* -1: none */
     int64_t eos_more[MORE_ENDS];             /* tokens that end a text as eos_token does */
     int eos_more_count;
+    bool int8;           /* the layers' matrices are of 8 bits: for inference on a CPU in fp32 */
+    bool int8_embedding; /* and the token embedding and the output matrix */
 } ModelConfig;
 
 /* A preset by name, or a usage error that suggests the nearest. */

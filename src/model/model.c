@@ -46,6 +46,17 @@ static Status make_units(Model *model) {
     return OK;
 }
 
+/* Norms, biases and positions stay as they are. */
+static void mark_int8(Block *block) {
+    const ModelConfig *config = block->config;
+    for (size_t i = 0; config->int8 && i < block->params.count; i++) {
+        ParamDesc *desc = &block->params.desc[i];
+        bool words = !strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight");
+        bool matrix = block->ops == &block_ops_layer && strstr(desc->name, ".weight") && desc->decay;
+        desc->int8 = matrix || (words && config->int8_embedding);
+    }
+}
+
 Status model_new(Model **ret_model, const ModelConfig *config) {
     TRY(config_check(config));
     CLEANUP(model_freep) Model *model = NULL;
@@ -59,6 +70,8 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         block->index = at > 0 && at <= config->layers ? (int)at - 1 : 0;
         model->count++;
         TRY(block->ops->describe(block, &block->params));
+        mark_int8(block);
+        TRY(mem_new(block->params.count, sizeof *block->int8, &block->int8));
     }
     TRY(make_units(model));
     *ret_model = model;
@@ -71,11 +84,38 @@ void model_free(Model *model) {
     for (int i = 0; i < model->count; i++) {
         param_list_done(&model->block[i].params);
         free(model->block[i].ref);
+        free(model->block[i].int8);
     }
+    for (size_t i = 0; i < model->int8_count; i++) dev_free(&model->int8[i]);
+    free(model->int8);
     for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
     free(model->unit);
     free(model->block);
     free(model);
+}
+
+Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
+                      Tensor factor) {
+    Tensor packed = TENSOR_NONE;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (!desc->int8 || strcmp(desc->name, name)) continue;
+            if (!packed.data) {
+                int64_t rows = desc->vocab ? vocab_padded(desc->dim[0], 1) : tensor_rows(w);
+                size_t bytes;
+                TRY(int8_bytes(exec, rows, tensor_cols(w), &bytes));
+                TRY(mem_grow(&model->int8, &model->int8_capacity, model->int8_count + 1,
+                             sizeof *model->int8));
+                Buffer *buffer = &model->int8[model->int8_count];
+                TRY(dev_alloc(exec->stream->device, MEM_PARAMS, bytes, buffer));
+                model->int8_count++;
+                packed = tensor_2d(buffer->data, DT_Q8, rows, tensor_cols(w));
+                TRY(int8_pack(exec, packed, w, scale, factor));
+            }
+            model->block[i].int8[j] = packed;
+        }
+    return packed.data ? OK : FAILED("internal: the model has no int8 parameter %s", name);
 }
 
 int64_t model_params(const Model *model) {
@@ -113,7 +153,10 @@ size_t head_logits_scratch(const Block *head, Head which, int64_t rows) {
 void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views) {
     for (size_t i = 0; i < block->params.count; i++) {
         ParamRef ref = block->ref[i];
-        views[i] = unit_view(&unit[ref.unit].slot[ref.slot], flat[ref.unit], dtype);
+        if (block->int8[i].data)
+            views[i] = block->int8[i];
+        else
+            views[i] = unit_view(&unit[ref.unit].slot[ref.slot], flat[ref.unit], dtype);
     }
 }
 

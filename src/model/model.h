@@ -125,6 +125,7 @@ struct Block {
     int index; /* the layer's number, for layers */
     ParamList params;
     ParamRef *ref; /* of each of them */
+    Tensor *int8;  /* of each of them: packed weights, or none */
 };
 
 /* Parameters lie in units. Unit i is what block i alone uses; units from `count` on hold one parameter
@@ -135,6 +136,8 @@ typedef struct Model {
     int count;
     ParamList *unit;
     int units;
+    Buffer *int8; /* what blocks' int8 weights lie in */
+    size_t int8_count, int8_capacity;
 } Model;
 
 extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
@@ -142,6 +145,10 @@ extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, blo
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
+/* Gives the model the values of a parameter that is int8 (config.int8): w, scale and factor as int8_pack
+ * takes them. Before a store is bound. The device of exec must outlive the model. */
+MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
+                               Tensor factor);
 int64_t model_params(const Model *model); /* each parameter once */
 /* Operations that a block needs for one of T positions, forward and backward; for sharing out blocks. */
 double block_flops(const Block *block, int64_t T);

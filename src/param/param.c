@@ -45,6 +45,7 @@ static Status slot_init(ParamSlot *slot, const ParamDesc *desc, UnitSpec spec) {
         }
         slot->count *= slot->dim[i];
     }
+    if (desc->int8) slot->count = 0;
     return OK;
 }
 

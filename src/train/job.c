@@ -176,6 +176,10 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
         TRY(refuse_changes(spec, job->model_dir, &config));
+        if (config.int8 && spec->train)
+            return FAILED(
+                "%s: is quantized to int8 and cannot be trained: expected the model it was made from",
+                job->model_dir);
     } else {
         if (strchr(spec->model, '/')) return USAGE("model '%s': there is no such directory", spec->model);
         TRY(config_preset(spec->model, &config));
@@ -293,6 +297,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
         TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
+    if (config.int8) TRY(hf_int8_suits(job->model_dir, &config, job->device, job->plan.dtype));
     TRY(model_new(&job->model, &config));
     *ret_job = job;
     job = NULL;
@@ -306,6 +311,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
         load_report_done(&report);
     }
     TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
+    if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
     TRY(store_init_params(job->runner->params, job->runner->stream, job->plan.seed));
     *ret_report = (LoadReport){0};
     if (job->model_dir)

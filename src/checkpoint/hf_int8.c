@@ -1,0 +1,160 @@
+/* Weights of 8 bits in a checkpoint's file, int8.safetensors. It holds the other tensors under the names that
+ * transformers gives them, and of each int8 parameter, by the model's own name:
+ *
+ *   NAME.int8     I8 (outputs, inputs)
+ *   NAME.scale    F32 (outputs)
+ *   NAME.factor   F32 (inputs), or absent: all 1
+ *
+ * The weight of an output and an input is int8 * scale * factor; inputs are multiplied by their factor before
+ * they are rounded themselves (kernels.h). transformers looks for another file, so it never takes such a
+ * checkpoint for something else. */
+#include <math.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_files.h"
+#include "checkpoint/hf_int8.h"
+
+void int8_list_done(Int8List *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->param[i].w);
+        free(list->param[i].scale);
+        free(list->param[i].factor);
+    }
+    free(list->param);
+    *list = (Int8List){0};
+}
+
+Status int8_list_add(Int8List *list, const char *name, int64_t rows, int64_t cols, Int8Param **ret_param) {
+    TRY(mem_grow(&list->param, &list->capacity, list->count + 1, sizeof *list->param));
+    Int8Param *param = &list->param[list->count];
+    *param = (Int8Param){.rows = rows, .cols = cols};
+    snprintf(param->name, sizeof param->name, "%s", name);
+    list->count++;
+    size_t count;
+    if (!mul_size((size_t)rows, (size_t)cols, &count)) return FAILED("%s: is too large", name);
+    TRY(mem_new(count, 1, &param->w));
+    TRY(mem_new((size_t)rows, sizeof *param->scale, &param->scale));
+    *ret_param = param;
+    return OK;
+}
+
+/* ---- writing ---- */
+
+static Status declare(SafeWriter *writer, const char *name, const char *part, DType dtype, int ndim,
+                      const int64_t *dim) {
+    char full[INT8_NAME];
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    return safe_writer_declare(writer, full, dtype, ndim, dim);
+}
+
+Status int8_declare(Int8List *list, SafeWriter *writer) {
+    for (size_t i = 0; i < list->count; i++) {
+        Int8Param *p = &list->param[i];
+        p->at = safe_writer_declared(writer);
+        TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
+        if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
+        TRY(declare(writer, p->name, "int8", DT_I8, 2, (const int64_t[]){p->rows, p->cols}));
+    }
+    return OK;
+}
+
+Status int8_place(const Int8List *list, SafeWriter *writer) {
+    for (size_t i = 0; i < list->count; i++) {
+        const Int8Param *p = &list->param[i];
+        int64_t at = p->at, scales = p->rows * 4, factors = p->factor ? p->cols * 4 : 0;
+        TRY(safe_writer_place(writer, at, p->scale, (size_t)scales));
+        if (p->factor) TRY(safe_writer_place(writer, at + scales, p->factor, (size_t)factors));
+        TRY(safe_writer_place(writer, at + scales + factors, p->w, (size_t)(p->rows * p->cols)));
+    }
+    return OK;
+}
+
+/* ---- reading ---- */
+
+static Status find_part(HfFiles *files, const char *name, const char *part, DType dtype, int64_t rows,
+                        int64_t cols, const SafeTensor **ret_tensor) {
+    char full[INT8_NAME];
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    HfEntry *entry = hf_files_find(files, full);
+    *ret_tensor = NULL;
+    if (!entry) return OK;
+    entry->used = true;
+    const SafeTensor *tensor = entry->tensor;
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) count *= tensor->dim[i];
+    bool shape = cols ? tensor->ndim == 2 && tensor->dim[0] == rows && tensor->dim[1] == cols
+                      : tensor->ndim == 1 && tensor->dim[0] == rows;
+    char found[SHAPE_TEXT], expected[SHAPE_TEXT];
+    if (tensor->dtype != dtype || !shape)
+        return FAILED("%s: tensor '%s' is %s %s, the model expects %s %s", entry->path, full, tensor->type,
+                      safe_shape_text(found, tensor->ndim, tensor->dim), dtype == DT_I8 ? "I8" : "F32",
+                      safe_shape_text(expected, cols ? 2 : 1, (const int64_t[]){rows, cols}));
+    *ret_tensor = tensor;
+    return OK;
+}
+
+static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
+    *ret_cols = desc->dim[desc->ndim - 1];
+    *ret_rows = param_count(desc) / *ret_cols;
+}
+
+Status int8_find(HfFiles *files, const ParamDesc *desc, Int8Tensors *ret_tensors) {
+    int64_t rows, cols;
+    sizes_of(desc, &rows, &cols);
+    TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &ret_tensors->w));
+    TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &ret_tensors->scale));
+    return find_part(files, desc->name, "factor", DT_F32, cols, 0, &ret_tensors->factor);
+}
+
+/* A copy that is aligned and of numbers that are finite. */
+static Status copy_floats(const char *dir, const SafeTensor *tensor, float **ret_values) {
+    size_t count = tensor->bytes / sizeof(float);
+    CLEANUP(mem_freep) float *values = NULL;
+    TRY(mem_new(count, sizeof *values, &values));
+    memcpy(values, tensor->data, tensor->bytes);
+    for (size_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return FAILED("%s: tensor '%s' holds a number that is not finite", dir, tensor->name);
+    *ret_values = values;
+    values = NULL;
+    return OK;
+}
+
+static Status load_one(const char *dir, Model *model, const Exec *exec, const ParamDesc *desc,
+                       HfFiles *files) {
+    int64_t rows, cols;
+    Int8Tensors found;
+    sizes_of(desc, &rows, &cols);
+    TRY(int8_find(files, desc, &found));
+    if (!found.w || !found.scale)
+        return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
+    CLEANUP(mem_freep) float *scale = NULL, *factor = NULL;
+    TRY(copy_floats(dir, found.scale, &scale));
+    if (found.factor) TRY(copy_floats(dir, found.factor, &factor));
+    return model_set_int8(model, exec, desc->name,
+                          tensor_2d((void *)(uintptr_t)found.w->data, DT_I8, rows, cols),
+                          tensor_1d(scale, DT_F32, rows), tensor_1d(factor, DT_F32, cols));
+}
+
+Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
+    if (!model->config.int8) return OK;
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, dir));
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (desc->int8 && !desc->tied) TRY(load_one(dir, model, exec, desc, files));
+        }
+    return OK;
+}
+
+Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
+    if (!config->int8) return OK;
+    if (!device_is_host(device))
+        return FAILED("%s: is quantized to int8, which is for the CPU so far: expected --device cpu", dir);
+    if (dtype != DT_F32)
+        return FAILED("%s: is quantized to int8, whose layers take and give fp32: expected --precision fp32",
+                      dir);
+    return OK;
+}

@@ -1,0 +1,69 @@
+/* weft quantize: a checkpoint with weights of 8 bits. */
+#include <math.h>
+
+#include "base/format.h"
+#include "cli/command.h"
+#include "cli/show.h"
+#include "compress/quantize.h"
+
+/* clang-format off: one row a line or two reads as the table it is */
+static const Option table[] = {
+    {OPT_TEXT("model", QuantizeConfig, model, "DIR"), .required = true,
+     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+    {OPT_TEXT("out", QuantizeConfig, out, "DIR"), .required = true,
+     .help = "Where the quantized checkpoint goes: a new or empty directory."},
+    {OPT_FLAG("int8-embedding", QuantizeConfig, embedding),
+     .help =
+         "The token embedding and the output matrix too: smaller, and faster where the vocabulary is large."},
+    {OPT_FLAG("balance", QuantizeConfig, no_balance), .fallback = "on", .inverted = true,
+     .help =
+         "GPT-2: let the model write a little text first, to see which inputs of its layers are far larger "
+         "than others, and share out the rounding between them and their weights."},
+    {OPT_SEED("seed", QuantizeConfig, seed), .fallback = "0", .help = "Seed of that text."},
+    {OPT_INT("threads", QuantizeConfig, threads), .fallback = "0", .low = 1, .high = 4096,
+     .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
+};
+/* clang-format on */
+
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    (void)call;
+    return quantize_run(arguments, ret_result);
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    (void)call;
+    char total[FORMAT_SIZE], eight[FORMAT_SIZE];
+    double noise = 0;
+    show_number(result, "weights_noise", &noise);
+    fprintf(out, "%s: %s of %s parameters in int8%s, their values off by %.2f %% of their size\n",
+            json_string_value(json_object_get(result, "out")),
+            format_count(eight, (double)show_int(result, "params_int8")),
+            format_count(total, (double)show_int(result, "params_total")),
+            json_is_true(json_object_get(result, "balanced")) ? ", balanced" : "", 100 * noise);
+    return OK;
+}
+
+static const Example examples[] = {
+    {"A trained model for generation, a quarter of the size",
+     "weft quantize --model runs/first --out first-int8 --int8-embedding"},
+    {"What it costs in quality", "weft eval --model first-int8 --data other.txt"},
+};
+
+const Command command_quantize = {
+    .name = "quantize",
+    .summary = "write a checkpoint with weights of 8 bits, for the CPU",
+    .description =
+        "The matrices of the layers become int8 with a scale for each output; what they take is rounded to "
+        "int8 row by row as it comes. 'weft eval', 'weft generate' and 'weft info' read the result; it "
+        "cannot "
+        "be trained further, and transformers does not read it. Nothing is overwritten.",
+    .config_size = sizeof(QuantizeConfig),
+    .groups = groups,
+    .group_count = COUNT_OF(groups),
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

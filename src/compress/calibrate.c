@@ -1,0 +1,100 @@
+/* Calibration without data: the model writes a few short texts, each from a token drawn at random, and an
+ * observer of the linear layers keeps the largest magnitude of each of their inputs. Which inputs are far
+ * larger than the others is a property of the model much more than of the text. */
+#include "compress/calibrate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "infer/sampler.h"
+#include "infer/session.h"
+
+enum { TEXTS = 8, POSITIONS = 64 };
+
+void calibration_done(Calibration *calibration) {
+    for (size_t i = 0; i < calibration->count; i++) free(calibration->input[i].largest);
+    free(calibration->input);
+    *calibration = (Calibration){0};
+}
+
+const float *calibration_find(const Calibration *calibration, const char *name) {
+    for (size_t i = 0; i < calibration->count; i++)
+        if (!strcmp(calibration->input[i].name, name)) return calibration->input[i].largest;
+    return NULL;
+}
+
+typedef struct Watcher {
+    Observer observer; /* first: the observer is the watcher */
+    Calibration *calibration;
+} Watcher;
+
+static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
+    (void)stream;
+    const Calibration *calibration = ((Watcher *)(void *)observer)->calibration;
+    SeenInput *input = NULL;
+    for (size_t i = 0; i < calibration->count && !input; i++)
+        if (calibration->input[i].weights == w.data) input = &calibration->input[i];
+    if (!input) return OK;
+    int64_t rows = tensor_rows(x), cols = input->cols;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *from = tensor_f32(x) + row * cols;
+        for (int64_t c = 0; c < cols; c++)
+            if (fabsf(from[c]) > input->largest[c]) input->largest[c] = fabsf(from[c]);
+    }
+    return OK;
+}
+
+/* The layers' matrices. */
+static Status list_inputs(const Engine *engine, Calibration *calibration) {
+    const Model *model = engine->model;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (model->block[i].ops != &block_ops_layer || desc->ndim < 2 || !desc->decay) continue;
+            TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,
+                         sizeof *calibration->input));
+            SeenInput *input = &calibration->input[calibration->count];
+            *input =
+                (SeenInput){.weights = engine->params->view[i][j].data, .cols = desc->dim[desc->ndim - 1]};
+            snprintf(input->name, sizeof input->name, "%s", desc->name);
+            TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));
+            calibration->count++;
+        }
+    return OK;
+}
+
+static Status write_texts(Engine *engine, uint64_t seed) {
+    const ModelConfig *config = &engine->model->config;
+    int64_t positions = config->positions < POSITIONS ? config->positions : POSITIONS;
+    CLEANUP(session_freep) Session *session = NULL;
+    CLEANUP(sampler_freep) Sampler *sampler = NULL;
+    TRY(session_new(&session, engine, TEXTS, positions, 1));
+    TRY(sampler_new(&sampler, &(Sampling){.temperature = 1, .top_p = 1, .seed = seed}, config->vocab));
+    int32_t token[TEXTS];
+    Feed feed[TEXTS];
+    RngKey key = rng_key(seed, "calibrate", 0);
+    for (int b = 0; b < TEXTS; b++) {
+        token[b] = (int32_t)rng_below(key, (uint64_t)b, (uint64_t)config->vocab);
+        feed[b] = (Feed){&token[b], 1};
+    }
+    for (int64_t at = 0; at < positions; at++) {
+        TRY(session_feed(session, feed, TEXTS));
+        for (int b = 0; b < TEXTS; b++)
+            TRY(sampler_pick(sampler, session_scores(session, b), (uint64_t)b, (uint64_t)at, &token[b]));
+    }
+    return OK;
+}
+
+Status calibrate(const char *dir, int threads, uint64_t seed, Calibration *ret_calibration) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    CLEANUP(calibration_done) Calibration calibration = {0};
+    TRY(engine_new(&engine, dir, &(EngineOptions){.threads = threads, .dtype = DT_F32}));
+    TRY(list_inputs(engine, &calibration));
+    Watcher watcher = {.observer = {see}, .calibration = &calibration};
+    engine->exec.observer = &watcher.observer;
+    TRY(write_texts(engine, seed));
+    *ret_calibration = calibration;
+    calibration = (Calibration){0};
+    return OK;
+}

@@ -1,0 +1,169 @@
+/* Each matrix becomes int8 with a scale for each output: its largest weight is 127. Inputs are rounded when
+ * they come, a row at a time, also so that the largest is 127; an input that is always far larger than the
+ * others would leave these with few of the 127 steps. So such inputs are made smaller and their weights
+ * larger by the same factor, which changes no product: with a the largest magnitude of an input and w that of
+ * its weights, the input is divided by sqrt(a / w), and then both have the same share of the rounding. How
+ * large inputs are is found by letting the model write (calibrate.h). BERT does not write, and its inputs are
+ * taken as they are.
+ */
+#include "compress/quantize.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "checkpoint/checkpoint.h"
+#include "compress/calibrate.h"
+
+/* Everything one quantization holds. */
+typedef struct Work {
+    char *dir;
+    Model *from, *to; /* the model, and the same with int8 parameters */
+    Device *device;
+    Stream *stream;
+    Store *values, *rest; /* all values, and those that stay as they are */
+    Calibration calibration;
+    Int8List list;
+    double noise, power; /* of rounding the weights: sums of squares */
+} Work;
+
+static void work_done(Work *work) {
+    int8_list_done(&work->list);
+    calibration_done(&work->calibration);
+    store_free(work->values);
+    store_free(work->rest);
+    stream_free(work->stream);
+    model_free(work->from);
+    model_free(work->to);
+    device_free(work->device);
+    free(work->dir);
+}
+
+static Status find_model(Work *work, const QuantizeConfig *config) {
+    ModelConfig found;
+    TRY(ckpt_model_dir(config->model, &work->dir));
+    TRY(hf_config_read(work->dir, &found));
+    if (found.int8)
+        return FAILED("%s: is quantized to int8 already: expected the model it was made from", work->dir);
+    if (found.hidden > INT8_DEEPEST || found.inner > INT8_DEEPEST)
+        return FAILED("%s: has layers of more than %d inputs, the most that int8 takes", work->dir,
+                      INT8_DEEPEST);
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(model_new(&work->from, &found));
+    TRY(hf_weights_check(work->dir, work->from, &report));
+    TRY(load_report_check(&report, work->dir, &found, false));
+    found.int8 = true;
+    found.int8_embedding = config->embedding;
+    return model_new(&work->to, &found);
+}
+
+static Status load_values(Work *work, const QuantizeConfig *config) {
+    TRY(device_new_cpu(&work->device, (int)config->threads));
+    TRY(stream_new(&work->stream, work->device));
+    TRY(store_new(&work->values, work->from, work->device, MEM_PARAMS));
+    TRY(hf_weights_load(work->dir, work->values, work->stream, NULL));
+    return store_new(&work->rest, work->to, work->device, MEM_PARAMS);
+}
+
+/* What stays as it is. */
+static Status copy_rest(Work *work) {
+    for (int i = 0; i < work->to->count; i++)
+        for (size_t j = 0; j < work->to->block[i].params.count; j++) {
+            const ParamDesc *desc = &work->to->block[i].params.desc[j];
+            if (desc->int8 || desc->tied) continue;
+            Tensor to = work->rest->view[i][j], from = work->values->view[i][j];
+            TRY(stream_copy(work->stream, to.data, from.data, tensor_bytes(to), COPY_ON_DEVICE));
+        }
+    return OK;
+}
+
+/* What inputs are to be multiplied by. Those that never showed count as small. */
+static void balance(float *factor, const float *inputs, const float *w, int64_t rows, int64_t cols) {
+    double typical_input = 0, typical_weight = 0;
+    for (int64_t k = 0; k < cols; k++) {
+        factor[k] = 0;
+        for (int64_t n = 0; n < rows; n++)
+            if (fabsf(w[n * cols + k]) > factor[k]) factor[k] = fabsf(w[n * cols + k]);
+        typical_input += inputs[k] / (double)cols;
+        typical_weight += factor[k] / (double)cols;
+    }
+    for (int64_t k = 0; k < cols; k++) {
+        double input = fmax(inputs[k], 1e-3 * typical_input), weight = fmax(factor[k], 1e-3 * typical_weight);
+        double made = sqrt(weight / input);
+        factor[k] = made > 0 && isfinite(made) ? (float)made : 1;
+    }
+}
+
+/* One output's weights. */
+static Status round_output(Work *work, Int8Param *param, int64_t n, const float *w) {
+    float largest = 0;
+    for (int64_t k = 0; k < param->cols; k++) {
+        float size = fabsf(param->factor ? w[k] / param->factor[k] : w[k]);
+        if (!isfinite(size))
+            return FAILED("%s: %s holds a weight that is not finite", work->dir, param->name);
+        if (size > largest) largest = size;
+    }
+    float scale = largest / 127.0f;
+    param->scale[n] = scale;
+    for (int64_t k = 0; k < param->cols; k++) {
+        float factor = param->factor ? param->factor[k] : 1;
+        float steps = scale > 0 ? rintf(w[k] / factor / scale) : 0;
+        int8_t rounded = (int8_t)fmaxf(-127, fminf(127, steps));
+        param->w[n * param->cols + k] = rounded;
+        double off = (double)rounded * scale * factor - w[k];
+        work->noise += off * off;
+        work->power += (double)w[k] * w[k];
+    }
+    return OK;
+}
+
+static Status round_param(Work *work, const ParamDesc *desc, const float *w) {
+    int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
+    Int8Param *param = NULL;
+    TRY(int8_list_add(&work->list, desc->name, rows, cols, &param));
+    const float *inputs = calibration_find(&work->calibration, desc->name);
+    if (inputs) {
+        TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
+        balance(param->factor, inputs, w, rows, cols);
+    }
+    for (int64_t n = 0; n < rows; n++) TRY(round_output(work, param, n, w + n * cols));
+    return OK;
+}
+
+static Status round_all(Work *work) {
+    for (int i = 0; i < work->to->count; i++)
+        for (size_t j = 0; j < work->to->block[i].params.count; j++) {
+            const ParamDesc *desc = &work->to->block[i].params.desc[j];
+            if (desc->int8 && !desc->tied) TRY(round_param(work, desc, tensor_f32(work->values->view[i][j])));
+        }
+    return OK;
+}
+
+static Status describe(const Work *work, const QuantizeConfig *config, json_t **ret_result) {
+    int64_t total = model_params(work->from), eight = 0;
+    for (size_t i = 0; i < work->list.count; i++)
+        eight += work->list.param[i].rows * work->list.param[i].cols;
+    double noise = work->power > 0 ? sqrt(work->noise / work->power) : 0;
+    json_t *result =
+        json_pack("{s:s, s:s, s:I, s:I, s:b, s:b, s:f}", "model", work->dir, "out", config->out,
+                  "params_total", (json_int_t)total, "params_int8", (json_int_t)eight, "embedding",
+                  config->embedding, "balanced", work->calibration.count > 0, "weights_noise", noise);
+    if (!result) return FAILED("out of memory while writing the result");
+    *ret_result = result;
+    return OK;
+}
+
+Status quantize_run(const QuantizeConfig *config, json_t **ret_result) {
+    CLEANUP(work_done) Work work = {0};
+    TRY(hf_save_check(config->out));
+    TRY(find_model(&work, config));
+    if (work.from->config.family == FAMILY_GPT2 && config_has(&work.from->config, HEAD_LM) &&
+        !config->no_balance)
+        TRY(calibrate(work.dir, (int)config->threads, config->seed, &work.calibration));
+    TRY(load_values(&work, config));
+    TRY(copy_rest(&work));
+    TRY(round_all(&work));
+    SaveOptions options = {.dtype = DT_F32, .assets_dir = work.dir, .int8 = &work.list};
+    TRY(hf_save(config->out, work.rest, work.stream, &options));
+    return describe(&work, config, ret_result);
+}

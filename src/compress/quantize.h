@@ -1,0 +1,18 @@
+/* Quantizing a checkpoint: the layers' matrices, and on demand the token embedding, become int8. */
+#ifndef WEFT_COMPRESS_QUANTIZE_H
+#define WEFT_COMPRESS_QUANTIZE_H
+
+#include "base/json.h"
+
+typedef struct QuantizeConfig {
+    const char *model, *out;
+    bool embedding;  /* the token embedding and the output matrix too */
+    bool no_balance; /* take inputs as they are, see quantize.c */
+    int64_t threads; /* 0: all */
+    uint64_t seed;   /* of the text that a GPT-2 writes for calibration */
+} QuantizeConfig;
+
+/* Writes the directory `out`, all of it or, after a failure, nothing. */
+MUST_USE Status quantize_run(const QuantizeConfig *config, json_t **ret_result);
+
+#endif
