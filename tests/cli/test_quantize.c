@@ -1,0 +1,187 @@
+/* quantize as a person runs it, on a small model that is trained first: its loss and what it writes stay,
+ * also where some inputs of its layers are far larger than the others; and what is refused. */
+#include <math.h>
+
+#include "checkpoint/checkpoint.h"
+#include "corpus.h"
+
+#define CASES WEFT_TEST_DIR "/golden/cases/"
+
+static json_t *parse_ok(Ran ran) {
+    if (ran.code) fail_msg("%s", ran.err);
+    json_t *json = NULL;
+    assert_ok(json_parse(ran.out, strlen(ran.out), "stdout", &json));
+    ran_done(&ran);
+    return json;
+}
+
+#define run_json(...) parse_ok(program_run(__VA_ARGS__, "--json"))
+
+static int setup(void **state) {
+    if (corpus_setup(state)) return -1;
+    put_sentences("train.txt", 1500, 1, false);
+    put_sentences("other.txt", 150, 2, false);
+    Ran ran = program_run("train", "--model", "gpt2", "--layers", "2", "--hidden", "64", "--heads", "4",
+                          "--seq", "64", "--batch", "8", "--steps", "150", "--lr", "3e-3", "--threads", "2",
+                          "--data", at("train.txt"), "--out", at("run"));
+    int code = ran.code;
+    if (code) print_error("%s\n", ran.err);
+    ran_done(&ran);
+    return code;
+}
+
+static double loss_of(const char *model, const char *kernels) {
+    CLEANUP(json_decrefp)
+    json_t *json = run_json("eval", "--model", at(model), "--data", at("other.txt"), "--batch", "8",
+                            "--kernels", kernels, "--threads", "2");
+    return json_real_value(json_object_get(json, "loss"));
+}
+
+static void quantize(const char *model, const char *out, const char *how) {
+    Ran ran = program_run("quantize", "--model", at(model), "--out", at(out), how);
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+}
+
+static void test_loss(void **state) {
+    (void)state;
+    quantize("run", "layers", "--balance");
+    quantize("run", "all", "--int8-embedding");
+    double before = loss_of("run", "cpu");
+    assert_true(before < 2);
+    assert_float_equal(loss_of("layers", "cpu"), before, 0.005);
+    double all = loss_of("all", "cpu");
+    assert_float_equal(all, before, 0.005);
+    assert_float_equal(loss_of("all", "ref"), all, 1e-4);
+    assert_true(all != before);
+}
+
+static char *greedy(const char *model) {
+    Ran ran = program_run("generate", "--model", at(model), "--prompt", "the quick brown", "--max-tokens",
+                          "40", "--temperature", "0", "--threads", "1");
+    if (ran.code) fail_msg("%s", ran.err);
+    free(ran.err);
+    return ran.out;
+}
+
+static void test_text(void **state) {
+    (void)state;
+    quantize("run", "writes", "--int8-embedding");
+    CLEANUP(mem_freep) char *before = greedy("run"), *after = greedy("writes");
+    assert_int_equal(strncmp(before, after, 40), 0);
+}
+
+/* Columns of a layer's matrices, and of the norm before them, times and over a number: the same function. */
+static void enlarge(Store *params, int layer, const char *norm, const char *matrix) {
+    static const char *const parts[] = {"weight", "bias"};
+    char name[PARAM_NAME];
+    const ParamDesc *desc;
+    Tensor view;
+    for (int64_t column = 5; column < 64; column += 29) {
+        for (int i = 0; i < 2; i++) {
+            snprintf(name, sizeof name, "layer.%d.%s.%s", layer, norm, parts[i]);
+            assert_true(store_find(params, name, &desc, &view));
+            tensor_f32(view)[column] *= 200;
+        }
+        snprintf(name, sizeof name, "layer.%d.%s.weight", layer, matrix);
+        assert_true(store_find(params, name, &desc, &view));
+        for (int64_t row = 0; row < tensor_rows(view); row++) tensor_f32(view)[row * 64 + column] /= 200;
+    }
+}
+
+static void make_outliers(const char *from, const char *to) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(stream_freep) Stream *stream = NULL;
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(store_freep) Store *params = NULL;
+    CLEANUP(mem_freep) char *dir = NULL;
+    ModelConfig config;
+    assert_ok(ckpt_model_dir(at(from), &dir));
+    assert_ok(hf_config_read(dir, &config));
+    assert_ok(device_new_cpu(&device, 1));
+    assert_ok(stream_new(&stream, device));
+    assert_ok(model_new(&model, &config));
+    assert_ok(store_new(&params, model, device, MEM_PARAMS));
+    assert_ok(hf_weights_load(dir, params, stream, NULL));
+    for (int layer = 0; layer < 2; layer++) {
+        enlarge(params, layer, "norm1", "attn.qkv");
+        enlarge(params, layer, "norm2", "mlp.up");
+    }
+    assert_ok(hf_save(at(to), params, stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = dir}));
+}
+
+/* Rounded as they are, large inputs leave nothing of the others. */
+static void test_outliers(void **state) {
+    (void)state;
+    make_outliers("run", "wild");
+    quantize("wild", "wild-balanced", "--int8-embedding");
+    quantize("wild", "wild-plain", "--no-balance");
+    double before = loss_of("run", "cpu");
+    assert_float_equal(loss_of("wild", "cpu"), before, 1e-3);
+    assert_float_equal(loss_of("wild-balanced", "cpu"), before, 0.02);
+    assert_true(loss_of("wild-plain", "cpu") > before + 0.05);
+}
+
+static void test_info(void **state) {
+    (void)state;
+    quantize("run", "shown", "--int8-embedding");
+    CLEANUP(json_decrefp) json_t *info = run_json("info", at("shown"));
+    assert_int_equal(json_array_size(json_object_get(info, "missing")), 0);
+    assert_int_equal(json_array_size(json_object_get(info, "unknown")), 0);
+    assert_true(json_integer_value(json_object_get(json_object_get(info, "elements_by_dtype"), "I8")) >
+                100000);
+}
+
+/* BERT's other heads stay as they are, and their models are quantized like any other. */
+static void test_bert(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *made =
+        run_json("quantize", "--model", CASES "bert-pretrain", "--out", at("bert"), "--int8-embedding");
+    assert_true(json_is_false(json_object_get(made, "balanced")));
+    CLEANUP(json_decrefp) json_t *info = run_json("info", at("bert"));
+    assert_int_equal(json_array_size(json_object_get(info, "missing")), 0);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    quantize("run", "once", "--balance");
+    const char *once = at("once"), *out = at("none");
+    assert_refused(1, "quantized to int8 already", "quantize", "--model", once, "--out", out);
+    assert_refused(1, "is not empty", "quantize", "--model", at("run"), "--out", once);
+    assert_refused(1, "nowhere", "quantize", "--model", at("nowhere"), "--out", out);
+    assert_refused(1, "cannot be trained", "train", "--model", once, "--data", at("train.txt"), "--out", out);
+    assert_refused(1, "is quantized to int8", "convert", "--model", once, "--out", out);
+    assert_refused(1, "--precision fp32", "generate", "--model", once, "--prompt", "a", "--precision",
+                   "bf16");
+    assert_refused(1, "--precision fp32", "eval", "--model", once, "--data", at("other.txt"), "--precision",
+                   "bf16");
+    assert_false(path_exists(out));
+}
+
+/* A file that lacks a tensor, or whose header lies, is refused by name. */
+static void test_damaged(void **state) {
+    (void)state;
+    quantize("run", "torn", "--balance");
+    CLEANUP(file_map_done) FileMap map = {0};
+    assert_ok(file_map_init(&map, at("torn/int8.safetensors")));
+    CLEANUP(mem_freep) char *copy = malloc(map.size);
+    assert_non_null(copy);
+    memcpy(copy, map.data, map.size);
+    char *name = memmem(copy, map.size, "layer.1.mlp.up.weight.int8", 26);
+    assert_non_null(name);
+    name[24] = 'X';
+    put_file("torn/int8.safetensors", copy, map.size);
+    assert_refused(1, "layer.1.mlp.up.weight", "generate", "--model", at("torn"), "--prompt", "a");
+    put_file("torn/int8.safetensors", copy, map.size / 2);
+    assert_refused(1, "int8.safetensors", "generate", "--model", at("torn"), "--prompt", "a");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_loss),    cmocka_unit_test(test_text), cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_info),    cmocka_unit_test(test_bert), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damaged),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
