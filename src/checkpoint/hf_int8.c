@@ -81,8 +81,6 @@ static Status find_part(HfFiles *files, const char *name, const char *part, DTyp
     if (!entry) return OK;
     entry->used = true;
     const SafeTensor *tensor = entry->tensor;
-    int64_t count = 1;
-    for (int i = 0; i < tensor->ndim; i++) count *= tensor->dim[i];
     bool shape = cols ? tensor->ndim == 2 && tensor->dim[0] == rows && tensor->dim[1] == cols
                       : tensor->ndim == 1 && tensor->dim[0] == rows;
     char found[SHAPE_TEXT], expected[SHAPE_TEXT];
