@@ -66,6 +66,7 @@ typedef struct AdamW {
     float lr, beta1, beta2, eps, decay;
     float correction1, correction2; /* 1 - beta^step */
     float grad_scale;               /* gradients are multiplied by this first (clipping, loss scale) */
+    bool keep_zeros;                /* a param that is 0 stays 0, and its m and v become 0 */
 } AdamW;
 
 /* How int8 weights are packed: panels of `cols` outputs, each in groups of `group` inputs. Of a group the
@@ -235,7 +236,7 @@ MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
  *   m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps))
  * copy, if given, has as many elements of any floating type and receives the new param: the compute copy
- * of the weights. */
+ * of the weights. With keep_zeros, weights that were pruned to 0 stay so. */
 MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
                            AdamW spec);
 

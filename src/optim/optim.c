@@ -16,6 +16,7 @@ AdamW optim_adamw(const OptimSpec *spec, int64_t step, double lr, double grad_sc
         .correction1 = (float)(1 - pow(spec->beta1, (double)step)),
         .correction2 = (float)(1 - pow(spec->beta2, (double)step)),
         .grad_scale = (float)grad_scale,
+        .keep_zeros = spec->keep_zeros,
     };
 }
 

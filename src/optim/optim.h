@@ -9,6 +9,7 @@ typedef struct OptimSpec {
     double beta1, beta2, eps;
     double weight_decay; /* on parameters whose descriptor says so */
     double clip;         /* largest norm; 0: not clipped */
+    bool keep_zeros;     /* weights of matrices that are 0 stay 0: pruned ones */
 } OptimSpec;
 
 /* What gradients of this norm are multiplied by. */

@@ -397,11 +397,13 @@ static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
         int64_t place = first - unit->first;
         Tensor copy = TENSOR_NONE;
         if (has_masters(shards)) copy = tensor_1d(param_at(shards, unit, first), shards->spec.dtype, count);
-        update.decay = range->decay ? decay : 0.0f;
+        AdamW mine = update;
+        mine.decay = range->decay ? decay : 0.0f;
+        mine.keep_zeros = update.keep_zeros && range->decay; /* biases begin as 0 and must learn */
         TRY(adamw_step(shards->exec, tensor_1d(master + place, DT_F32, count),
                        tensor_1d((float *)unit->m.data + place, DT_F32, count),
                        tensor_1d((float *)unit->v.data + place, DT_F32, count), copy,
-                       tensor_1d(grad + place, DT_F32, count), update));
+                       tensor_1d(grad + place, DT_F32, count), mine));
     }
     return OK;
 }

@@ -293,7 +293,8 @@ void sum_squares_sweep(Sweep *sweep) {
     over_counts(sweep, sum_squares_case, 4, 1e-13);
 }
 
-/* Flags: with decay, and with gradients and moments of 0. With a copy in the compute type, or in fp32 none.
+/* Flags: with decay, with gradients and moments of 0, and with zeros that are kept. With a copy in the
+ * compute type, or in fp32 none.
  */
 static void adamw_step_case(Kit *kit, const Args *args) {
     Tensor param = kit_random(kit, shape1(args->n[0])), grad = kit_random(kit, param);
@@ -301,6 +302,8 @@ static void adamw_step_case(Kit *kit, const Args *args) {
     if (args->flags & 2)
         for (int64_t i = 0; i < args->n[0]; i += 3)
             tensor_f32(grad)[i] = tensor_f32(m)[i] = tensor_f32(v)[i] = 0;
+    for (int64_t i = 0; args->flags & 4 && i < args->n[0]; i += 2)
+        tensor_f32(param)[i] = i % 4 ? 0.0f : -0.0f;
     AdamW spec = {.lr = 1e-2f,
                   .beta1 = 0.9f,
                   .beta2 = 0.999f,
@@ -308,7 +311,8 @@ static void adamw_step_case(Kit *kit, const Args *args) {
                   .decay = args->flags & 1 ? 0.1f : 0,
                   .correction1 = 0.19f,
                   .correction2 = 0.002f,
-                  .grad_scale = 0.7f};
+                  .grad_scale = 0.7f,
+                  .keep_zeros = args->flags & 4};
     Tensor copy = kit->compute == DT_F32 ? TENSOR_NONE : kit_take(kit, typed(kit, param));
     assert_ok(adamw_step(&kit->exec, param, m, v, copy, grad, spec));
     for (int64_t i = 0; copy.data && i < args->n[0]; i++) {
@@ -316,11 +320,15 @@ static void adamw_step_case(Kit *kit, const Args *args) {
         tensor_put(one, 0, tensor_get(param, i));
         assert_true(tensor_get(copy, i) == tensor_get(one, 0));
     }
+    for (int64_t i = 0; args->flags & 4 && i < args->n[0]; i++) {
+        bool zero = tensor_f32(param)[i] == 0 && tensor_f32(m)[i] == 0 && tensor_f32(v)[i] == 0;
+        assert_true(i % 2 ? tensor_f32(m)[i] != 0 || args->flags & 2 : zero);
+    }
     kit_output(kit, "param", param);
     kit_output(kit, "m", m);
     kit_output(kit, "v", v);
 }
 
 void adamw_step_sweep(Sweep *sweep) {
-    over_counts(sweep, adamw_step_case, 4, 1e-6);
+    over_counts(sweep, adamw_step_case, 8, 1e-6);
 }

@@ -4,8 +4,10 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/variant.h"
 
-static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
-                      int64_t n, AdamW spec) {
+/* Inlined twice, so that the usual loop has no choice to make. */
+static inline __attribute__((always_inline)) void adamw_loop(float *restrict param, float *restrict m,
+                                                             float *restrict v, const float *restrict grad,
+                                                             int64_t n, AdamW spec, bool keep_zeros) {
     float beta1 = spec.beta1, beta2 = spec.beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     float step = spec.lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
     float keep = spec.lr * spec.decay, eps = spec.eps, factor = spec.grad_scale;
@@ -14,10 +16,20 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
         float g = grad[i] * factor;
         float mi = beta1 * m[i] + rest1 * g;
         float vi = beta2 * v[i] + rest2 * g * g;
-        m[i] = mi;
-        v[i] = vi;
-        param[i] -= keep * param[i] + step * mi / (sqrtf(vi) * root + eps);
+        float next = param[i] - (keep * param[i] + step * mi / (sqrtf(vi) * root + eps));
+        bool pruned = keep_zeros && param[i] == 0;
+        m[i] = pruned ? 0 : mi;
+        v[i] = pruned ? 0 : vi;
+        param[i] = pruned ? 0 : next;
     }
+}
+
+static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
+                      int64_t n, AdamW spec) {
+    if (spec.keep_zeros)
+        adamw_loop(param, m, v, grad, n, spec, true);
+    else
+        adamw_loop(param, m, v, grad, n, spec, false);
 }
 
 /* Elements whose copy is made while they are in the first cache. */

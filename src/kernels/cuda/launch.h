@@ -249,6 +249,7 @@ typedef struct CudaAdamW {
     float lr, beta1, beta2, rest1, rest2, eps, decay; /* rest: 1 - beta */
     float correct1, correct2;                         /* 1 / correction */
     float grad_scale;
+    bool keep_zeros;
 } CudaAdamW;
 cudaError_t launch_adamw(cudaStream_t stream, float *param, float *m, float *v, DType type, void *copy,
                          const float *grad, int64_t count, CudaAdamW spec);

@@ -11,7 +11,8 @@ Status adamw_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor 
                       .decay = spec.decay,
                       .correct1 = (float)(1 / (double)spec.correction1),
                       .correct2 = (float)(1 / (double)spec.correction2),
-                      .grad_scale = spec.grad_scale};
+                      .grad_scale = spec.grad_scale,
+                      .keep_zeros = spec.keep_zeros};
     LAUNCH(launch_adamw(cuda_stream(stream), param.data, m.data, v.data, copy.data ? copy.dtype : DT_F32,
                         copy.data, grad.data, tensor_count(param), step));
     return OK;

@@ -7,6 +7,10 @@ namespace {
 constexpr int threads = 256, batch = 2; // packs of a thread
 
 __device__ inline void step_one(float &param, float &m, float &v, float grad, const CudaAdamW &spec) {
+    if (spec.keep_zeros && param == 0) {
+        m = v = 0;
+        return;
+    }
     float g = grad * spec.grad_scale;
     m = spec.beta1 * m + spec.rest1 * g;
     v = spec.beta2 * v + spec.rest2 * g * g;
