@@ -1,0 +1,265 @@
+/* What pruning removes, held against sorting and counting done here, and the pruned model against the dense
+ * one whose pruned neurons write nothing. */
+#include <math.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "compress/prune.h"
+#include "infer/session.h"
+#include "test.h"
+
+enum { LAYERS = 2, HIDDEN = 12, INNER = 20, KINDS = 4 };
+
+static const char *const matrices[KINDS] = {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight",
+                                            "mlp.down.weight"};
+
+typedef struct Kit {
+    Device *device;
+    Stream *stream;
+    Model *model;
+    Store *params, *before;
+} Kit;
+
+static Kit kit_new(Family family) {
+    Kit kit = {0};
+    ModelConfig config;
+    assert_ok(config_preset(family == FAMILY_GPT2 ? "gpt2-tiny" : "bert-tiny", &config));
+    config.layers = LAYERS;
+    config.hidden = HIDDEN;
+    config.heads = 3;
+    config.inner = INNER;
+    config.vocab = 40;
+    config.positions = 16;
+    assert_ok(model_new(&kit.model, &config));
+    assert_ok(device_new_cpu(&kit.device, 1));
+    assert_ok(stream_new(&kit.stream, kit.device));
+    Store **both[] = {&kit.params, &kit.before};
+    for (int i = 0; i < 2; i++) {
+        assert_ok(store_new(both[i], kit.model, kit.device, MEM_PARAMS));
+        assert_ok(store_init_params(*both[i], kit.stream, 3));
+    }
+    return kit;
+}
+
+static void kit_done(Kit *kit) {
+    store_free(kit->params);
+    store_free(kit->before);
+    stream_free(kit->stream);
+    device_free(kit->device);
+    model_free(kit->model);
+}
+
+static Tensor find(const Store *params, int layer, const char *name) {
+    char full[PARAM_NAME];
+    const ParamDesc *desc;
+    Tensor view;
+    snprintf(full, sizeof full, "layer.%d.%s", layer, name);
+    assert_true(store_find(params, full, &desc, &view));
+    return view;
+}
+
+/* All but the layers' matrices is as it was. */
+static void assert_rest_kept(const Kit *kit) {
+    for (int i = 0; i < kit->model->count; i++) {
+        const ParamList *list = &kit->model->block[i].params;
+        for (size_t j = 0; j < list->count; j++) {
+            bool layer = !strncmp(list->desc[j].name, "layer.", 6);
+            if (layer && strstr(list->desc[j].name, ".weight") && !strstr(list->desc[j].name, "norm"))
+                continue;
+            Tensor now = kit->params->view[i][j], then = kit->before->view[i][j];
+            assert_memory_equal(now.data, then.data, (size_t)tensor_count(now) * sizeof(float));
+        }
+    }
+}
+
+/* Of `count` weights in stretches: none that went was larger than one that stayed, which is as it was. */
+typedef struct Seen {
+    int64_t gone, count;
+    float largest_gone, smallest_kept;
+} Seen;
+
+static void look(Seen *seen, const float *now, const float *then, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float size = fabsf(then[i]);
+        seen->count++;
+        if (now[i] == 0) {
+            seen->gone++;
+            seen->largest_gone = fmaxf(seen->largest_gone, size);
+        } else {
+            assert_true(now[i] == then[i]);
+            seen->smallest_kept = fminf(seen->smallest_kept, size);
+        }
+    }
+}
+
+static void assert_pruned(const Kit *kit, double amount, bool per_matrix) {
+    Seen all = {.smallest_kept = INFINITY};
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int k = 0; k < KINDS; k++) {
+            Tensor now = find(kit->params, layer, matrices[k]), then = find(kit->before, layer, matrices[k]);
+            int64_t parts = k ? 1 : 3, count = tensor_count(now) / parts;
+            for (int64_t p = 0; p < parts; p++) {
+                Seen one = {.smallest_kept = INFINITY};
+                look(per_matrix ? &one : &all, tensor_f32(now) + p * count, tensor_f32(then) + p * count,
+                     count);
+                if (!per_matrix) continue;
+                assert_int_equal(one.gone, llround(amount * (double)one.count));
+                assert_true(one.largest_gone <= one.smallest_kept);
+            }
+        }
+    if (per_matrix) return;
+    assert_int_equal(all.gone, llround(amount * (double)all.count));
+    assert_true(all.largest_gone <= all.smallest_kept);
+}
+
+static void smallest_weights_go(void **state) {
+    (void)state;
+    static const double amounts[] = {0.001, 0.37, 0.5, 0.9, 0.999};
+    for (int family = 0; family < 2; family++)
+        for (int mode = 0; mode < 2; mode++) {
+            CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
+            for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) { /* one after the other: rounds */
+                assert_ok(prune_weights(kit.params, amounts[i], mode == 1));
+                assert_pruned(&kit, amounts[i], mode == 1);
+                assert_rest_kept(&kit);
+            }
+            PruneCount count;
+            assert_ok(prune_count(kit.params, &count));
+            assert_int_equal(count.total, LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER));
+            assert_fails(prune_weights(kit.params, 0.5, mode == 1), 2, "zero already");
+        }
+}
+
+/* Equal magnitudes: still exactly as many as asked for, the first ones. */
+static void equals_go_in_order(void **state) {
+    (void)state;
+    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    Tensor up = find(kit.params, 1, "mlp.up.weight");
+    for (int64_t i = 0; i < tensor_count(up); i++) tensor_f32(up)[i] = i % 2 ? 0.25f : -0.25f;
+    assert_ok(prune_weights(kit.params, 0.3, true));
+    for (int64_t i = 0; i < tensor_count(up); i++)
+        assert_true((tensor_f32(up)[i] == 0) == (i < llround(0.3 * (double)tensor_count(up))));
+}
+
+static void rows_that_stay(void **state) {
+    (void)state;
+    assert_int_equal(prune_rows_kept(3072, 0.5, 8), 1536);
+    assert_int_equal(prune_rows_kept(20, 0.5, 8), 16);
+    assert_int_equal(prune_rows_kept(20, 0.99, 8), 8);
+    assert_int_equal(prune_rows_kept(20, 0.99, 1), 1);
+    assert_int_equal(prune_rows_kept(20, 0.01, 8), 20);
+    assert_int_equal(prune_rows_kept(4, 0.9, 8), 4);
+}
+
+/* Rows made small or large on purpose: which stay is known beforehand. */
+static void worthless_rows_go(void **state) {
+    (void)state;
+    for (int family = 0; family < 2; family++) {
+        CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
+        CLEANUP(model_freep) Model *model = NULL;
+        CLEANUP(store_freep) Store *fewer = NULL;
+        for (int layer = 0; layer < LAYERS; layer++) {
+            float *up = tensor_f32(find(kit.params, layer, "mlp.up.weight"));
+            float *bias = tensor_f32(find(kit.params, layer, "mlp.up.bias"));
+            float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
+            for (int f = 0; f < INNER; f++) bias[f] = 0.01f * (float)f;
+            for (int f = layer; f < INNER; f += 4) { /* reads much, writes nearly nothing */
+                for (int c = 0; c < HIDDEN; c++) up[f * HIDDEN + c] = 3;
+                for (int c = 0; c < HIDDEN; c++) down[c * INNER + f] = 1e-8f;
+            }
+        }
+        assert_ok(prune_rows(kit.params, 15, kit.device, &model, &fewer));
+        assert_int_equal(model->config.inner, 15);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            const float *up = tensor_f32(find(kit.params, layer, "mlp.up.weight"));
+            const float *bias = tensor_f32(find(kit.params, layer, "mlp.up.bias"));
+            const float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
+            int k = 0;
+            for (int f = 0; f < INNER; f++) {
+                if (f % 4 == layer) continue;
+                assert_memory_equal(tensor_f32(find(fewer, layer, "mlp.up.weight")) + k * HIDDEN,
+                                    up + f * HIDDEN, HIDDEN * sizeof *up);
+                assert_true(tensor_f32(find(fewer, layer, "mlp.up.bias"))[k] == bias[f]);
+                for (int c = 0; c < HIDDEN; c++)
+                    assert_true(tensor_f32(find(fewer, layer, "mlp.down.weight"))[c * 15 + k] ==
+                                down[c * INNER + f]);
+                k++;
+            }
+            assert_memory_equal(tensor_f32(find(fewer, layer, "attn.qkv.weight")),
+                                tensor_f32(find(kit.params, layer, "attn.qkv.weight")),
+                                3 * HIDDEN * HIDDEN * sizeof(float));
+        }
+    }
+}
+
+static void scores_of(Engine *engine, float *scores) {
+    static const int32_t ids[] = {5, 9, 2, 17, 30, 11, 3};
+    CLEANUP(session_freep) Session *session = NULL;
+    assert_ok(session_new(&session, engine, 1, 8, 8));
+    assert_ok(session_feed(session, &(Feed){.ids = ids, .count = 7}, 1));
+    memcpy(scores, session_scores(session, 0), (size_t)engine->model->config.vocab * sizeof *scores);
+}
+
+/* The neurons that prune_rows takes out write nothing instead. */
+static void silence(Store *params, int64_t kept) {
+    int64_t F = params->model->config.inner, C = params->model->config.hidden;
+    for (int layer = 0; layer < params->model->config.layers; layer++) {
+        CLEANUP(mem_freep) double *score = NULL;
+        assert_ok(mem_new((size_t)F, sizeof *score, &score));
+        assert_ok(prune_row_scores(params, layer, score));
+        float *down = tensor_f32(find(params, layer, "mlp.down.weight"));
+        for (int64_t f = 0; f < F; f++) {
+            int64_t better = 0;
+            for (int64_t g = 0; g < F; g++) better += score[g] > score[f];
+            for (int64_t c = 0; better >= kept && c < C; c++) down[c * F + f] = 0;
+        }
+    }
+}
+
+static double largest_difference(const float *a, const float *b, int64_t count) {
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double apart = fabs((double)a[i] - b[i]);
+        if (!(apart <= most)) most = apart;
+    }
+    return most;
+}
+
+/* Through a file, as a person would have it. */
+static void smaller_is_the_silenced(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-test-XXXXXX", out[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(out, sizeof out, "%s/out", dir);
+    CLEANUP(engine_freep) Engine *dense = NULL, *pruned = NULL;
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(store_freep) Store *fewer = NULL;
+    const char *from = WEFT_TEST_DIR "/golden/cases/gpt2";
+    assert_ok(engine_new(&dense, from, &(EngineOptions){.threads = 1}));
+    int64_t V = dense->model->config.vocab, kept = dense->model->config.inner / 2;
+    CLEANUP(mem_freep) float *one = NULL, *two = NULL, *whole = NULL;
+    assert_ok(mem_new((size_t)V, sizeof *one, &one));
+    assert_ok(mem_new((size_t)V, sizeof *two, &two));
+    assert_ok(mem_new((size_t)V, sizeof *whole, &whole));
+    assert_ok(prune_rows(dense->params, kept, dense->device, &model, &fewer));
+    assert_ok(hf_save(out, fewer, dense->stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = from}));
+    assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
+    assert_int_equal(pruned->model->config.inner, kept);
+    scores_of(dense, whole);
+    silence(dense->params, kept);
+    scores_of(dense, one);
+    scores_of(pruned, two);
+    assert_true(largest_difference(one, two, V) < 1e-5);
+    assert_true(largest_difference(one, whole, V) > 1e-3); /* the neurons did something before */
+    assert_ok(dir_remove(dir));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(smallest_weights_go),     cmocka_unit_test(equals_go_in_order),
+        cmocka_unit_test(rows_that_stay),          cmocka_unit_test(worthless_rows_go),
+        cmocka_unit_test(smaller_is_the_silenced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
