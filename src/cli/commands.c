@@ -12,6 +12,7 @@ static const Command *const commands[] = {
     &command_answer,
     &command_generate,
     &command_convert,
+    &command_prune,
     &command_quantize,
     &command_info,
     &command_plan,

@@ -5,7 +5,9 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
+#include "checkpoint/hf_names.h"
 #include "cli/command.h"
 #include "cli/info_tokens.h"
 #include "cli/machine.h"
@@ -81,9 +83,46 @@ static json_t *describe_config(const ModelConfig *config) {
                      config->tied);
 }
 
-static Status add_weights(json_t *result, const char *dir) {
+/* Zeros among a tensor's values. */
+static Status count_zeros(const SafeTensor *tensor, int64_t count, int64_t *zeros) {
+    float values[4096];
+    for (int64_t at = 0; at < count; at += (int64_t)COUNT_OF(values)) {
+        int64_t some = count - at < (int64_t)COUNT_OF(values) ? count - at : (int64_t)COUNT_OF(values);
+        TRY(values_read(values, tensor, at, some));
+        for (int64_t i = 0; i < some; i++) *zeros += values[i] == 0;
+    }
+    return OK;
+}
+
+/* The part of a block's matrices that is zero: what pruning took out. */
+static Status add_zeros(const Model *model, const Block *block, HfFiles *files, int64_t *zeros,
+                        int64_t *total) {
+    for (size_t i = 0; i < block->params.count; i++) {
+        HfTensor part[HF_PARTS];
+        int parts = 0;
+        if (!block->params.desc[i].decay) continue;
+        TRY(hf_tensors(model->config.family, &block->params.desc[i], part, &parts));
+        for (int k = 0; k < parts; k++) {
+            char name[2 * HF_NAME];
+            snprintf(name, sizeof name, "%s%.*s", hf_prefix(model->config.family), HF_NAME - 1, part[k].name);
+            const HfEntry *entry = hf_files_find(files, name);
+            if (!entry) entry = hf_files_find(files, part[k].name);
+            if (!entry) continue;
+            TRY(count_zeros(entry->tensor, hf_tensor_count(&part[k]), zeros));
+            *total += hf_tensor_count(&part[k]);
+        }
+    }
+    return OK;
+}
+
+static Status add_weights(json_t *result, const char *dir, const Model *model) {
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
+    int64_t zeros = 0, total = 0;
+    for (int i = 0; i < model->count; i++)
+        if (model->block[i].ops == &block_ops_layer)
+            TRY(add_zeros(model, &model->block[i], files, &zeros, &total));
+    if (total) TRY(put(result, "sparsity", json_real((double)zeros / (double)total)));
     json_t *types = json_object();
     TRY(put(result, "elements_by_dtype", types));
     int64_t count = 0, bytes = 0;
@@ -116,7 +155,7 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     TRY(put(result, "params_total", json_integer(model_params(model))));
     TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(put(result, "unknown", show_names(report.unknown, report.unknown_count)));
-    TRY(add_weights(result, dir));
+    TRY(add_weights(result, dir, model));
     return add_step(result, dir);
 }
 
@@ -213,6 +252,9 @@ static void show_checkpoint(const json_t *result, FILE *out) {
     fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, number_of(result, "bytes")),
             number_of(result, "files"), number_of(result, "files") > 1 ? "s" : "");
     show_types(out, result);
+    if (number_of(result, "sparsity") > 0)
+        fprintf(out, "pruned       %.2f%% of the layers' weights are zero\n",
+                100 * number_of(result, "sparsity"));
     if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", number_of(result, "step"));
     show_list(out, json_object_get(result, "missing"), "missing");
     show_list(out, json_object_get(result, "unknown"), "unknown");

@@ -1,5 +1,4 @@
 /* weft train: trains a model and writes a run directory. */
-#include <signal.h>
 #include <string.h>
 
 #include "base/format.h"
@@ -8,22 +7,6 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
-
-/* The one thing a signal handler may do is set a flag; the run looks at it between steps. */
-static volatile sig_atomic_t stop_asked;
-
-static void ask_stop(int signal_number) {
-    stop_asked = signal_number;
-}
-
-/* The first signal asks, the second one kills. */
-static void catch_stop(void) {
-    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* what a launcher hands on */
-}
 
 static Status check(const Invocation *call, const TrainArgs *args) {
     const TrainConfig *config = &args->config;
@@ -100,8 +83,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (model) config.model = model;
     TRY(find_tokenizer(call, &config, &tokenizer));
     if (tokenizer) config.text.tokenizer = tokenizer;
-    catch_stop();
-    config.stop = &stop_asked;
+    config.stop = stop_catch();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));

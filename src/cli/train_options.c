@@ -1,6 +1,6 @@
-/* Tables of the options of train, bench and plan. The layout options are the same in every command that has
- * them. What this version cannot run is refused by layout_check, what a model does not divide into by
- * train/job_layout.c. */
+/* Tables of the options of train, bench, plan and prune. The layout options are the same in every command
+ * that has them. What this version cannot run is refused by layout_check, what a model does not divide into
+ * by train/job_layout.c. */
 #include "cli/train_options.h"
 
 #include <math.h>
@@ -22,6 +22,8 @@ static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
+static const char *const kind_choices[] = {"weights", "rows", NULL};
+static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
 /* clang-format off: one row a line or two reads as the table it is */
@@ -140,6 +142,8 @@ static const Option training_table[] = {
      .help = "Added to AdamW's denominator."},
     {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", .low = 0, .high = INFINITY,
      .help = "Largest norm of all gradients together; larger ones are scaled down to it. 0 turns it off."},
+    {OPT_FLAG("keep-zeros", TrainConfig, keep_zeros),
+     .help = "Weights of matrices that are zero stay zero, such as those that 'weft prune' removed."},
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
      .help = "Seed of the first weights, the dropout and the order of the data."},
 };
@@ -257,6 +261,53 @@ static const Option plan_table[] = {
     {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,
      .shown = "from the batch, else 8", .help = "With --draw, micro-batches in a step, instead of --batch."},
 };
+
+static const Option prune_table[] = {
+    {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
+     .help =
+         "What goes: single weights of the layers' matrices, those of the smallest magnitude, which become "
+         "zero; or rows of the feed-forward parts, which are taken out, so that the model gets smaller and "
+         "faster. Of a row counts the norm of what it reads times the norm of what it writes."},
+    {OPT_FLOAT("amount", PruneArgs, amount), .required = true, .low = 0, .high = 1, .above_low = true,
+     .below_high = true,
+     .help =
+         "The part that is gone at the end, 0.8 for 80 %. Of weights, those that are zero already count."},
+    {OPT_FLAG("global", PruneArgs, global),
+     .help = "Weights: the smallest of all matrices together. This is the default."},
+    {OPT_FLAG("per-matrix", PruneArgs, per_matrix),
+     .help = "Weights: the same part of each matrix instead, q, k and v being one each."},
+    {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", .low = 1, .high = 1 << 20,
+     .help = "Rows: as many stay as make a multiple of this, which kernels and tensor ranks like."},
+    {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", .low = 1, .high = 10000,
+     .help = "Rounds of pruning, each followed by training."},
+    {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", .low = 1, .high = INFINITY,
+     .help = "Optimizer steps after each round. Pruned weights stay zero in them."},
+    {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
+     .help = "Whether a round takes the same part of what remains, or of what there was (even)."},
+    {OPT_FLAG("resume", PruneArgs, resume),
+     .help = "Go on with rounds that were stopped; the line must be the same otherwise."},
+};
+
+static const Option pruned_table[] = {
+    {OPT_TEXT("model", TrainConfig, model, "DIR"), .required = true,
+     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+    {OPT_TEXT("out", TrainConfig, out, "DIR"), .required = true,
+     .help = "A new or empty directory. Without --data it becomes the pruned checkpoint; with it, it holds "
+             "the rounds, and commands that take it as --model find the last one's checkpoint."},
+    {OPT_LIST("data", TrainConfig, data, "FILE"), .shown = "no training",
+     .help = "What to train on between rounds, as for 'weft train'."},
+    {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+     .help = "The tokenizer for text: a directory with its files, or the word bytes."},
+    {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
+     .help = "What to learn, as for 'weft train'."},
+    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", .low = 1, .high = INFINITY,
+     .shown = "the model's own", .help = "Tokens in a sequence."},
+    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", .low = 0, .high = 1, .below_high = true,
+     .shown = "the model's own", .help = "Dropout rate, in all its places."},
+    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
+     .help = "Batches, of --batch sequences, of an evaluation; 0 for all of the validation data."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+};
 /* clang-format on */
 
 const OptionGroup train_groups[TRAIN_GROUPS] = {
@@ -277,6 +328,19 @@ const OptionGroup plan_groups[PLAN_GROUPS] = {
     OPTION_GROUP("Plan", plan_table, 0),
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Layout", layout_table, 0),
+};
+
+enum { DATA_ROWS = 1, LENGTH_ROWS = 2 }; /* --data; --steps and --epochs: prune has its own */
+
+#define REST_GROUP(title, table, skip, at)                                                                   \
+    { .heading = (title), .options = (table) + (skip), .count = COUNT_OF(table) - (skip), .base = (at) }
+
+const OptionGroup prune_groups[PRUNE_GROUPS] = {
+    OPTION_GROUP("Pruning", prune_table, 0),
+    OPTION_GROUP("Model and data", pruned_table, offsetof(PruneArgs, train.config)),
+    REST_GROUP("Reading data", data_table, DATA_ROWS, offsetof(PruneArgs, train.config)),
+    REST_GROUP("Training", training_table, LENGTH_ROWS, offsetof(PruneArgs, train.config)),
+    OPTION_GROUP("Layout", layout_table, offsetof(PruneArgs, train)),
 };
 
 Status layout_check(const Invocation *call, const TrainArgs *args) {

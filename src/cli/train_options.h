@@ -1,4 +1,4 @@
-/* The options of commands that run a training step, or plan one: train, bench and plan. */
+/* The options of commands that run a training step, or plan one: train, bench, plan and prune. */
 #ifndef WEFT_CLI_TRAIN_OPTIONS_H
 #define WEFT_CLI_TRAIN_OPTIONS_H
 
@@ -22,11 +22,23 @@ typedef struct PlanArgs {
     int64_t micros;
 } PlanArgs;
 
-enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 3 };
-extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS];
+typedef struct PruneArgs {
+    TrainArgs train; /* first: the tables of train's options lie in it */
+    const char *kind, *ramp;
+    double amount;
+    bool global, per_matrix, resume;
+    int64_t rounds, steps_per_round, row_multiple;
+} PruneArgs;
+
+enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 3, PRUNE_GROUPS = 5 };
+extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS],
+    prune_groups[PRUNE_GROUPS];
 
 extern const char *const task_choices[],
     *const format_choices[], *const device_choices[], *const kernel_choices[], *const precision_choices[];
+
+/* From here on the first signal sets the flag, and the second one kills. */
+const volatile sig_atomic_t *stop_catch(void);
 
 /* Becomes one of the layout's ranks: args->config.mesh is their grid, and threads are shared out; or, where
  * they are yet to be started, has them run this command line, and *ret_here is false. `stops` as in launch.

@@ -1,0 +1,136 @@
+/* weft prune: a checkpoint without the weights that count least, at once or in rounds with training between.
+ */
+#include <string.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/prune.h"
+#include "cli/show.h"
+
+static Status check(const Invocation *call, const PruneArgs *args) {
+    static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume"};
+    const TrainConfig *config = &args->train.config;
+    char label[LABEL_SIZE];
+    bool rows = !strcmp(args->kind, "rows");
+    if (args->global && args->per_matrix)
+        return USAGE("%s: --global says the opposite; give one of them",
+                     invocation_label(call, "per-matrix", label));
+    if (rows && (args->global || args->per_matrix))
+        return USAGE("%s: is for --kind weights; of rows every layer loses as many",
+                     invocation_label(call, args->global ? "global" : "per-matrix", label));
+    for (size_t i = 0; i < COUNT_OF(needs_data); i++)
+        if (!config->data_count && invocation_given(call, needs_data[i]))
+            return USAGE("%s: --data FILE is needed, to train on between rounds",
+                         invocation_label(call, needs_data[i], label));
+    if (rows && args->row_multiple % args->train.layout.tp)
+        return USAGE("%s %lld: expected a multiple of the %lld tensor ranks",
+                     invocation_label(call, "row-multiple", label), (long long)args->row_multiple,
+                     (long long)args->train.layout.tp);
+    if (config->min_lr > config->lr)
+        return USAGE("%s %g: is above the learning rate of %g", invocation_label(call, "min-lr", label),
+                     config->min_lr, config->lr);
+    if (path_exists(config->model) && !path_is_dir(config->model))
+        return USAGE("%s %s: expected a checkpoint's directory", invocation_label(call, "model", label),
+                     config->model);
+    return OK;
+}
+
+/* Without training: the directory becomes the checkpoint itself. */
+static Status prune_once(const PruneArgs *args, json_t **ret_result) {
+    CLEANUP(mem_freep) char *from = NULL, *path = NULL;
+    const char *out = args->train.config.out;
+    PruneState state;
+    int64_t rows = 0;
+    TRY(hf_save_check(out));
+    TRY(ckpt_model_dir(args->train.config.model, &from));
+    TRY(prune_model_rows(from, &rows));
+    TRY(prune_model(args, from, args->amount, rows, out, &state));
+    CLEANUP(json_decrefp)
+    json_t *result =
+        json_pack("{s:{s:s, s:s, s:f, s:s}, s:[{s:f, s:I, s:I}]}", "settings", "model", from, "kind",
+                  args->kind, "amount", args->amount, "scope", args->per_matrix ? "per-matrix" : "global",
+                  "rounds", "sparsity", prune_sparsity(args, &state, rows), "params_total",
+                  (json_int_t)state.params, "inner", (json_int_t)state.inner);
+    if (!result) return FAILED("out of memory while writing the result");
+    TRY(path_join(&path, out, "pruning.json"));
+    TRY(json_write_file(path, result));
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+static Status run(Invocation *call, void *arguments, json_t **ret_result) {
+    PruneArgs *args = arguments;
+    bool here;
+    TRY(check(call, args));
+    if (args->train.config.data_count == 0) return prune_once(args, ret_result);
+    TRY(layout_enter(call, &args->train, true, &here));
+    if (!here) return OK;
+    args->train.config.stop = stop_catch();
+    args->train.config.log = stderr;
+    TRY(prune_rounds(call, args, ret_result));
+    if (call->incomplete && call->world->rank == 0)
+        fprintf(stderr, "weft: stopped; the same line with --resume goes on from there\n");
+    return OK;
+}
+
+static void show_cell(FILE *out, const json_t *row, const char *key, int width, int digits) {
+    double number;
+    if (show_number(row, key, &number))
+        fprintf(out, " %*.*f", width, digits, number);
+    else
+        fprintf(out, " %*s", width, "-");
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const PruneArgs *args = call->config;
+    const json_t *rows = json_object_get(result, "rounds");
+    size_t index;
+    json_t *row;
+    if (args->train.config.data_count)
+        fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained  ms a step  tokens/s\n");
+    json_array_foreach((json_t *)(uintptr_t)rows, index, row) {
+        char count[FORMAT_SIZE];
+        double sparsity = 0;
+        show_number(row, "sparsity", &sparsity);
+        format_count(count, (double)show_int(row, "params_total"));
+        if (!args->train.config.data_count) {
+            fprintf(out, "%s: %.2f%% of the %s gone, %s parameters\n", args->train.config.out, 100 * sparsity,
+                    args->kind, count);
+            continue;
+        }
+        fprintf(out, "%5zu  %8.2f  %10s", index, 100 * sparsity, count);
+        show_cell(out, row, "val_loss_pruned", 12, 4);
+        show_cell(out, row, "val_loss", 13, 4);
+        show_cell(out, row, "step_ms", 10, 2);
+        show_cell(out, row, "tokens_per_s", 9, 0);
+        fputc('\n', out);
+    }
+    return OK;
+}
+
+static const Example examples[] = {
+    {"A model with four fifths of its weights gone", "weft prune --model gpt2 --out sparse --amount 0.8"},
+    {"Half of the feed-forward rows, in five rounds with training between",
+     "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
+     "--steps-per-round 200 --lr 5e-5"},
+};
+
+const Command command_prune = {
+    .name = "prune",
+    .summary = "take out of a model what counts least, in rounds or at once",
+    .description =
+        "Weights become zero and stay so while the model is trained on; rows of the feed-forward parts are "
+        "taken out of the matrices. Either way the result is a checkpoint that transformers loads as it is. "
+        "Embeddings, norms and biases stay.\n\n"
+        "pruning.json has a row for each round, round 0 being the model with nothing pruned, trained as long "
+        "as the others. Where gnuplot is installed, loss.svg and time.svg show them.",
+    .config_size = sizeof(PruneArgs),
+    .groups = prune_groups,
+    .group_count = PRUNE_GROUPS,
+    .examples = examples,
+    .example_count = COUNT_OF(examples),
+    .run = run,
+    .show = show,
+};

@@ -1,0 +1,86 @@
+/* One checkpoint from another: read, pruned, written. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_files.h"
+#include "cli/prune.h"
+
+/* Everything that one of them holds. */
+typedef struct Work {
+    ModelConfig config;
+    Device *device;
+    Stream *stream;
+    Model *model, *smaller;
+    Store *params, *fewer;
+} Work;
+
+static void work_done(Work *work) {
+    store_free(work->fewer);
+    store_free(work->params);
+    stream_free(work->stream);
+    device_free(work->device);
+    model_free(work->smaller);
+    model_free(work->model);
+}
+
+static Status load(Work *work, const char *from) {
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(hf_config_read(from, &work->config));
+    if (work->config.int8)
+        return FAILED("%s: is quantized to int8: expected the model it was made from", from);
+    TRY(model_new(&work->model, &work->config));
+    TRY(hf_weights_check(from, work->model, &report));
+    TRY(load_report_check(&report, from, &work->config, false));
+    TRY(device_new_cpu(&work->device, 0));
+    TRY(stream_new(&work->stream, work->device));
+    TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
+    return hf_weights_load(from, work->params, work->stream, NULL);
+}
+
+static Status remove_rows(Work *work, const PruneArgs *args, double amount, int64_t rows) {
+    int64_t kept = prune_rows_kept(rows, amount, args->row_multiple);
+    if (kept >= work->config.inner)
+        return USAGE("--amount %g: of %lld rows in a layer %lld would stay, in multiples of %lld, and it has "
+                     "%lld; expected a larger amount or a smaller --row-multiple",
+                     amount, (long long)rows, (long long)kept, (long long)args->row_multiple,
+                     (long long)work->config.inner);
+    return prune_rows(work->params, kept, work->device, &work->smaller, &work->fewer);
+}
+
+static Status save(const Work *work, const char *from, const char *out) {
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, from));
+    DType dtype = hf_files_dtype(files);
+    SaveOptions options = {.dtype = dtype == DT_F64 ? DT_F32 : dtype, .assets_dir = from};
+    return hf_save(out, work->fewer ? work->fewer : work->params, work->stream, &options);
+}
+
+Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows, const char *out,
+                   PruneState *ret_state) {
+    CLEANUP(work_done) Work work = {0};
+    TRY(load(&work, from));
+    if (out && !strcmp(args->kind, "rows"))
+        TRY(remove_rows(&work, args, amount, rows));
+    else if (out)
+        TRY(prune_weights(work.params, amount, args->per_matrix));
+    const Store *now = work.fewer ? work.fewer : work.params;
+    PruneState state = {.inner = now->model->config.inner, .params = model_params(now->model)};
+    TRY(prune_count(now, &state.count));
+    if (out) TRY(save(&work, from, out));
+    *ret_state = state;
+    return OK;
+}
+
+Status prune_model_rows(const char *from, int64_t *ret_rows) {
+    ModelConfig config;
+    TRY(hf_config_read(from, &config));
+    *ret_rows = config.inner;
+    return OK;
+}
+
+double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows) {
+    if (!strcmp(args->kind, "rows")) return 1 - (double)state->inner / (double)rows;
+    return (double)state->count.zeros / (double)state->count.total;
+}

@@ -1,0 +1,62 @@
+/* The plots of a pruning run. Their script stays beside them, for whoever wants them in another shape. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "cli/prune.h"
+#include "cli/show.h"
+
+extern char **environ;
+
+static Status write_plot(FileWriter *file, const json_t *result, const char *name, const char *label,
+                         const char *key) {
+    size_t index;
+    json_t *row;
+    TRY(file_print(file, "set output '%s.svg'\nset ylabel '%s'\nplot '-' with linespoints\n", name, label));
+    json_array_foreach(json_object_get(result, "rounds"), index, row) {
+        double sparsity, value;
+        if (show_number(row, "sparsity", &sparsity) && show_number(row, key, &value))
+            TRY(file_print(file, "%.6g %.6g\n", 100 * sparsity, value));
+    }
+    return file_print(file, "e\n");
+}
+
+static Status write_script(const char *path, const json_t *result) {
+    CLEANUP(file_writer_freep) FileWriter *file = NULL;
+    const char *kind = json_string_value(json_object_get(json_object_get(result, "settings"), "kind"));
+    TRY(file_writer_new(&file, path));
+    TRY(file_print(file,
+                   "set terminal svg size 640,420 dynamic background rgb 'white'\nset grid\nunset key\n"
+                   "set xlabel '%s pruned, %%'\n",
+                   kind ? kind : "weights"));
+    TRY(write_plot(file, result, "loss", "validation loss", "val_loss"));
+    TRY(write_plot(file, result, "time", "ms per iteration", "step_ms"));
+    return file_commit(file);
+}
+
+/* Runs it in `dir`. A machine without gnuplot, or a gnuplot that fails, costs no more than the plots. */
+static void run_gnuplot(const char *dir) {
+    char *argv[] = {(char[]){"gnuplot"}, (char[]){"plots.gp"}, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int code;
+    if (posix_spawn_file_actions_init(&actions) != 0) return;
+    int failed = posix_spawn_file_actions_addchdir_np(&actions, dir) ||
+                 posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) ||
+                 posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) ||
+                 posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0) ||
+                 posix_spawnp(&child, "gnuplot", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    while (!failed && waitpid(child, &code, 0) < 0 && errno == EINTR) continue;
+}
+
+Status prune_plot(const char *dir, const json_t *result) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, "plots.gp"));
+    TRY(write_script(path, result));
+    run_gnuplot(dir);
+    return OK;
+}

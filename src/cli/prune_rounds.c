@@ -1,0 +1,231 @@
+/* Rounds of pruning, each followed by training that lets the rest make up for what is gone.
+ *
+ *   OUT/pruning.json   settings, and a row for each round that is done
+ *   OUT/round-K        the run that trained round K; its checkpoint is the model of that round
+ *   OUT/pruned-K       what it started from, while it is under way
+ *   OUT/latest         the last round's checkpoint, so that OUT can be named as a model
+ *
+ * Round 0 prunes nothing and trains as long as the others: the dense model that they are measured against. A
+ * round is a function of the one before, so with --resume rounds without a row are done again or gone on
+ * with. The first rank prunes and writes; all of them train. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/prune.h"
+#include "cli/show.h"
+
+typedef struct Rounds {
+    Invocation *call;
+    const PruneArgs *args;
+    const char *out;
+    char *dense;    /* the checkpoint that all begins with */
+    int64_t rows;   /* of its layers */
+    char *file;     /* pruning.json */
+    json_t *result; /* what it holds */
+    bool first;     /* of the ranks */
+} Rounds;
+
+static void rounds_done(Rounds *r) {
+    free(r->dense);
+    free(r->file);
+    json_decref(r->result);
+}
+
+/* The part that is gone after a round. */
+static double amount_after(const PruneArgs *args, int64_t round) {
+    double part = (double)round / (double)args->rounds;
+    if (round == args->rounds) return args->amount;
+    return !strcmp(args->ramp, "even") ? args->amount * part : 1 - pow(1 - args->amount, part);
+}
+
+static Status round_path(const Rounds *r, const char *name, int64_t round, char **ret_path) {
+    return str_format(ret_path, "%s/%s-%lld", r->out, name, (long long)round);
+}
+
+/* What must not change between a run and what goes on with it. */
+static Status describe(Rounds *r) {
+    const PruneArgs *a = r->args;
+    r->result =
+        json_pack("{s:{s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I}, s:[]}", "settings", "model", r->dense, "kind",
+                  a->kind, "amount", a->amount, "scope", a->per_matrix ? "per-matrix" : "global", "ramp",
+                  a->ramp, "rounds", (json_int_t)a->rounds, "steps_per_round", (json_int_t)a->steps_per_round,
+                  "row_multiple", (json_int_t)a->row_multiple, "rounds");
+    return r->result ? OK : FAILED("out of memory");
+}
+
+/* With --resume the rows that are there already; otherwise the directory must be new or empty. */
+static Status open_out(Rounds *r) {
+    TRY(path_join(&r->file, r->out, "pruning.json"));
+    TRY(describe(r));
+    if (!r->args->resume && r->first) TRY(hf_save_check(r->out));
+    if (r->call->mesh) TRY(barrier(r->call->world));
+    if (r->args->resume && path_exists(r->file)) {
+        CLEANUP(json_decrefp) json_t *saved = NULL;
+        TRY(json_read_file(r->file, &saved));
+        if (!json_equal(json_object_get(saved, "settings"), json_object_get(r->result, "settings")))
+            return USAGE("%s: was begun with other settings: expected those of this line", r->file);
+        if (!json_is_array(json_object_get(saved, "rounds")))
+            return FAILED("%s: 'rounds' must be a list", r->file);
+        json_decref(r->result);
+        r->result = json_incref(saved);
+    }
+    return r->first ? dir_make(r->out) : OK;
+}
+
+/* ---- one round ---- */
+
+/* By the first rank: the model that the round starts from, and what it has come to. */
+static Status prune_round(Rounds *r, int64_t round, const char *start, PruneState *ret_state) {
+    CLEANUP(mem_freep) char *before = NULL, *newest = NULL;
+    if (round == 0) return prune_model(r->args, r->dense, 0, r->rows, NULL, ret_state);
+    TRY(round_path(r, "round", round - 1, &before));
+    TRY(ckpt_model_dir(before, &newest));
+    TRY(dir_remove(start));
+    return prune_model(r->args, newest, amount_after(r->args, round), r->rows, start, ret_state);
+}
+
+/* The run's settings, as train would have written them. */
+static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
+    static const char *const own[] = {"kind",   "amount",          "global", "per-matrix",   "ramp",
+                                      "rounds", "steps-per-round", "resume", "row-multiple", NULL};
+    CLEANUP(json_decrefp) json_t *settings = NULL;
+    TRY(invocation_json(r->call, &settings));
+    for (const char *const *name = own; *name; name++) json_object_del(settings, *name);
+    CLEANUP(json_decrefp)
+    json_t *changed = json_pack("{s:s, s:s, s:I, s:I, s:b}", "model", config->model, "out", config->out,
+                                "steps", (json_int_t)config->steps, "seed", (json_int_t)config->seed,
+                                "keep-zeros", config->keep_zeros);
+    if (!changed || json_object_update(settings, changed)) return FAILED("out of memory");
+    *ret_settings = json_incref(settings);
+    return OK;
+}
+
+static Status train_round(Rounds *r, int64_t round, const char *start, const char *run,
+                          json_t **ret_summary) {
+    const PruneArgs *args = r->args;
+    TrainConfig config = args->train.config;
+    config.model = start;
+    config.out = run;
+    config.steps = config.eval_every = args->steps_per_round;
+    config.epochs = 0;
+    config.seed += (uint64_t)round; /* other data in another order */
+    config.save_every = 0;
+    config.keep = config.log_every = 1;
+    config.resume = true;
+    if (!strcmp(args->kind, "weights")) config.keep_zeros = true;
+    CLEANUP(json_decrefp) json_t *settings = NULL;
+    TRY(train_settings(r, &config, &settings));
+    return train_run(&config, settings, ret_summary);
+}
+
+/* ---- what came of it ---- */
+
+static int ascending(const void *one, const void *two) {
+    double a = *(const double *)one, b = *(const double *)two;
+    return (a > b) - (a < b);
+}
+
+typedef struct Numbers {
+    double *at;
+    size_t count, capacity;
+} Numbers;
+
+static void numbers_done(Numbers *numbers) {
+    free(numbers->at);
+}
+
+static Status add_line(const json_t *line, Numbers *times, double *val_loss) {
+    double value;
+    if (show_number(line, "val_loss", &value) && show_int(line, "step") == 0) *val_loss = value;
+    if (!show_number(line, "step_ms", &value)) return OK;
+    TRY(mem_grow(&times->at, &times->capacity, times->count + 1, sizeof *times->at));
+    times->at[times->count++] = value;
+    return OK;
+}
+
+/* The median time of a step, and the validation loss before the first one. */
+static Status read_metrics(const char *run, double *ret_step_ms, double *ret_val_loss) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    CLEANUP(numbers_done) Numbers times = {0};
+    size_t size = 0;
+    TRY(path_join(&path, run, "metrics.jsonl"));
+    TRY(file_read(path, (size_t)1 << 30, &text, &size));
+    for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
+        CLEANUP(json_decrefp) json_t *line = NULL;
+        TRY(json_parse(at, (size_t)(end - at), path, &line));
+        TRY(add_line(line, &times, ret_val_loss));
+    }
+    if (!times.count) return OK;
+    qsort(times.at, times.count, sizeof *times.at, ascending);
+    *ret_step_ms = times.at[times.count / 2];
+    return OK;
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static Status add_row(Rounds *r, int64_t round, const PruneState *state, const char *run,
+                      const json_t *summary) {
+    double step_ms = NAN, pruned = NAN, trained = NAN, samples = NAN, tokens = NAN;
+    TRY(read_metrics(run, &step_ms, &pruned));
+    show_number(summary, "val_loss", &trained);
+    /* Tokens of a step, from the run's rates; then by the median step, which leaves the first one out. */
+    if (show_number(summary, "samples_per_s", &samples) && show_number(summary, "tokens_per_s", &tokens))
+        tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
+    json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
+                            "sparsity", prune_sparsity(r->args, state, r->rows), "params_total",
+                            (json_int_t)state->params, "inner", (json_int_t)state->inner, "val_loss_pruned",
+                            number_or_null(pruned), "val_loss", number_or_null(trained), "step_ms",
+                            number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
+    if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
+    return json_write_file(r->file, r->result);
+}
+
+/* Of rounds that others follow, the weights stay and the optimizer's state goes. */
+static Status finish_round(const Rounds *r, int64_t round, const char *start, const char *run) {
+    CLEANUP(mem_freep) char *link = NULL, *target = NULL, *newest = NULL;
+    TRY(ckpt_model_dir(run, &newest));
+    TRY(path_join(&link, r->out, "latest"));
+    TRY(str_format(&target, "round-%lld/checkpoints/%s", (long long)round, strrchr(newest, '/') + 1));
+    TRY(link_replace(link, target));
+    if (round > 0) TRY(dir_remove(start));
+    if (round == r->args->rounds) return OK;
+    CLEANUP(mem_freep) char *state = NULL;
+    TRY(path_join(&state, newest, "optimizer.safetensors"));
+    unlink(state);
+    return OK;
+}
+
+static Status one_round(Rounds *r, int64_t round) {
+    CLEANUP(mem_freep) char *start = NULL, *run = NULL;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    PruneState state = {0};
+    TRY(round_path(r, "round", round, &run));
+    TRY(round_path(r, "pruned", round, &start));
+    if (r->first) TRY(prune_round(r, round, start, &state));
+    if (r->call->mesh) TRY(barrier(r->call->world));
+    TRY(train_round(r, round, round ? start : r->dense, run, &summary));
+    r->call->incomplete = json_is_true(json_object_get(summary, "interrupted"));
+    if (r->call->incomplete || !r->first) return OK;
+    TRY(add_row(r, round, &state, run, summary));
+    return finish_round(r, round, start, run);
+}
+
+Status prune_rounds(Invocation *call, const PruneArgs *args, json_t **ret_result) {
+    CLEANUP(rounds_done)
+    Rounds r = {.call = call, .args = args, .out = args->train.config.out, .first = call->world->rank == 0};
+    TRY(ckpt_model_dir(args->train.config.model, &r.dense));
+    TRY(prune_model_rows(r.dense, &r.rows));
+    TRY(open_out(&r));
+    int64_t done = (int64_t)json_array_size(json_object_get(r.result, "rounds"));
+    for (int64_t round = done; round <= args->rounds && !call->incomplete; round++) TRY(one_round(&r, round));
+    if (r.first) TRY(prune_plot(r.out, r.result));
+    *ret_result = json_incref(r.result);
+    return OK;
+}

@@ -1,0 +1,220 @@
+/* prune as a person runs it: one checkpoint from another, rounds with training between them, and weights that
+ * stay zero while the model is trained on, in several layouts. */
+#include <math.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/safetensors.h"
+#include "comm/mpi.h"
+#include "program.h"
+
+#define CASES WEFT_TEST_DIR "/golden/cases/"
+#define SMALL                                                                                                \
+    "--seq", "16", "--batch", "4", "--data", "self", "--eval-batches", "2", "--quiet", "--threads", "1"
+
+/* A directory for all tests, with the model that they prune. */
+static char dir[] = "/tmp/weft-test-XXXXXX";
+
+static const char *in(const char *name) {
+    static char path[8][256];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    return path[turn];
+}
+
+static void run_ok(Ran ran) {
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+}
+
+static int setup(void **state) {
+    assert_int_equal(program_setup(state), 0);
+    if (!mkdtemp(dir)) return -1;
+    run_ok(program_run("train", "--model", "gpt2-tiny", "--layers", "2", "--hidden", "32", "--heads", "2",
+                       "--steps", "3", "--out", in("base"), SMALL));
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    assert_ok(dir_remove(dir));
+    return 0;
+}
+
+static double number(const char *path, const char *key) {
+    Ran ran = program_run("info", path, "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    const json_t *newest = json_object_get(json, "newest");
+    double value = json_number_value(json_object_get(newest ? newest : json, key));
+    ran_done(&ran);
+    return value;
+}
+
+static json_t *read_json(const char *path) {
+    json_t *json = NULL;
+    assert_ok(json_read_file(path, &json));
+    return json;
+}
+
+static void at_once(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("half"), "--amount", "0.5"));
+    assert_true(fabs(number(in("half"), "sparsity") - 0.5) < 1e-3);
+    run_ok(
+        program_run("prune", "--model", in("half"), "--out", in("more"), "--amount", "0.75", "--per-matrix"));
+    assert_true(fabs(number(in("more"), "sparsity") - 0.75) < 1e-3);
+    assert_true(path_exists(in("more/pruning.json")));
+    run_ok(program_run("prune", "--model", CASES "bert-pretrain", "--out", in("bert"), "--amount", "0.5",
+                       "--kind", "rows"));
+    CLEANUP(json_decrefp) json_t *before = read_json(CASES "bert-pretrain/config.json");
+    CLEANUP(json_decrefp) json_t *after = read_json(in("bert/config.json"));
+    assert_int_equal(2 * json_integer_value(json_object_get(after, "intermediate_size")),
+                     json_integer_value(json_object_get(before, "intermediate_size")));
+    assert_true(number(in("bert"), "params_total") < number(CASES "bert-pretrain", "params_total"));
+}
+
+/* Of the layers' matrices: zeros in the first file, those that are not in the second, and weights that moved.
+ */
+typedef struct Change {
+    int64_t zeros, revived, moved;
+} Change;
+
+static Change compare(const char *before, const char *after) {
+    CLEANUP(safe_freep) SafeFile *one = NULL, *two = NULL;
+    Change change = {0};
+    assert_ok(safe_open(&one, before));
+    assert_ok(safe_open(&two, after));
+    for (size_t i = 0; i < safe_count(one); i++) {
+        const SafeTensor *a = safe_at(one, i), *b = safe_find(two, a->name);
+        assert_non_null(b);
+        if (a->ndim != 2 || !strstr(a->name, ".h.")) continue;
+        assert_int_equal(a->bytes, b->bytes);
+        for (size_t j = 0; j < a->bytes; j += sizeof(float)) {
+            float x, y;
+            memcpy(&x, a->data + j, sizeof x);
+            memcpy(&y, b->data + j, sizeof y);
+            change.zeros += x == 0;
+            change.revived += x == 0 && y != 0;
+            change.moved += x != y;
+        }
+    }
+    return change;
+}
+
+#define train_on(out, ...)                                                                                   \
+    run_ok(                                                                                                  \
+        program_run("train", "--model", in("sparse"), "--steps", "3", "--out", in(out), SMALL, __VA_ARGS__))
+
+static void assert_kept(const char *out) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/latest/model.safetensors", in(out));
+    Change change = compare(in("sparse/model.safetensors"), path);
+    assert_true(change.zeros > 1000);
+    assert_int_equal(change.revived, 0);
+    assert_true(change.moved > 1000);
+}
+
+static void zeros_stay(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("sparse"), "--amount", "0.7"));
+    train_on("kept", "--keep-zeros");
+    assert_kept("kept");
+    train_on("kept-bf16", "--keep-zeros", "--precision", "bf16");
+    assert_kept("kept-bf16");
+    train_on("free", "--no-keep-zeros");
+    assert_true(compare(in("sparse/model.safetensors"), in("free/latest/model.safetensors")).revived > 1000);
+    if (!mpi_built()) return;
+    train_on("kept-dp", "--keep-zeros", "--dp", "2");
+    assert_kept("kept-dp");
+    train_on("kept-zero", "--keep-zeros", "--dp", "2", "--zero", "3");
+    assert_kept("kept-zero");
+    train_on("kept-tp", "--keep-zeros", "--tp", "2");
+    assert_kept("kept-tp");
+}
+
+#define prune_rounds(out, ...)                                                                               \
+    program_run("prune", "--model", in("base"), "--out", in(out), "--steps-per-round", "3", SMALL,           \
+                __VA_ARGS__)
+
+static double cell(const json_t *pruning, size_t row, const char *key) {
+    const json_t *value = json_object_get(json_array_get(json_object_get(pruning, "rounds"), row), key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static void weights_in_rounds(void **state) {
+    (void)state;
+    run_ok(prune_rounds("rounds", "--amount", "0.8", "--rounds", "2", "--ramp", "even"));
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("rounds/pruning.json"));
+    assert_int_equal(json_array_size(json_object_get(pruning, "rounds")), 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabs(cell(pruning, i, "sparsity") - 0.4 * (double)i) < 1e-3);
+        assert_true(cell(pruning, i, "val_loss") < cell(pruning, i, "val_loss_pruned"));
+        assert_true(cell(pruning, i, "step_ms") > 0);
+    }
+    assert_true(fabs(number(in("rounds"), "sparsity") - 0.8) < 1e-3); /* still, after the training */
+    /* The last round lost: done again, it comes to the same bits. */
+    CLEANUP(file_map_done) FileMap first = {0}, again = {0};
+    assert_ok(file_map_init(&first, in("rounds/latest/model.safetensors")));
+    json_array_remove(json_object_get(pruning, "rounds"), 2);
+    assert_ok(json_write_file(in("rounds/pruning.json"), pruning));
+    assert_ok(dir_remove(in("rounds/round-2")));
+    run_ok(prune_rounds("rounds", "--amount", "0.8", "--rounds", "2", "--ramp", "even", "--resume"));
+    assert_ok(file_map_init(&again, in("rounds/latest/model.safetensors")));
+    assert_int_equal(first.size, again.size);
+    assert_memory_equal(first.data, again.data, first.size);
+    Ran other = prune_rounds("rounds", "--amount", "0.9", "--rounds", "2", "--ramp", "even", "--resume");
+    assert_int_equal(other.code, 2);
+    assert_contains(other.err, "other settings");
+    ran_done(&other);
+}
+
+static void rows_in_rounds(void **state) {
+    (void)state;
+    if (mpi_built())
+        run_ok(prune_rounds("rows", "--kind", "rows", "--amount", "0.5", "--rounds", "2", "--tp", "2"));
+    else
+        run_ok(prune_rounds("rows", "--kind", "rows", "--amount", "0.5", "--rounds", "2"));
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("rows/pruning.json"));
+    assert_true(cell(pruning, 0, "inner") == 128);
+    assert_true(cell(pruning, 1, "inner") == 96); /* 128 / sqrt 2, to a multiple of 8 */
+    assert_true(cell(pruning, 2, "inner") == 64);
+    assert_true(cell(pruning, 2, "params_total") < cell(pruning, 0, "params_total"));
+    assert_true(cell(pruning, 2, "sparsity") == 0.5);
+}
+
+static void bad_input(void **state) {
+    (void)state;
+    const char *base = in("base"), *out = in("none");
+    assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "1");
+    assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "0");
+    assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "nan");
+    assert_refused(2, "--amount X is needed", "prune", "--model", base, "--out", out);
+    assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "heads");
+    assert_refused(2, "--data FILE is needed", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--rounds", "3");
+    assert_refused(2, "give one of them", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--global", "--per-matrix");
+    assert_refused(2, "is for --kind weights", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--kind", "rows", "--per-matrix");
+    assert_refused(2, "larger amount", "prune", "--model", base, "--out", out, "--amount", "0.01", "--kind",
+                   "rows");
+    assert_refused(1, "config.json", "prune", "--model", dir, "--out", out, "--amount", "0.5");
+    assert_refused(1, "expected a checkpoint directory", "prune", "--model", in("absent"), "--out", out,
+                   "--amount", "0.5");
+    assert_refused(1, "empty", "prune", "--model", base, "--out", dir, "--amount", "0.5");
+    run_ok(program_run("prune", "--model", base, "--out", in("much"), "--amount", "0.9"));
+    assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", out, "--amount", "0.5");
+    assert_false(path_exists(out));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_once),        cmocka_unit_test(zeros_stay), cmocka_unit_test(weights_in_rounds),
+        cmocka_unit_test(rows_in_rounds), cmocka_unit_test(bad_input),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
