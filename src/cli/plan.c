@@ -127,12 +127,20 @@ static void print_memory(const json_t *result, FILE *out) {
     }
 }
 
+/* Where that is more than the steps take. */
+static void print_saving(const json_t *result, FILE *out) {
+    char text[FORMAT_SIZE];
+    json_int_t saving = whole(result, "memory_saving");
+    if (saving > whole(json_object_get(result, "memory_per_rank"), "total"))
+        fprintf(out, "while a checkpoint is written, up to %s in all\n", format_bytes(text, (double)saving));
+}
+
 static void print_fit(const json_t *result, FILE *out) {
     const json_t *cluster = json_object_get(result, "cluster"), *list = json_object_get(result, "would_fit");
     char needed[FORMAT_SIZE], available[FORMAT_SIZE];
     if (!cluster) return;
     bool fits = json_is_true(json_object_get(result, "fits"));
-    double total = (double)whole(json_object_get(result, "memory_per_rank"), "total");
+    double total = (double)whole(result, "memory_saving");
     fprintf(out, "\n%s (%s): %s a rank, of %s that are free for a run\n", fits ? "fits" : "does not fit",
             text_of(cluster, "device"), format_bytes(needed, total),
             format_bytes(available, json_number_value(json_object_get(result, "memory_available"))));
@@ -154,6 +162,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (args->draw) return plan_draw_show(call, result, out);
     print_layout(result, out);
     print_memory(result, out);
+    print_saving(result, out);
     print_fit(result, out);
     return OK;
 }

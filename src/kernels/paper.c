@@ -94,13 +94,13 @@ static Status layernorm_backward_paper(Stream *stream, Tensor dx, Tensor dgamma,
 }
 
 /* cuDNN adds up the queries' gradient in a fixed order from one fp32 part for each stretch of keys; that
- * there are so many keys in a stretch was inferred from the totals of runs. With dropout weft's own kernels
- * run, which need no such parts. */
+ * there are so many keys in a stretch was inferred from the totals of runs. With dropout, and for short
+ * sequences, weft's own kernels run, which need no such parts. */
 static Status attention_backward_paper(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                        Tensor qkv, Tensor lens, Attention spec) {
     (void)dqkv, (void)dout, (void)lens;
     size_t parts = 0, keys = (size_t)qkv.dim[1];
-    if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0))
+    if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= KEYS_STRETCH)
         parts = (keys + KEYS_STRETCH - 1) / KEYS_STRETCH * (size_t)tensor_count(out) * sizeof(float);
     return take(stream, parts + room(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));
 }

@@ -36,7 +36,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
 
 static bool fits(const Plan *plan, const Fit *fit) {
     for (int s = 0; s < plan->stages; s++)
-        if ((double)plan->stage[s].memory.total > fit->available ||
+        if ((double)plan->stage[s].memory.saving > fit->available ||
             (double)plan->stage[s].memory.host > fit->host_available)
             return false;
     return true;
@@ -133,7 +133,7 @@ static Status try_spec(const PlanSpec *spec, const Fit *fit, bool *ret_legal, bo
     Status status = plan_init(&plan, &changed);
     *ret_legal = !status;
     *ret_fits = !status && fits(&plan, fit);
-    if (*ret_fits) *ret_total = plan.stage[plan.fullest].memory.total;
+    if (*ret_fits) *ret_total = plan.stage[plan.fullest].memory.saving;
     if (!status || status_exit_code(status) == STATUS_USAGE) {
         status_free(status);
         return OK;

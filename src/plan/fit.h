@@ -10,7 +10,7 @@ enum { FIT_CHANGES = 8, FIT_TEXT = 400 };
 
 typedef struct FitChange {
     char options[FIT_TEXT]; /* as one would type them: "--recompute block --zero 1" */
-    size_t total;           /* what a rank then needs of its device */
+    size_t total;           /* what a rank then needs of its device, also to write a checkpoint */
 } FitChange;
 
 typedef struct Fit {

@@ -47,6 +47,23 @@ static void count_params(const Runner *runner, PaperRank *result) {
     for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
 }
 
+/* To write a checkpoint, a unit that several ranks have parts of comes together on one (checkpoint/save.c);
+ * which rank that is does not matter here. A tied unit is written by the stage that it counts on. */
+static Status measure_saving(const OnPaper *paper, size_t *ret_total) {
+    const Shards *shards = paper->runner->shards;
+    size_t tensors = (size_t)shards->spec.tp->size, most = 0;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        size_t bytes = tensors * (size_t)unit->layout.numel * sizeof(float);
+        bool parts = tensors > 1 || unit->count < unit->layout.numel;
+        if (unit->held && unit->counted && parts && bytes > most) most = bytes;
+    }
+    CLEANUP(dev_free) Buffer buffer = {0};
+    TRY(dev_alloc(paper->device, MEM_COMM, most, &buffer));
+    *ret_total = paper->device->total.peak;
+    return OK;
+}
+
 Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank) {
     CLEANUP(on_paper_done) OnPaper paper = {0};
     PaperRank result = {0};
@@ -66,6 +83,7 @@ Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank) {
     for (int tag = 0; tag < MEM_TAGS; tag++) result.memory.tag[tag] = paper.device->mem[tag].peak;
     result.memory.total = paper.device->total.peak;
     result.memory.host = paper.device->host.peak;
+    TRY(measure_saving(&paper, &result.memory.saving));
     *ret_rank = result;
     return OK;
 }

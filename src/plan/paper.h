@@ -8,7 +8,8 @@
 /* The most bytes of each tag that a rank holds at once, and of all together. */
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
-    size_t host; /* of the host's memory, for what is offloaded */
+    size_t host;   /* of the host's memory, for what is offloaded */
+    size_t saving; /* of all together, if a checkpoint is written, too */
 } RankMemory;
 
 typedef struct PaperRank {

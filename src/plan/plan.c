@@ -63,7 +63,7 @@ static Status run_stages(Plan *plan, const PaperRun *run) {
     plan->stages = mesh.pp;
     for (int s = 0; s < mesh.pp; s++) {
         TRY(paper_rank(run, s * mesh.dp * mesh.tp, &plan->stage[s]));
-        if (plan->stage[s].memory.total > plan->stage[plan->fullest].memory.total) plan->fullest = s;
+        if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
     }
     return OK;
 }
@@ -136,11 +136,11 @@ static json_t *stages_json(const Plan *plan) {
     json_t *list = json_array();
     for (int s = 0; s < plan->stages; s++) {
         const PaperRank *rank = &plan->stage[s];
-        json_array_append_new(list,
-                              json_pack("{s:i, s:i, s:i, s:I, s:o, s:o}", "stage", s, "first_rank",
-                                        s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
-                                        (json_int_t)rank->kept, "memory", memory_json(&rank->memory),
-                                        "comm_bytes", sent_json(rank->sent)));
+        json_array_append_new(
+            list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:o}", "stage", s, "first_rank",
+                            s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
+                            (json_int_t)rank->kept, "memory", memory_json(&rank->memory), "memory_saving",
+                            (json_int_t)rank->memory.saving, "comm_bytes", sent_json(rank->sent)));
     }
     return list;
 }
@@ -178,9 +178,10 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
         if (sent > most) most = sent, sender = &plan->stage[s];
     }
     json_t *json = json_pack(
-        "{s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "model", model_json(&plan->model), "params_total",
+        "{s:o, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o}", "model", model_json(&plan->model), "params_total",
         (json_int_t)plan->params_total, "params_stored", (json_int_t)plan->params_stored, "params_per_rank",
-        (json_int_t)params, "memory_per_rank", memory_json(&plan->stage[plan->fullest].memory), "comm",
+        (json_int_t)params, "memory_per_rank", memory_json(&plan->stage[plan->fullest].memory),
+        "memory_saving", (json_int_t)plan->stage[plan->fullest].memory.saving, "comm",
         sent_json(sender->sent), "layout", layout_json(plan, spec), "stages", stages_json(plan));
     if (!json) return FAILED("out of memory while writing the plan");
     *ret_json = json;

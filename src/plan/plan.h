@@ -27,7 +27,8 @@ typedef struct Plan {
 
 MUST_USE Status plan_init(Plan *ret_plan, const PlanSpec *spec);
 void plan_done(Plan *plan);
-/* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "comm", "layout", "stages"} */
+/* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "memory_saving", "comm", "layout",
+ * "stages"} */
 MUST_USE Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json);
 
 #endif

@@ -1,6 +1,7 @@
 /* weft plan, the way a person runs it. */
 #include "base/fs.h"
 #include "cli/program.h"
+#include "comm/mpi.h"
 
 static void draws(void **state) {
     (void)state;
@@ -101,6 +102,32 @@ static void agrees_with_a_run(void **state) {
     json_decref(summary);
 }
 
+/* A run that writes checkpoints takes what the plan says of that. */
+static void agrees_with_saving(void **state) {
+    (void)state;
+    if (!mpi_built()) return;
+    char dir[] = "/tmp/weft-plan-XXXXXX", run[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(run, sizeof run, "%s/run", dir);
+    json_t *plan =
+        planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64", "--batch", "4",
+                            "--micro-batch", "2", "--ranks", "2", "--zero", "1", "--threads", "1", "--json"));
+    json_t *summary =
+        planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "64", "--batch", "4",
+                            "--micro-batch", "2", "--ranks", "2", "--zero", "1", "--threads", "1", "--steps",
+                            "2", "--out", run, "--quiet", "--json"));
+    json_int_t planned_bytes = json_integer_value(json_object_get(plan, "memory_saving"));
+    const json_t *ranks = json_object_get(summary, "ranks");
+    assert_int_equal(json_array_size(ranks), 2);
+    for (size_t r = 0; r < 2; r++) {
+        const json_t *peaks = json_object_get(json_array_get(ranks, r), "peak_bytes");
+        assert_int_equal(json_integer_value(json_object_get(peaks, "total")), planned_bytes);
+    }
+    json_decref(plan);
+    json_decref(summary);
+    assert_ok(dir_remove(dir));
+}
+
 static void shows_stages(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--model", "gpt2", "--pp", "4", "--dp", "2", "--zero", "1");
@@ -164,6 +191,7 @@ int main(void) {
         cmocka_unit_test(refuses),
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
+        cmocka_unit_test(agrees_with_saving),
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
         cmocka_unit_test(refuses_plans),
