@@ -18,6 +18,7 @@ static const Command *const commands[] = {
     &command_plan,
     &command_bench,
     &command_compare,
+    &command_report,
     &command_ranks,
     &command_tokenizer,
     &command_tokenizer_train,

@@ -13,12 +13,12 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/recipe.h"
 #include "cli/show.h"
-#include "report/table.h"
+#include "cli/show_results.h"
+#include "report/page.h"
 
 typedef struct CompareArgs {
     const char *out;
@@ -220,6 +220,13 @@ static Status run_all(Results *results, Invocation *call, const CompareArgs *arg
     return OK;
 }
 
+static Status write_page(const Results *results, const char *out) {
+    CLEANUP(mem_freep) char *path = NULL;
+    bool curves;
+    TRY(path_join(&path, out, "report.html"));
+    return page_write(results, path, &curves);
+}
+
 static Status check(const Invocation *call) {
     if (call->config_path) return USAGE("--config: the recipe is named without it: weft compare FILE.json");
     if (call->run) return USAGE("--run: picks a run for 'weft train'; a comparison takes them all");
@@ -245,6 +252,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     children_heed();
     TRY(run_all(&results, call, args, out));
     TRY(results_write(&results, out));
+    TRY(write_page(&results, out));
     TRY(results_json(&results, ret_result));
     if (json_object_set_new(*ret_result, "dir", json_string(out)) != 0) return FAILED("out of memory");
     return OK;
@@ -254,11 +262,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     const char *dir = json_string_value(json_object_get(result, "dir"));
     CLEANUP(results_done) Results results = {0};
-    CLEANUP(mem_freep) char *table = NULL;
     TRY(results_read(&results, dir));
-    TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
-    TRY(table_text(&results, look, &table));
-    fprintf(out, "%s\nresults.json, results.csv and the runs are in %s\n", table, dir);
+    TRY(show_results(&results, out));
+    fprintf(out, "\nthe page is %s/report.html; results.json, results.csv and the runs are beside it\n", dir);
     return OK;
 }
 
@@ -277,7 +283,8 @@ const Command command_compare = {
         "own, and ends in a table with the first run as the baseline. A run that fails is a result too: its "
         "reason stands in the table. Ctrl-C stops the current run at a checkpoint, and the same command goes "
         "on from there.\n\n"
-        "The directory holds results.json, results.csv and for each run its directory and what it said "
+        "The directory holds report.html, a page to show to others, results.json, results.csv, and for each "
+        "run its directory and what it said "
         "(NAME.log).",
     .operands = "RECIPE.json [-- TRAIN-OPTION...]",
     .operands_min = 1,

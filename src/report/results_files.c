@@ -7,13 +7,18 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "report/results.h"
+#include "tokenizer/tokenizer.h"
 
 static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+/* JSON is UTF-8; paths and what was read need not be. */
 static json_t *text_or_null(const char *text) {
-    return text ? json_string(text) : json_null();
+    CLEANUP(mem_freep) char *clean = NULL;
+    size_t size;
+    CLEANUP(status_freep) Status status = text ? text_to_utf8(text, strlen(text), &clean, &size) : OK;
+    return clean && !status ? json_string(clean) : json_null();
 }
 
 static json_t *object_or_null(json_t *object) {
@@ -27,11 +32,11 @@ static json_t *run_json(const Results *results, const Run *run) {
         double difference = run_difference(results, run, f);
         if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
     }
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "name", run->name, "state",
-                     run_state_name(run->state), "dir", run->dir, "error", text_or_null(run->error),
-                     "figures", values, "difference_percent", differences, "options",
-                     object_or_null(run->options), "settings", object_or_null(run->settings), "earlier_s",
-                     run->earlier_s, "earlier_bytes", run->earlier_bytes, "summary",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "name", run->name, "state",
+                     run_state_name(run->state), "dir", text_or_null(run->dir), "error",
+                     text_or_null(run->error), "figures", values, "difference_percent", differences,
+                     "options", object_or_null(run->options), "settings", object_or_null(run->settings),
+                     "earlier_s", run->earlier_s, "earlier_bytes", run->earlier_bytes, "summary",
                      object_or_null(run->summary));
 }
 

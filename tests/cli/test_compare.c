@@ -71,6 +71,26 @@ static double figure_of(const json_t *run, const char *key) {
     return json_number_value(json_object_get(json_object_get(run, "figures"), key));
 }
 
+/* The same page again, of the whole comparison or of some of its runs. */
+static void reports(const Place *place) {
+    char run[80], page[80];
+    snprintf(run, sizeof run, "%s/halves", place->out);
+    snprintf(page, sizeof page, "%s/page.html", place->dir);
+    Ran ran = program_run("report", place->out, "--out", page, "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    assert_int_equal(json_array_size(json_object_get(json, "runs")), 3);
+    assert_contains(text_of(run_of(json, 1), "error"), "do not divide");
+    json_decref(json);
+    ran_done(&ran);
+    ran = program_run("report", run, "--out", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "is the only run that finished");
+    ran_done(&ran);
+    assert_refused(2, "holds no run", "report", place->dir);
+    assert_refused(2, "is not a run's directory", "report", "/nowhere");
+}
+
 static void compares(void **state) {
     const Place *place = *state;
     write_recipe(place, 3, THREE_RUNS);
@@ -99,6 +119,11 @@ static void compares(void **state) {
     assert_int_equal(strncmp(text, "run,state,runtime_s,runtime_s_percent,", 38), 0);
     assert_contains(text, "\n\"tensor, 7\",failed,,");
     free(text);
+    text = read_in(place->out, "report.html");
+    assert_contains(text, "is the fastest");
+    assert_contains(text, "do not divide");
+    free(text);
+    reports(place);
 }
 
 /* What is finished is not run again; what failed only when asked for. */

@@ -19,6 +19,7 @@ static void make_machine(Shell *shell) {
     assert_int_equal(shell->code, 0);
     program(shell, "bin/mpicc", "exit 0");
     program(shell, "bin/mpirun", "exit 0");
+    program(shell, "bin/gnuplot", "exit 0");
     program(shell, "bin/dpkg", "exit 0");
     program(shell, "bin/id", "echo 1000");
     program(shell, "bin/sudo", "echo \"sudo\" >>calls; exec \"$@\"");

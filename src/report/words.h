@@ -1,0 +1,25 @@
+/* A comparison in plain words: which run won, by how much, and why. */
+#ifndef WEFT_REPORT_WORDS_H
+#define WEFT_REPORT_WORDS_H
+
+#include "report/results.h"
+
+/* One paragraph. To free. */
+MUST_USE Status results_words(const Results *results, char **ret_text);
+
+/* Where a run's step time went, averaged over its ranks. */
+typedef enum {
+    PHASE_COMPUTE,
+    PHASE_OPTIMIZER,
+    PHASE_DATA,
+    PHASE_WAIT_DATA,
+    PHASE_WAIT_TENSOR,
+    PHASE_WAIT_PIPELINE,
+    PHASES
+} Phase;
+
+const char *phase_name(Phase phase);
+/* Shares that sum to 1; false when the run does not tell. */
+bool run_phases(const Run *run, double ret_share[PHASES]);
+
+#endif

@@ -1,0 +1,234 @@
+/* Reading runs that are whole, cut or damaged, and the page they make. */
+#include "base/fs.h"
+#include "report/page.h"
+#include "report/table.h"
+#include "report/words.h"
+#include "test.h"
+
+typedef struct Place {
+    char dir[40];
+} Place;
+
+static int place_setup(void **state) {
+    Place *place = calloc(1, sizeof *place);
+    if (!place) return -1;
+    strcpy(place->dir, "/tmp/weft-report-XXXXXX");
+    *state = place;
+    return mkdtemp(place->dir) ? 0 : -1;
+}
+
+static int place_teardown(void **state) {
+    Place *place = *state;
+    assert_ok(dir_remove(place->dir));
+    free(place);
+    return 0;
+}
+
+/* A run's directory with these files; NULL: none. */
+static void write_run(const Place *place, const char *name, const char *summary, const char *metrics) {
+    char dir[128], path[160];
+    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    assert_ok(dir_make(dir));
+    snprintf(path, sizeof path, "%s/summary.json", dir);
+    if (summary) assert_ok(file_replace(path, summary, strlen(summary)));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    if (metrics) assert_ok(file_replace(path, metrics, strlen(metrics)));
+}
+
+#define SUMMARY(tokens, memory, interrupted)                                                                 \
+    "{\"steps\": 2, \"loss_last\": 4.5, \"val_loss\": 4.25, \"runtime_s\": 8, \"tokens_per_s\": " tokens     \
+    ", \"samples_per_s\": 50, \"utilization\": 0.5, \"mfu\": 0.25, \"bubble\": 0.125, \"params_total\": 1, " \
+    "\"layout\": {\"batch\": 4}, \"interrupted\": " interrupted                                              \
+    ", \"ranks\": [{\"rank\": 0, \"peak_bytes\": {\"params\": 600, \"total\": 900}, \"comm_bytes\": "        \
+    "{\"total\": 70}, \"phases\": {\"compute_s\": 3, \"wait_pipeline_s\": 1}}, {\"rank\": 1, "               \
+    "\"peak_bytes\": {\"params\": 600, \"total\": " memory "}, \"comm_bytes\": {\"total\": 30}}]}"
+#define METRICS                                                                                              \
+    "{\"step\":1,\"loss\":5.5,\"samples_per_s\":40,\"tokens_per_s\":400}\n{\"step\":1,\"val_loss\":5}\n"     \
+    "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600}\n{\"step\":2,\"val_loss\":4.25}\n"
+
+static void add(Results *results, const Place *place, const char *name) {
+    char dir[128];
+    Run *run;
+    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    assert_ok(results_add(results, name, dir, &run));
+    assert_ok(run_look(run));
+}
+
+static double figure(const Run *run, const char *key) {
+    for (size_t f = 0; f < FIGURES; f++)
+        if (!strcmp(figures[f].key, key)) return run_figure(run, f);
+    fail_msg("no figure %s", key);
+    return 0;
+}
+
+static void reads_whole(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    write_run(place, "whole", SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, place, "whole");
+    const Run *run = results.runs;
+    assert_int_equal(run->state, RUN_FINISHED);
+    assert_null(run->error);
+    assert_int_equal(run->loss.count, 2);
+    assert_true(run->val_loss.value[1] == 4.25);
+    assert_true(figure(run, "peak_bytes") == 1200);
+    assert_true(figure(run, "sent_bytes") == 100);
+    double share[PHASES];
+    assert_true(run_phases(run, share));
+    assert_true(share[PHASE_COMPUTE] == 0.75 && share[PHASE_WAIT_PIPELINE] == 0.25);
+    results_done(&results);
+}
+
+/* A run that was killed, one with a summary cut short, one whose metrics end in the middle of a line. */
+static void reads_damaged(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    write_run(place, "killed", NULL, METRICS);
+    write_run(place, "cut", "{\"steps\": 2, \"loss", METRICS "{\"step\":3,\"los");
+    write_run(place, "stopped", SUMMARY("500", "1200", "true"), METRICS);
+    write_run(place, "odd", "[1]", "\n\n5\n{\"step\":\"x\"}\n");
+    add(&results, place, "killed");
+    add(&results, place, "cut");
+    add(&results, place, "stopped");
+    add(&results, place, "odd");
+    const Run *run = results.runs;
+    assert_int_equal(run[0].state, RUN_INTERRUPTED);
+    assert_float_equal(figure(&run[0], "tokens_per_s"), 480, 1e-9); /* two steps in the time of both */
+    assert_true(figure(&run[0], "loss_last") == 4.5);
+    assert_int_equal(run[1].loss.count, 2);
+    assert_non_null(strstr(run[1].error, "summary.json"));
+    assert_int_equal(run[2].state, RUN_INTERRUPTED);
+    assert_non_null(run[3].error);
+    results_done(&results);
+}
+
+/* Every tag that opens closes, in order; quotes and entities are whole. */
+static void assert_balanced(const char *html) {
+    char open[64][16];
+    size_t depth = 0;
+    for (const char *at = html; (at = strchr(at, '<')); at++) {
+        if (at[1] == '!' || at[1] == '?') continue;
+        bool closes = at[1] == '/';
+        const char *name = at + 1 + closes, *end = at;
+        for (bool quoted = false; *end && (quoted || *end != '>'); end++)
+            if (*end == '"') quoted = !quoted;
+        assert_true(*end == '>');
+        size_t length = strcspn(name, " \t\n/>");
+        assert_true(length > 0 && length < sizeof *open);
+        if (closes) {
+            assert_true(depth > 0);
+            depth--;
+            if (strncmp(open[depth], name, length) || open[depth][length])
+                fail_msg("<%s> closed by </%.*s>", open[depth], (int)length, name);
+        } else if (end[-1] != '/' && strncmp(name, "meta", 4)) {
+            assert_true(depth < 64);
+            snprintf(open[depth++], sizeof *open, "%.*s", (int)length, name);
+        }
+    }
+    assert_int_equal(depth, 0);
+}
+
+/* Nothing is taken from elsewhere: names of XML's vocabularies apart. */
+static void assert_alone(const char *html) {
+    static const char *const links[] = {"src=",    " href=\"h", "url(",   "@import",
+                                        "<script", "<link",     "<iframe"};
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        if (strstr(html, links[i])) fail_msg("the page has %s", links[i]);
+    for (const char *at = html; (at = strstr(at, "://")); at++)
+        assert_int_equal(strncmp(at, "://www.w3.org/", 14), 0);
+}
+
+static char *page_of(const Place *place, const Results *results, bool *ret_curves) {
+    char path[64], *html = NULL;
+    size_t size;
+    snprintf(path, sizeof path, "%s/page.html", place->dir);
+    assert_ok(page_write(results, path, ret_curves));
+    assert_ok(file_read(path, 1 << 24, &html, &size));
+    assert_balanced(html);
+    assert_alone(html);
+    return html;
+}
+
+#define assert_has(text, part)                                                                               \
+    do {                                                                                                     \
+        if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
+    } while (0)
+
+static void writes_page(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    Run *failed;
+    bool curves;
+    write_run(place, "base", SUMMARY("500", "1200", "false"), METRICS);
+    write_run(place, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), METRICS);
+    add(&results, place, "base");
+    add(&results, place, "fast <b> & \"more\"");
+    assert_ok(results_add(&results, "large", "/nowhere", &failed));
+    failed->state = RUN_FAILED;
+    failed->error = strdup("out of memory: 5 < 6");
+    results.title = strdup("a & b");
+    char *html = page_of(place, &results, &curves), *words = NULL, *table = NULL;
+    assert_has(html, "a &amp; b");
+    assert_has(html, "fast &lt;b&gt; &amp; &quot;more&quot;");
+    assert_has(html, "out of memory: 5 &lt; 6");
+    assert_has(html, "1.00k<small class=\"better\">▲ 100.0&nbsp;%</small>");
+    assert_has(html, "900 B<small class=\"better\">▼ 25.0&nbsp;%</small>");
+    assert_has(html, "4.2500<small class=\"same\">= 0.0&nbsp;%</small>");
+    if (curves) assert_has(html, "<svg");
+    assert_ok(results_words(&results, &words));
+    assert_has(words, "is the fastest: 1.00k tokens/s, 2.0 times the baseline “base”");
+    assert_has(words, "75 % of the step time computing and 25 % waiting for other pipeline stages");
+    assert_has(words, "“large” could not run.");
+    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
+    assert_has(table, "+100.0 %");
+    assert_has(table, "-25.0 %");
+    assert_has(table, "large: failed: out of memory: 5 < 6");
+    free(table);
+    free(words);
+    free(html);
+    results_done(&results);
+}
+
+/* Without gnuplot the page has all the rest. */
+static void without_gnuplot(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    bool curves = true;
+    write_run(place, "base", SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, place, "base");
+    results.title = strdup("alone");
+    char *path = strdup(getenv("PATH"));
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
+    char *html = page_of(place, &results, &curves);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    assert_false(curves);
+    assert_has(html, "drawn by gnuplot, which is not installed");
+    assert_has(html, "4.2500");
+    assert_null(strstr(html, "<svg"));
+    free(path);
+    free(html);
+    results_done(&results);
+}
+
+static void nothing_known(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    Run *run;
+    bool curves;
+    assert_ok(results_add(&results, "waits", "/nowhere", &run));
+    assert_ok(run_look(run));
+    assert_int_equal(run->state, RUN_WAITING);
+    results.title = strdup("none");
+    char *html = page_of(place, &results, &curves);
+    assert_has(html, "No run has finished. 1 run is not finished.");
+    free(html);
+    results_done(&results);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(reads_whole), TEST(reads_damaged), TEST(writes_page),
+                                       TEST(without_gnuplot), TEST(nothing_known)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
