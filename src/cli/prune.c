@@ -45,7 +45,7 @@ static Status prune_once(const PruneArgs *args, json_t **ret_result) {
     int64_t rows = 0;
     TRY(hf_save_check(out));
     TRY(ckpt_model_dir(args->train.config.model, &from));
-    TRY(prune_model_rows(from, &rows));
+    TRY(prune_model_rows(args, from, &rows));
     TRY(prune_model(args, from, args->amount, rows, out, &state));
     CLEANUP(json_decrefp)
     json_t *result =

@@ -16,8 +16,8 @@ typedef struct PruneState {
  * had before any were pruned, its rows gone. Without `out` it only looks. */
 MUST_USE Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows,
                             const char *out, PruneState *ret_state);
-/* The rows of a layer's feed-forward part. */
-MUST_USE Status prune_model_rows(const char *from, int64_t *ret_rows);
+/* The rows of a layer's feed-forward part; refuses an amount that takes none of them. */
+MUST_USE Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows);
 /* The part that is gone. */
 double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows);
 

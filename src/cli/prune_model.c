@@ -39,16 +39,6 @@ static Status load(Work *work, const char *from) {
     return hf_weights_load(from, work->params, work->stream, NULL);
 }
 
-static Status remove_rows(Work *work, const PruneArgs *args, double amount, int64_t rows) {
-    int64_t kept = prune_rows_kept(rows, amount, args->row_multiple);
-    if (kept >= work->config.inner)
-        return USAGE("--amount %g: of %lld rows in a layer %lld would stay, in multiples of %lld, and it has "
-                     "%lld; expected a larger amount or a smaller --row-multiple",
-                     amount, (long long)rows, (long long)kept, (long long)args->row_multiple,
-                     (long long)work->config.inner);
-    return prune_rows(work->params, kept, work->device, &work->smaller, &work->fewer);
-}
-
 static Status save(const Work *work, const char *from, const char *out) {
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, from));
@@ -62,7 +52,8 @@ Status prune_model(const PruneArgs *args, const char *from, double amount, int64
     CLEANUP(work_done) Work work = {0};
     TRY(load(&work, from));
     if (out && !strcmp(args->kind, "rows"))
-        TRY(remove_rows(&work, args, amount, rows));
+        TRY(prune_rows(work.params, prune_rows_kept(rows, amount, args->row_multiple), work.device,
+                       &work.smaller, &work.fewer));
     else if (out)
         TRY(prune_weights(work.params, amount, args->per_matrix));
     const Store *now = work.fewer ? work.fewer : work.params;
@@ -73,9 +64,14 @@ Status prune_model(const PruneArgs *args, const char *from, double amount, int64
     return OK;
 }
 
-Status prune_model_rows(const char *from, int64_t *ret_rows) {
+Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows) {
     ModelConfig config;
     TRY(hf_config_read(from, &config));
+    int64_t kept = prune_rows_kept(config.inner, args->amount, args->row_multiple);
+    if (!strcmp(args->kind, "rows") && kept == config.inner)
+        return USAGE("--amount %g: all of %lld rows in a layer would stay, in multiples of %lld; expected a "
+                     "larger amount or a smaller --row-multiple",
+                     args->amount, (long long)config.inner, (long long)args->row_multiple);
     *ret_rows = config.inner;
     return OK;
 }

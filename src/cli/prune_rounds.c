@@ -36,11 +36,13 @@ static void rounds_done(Rounds *r) {
     json_decref(r->result);
 }
 
-/* The part that is gone after a round. */
-static double amount_after(const PruneArgs *args, int64_t round) {
-    double part = (double)round / (double)args->rounds;
-    if (round == args->rounds) return args->amount;
-    return !strcmp(args->ramp, "even") ? args->amount * part : 1 - pow(1 - args->amount, part);
+/* The part that is gone after a round, from what is gone in round 0 on: a model may begin with zeros. */
+static double amount_after(const Rounds *r, int64_t round) {
+    double part = (double)round / (double)r->args->rounds, last = r->args->amount, first = 0;
+    show_number(json_array_get(json_object_get(r->result, "rounds"), 0), "sparsity", &first);
+    if (round == r->args->rounds) return last;
+    if (!strcmp(r->args->ramp, "even")) return first + (last - first) * part;
+    return 1 - (1 - first) * pow((1 - last) / (1 - first), part);
 }
 
 static Status round_path(const Rounds *r, const char *name, int64_t round, char **ret_path) {
@@ -58,13 +60,14 @@ static Status describe(Rounds *r) {
     return r->result ? OK : FAILED("out of memory");
 }
 
-/* With --resume the rows that are there already; otherwise the directory must be new or empty. */
+/* With --resume the rows that are there already; without any the directory must be new or empty. */
 static Status open_out(Rounds *r) {
     TRY(path_join(&r->file, r->out, "pruning.json"));
     TRY(describe(r));
-    if (!r->args->resume && r->first) TRY(hf_save_check(r->out));
-    if (r->call->mesh) TRY(barrier(r->call->world));
-    if (r->args->resume && path_exists(r->file)) {
+    bool begun = r->args->resume && path_exists(r->file);
+    if (r->first && !begun) TRY(hf_save_check(r->out));
+    TRY(barrier(r->call->world));
+    if (begun) {
         CLEANUP(json_decrefp) json_t *saved = NULL;
         TRY(json_read_file(r->file, &saved));
         if (!json_equal(json_object_get(saved, "settings"), json_object_get(r->result, "settings")))
@@ -74,19 +77,33 @@ static Status open_out(Rounds *r) {
         json_decref(r->result);
         r->result = json_incref(saved);
     }
-    return r->first ? dir_make(r->out) : OK;
+    if (!r->first) return OK;
+    TRY(dir_make(r->out));
+    return json_write_file(r->file, r->result);
 }
 
 /* ---- one round ---- */
 
+/* Nothing is pruned yet; an amount that the model has reached already is refused before the first step. */
+static Status look_at_dense(const Rounds *r, PruneState *ret_state) {
+    PruneState state;
+    TRY(prune_model(r->args, r->dense, 0, r->rows, NULL, &state));
+    double sparsity = prune_sparsity(r->args, &state, r->rows);
+    if (r->args->amount <= sparsity)
+        return USAGE("--amount %g: %.4g of the layers' weights are zero already; expected more than that",
+                     r->args->amount, sparsity);
+    *ret_state = state;
+    return OK;
+}
+
 /* By the first rank: the model that the round starts from, and what it has come to. */
 static Status prune_round(Rounds *r, int64_t round, const char *start, PruneState *ret_state) {
     CLEANUP(mem_freep) char *before = NULL, *newest = NULL;
-    if (round == 0) return prune_model(r->args, r->dense, 0, r->rows, NULL, ret_state);
+    if (round == 0) return look_at_dense(r, ret_state);
     TRY(round_path(r, "round", round - 1, &before));
     TRY(ckpt_model_dir(before, &newest));
     TRY(dir_remove(start));
-    return prune_model(r->args, newest, amount_after(r->args, round), r->rows, start, ret_state);
+    return prune_model(r->args, newest, amount_after(r, round), r->rows, start, ret_state);
 }
 
 /* The run's settings, as train would have written them. */
@@ -209,7 +226,7 @@ static Status one_round(Rounds *r, int64_t round) {
     TRY(round_path(r, "round", round, &run));
     TRY(round_path(r, "pruned", round, &start));
     if (r->first) TRY(prune_round(r, round, start, &state));
-    if (r->call->mesh) TRY(barrier(r->call->world));
+    TRY(barrier(r->call->world));
     TRY(train_round(r, round, round ? start : r->dense, run, &summary));
     r->call->incomplete = json_is_true(json_object_get(summary, "interrupted"));
     if (r->call->incomplete || !r->first) return OK;
@@ -221,7 +238,7 @@ Status prune_rounds(Invocation *call, const PruneArgs *args, json_t **ret_result
     CLEANUP(rounds_done)
     Rounds r = {.call = call, .args = args, .out = args->train.config.out, .first = call->world->rank == 0};
     TRY(ckpt_model_dir(args->train.config.model, &r.dense));
-    TRY(prune_model_rows(r.dense, &r.rows));
+    TRY(prune_model_rows(args, r.dense, &r.rows));
     TRY(open_out(&r));
     int64_t done = (int64_t)json_array_size(json_object_get(r.result, "rounds"));
     for (int64_t round = done; round <= args->rounds && !call->incomplete; round++) TRY(one_round(&r, round));

@@ -186,6 +186,22 @@ static void rows_in_rounds(void **state) {
     assert_true(cell(pruning, 2, "sparsity") == 0.5);
 }
 
+/* A model that begins with zeros: rounds go on from there. Rows that are too few for a round wait for the
+ * next. */
+static void rounds_from_where_it_is(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("third"), "--amount", "0.4"));
+    run_ok(program_run("prune", "--model", in("third"), "--out", in("on"), "--amount", "0.8", "--rounds", "2",
+                       "--ramp", "even", "--steps-per-round", "1", SMALL));
+    CLEANUP(json_decrefp) json_t *on = read_json(in("on/pruning.json"));
+    for (size_t i = 0; i < 3; i++) assert_true(fabs(cell(on, i, "sparsity") - 0.4 - 0.2 * (double)i) < 1e-3);
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("few"), "--kind", "rows", "--amount",
+                       "0.1", "--rounds", "3", "--ramp", "even", "--steps-per-round", "1", SMALL));
+    CLEANUP(json_decrefp) json_t *few = read_json(in("few/pruning.json"));
+    assert_true(cell(few, 1, "inner") == 128);
+    assert_true(cell(few, 3, "inner") == 120);
+}
+
 static void bad_input(void **state) {
     (void)state;
     const char *base = in("base"), *out = in("none");
@@ -208,13 +224,23 @@ static void bad_input(void **state) {
     assert_refused(1, "empty", "prune", "--model", base, "--out", dir, "--amount", "0.5");
     run_ok(program_run("prune", "--model", base, "--out", in("much"), "--amount", "0.9"));
     assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", out, "--amount", "0.5");
+    assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", in("none-2"), "--amount",
+                   "0.5", SMALL);
+    assert_refused(1, "empty", "prune", "--model", base, "--out", dir, "--amount", "0.5", "--resume", SMALL);
+    if (mpi_built()) /* the first rank fails, and nobody waits for it */
+        assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", in("none-3"), "--amount",
+                       "0.5", "--dp", "2", SMALL);
     assert_false(path_exists(out));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(at_once),        cmocka_unit_test(zeros_stay), cmocka_unit_test(weights_in_rounds),
-        cmocka_unit_test(rows_in_rounds), cmocka_unit_test(bad_input),
+        cmocka_unit_test(at_once),
+        cmocka_unit_test(zeros_stay),
+        cmocka_unit_test(weights_in_rounds),
+        cmocka_unit_test(rows_in_rounds),
+        cmocka_unit_test(rounds_from_where_it_is),
+        cmocka_unit_test(bad_input),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
