@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "plan/fit.h"
+#include "plan/time.h"
 
 /* Without a batch, a micro-batch for each replica, and as many as keep the stages busy. */
 static void settle_batch(TrainConfig *config, const Layout *layout) {
@@ -48,15 +49,19 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
+    PlanTime time;
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(json_decrefp) json_t *result = NULL;
     if (args->cluster) TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_spec(call, args, args->cluster ? &cluster : NULL, &spec));
+    spec.timed = args->cluster;
     TRY(plan_init(&plan, &spec));
     TRY(plan_json(&plan, &spec, &result));
     if (args->cluster) {
         TRY(fit_find(&fit, &plan, &spec, &cluster));
         TRY(fit_json(&fit, &cluster, result));
+        TRY(plan_time(&plan, &cluster, &time));
+        TRY(time_json(&time, result));
     }
     *ret_result = json_incref(result);
     return OK;

@@ -15,7 +15,7 @@ const char *rate_name(Rate rate) {
     return rate_names[rate];
 }
 
-typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE } Range;
+typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE, SHARE } Range;
 
 typedef struct Figure {
     const char *section, *key; /* section: "" is the file itself, "links.within" an object in an object */
@@ -35,14 +35,30 @@ static const Figure figures[] = {
     {"device.peak_flops", "bf16", AT(peak_flops[RATE_BF16]), ABOVE_ZERO, true},
     {"device.peak_flops", "fp16", AT(peak_flops[RATE_FP16]), ABOVE_ZERO, true},
     {"device.peak_flops", "fp8", AT(peak_flops[RATE_FP8]), ABOVE_ZERO, true},
+    {"device.product_share", "fp32", AT(product_share[RATE_FP32]), SHARE, false},
+    {"device.product_share", "tf32", AT(product_share[RATE_TF32]), SHARE, true},
+    {"device.product_share", "bf16", AT(product_share[RATE_BF16]), SHARE, true},
+    {"device.product_share", "fp16", AT(product_share[RATE_FP16]), SHARE, true},
+    {"device.product_share", "fp8", AT(product_share[RATE_FP8]), SHARE, true},
+    {"device", "product_wave", AT(product_wave), FROM_ZERO, false},
+    {"device", "product_depth", AT(product_depth), FROM_ZERO, false},
+    {"device", "memory_share", AT(memory_share), SHARE, false},
+    {"device", "vector_flops", AT(vector_flops), ABOVE_ZERO, false},
+    {"device.attention_share", "forward", AT(attention_share[0]), SHARE, false},
+    {"device.attention_share", "backward", AT(attention_share[1]), SHARE, false},
+    {"device", "launch_s", AT(launch_s), FROM_ZERO, false},
+    {"device", "kernel_s", AT(kernel_s), FROM_ZERO, false},
     {"", "devices_per_node", AT(devices_per_node), COUNT_FROM_ONE, false},
     {"", "host_memory_bytes", AT(host_memory_bytes), ABOVE_ZERO, false},
     {"links.within", "latency_s", AT(within.latency_s), FROM_ZERO, false},
     {"links.within", "bandwidth", AT(within.bandwidth), ABOVE_ZERO, false},
+    {"links.within", "share", AT(within.share), SHARE, false},
     {"links.between", "latency_s", AT(between.latency_s), FROM_ZERO, false},
     {"links.between", "bandwidth", AT(between.bandwidth), ABOVE_ZERO, false},
+    {"links.between", "share", AT(between.share), SHARE, false},
     {"links.host", "latency_s", AT(host.latency_s), FROM_ZERO, false},
     {"links.host", "bandwidth", AT(host.bandwidth), ABOVE_ZERO, false},
+    {"links.host", "share", AT(host.share), SHARE, false},
 };
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
@@ -50,13 +66,28 @@ enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
 /* What else may stand in a section. */
 static const struct {
     const char *section, *key;
-} others[] = {
-    {"", "name"},        {"", "title"},        {"", "device"},           {"", "links"},
-    {"device", "kind"},  {"device", "name"},   {"device", "peak_flops"}, {"device", "product_efficiency"},
-    {"links", "within"}, {"links", "between"}, {"links", "host"}};
+} others[] = {{"", "name"},
+              {"", "title"},
+              {"", "device"},
+              {"", "links"},
+              {"device", "kind"},
+              {"device", "name"},
+              {"device", "peak_flops"},
+              {"device", "product_share"},
+              {"device", "attention_share"},
+              {"links", "within"},
+              {"links", "between"},
+              {"links", "host"}};
 
-static const char *const sections[] = {
-    "", "device", "device.peak_flops", "links", "links.within", "links.between", "links.host"};
+static const char *const sections[] = {"",
+                                       "device",
+                                       "device.peak_flops",
+                                       "device.product_share",
+                                       "device.attention_share",
+                                       "links",
+                                       "links.within",
+                                       "links.between",
+                                       "links.host"};
 
 enum { OTHERS = sizeof others / sizeof *others, SECTIONS = sizeof sections / sizeof *sections };
 
@@ -120,9 +151,11 @@ static Status check_number(const Figure *figure, const char *from, const char *p
     static const double most = 1e18; /* sums and products of such figures stay finite */
     static const char *const expected[] = {[ABOVE_ZERO] = "more than 0",
                                            [FROM_ZERO] = "0 or more",
-                                           [COUNT_FROM_ONE] = "a whole number from 1 on"};
+                                           [COUNT_FROM_ONE] = "a whole number from 1 on",
+                                           [SHARE] = "more than 0 and at most 1"};
     bool right = value >= 0 && value <= most && (figure->range == FROM_ZERO || value > 0) &&
-                 (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20));
+                 (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20)) &&
+                 (figure->range != SHARE || value <= 1);
     if (!right)
         return FAILED("%s: '%s' is %g, expected %s%s", from, path, value, expected[figure->range],
                       value > most ? " and at most 1e18" : "");
@@ -146,27 +179,13 @@ static Status read_figure(const json_t *section, const char *from, const Figure 
     return OK;
 }
 
-static Status read_efficiency(const json_t *device, const char *from, Cluster *cluster) {
-    static const char path[] = "device.product_efficiency";
-    const json_t *object = json_object_get(device, "product_efficiency");
-    const json_t *list = json_object_get(object, "by_size");
-    size_t count = json_array_size(list);
-    if (count < 1 || count > EFFICIENCIES)
-        return FAILED("%s: '%s.by_size' has %zu rows, expected 1 to %d of [size, share]", from, path, count,
-                      EFFICIENCIES);
-    TRY(check_source(object, from, path));
-    for (size_t i = 0; i < count; i++) {
-        const json_t *row = json_array_get(list, i);
-        double size = json_number_value(json_array_get(row, 0));
-        double share = json_number_value(json_array_get(row, 1));
-        double before = i ? cluster->efficiency[i - 1].size : 0;
-        if (json_array_size(row) != 2 || !(size > before) || !(share > 0 && share <= 1))
-            return FAILED("%s: row %zu of '%s.by_size' is not [size, share], with sizes that rise and shares "
-                          "above 0 and up to 1",
-                          from, i + 1, path);
-        cluster->efficiency[i] = (Efficiency){size, share};
-    }
-    cluster->efficiencies = (int)count;
+/* Products have a rate exactly where something says what share of it they reach. */
+static Status check_shares(const char *from, const Cluster *cluster) {
+    for (Rate rate = 0; rate < RATE_COUNT; rate++)
+        if ((cluster->peak_flops[rate] > 0) != (cluster->product_share[rate] > 0))
+            return FAILED("%s: 'device.peak_flops.%s' and 'device.product_share.%s': only one is there, "
+                          "expected both or neither",
+                          from, rate_name(rate), rate_name(rate));
     return OK;
 }
 
@@ -206,7 +225,7 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     }
     const json_t *device = json_object_get(root, "device");
     TRY(read_names(root, device, from, &cluster));
-    TRY(read_efficiency(device, from, &cluster));
+    TRY(check_shares(from, &cluster));
     if (cluster.reserve_bytes >= cluster.memory_bytes)
         return FAILED("%s: 'device.reserve_bytes' is %g, expected less than the memory of %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);

@@ -12,14 +12,10 @@ typedef enum { RATE_FP32, RATE_TF32, RATE_BF16, RATE_FP16, RATE_FP8, RATE_COUNT 
 
 typedef struct Link {
     double latency_s, bandwidth;
+    double share; /* of the bandwidth that large collectives reach */
 } Link;
 
-/* The share of the peak rate that products reach whose sizes' geometric mean is `size`. */
-typedef struct Efficiency {
-    double size, share;
-} Efficiency;
-
-enum { EFFICIENCIES = 32, CLUSTER_NAME = 64 };
+enum { CLUSTER_NAME = 64 };
 
 typedef struct Cluster {
     char name[CLUSTER_NAME], device[CLUSTER_NAME];
@@ -27,8 +23,16 @@ typedef struct Cluster {
     double memory_bytes, reserve_bytes; /* of a device; what of it is not a run's to use */
     double memory_bandwidth;
     double peak_flops[RATE_COUNT]; /* 0: it has no such products */
-    Efficiency efficiency[EFFICIENCIES];
-    int efficiencies;
+    /* A product of M x N outputs, sums of K each, takes 2 (M N + wave / 2) (K + depth) / (share x peak):
+     * tiles are computed a wave at a time, of which half of one is lost on average, and a tile takes a while
+     * to begin and to end. */
+    double product_share[RATE_COUNT]; /* 0 where the peak is */
+    double product_wave, product_depth;
+    double memory_share;       /* of the bandwidth that kernels reach which only move memory */
+    double vector_flops;       /* operations a second outside of products */
+    double attention_share[2]; /* of the peak rate, forward and backward */
+    double launch_s;           /* of the host, to start a kernel */
+    double kernel_s;           /* of the device, to begin and end one */
     double devices_per_node;
     double host_memory_bytes; /* of a node */
     Link within, between;     /* devices of a node, and of different ones */

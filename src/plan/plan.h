@@ -12,6 +12,7 @@ typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
     MeshSpec mesh;
     bool memory_only; /* what a step sends does not matter: fewer micro-batches say the same of memory */
+    bool timed;       /* for plan_time, see plan/time.h */
 } PlanSpec;
 
 typedef struct Plan {

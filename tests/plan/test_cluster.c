@@ -18,8 +18,6 @@ static void known_ones(void **state) {
         assert_string_equal(cluster.name, names[i]);
         assert_true(cluster.gpu == (i > 0));
         assert_true(cluster.within.bandwidth > cluster.between.bandwidth);
-        for (int k = 1; k < cluster.efficiencies; k++)
-            assert_true(cluster.efficiency[k].share >= cluster.efficiency[k - 1].share);
     }
     assert_null(names[7]);
     Cluster dgx2;
@@ -63,7 +61,13 @@ static void bad_ones(void **state) {
                  "mine.json: 'devices_per_node' does not say where it comes from");
     refuses_text("\"between\"", "\"betwixt\"", "mine.json: 'links.betwixt' is not known");
     refuses_text("\"kind\": \"cuda\"", "\"kind\": \"tpu\"", "expected cpu or cuda");
-    refuses_text("[512, 0.06]", "[128, 0.06]", "row 2 of 'device.product_efficiency.by_size'");
+    refuses_text("\"fp8\": {\"value\": 1978900000000000, \"source\": \"NVIDIA, H100 tensor core GPU data "
+                 "sheet (2023), "
+                 "SXM5, dense\"}",
+                 "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1",
+                 "'device.peak_flops.x' is not known");
+    refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
+                 "'device.memory_share' is 1.75, expected more than 0 and at most 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
