@@ -63,6 +63,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
     }
+    TRY(plan_failure_add(call, result));
     *ret_result = json_incref(result);
     return OK;
 }
@@ -169,6 +170,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     print_memory(result, out);
     print_saving(result, out);
     print_fit(result, out);
+    plan_failure_show(result, out);
     return OK;
 }
 

@@ -1,11 +1,20 @@
-/* The two things that weft plan does. */
+/* The things that weft plan does. */
 #ifndef WEFT_CLI_PLAN_H
 #define WEFT_CLI_PLAN_H
 
 #include "cli/train_options.h"
+#include "plan/failure.h"
 
 /* --draw: the timeline of a pipeline. */
 MUST_USE Status plan_draw(const Invocation *call, json_t **ret_result);
 MUST_USE Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out);
+
+/* --mtbf and its like. Refuses those that are given without it; *ret_spec has no devices where devices do not
+ * fail. `params` are the whole model's. */
+MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params,
+                                  FailureSpec *ret_spec);
+/* Adds "failures" to a plan. */
+MUST_USE Status plan_failure_add(const Invocation *call, json_t *result);
+void plan_failure_show(const json_t *result, FILE *out);
 
 #endif

@@ -262,6 +262,23 @@ static const Option plan_table[] = {
      .shown = "from the batch, else 8", .help = "With --draw, micro-batches in a step, instead of --batch."},
 };
 
+static const Option failure_table[] = {
+    {OPT_ROW("mtbf", OPTION_FLOAT, FIELD(FailureArgs, mtbf_hours, double), "HOURS"), .fallback = "0", ABOVE_ZERO,
+     .shown = "devices do not fail",
+     .help = "Mean time between failures of one device, in hours. One that fails stops all: the run starts "
+             "again from its newest checkpoint."},
+    {OPT_TEXT("checkpoint-every", FailureArgs, checkpoint_every, "SECONDS|auto"), .fallback = "auto",
+     .help = "Work between checkpoints; auto is the time that makes most progress."},
+    {OPT_FLOAT("checkpoint-seconds", FailureArgs, checkpoint_seconds), .fallback = "-1", ABOVE_ZERO,
+     .shown = "parameters and moments in fp32 at --storage-bandwidth",
+     .help = "How long a checkpoint takes, in which nothing is computed."},
+    {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", .low = 0, .high = INFINITY,
+     .shown = "300 and what reading the checkpoint takes",
+     .help = "From a failure until steps go on: noticing it, new devices, starting, reading the checkpoint."},
+    {OPT_SIZE("storage-bandwidth", FailureArgs, storage_bandwidth), .fallback = "10GB", .low = 1, .high = 1e18,
+     .help = "Bytes a second that all ranks together write to, or read from, where checkpoints lie."},
+};
+
 static const Option prune_table[] = {
     {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
      .help =
@@ -326,6 +343,7 @@ const OptionGroup bench_groups[BENCH_GROUPS] = {
 
 const OptionGroup plan_groups[PLAN_GROUPS] = {
     OPTION_GROUP("Plan", plan_table, 0),
+    OPTION_GROUP("Failures", failure_table, offsetof(PlanArgs, failure)),
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Layout", layout_table, 0),
 };

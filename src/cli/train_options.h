@@ -15,11 +15,20 @@ typedef struct TrainArgs {
     Layout layout;
 } TrainArgs;
 
+/* What plan makes of failures; see plan/failure.h. */
+typedef struct FailureArgs {
+    double mtbf_hours; /* 0: devices do not fail */
+    const char *checkpoint_every;
+    double checkpoint_seconds, restart_seconds; /* below 0: from the state's size */
+    int64_t storage_bandwidth;
+} FailureArgs;
+
 typedef struct PlanArgs {
     TrainArgs train; /* model, layout, batch and micro-batch alone */
     const char *cluster;
     bool draw;
     int64_t micros;
+    FailureArgs failure;
 } PlanArgs;
 
 typedef struct PruneArgs {
@@ -30,7 +39,7 @@ typedef struct PruneArgs {
     int64_t rounds, steps_per_round, row_multiple;
 } PruneArgs;
 
-enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 3, PRUNE_GROUPS = 5 };
+enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };
 extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS],
     prune_groups[PRUNE_GROUPS];
 

@@ -1,0 +1,125 @@
+/* weft plan --mtbf: what failures leave of a run's time, and how often to write checkpoints. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "cli/plan.h"
+
+enum { STATE_BYTES = 12, /* of a parameter: itself and two moments in fp32 */ START_SECONDS = 300 };
+
+static Status refuse_alone(const Invocation *call) {
+    static const char *const names[] = {"checkpoint-every", "checkpoint-seconds", "restart-seconds",
+                                        "storage-bandwidth"};
+    char label[LABEL_SIZE];
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (invocation_given(call, names[i]))
+            return USAGE("%s: is for failures; say how often devices fail with --mtbf HOURS",
+                         invocation_label(call, names[i], label));
+    return OK;
+}
+
+static Status parse_interval(const Invocation *call, const char *text, double *ret_seconds) {
+    char label[LABEL_SIZE], *end;
+    *ret_seconds = 0;
+    if (strcmp(text, "auto") == 0) return OK;
+    double seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds > 0) || !isfinite(seconds))
+        return USAGE("%s '%s': expected seconds, or the word auto",
+                     invocation_label(call, "checkpoint-every", label), text);
+    *ret_seconds = seconds;
+    return OK;
+}
+
+Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, FailureSpec *ret_spec) {
+    const FailureArgs *args = &((const PlanArgs *)call->config)->failure;
+    FailureSpec spec = {0};
+    if (args->mtbf_hours > 0) {
+        double moved = STATE_BYTES * (double)params / (double)args->storage_bandwidth;
+        spec = (FailureSpec){.devices = (double)ranks, .mtbf_s = 3600 * args->mtbf_hours};
+        spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : moved;
+        spec.restart_s = args->restart_seconds >= 0 ? args->restart_seconds : START_SECONDS + moved;
+        TRY(parse_interval(call, args->checkpoint_every, &spec.interval_s));
+    } else {
+        TRY(refuse_alone(call));
+    }
+    *ret_spec = spec;
+    return OK;
+}
+
+static double member(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Of a plan with times: the steps between checkpoints, and the rate over all of the time. */
+static void add_rates(const json_t *result, const Failure *failure, json_t *json) {
+    double step = 1e-3 * member(result, "step_ms"), rate = member(result, "tokens_per_s");
+    if (!(step > 0)) return;
+    double steps = floor(failure->interval_s / step);
+    json_object_set_new(json, "save_every", json_integer((json_int_t)(steps < 1 ? 1 : steps)));
+    json_object_set_new(json, "tokens_per_s", json_real(failure->shares.goodput * rate));
+}
+
+Status plan_failure_add(const Invocation *call, json_t *result) {
+    FailureSpec spec;
+    Failure failure;
+    const json_t *layout = json_object_get(result, "layout");
+    TRY(plan_failure_spec(call, (int64_t)member(layout, "ranks"), (int64_t)member(result, "params_total"),
+                          &spec));
+    if (!(spec.devices > 0)) return OK;
+    TRY(failure_find(&failure, &spec));
+    json_t *json = failure_json(&failure, &spec);
+    if (!json) return FAILED("out of memory while writing the plan");
+    add_rates(result, &failure, json);
+    if (json_object_set_new(result, "failures", json) != 0)
+        return FAILED("out of memory while writing the plan");
+    return OK;
+}
+
+/* ---- for a person ---- */
+
+enum { DURATION = 48 };
+static const char *duration(char text[DURATION], double seconds) {
+    if (seconds < 120)
+        snprintf(text, DURATION, "%.3g s", seconds);
+    else if (seconds < 2 * 3600)
+        snprintf(text, DURATION, "%.3g min", seconds / 60);
+    else if (seconds < 2 * 86400)
+        snprintf(text, DURATION, "%.3g h", seconds / 3600);
+    else
+        snprintf(text, DURATION, "%.3g days", seconds / 86400);
+    return text;
+}
+
+static void show_interval(const json_t *failures, const char *key, const char *name, FILE *out) {
+    const json_t *interval = json_object_get(failures, key);
+    char text[DURATION];
+    fprintf(out, "%s %s (%.2f %%)", name, duration(text, member(interval, "interval_s")),
+            100 * member(interval, "goodput"));
+}
+
+void plan_failure_show(const json_t *result, FILE *out) {
+    const json_t *failures = json_object_get(result, "failures");
+    if (!failures) return;
+    const json_t *shares = json_object_get(failures, "shares");
+    char text[DURATION], more[DURATION], count[FORMAT_SIZE];
+    fprintf(out, "\na failure every %s", duration(text, 3600 * member(failures, "mtbf_hours")));
+    fprintf(out, "; a checkpoint takes %s, a restart %s\n", duration(text, member(failures, "checkpoint_s")),
+            duration(more, member(failures, "restart_s")));
+    fprintf(out, "with a checkpoint every %s", duration(text, member(failures, "checkpoint_every_s")));
+    if (json_object_get(failures, "save_every"))
+        fprintf(out, " (--save-every %lld)",
+                (long long)json_integer_value(json_object_get(failures, "save_every")));
+    fprintf(out,
+            ", %.2f %% of the time is progress: %.2f %% goes to checkpoints, %.2f %% to work done "
+            "again, %.2f %% to restarts\n",
+            100 * member(failures, "goodput"), 100 * member(shares, "checkpoints"),
+            100 * member(shares, "lost"), 100 * member(shares, "restarts"));
+    if (json_object_get(failures, "tokens_per_s"))
+        fprintf(out, "%s tokens/s over all of the time\n",
+                format_count(count, member(failures, "tokens_per_s")));
+    show_interval(failures, "best", "the best interval is", out);
+    show_interval(failures, "daly", "; by Daly's formula", out);
+    show_interval(failures, "young", ", by Young's", out);
+    fputc('\n', out);
+}
