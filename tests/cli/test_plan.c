@@ -164,6 +164,26 @@ static void fits_clusters(void **state) {
                    "h200", "--device", "cpu");
 }
 
+/* Devices that fail: how much of the time is progress, and how often to write checkpoints. */
+static void plans_for_failures(void **state) {
+    (void)state;
+    json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "1024", "--mtbf", "50000",
+                                       "--checkpoint-seconds", "60", "--restart-seconds", "600", "--json"));
+    const json_t *failures = json_object_get(plan, "failures"), *best = json_object_get(failures, "best");
+    assert_float_equal(json_number_value(json_object_get(failures, "mtbf_hours")), 50000 / 1024.0, 1e-9);
+    assert_float_equal(json_number_value(json_object_get(best, "interval_s")), 4552.9, 0.1);
+    assert_float_equal(json_number_value(json_object_get(failures, "goodput")), 0.9709, 5e-4);
+    json_decref(plan);
+    /* 124 million parameters of 12 bytes. */
+    Ran ran = program_run("plan", "--model", "gpt2", "--mtbf", "100", "--storage-bandwidth", "100MB");
+    assert_contains(ran.out, "a checkpoint takes 14.9 s, a restart 5.25 min");
+    ran_done(&ran);
+    assert_refused(2, "--mtbf 0: expected a number above 0", "plan", "--mtbf", "0");
+    assert_refused(2, "say how often devices fail with --mtbf HOURS", "plan", "--restart-seconds", "4");
+    assert_refused(2, "--checkpoint-every 'no': expected seconds, or the word auto", "plan", "--mtbf", "4",
+                   "--checkpoint-every", "no");
+}
+
 /* What a run would refuse, in the same words, and what no machine could hold. */
 static void refuses_plans(void **state) {
     (void)state;
@@ -194,6 +214,7 @@ int main(void) {
         cmocka_unit_test(agrees_with_saving),
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
+        cmocka_unit_test(plans_for_failures),
         cmocka_unit_test(refuses_plans),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
