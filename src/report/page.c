@@ -1,4 +1,4 @@
-/* The page from top to bottom: what was compared, the words, the table, bars, curves. */
+/* The page from top to bottom: what was compared, the words, then a section for each way to look at it. */
 #include "report/page.h"
 
 #include <math.h>
@@ -7,12 +7,13 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "report/alike.h"
 #include "report/words.h"
 
 const char *run_color(const Results *results, const Run *run) {
-    static const char *const colors[RUN_COLORS] = {"#3b82f6", "#f59e0b", "#10b981", "#a855f7",
-                                                   "#ef4444", "#06b6d4", "#ec4899", "#84cc16"};
-    return colors[(size_t)(run - results->runs) % RUN_COLORS];
+    static const char *const colors[] = {"var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)",
+                                         "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"};
+    return colors[(size_t)(run - results->runs) % (sizeof colors / sizeof *colors)];
 }
 
 void put_html(FILE *out, const char *text) {
@@ -27,126 +28,145 @@ void put_html(FILE *out, const char *text) {
     }
 }
 
+void put_section(FILE *out, const char *title, const char *lead) {
+    fprintf(out, "<section>\n<h2>%s</h2>\n", title);
+    if (lead) fprintf(out, "<p class=\"lead\">%s</p>\n", lead);
+}
+
+void put_key(FILE *out, const char *color, const char *name) {
+    fprintf(out, "<span><span class=\"swatch\" style=\"background:%s\"></span>", color);
+    put_html(out, name);
+    fputs("</span>", out);
+}
+
+void put_runs_key(FILE *out, const Results *results, bool (*shows)(const Run *run)) {
+    fputs("<div class=\"legend\">", out);
+    for (size_t i = 0; i < results->count; i++)
+        if (shows(&results->runs[i]))
+            put_key(out, run_color(results, &results->runs[i]), results->runs[i].name);
+    fputs("</div>\n", out);
+}
+
+/* ---- the head ---- */
+
+static void put_chip(FILE *out, const char *text) {
+    fputs("<span>", out);
+    put_html(out, text);
+    fputs("</span>", out);
+}
+
+/* What all runs have in common. */
+static void put_facts(FILE *out, const Results *results) {
+    char text[96], number[FORMAT_SIZE];
+    const Run *first = results->runs;
+    fputs("<div class=\"chips\">", out);
+    if (results->scale) {
+        snprintf(text, sizeof text, "scale %.60s", results->scale);
+        put_chip(out, text);
+    }
+    snprintf(text, sizeof text, "%zu run%s", results->count, results->count == 1 ? "" : "s");
+    put_chip(out, text);
+    if (isfinite(run_params(first)) && !results_differ(results, run_params)) {
+        snprintf(text, sizeof text, "%s parameters", format_count(number, run_params(first)));
+        put_chip(out, text);
+    }
+    if (isfinite(run_batch(first)) && !results_differ(results, run_batch)) {
+        snprintf(text, sizeof text, "batch %.0f", run_batch(first));
+        put_chip(out, text);
+    }
+    if (results_share(results, "precision")) put_chip(out, results_share(results, "precision"));
+    if (results_share(results, "device")) put_chip(out, results_share(results, "device"));
+    fputs("</div>\n", out);
+}
+
 static void put_head(FILE *out, const Results *results) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
           "content=\"width=device-width, initial-scale=1\">\n<title>",
           out);
     put_html(out, results->title);
-    fputs(" – weft</title>\n", out);
-    put_style(out);
-    fputs("</head>\n<body>\n<main>\n<h1>", out);
+    fprintf(out, " – weft</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<header>\n",
+            weft_page_style);
+    fprintf(out, "<p class=\"eyebrow\">%s</p>\n<h1>", results->count > 1 ? "Runs compared" : "A run");
     put_html(out, results->title);
-    if (results->scale) {
-        fputs(", ", out);
-        put_html(out, results->scale);
-    }
     fputs("</h1>\n", out);
     if (results->about) {
         fputs("<p class=\"about\">", out);
         put_html(out, results->about);
         fputs("</p>\n", out);
     }
+    put_facts(out, results);
+    fputs("</header>\n", out);
 }
 
-static Status put_words(FILE *out, const Results *results) {
+/* ---- what came out, in words and large numbers ---- */
+
+static void put_tile(FILE *out, const char *what, const char *number, const char *name, const char *more) {
+    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", what, number);
+    put_html(out, name);
+    fputs("</em>", out);
+    if (more[0]) fprintf(out, "<small>%s</small>", more);
+    fputs("</div>\n", out);
+}
+
+static void put_best(FILE *out, const Results *results, FigureId figure, const char *what, const char *unit) {
+    char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], more[64] = "";
+    const Run *best = results_best(results, figure, figures[figure].better);
+    if (!best) return;
+    double difference = run_difference(results, best, figure);
+    if (isfinite(difference))
+        snprintf(more, sizeof more, "%.1f %% %s the baseline's", fabs(difference),
+                 difference < 0 ? "below" : "above");
+    snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
+             unit);
+    put_tile(out, what, text, best->name, more);
+}
+
+static void put_agreement(FILE *out, const Results *results) {
+    char number[FORMAT_SIZE];
+    bool all;
+    double apart = losses_apart(results, &all);
+    if (!isfinite(apart)) return;
+    if (apart == 0)
+        snprintf(number, sizeof number, "equal");
+    else if (apart < 1e-3)
+        snprintf(number, sizeof number, "%.1e", apart);
+    else
+        snprintf(number, sizeof number, "%.2g %%", 100 * apart);
+    put_tile(out, "Loss curves apart, at most", number,
+             apart < 1e-3 ? "they coincide" : "they do not coincide", "relative, at any step");
+}
+
+static Status put_verdict(FILE *out, const Results *results) {
     CLEANUP(mem_freep) char *words = NULL;
     TRY(results_words(results, &words));
-    fputs("<section class=\"words\"><p>", out);
+    fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, words);
-    fputs("</p></section>\n", out);
+    fputs("</p>\n", out);
+    if (results_best(results, FIGURE_TOKENS, 1)) {
+        fputs("<div class=\"tiles\">\n", out);
+        put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput", " tokens/s");
+        put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Least memory" : "Memory", "");
+        put_agreement(out, results);
+        fputs("</div>\n", out);
+    }
+    fputs("</section>\n", out);
     return OK;
-}
-
-/* ---- the table ---- */
-
-static bool is_best(const Results *results, const Run *run, size_t figure) {
-    double own = run_figure(run, figure);
-    int better = figures[figure].better;
-    bool beats = false;
-    if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
-    for (size_t i = 0; i < results->count; i++) {
-        double other = run_figure(&results->runs[i], figure);
-        if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
-        if (better * other > better * own) return false;
-        beats |= better * (own - other) > 5e-4 * fabs(other);
-    }
-    return beats;
-}
-
-static void put_difference(FILE *out, const Results *results, const Run *run, size_t figure) {
-    double difference = run_difference(results, run, figure);
-    int better = figures[figure].better;
-    if (!isfinite(difference)) return;
-    bool same = fabs(difference) < 0.05;
-    const char *kind = same || !better ? "same" : (difference > 0) == (better > 0) ? "better" : "worse";
-    fprintf(out, "<small class=\"%s\">%s%.1f&nbsp;%%</small>", kind,
-            same             ? "= "
-            : difference > 0 ? "▲ "
-                             : "▼ ",
-            fabs(difference));
-}
-
-static void put_row(FILE *out, const Results *results, const Run *run, size_t columns) {
-    char text[FORMAT_SIZE];
-    bool shown = false;
-    fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
-            run_color(results, run));
-    put_html(out, run->name);
-    if (run == results->runs && results->count > 1) fputs("<small>baseline</small>", out);
-    if (run->state != RUN_FINISHED) fprintf(out, "<small>%s</small>", run_state_name(run->state));
-    fputs("</th>", out);
-    for (size_t f = 0; f < FIGURES; f++) shown |= isfinite(run_figure(run, f));
-    if (!shown) {
-        fprintf(out, "<td class=\"wide\" colspan=\"%zu\">", columns ? columns : 1);
-        put_html(out, run->error ? run->error : run_state_name(run->state));
-        fputs("</td></tr>\n", out);
-        return;
-    }
-    for (size_t f = 0; f < FIGURES; f++) {
-        if (!results_have(results, f)) continue;
-        fprintf(out, "<td%s>%s", is_best(results, run, f) ? " class=\"best\"" : "",
-                figure_text(text, figures[f].unit, run_figure(run, f)));
-        put_difference(out, results, run, f);
-        fputs("</td>", out);
-    }
-    fputs("</tr>\n", out);
-}
-
-static void put_table(FILE *out, const Results *results) {
-    size_t columns = 0;
-    fputs("<section><h2>Results</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>",
-          out);
-    for (size_t f = 0; f < FIGURES; f++) {
-        if (!results_have(results, f)) continue;
-        fprintf(out, "<th scope=\"col\">%s</th>", figures[f].heading);
-        columns++;
-    }
-    fputs("</tr></thead>\n<tbody>\n", out);
-    for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], columns);
-    fputs("</tbody></table></div>\n", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (!run->error || !isfinite(run_figure(run, 3))) continue;
-        fputs("<p class=\"note\">", out);
-        put_html(out, run->name);
-        fputs(": ", out);
-        put_html(out, run->error);
-        fputs("</p>\n", out);
-    }
-    fputs(
-        "<p class=\"note\">Below each figure: how far it is above ▲ or below ▼ the baseline's. Memory is the "
-        "largest peak of a rank, bubble the time that pipeline stages wait for each other, sent the bytes of "
-        "all ranks, MFU the part of the machine's measured peak.</p></section>\n",
-        out);
 }
 
 static Status put_page(FILE *out, const Results *results, bool *curves) {
     put_head(out, results);
-    TRY(put_words(out, results));
+    TRY(put_verdict(out, results));
     put_table(out, results);
-    put_bars(out, results);
-    TRY(put_curves(out, results, curves));
-    fputs("</main>\n</body>\n</html>\n", out);
+    TRY(put_losses(out, results, curves));
+    TRY(put_sweeps(out, results, curves));
+    put_phases(out, results);
+    put_timelines(out, results);
+    put_memory(out, results);
+    if (!*curves)
+        fputs("<p class=\"note\">Curves are drawn by gnuplot, which is not installed where this page was "
+              "made.</p>\n",
+              out);
+    fputs("<footer>Made by weft " WEFT_VERSION "</footer>\n</main>\n</body>\n</html>\n", out);
     return OK;
 }
 

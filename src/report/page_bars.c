@@ -1,4 +1,4 @@
-/* Bars in plain HTML: throughput, time by phase, memory by rank. Widths are percent of the largest. */
+/* Bars in plain HTML: time by phase, memory by rank. Widths are percent of the largest. */
 #include <math.h>
 #include <string.h>
 
@@ -6,70 +6,70 @@
 #include "report/page.h"
 #include "report/words.h"
 
-enum { SAMPLES = 1, TOKENS = 2, TAGS = 6, RANKS_SHOWN = 16 };
+enum { TAGS = 6, RANKS_SHOWN = 16, LABELED = 8 /* percent of a bar that have room for a number */ };
 
 static const char *const tags[TAGS] = {"params", "grads", "optimizer", "activations", "comm", "scratch"};
+static const int tag_color[TAGS] = {1, 4, 5, 0, 3, 2};
 
-static double largest(const Results *results, size_t figure) {
-    double most = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        double value = run_figure(&results->runs[i], figure);
-        if (isfinite(value) && value > most) most = value;
-    }
-    return most;
+static const char *part_color(char *buffer, int part) {
+    snprintf(buffer, FORMAT_SIZE, "var(--p%d)", part);
+    return buffer;
 }
 
-static void put_throughput(FILE *out, const Results *results) {
+/* ---- time ---- */
+
+static const char *short_time(char *buffer, double seconds) {
+    if (seconds >= 1)
+        snprintf(buffer, FORMAT_SIZE, "%.3g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(buffer, FORMAT_SIZE, "%.3g ms", 1e3 * seconds);
+    else
+        snprintf(buffer, FORMAT_SIZE, "%.3g µs", 1e6 * seconds);
+    return buffer;
+}
+
+static void put_time(FILE *out, const Run *run, const double *share, double rate, double slowest) {
     char text[FORMAT_SIZE];
-    double most = largest(results, TOKENS);
-    if (!(most > 0)) return;
-    fputs("<section><h2>Throughput, tokens a second</h2>\n", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        double value = run_figure(run, TOKENS);
-        if (!isfinite(value)) continue;
-        fputs("<div class=\"row\"><span>", out);
-        put_html(out, run->name);
-        fprintf(
-            out,
-            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"></i></div><b>%s</b></div>\n",
-            100 * value / most, run_color(results, run), figure_text(text, UNIT_RATE, value));
+    fputs("<div class=\"row\"><span>", out);
+    put_html(out, run->name);
+    fputs("</span><div class=\"bar\">", out);
+    for (int p = 0; p < PHASES; p++) {
+        double width = 100 * share[p] * slowest / rate;
+        if (!(share[p] > 0)) continue;
+        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", width,
+                part_color(text, phase_color((Phase)p)), phase_name((Phase)p), 100 * share[p],
+                phase_color((Phase)p) == 4 ? " class=\"dark\"" : "");
+        if (width >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[p]);
+        fputs("</i>", out);
     }
-    fputs("</section>\n", out);
-}
-
-static void put_legend(FILE *out, const char *name, int color) {
-    fprintf(out, "<span><span class=\"swatch\" style=\"background:var(--p%d)\"></span>%s</span>", color,
-            name);
+    fprintf(out, "</div><span>%s</span></div>\n", short_time(text, 1 / rate));
 }
 
 /* The time of one sample, so that runs with other batches can be held against each other. */
-static void put_phases(FILE *out, const Results *results) {
+void put_phases(FILE *out, const Results *results) {
+    char text[FORMAT_SIZE];
     double share[PHASES], slowest = INFINITY;
+    bool seen[PHASES] = {0};
     for (size_t i = 0; i < results->count; i++) {
-        double rate = run_figure(&results->runs[i], SAMPLES);
-        if (run_phases(&results->runs[i], share) && rate > 0 && rate < slowest) slowest = rate;
+        double rate = run_figure(&results->runs[i], FIGURE_SAMPLES);
+        if (!run_phases(&results->runs[i], share) || !(rate > 0)) continue;
+        slowest = fmin(slowest, rate);
+        for (int p = 0; p < PHASES; p++) seen[p] |= share[p] > 0;
     }
     if (!isfinite(slowest)) return;
-    fputs("<section><h2>Where the time of a sample goes</h2>\n<div class=\"legend\">", out);
-    for (int p = 0; p < PHASES; p++) put_legend(out, phase_name((Phase)p), p);
+    put_section(
+        out, "Where the time of a sample goes",
+        "A shorter bar is a faster run; the percentages are of its own time, averaged over its ranks.");
+    fputs("<div class=\"legend\">", out);
+    for (int p = 0; p < PHASES; p++)
+        if (seen[p]) put_key(out, part_color(text, phase_color((Phase)p)), phase_name((Phase)p));
     fputs("</div>\n", out);
     for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        double rate = run_figure(run, SAMPLES);
-        if (!run_phases(run, share) || !(rate > 0)) continue;
-        fputs("<div class=\"row\"><span>", out);
-        put_html(out, run->name);
-        fputs("</span><div class=\"bar\">", out);
-        for (int p = 0; p < PHASES; p++)
-            if (share[p] > 0)
-                fprintf(out, "<i style=\"width:%.2f%%;background:var(--p%d)\" title=\"%s %.1f %%\"></i>",
-                        100 * share[p] * slowest / rate, p, phase_name((Phase)p), 100 * share[p]);
-        fprintf(out, "</div><span>%.2f ms</span></div>\n", 1e3 / rate);
+        double rate = run_figure(&results->runs[i], FIGURE_SAMPLES);
+        if (run_phases(&results->runs[i], share) && rate > 0)
+            put_time(out, &results->runs[i], share, rate, slowest);
     }
-    fputs(
-        "<p class=\"note\">Averages over the ranks, in steps. A shorter bar is a faster run.</p></section>\n",
-        out);
+    fputs("</section>\n", out);
 }
 
 /* ---- memory ---- */
@@ -94,49 +94,50 @@ static double tags_sum(const json_t *memory) {
     return sum;
 }
 
+static double total_of(const json_t *memory) {
+    const json_t *total = json_object_get(memory, "total");
+    return json_is_number(total) ? json_number_value(total) : tags_sum(memory);
+}
+
+/* The mark in the bar is the largest sum at one moment. */
 static void put_rank(FILE *out, const Run *run, size_t rank, double most) {
-    char text[FORMAT_SIZE];
+    char text[FORMAT_SIZE], color[FORMAT_SIZE];
     const json_t *memory = rank_memory(run, rank);
-    fprintf(out, "<div class=\"row\"><span class=\"rank\">rank %zu</span><div class=\"bar\">", rank);
+    fprintf(out, "<div class=\"row\"><span>rank %zu</span><div class=\"bar\">", rank);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
         if (bytes > 0)
-            fprintf(out, "<i style=\"width:%.2f%%;background:var(--p%d)\" title=\"%s %s\"></i>",
-                    100 * bytes / most, tag, tags[tag], format_bytes(text, bytes));
+            fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %s\"></i>", 100 * bytes / most,
+                    part_color(color, tag_color[tag]), tags[tag], format_bytes(text, bytes));
     }
-    const json_t *total = json_object_get(memory, "total");
-    fprintf(out, "</div><span>%s</span></div>\n",
-            format_bytes(text, json_is_number(total) ? json_number_value(total) : tags_sum(memory)));
+    fprintf(out, "<u style=\"left:calc(%.2f%% - 2px)\"></u></div><span>%s</span></div>\n",
+            100 * fmin(1, total_of(memory) / most), format_bytes(text, total_of(memory)));
 }
 
-static void put_memory(FILE *out, const Results *results) {
+static void put_ranks(FILE *out, const Run *run, double most) {
+    size_t count = rank_count(run);
+    if (!count) return;
+    fputs("<div><h3>", out);
+    put_html(out, run->name);
+    fputs("</h3>\n", out);
+    for (size_t rank = 0; rank < count && rank < RANKS_SHOWN; rank++) put_rank(out, run, rank, most);
+    if (count > RANKS_SHOWN) fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - RANKS_SHOWN);
+    fputs("</div>\n", out);
+}
+
+void put_memory(FILE *out, const Results *results) {
+    char color[FORMAT_SIZE];
     double most = 0;
     for (size_t i = 0; i < results->count; i++)
         for (size_t rank = 0; rank < rank_count(&results->runs[i]); rank++)
             most = fmax(most, tags_sum(rank_memory(&results->runs[i], rank)));
     if (!(most > 0)) return;
-    fputs("<section><h2>Memory of each rank</h2>\n<div class=\"legend\">", out);
-    for (int tag = 0; tag < TAGS; tag++) put_legend(out, tags[tag], tag);
-    fputs("</div>\n", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        size_t count = rank_count(run);
-        if (!count) continue;
-        fputs("<div><b>", out);
-        put_html(out, run->name);
-        fputs("</b></div>\n", out);
-        for (size_t rank = 0; rank < count && rank < RANKS_SHOWN; rank++) put_rank(out, run, rank, most);
-        if (count > RANKS_SHOWN)
-            fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - RANKS_SHOWN);
-    }
-    fputs(
-        "<p class=\"note\">The number is the largest sum at one moment. The parts are the peaks of each use, "
-        "which need not meet, so that a bar can be longer than its number.</p></section>\n",
-        out);
-}
-
-void put_bars(FILE *out, const Results *results) {
-    put_throughput(out, results);
-    put_phases(out, results);
-    put_memory(out, results);
+    put_section(out, "Memory of each rank",
+                "Parts are the peaks of each use. They need not meet: the mark, and the number, is the most "
+                "at one moment.");
+    fputs("<div class=\"legend\">", out);
+    for (int tag = 0; tag < TAGS; tag++) put_key(out, part_color(color, tag_color[tag]), tags[tag]);
+    fputs("</div>\n<div class=\"ranks\">\n", out);
+    for (size_t i = 0; i < results->count; i++) put_ranks(out, &results->runs[i], most);
+    fputs("</div>\n</section>\n", out);
 }

@@ -1,22 +1,23 @@
-/* Curves of all runs laid over each other. The first is a whole line and later ones have ever longer gaps, so
- * that those that coincide are all seen. Where runs differ in their batch, also throughput and memory against
- * it. */
+/* Loss curves of all runs laid over each other, and how far each lies from the first. The first is a whole
+ * line and later ones have ever longer gaps, so that those that coincide are all seen. */
 #include <math.h>
-#include <string.h>
 
 #include "base/memory.h"
+#include "report/alike.h"
 #include "report/page.h"
-#include "report/plot.h"
+#include "report/page_plot.h"
 
-enum { TOKENS = 2, PEAK = 6 };
+static bool has_loss(const Run *run) {
+    return run->loss.count > 1;
+}
 
-/* The <figure> of a plot. */
-static Status put_plot(FILE *out, const Plot *plot, const char *caption, bool *curves) {
+Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *more, bool *curves) {
     CLEANUP(mem_freep) char *svg = NULL;
     if (!plot->count) return OK;
     TRY(plot_svg(plot, &svg));
     if (svg)
-        fprintf(out, "<figure><figcaption>%s</figcaption>\n%s</figure>\n", caption, svg);
+        fprintf(out, "<figure><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, more,
+                svg);
     else
         *curves = false;
     return OK;
@@ -33,104 +34,80 @@ static void add_curve(Plot *plot, Series *series, const Results *results, size_t
                                      .gap = 6 * (double)at};
 }
 
-static Status put_losses(FILE *out, const Results *results, Series *series, bool *curves) {
-    Plot plot = {.name = "loss", .x_label = "step", .y_label = "loss", .series = series};
+/* ---- apart from the first ---- */
+
+/* Below this nothing can be told from rounding, and a logarithm needs some number. */
+#define LEAST_APART 1e-9
+
+static Status apart_from(const Run *first, const Run *run, double **ret_values, size_t *ret_count) {
+    CLEANUP(mem_freep) double *values = NULL; /* steps, then distances */
+    size_t count = 0, most = run->loss.count;
+    TRY(mem_new(2 * most, sizeof *values, &values));
+    for (size_t i = 0; i < most; i++) {
+        double own = run->loss.value[i], other = curve_at(&first->loss, run->loss.step[i]);
+        double apart = fabs(own - other) / fabs(other);
+        if (!isfinite(apart)) continue;
+        values[count] = run->loss.step[i];
+        values[most + count++] = fmax(apart, LEAST_APART);
+    }
+    *ret_values = values;
+    *ret_count = count;
+    values = NULL;
+    return OK;
+}
+
+static Status put_apart(FILE *out, const Results *results, Series *series, double **values, bool *curves) {
+    Plot plot = {.name = "apart", .x_label = "step", .series = series, .y_format = AXIS_POWERS};
+    const Run *first = NULL;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!has_loss(run)) continue;
+        if (!first) {
+            first = run;
+            continue;
+        }
+        size_t count = 0;
+        if (!alike_learning(run, first)) continue;
+        TRY(apart_from(first, run, &values[i], &count));
+        if (count < 2) continue;
+        series[plot.count++] = (Series){.x = values[i],
+                                        .y = values[i] + run->loss.count,
+                                        .count = count,
+                                        .color = run_color(results, run),
+                                        .width = 1.8};
+    }
+    return put_plot(out, &plot, "Apart from the first run", "training loss, relative", curves);
+}
+
+static Status put_all(FILE *out, const Results *results, Series *series, double **values, bool *curves) {
+    Plot plot = {.name = "loss", .x_label = "step", .series = series};
     for (size_t i = 0; i < results->count; i++) add_curve(&plot, series, results, i, &results->runs[i].loss);
-    TRY(put_plot(out, &plot, "Training loss", curves));
+    TRY(put_plot(out, &plot, "Training loss", "", curves));
     plot.count = 0;
     plot.name = "validation";
     for (size_t i = 0; i < results->count; i++)
         add_curve(&plot, series, results, i, &results->runs[i].val_loss);
-    return put_plot(out, &plot, "Validation loss", curves);
+    TRY(put_plot(out, &plot, "Validation loss", "", curves));
+    return put_apart(out, results, series, values, curves);
 }
 
-/* ---- against the batch ---- */
-
-static double batch_of(const Run *run) {
-    const json_t *batch = json_object_get(json_object_get(run->summary, "layout"), "batch");
-    return json_is_number(batch) ? json_number_value(batch) : NAN;
-}
-
-/* Whether two runs differ in their batch alone. */
-static bool same_but_batch(const Run *a, const Run *b) {
-    static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
-                                       "offload", "recompute", "precision", "device"};
-    const json_t *one = json_object_get(a->summary, "layout"), *two = json_object_get(b->summary, "layout");
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!json_equal(json_object_get(one, keys[i]), json_object_get(two, keys[i]))) return false;
-    return json_equal(json_object_get(a->summary, "params_total"),
-                      json_object_get(b->summary, "params_total"));
-}
-
-/* The points of the runs that are like the first of them, by batch; 0 where that was done before. */
-static size_t gather(const Results *results, size_t first, size_t figure, double *x, double *y) {
-    size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        double batch = batch_of(run), value = run_figure(run, figure);
-        if (!isfinite(batch) || !isfinite(value) || !same_but_batch(run, &results->runs[first])) continue;
-        if (i < first) return 0;
-        size_t at = count++;
-        for (; at > 0 && x[at - 1] > batch; at--) {
-            x[at] = x[at - 1];
-            y[at] = y[at - 1];
-        }
-        x[at] = batch;
-        y[at] = value;
-    }
-    return count > 1 && x[0] < x[count - 1] ? count : 0;
-}
-
-static Status put_by_batch(FILE *out, const Results *results, size_t figure, Series *series, bool *curves) {
-    CLEANUP(mem_freep) double *points = NULL;
-    size_t n = results->count;
-    TRY(mem_new(2 * n * n, sizeof *points, &points));
-    bool memory = figure == PEAK;
-    Plot plot = {.name = memory ? "memory" : "throughput",
-                 .x_label = "batch",
-                 .y_label = memory ? "memory" : "tokens/s",
-                 .series = series,
-                 .bytes = memory,
-                 .from_zero = true};
-    for (size_t i = 0; i < n; i++) {
-        double *x = points + 2 * n * i, *y = x + n;
-        size_t count = gather(results, i, figure, x, y);
-        if (count)
-            series[plot.count++] = (Series){.x = x,
-                                            .y = y,
-                                            .count = count,
-                                            .color = run_color(results, &results->runs[i]),
-                                            .width = 2,
-                                            .points = true};
-    }
-    return put_plot(out, &plot,
-                    memory ? "Memory of a rank by batch, in the color of a layout's first run"
-                           : "Throughput by batch, in the color of a layout's first run",
-                    curves);
-}
-
-static Status put_figures(FILE *out, const Results *results, bool *curves) {
+Status put_losses(FILE *out, const Results *results, bool *curves) {
     CLEANUP(mem_freep) Series *series = NULL;
-    TRY(mem_new(results->count + 1, sizeof *series, &series));
-    TRY(put_losses(out, results, series, curves));
-    TRY(put_by_batch(out, results, TOKENS, series, curves));
-    return put_by_batch(out, results, PEAK, series, curves);
-}
-
-Status put_curves(FILE *out, const Results *results, bool *curves) {
-    fputs("<section><h2>Curves</h2>\n<div class=\"legend\">", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (!run->loss.count) continue;
-        fprintf(out, "<span><span class=\"swatch\" style=\"background:%s\"></span>", run_color(results, run));
-        put_html(out, run->name);
-        fputs("</span>", out);
-    }
-    fputs("</div>\n<div class=\"plots\">\n", out);
-    TRY(put_figures(out, results, curves));
-    fputs("</div>\n", out);
-    fprintf(out, "<p class=\"note\">%s</p></section>\n",
-            *curves ? "Runs that learn the same lie over each other: one line in several colors."
-                    : "Curves are drawn by gnuplot, which is not installed where this page was made.");
-    return OK;
+    double **values = NULL;
+    bool any = false;
+    for (size_t i = 0; i < results->count; i++) any |= has_loss(&results->runs[i]);
+    if (!any) return OK;
+    put_section(out, "Learning",
+                results->count > 1
+                    ? "Runs that learn the same lie over each other: one line in several colors."
+                    : NULL);
+    put_runs_key(out, results, has_loss);
+    fputs("<div class=\"plots\">\n", out);
+    TRY(mem_new(results->count, sizeof *series, &series));
+    TRY(mem_new(results->count, sizeof *values, &values));
+    Status status = put_all(out, results, series, values, curves);
+    for (size_t i = 0; i < results->count; i++) free(values[i]);
+    free(values);
+    fputs("</div>\n</section>\n", out);
+    return status;
 }

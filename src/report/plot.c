@@ -1,9 +1,13 @@
 /* gnuplot reads a script with the numbers in it from a file without a name and writes the picture into a
- * pipe. Nothing of a person's goes into the script but numbers: no text of a run's can become a command. */
+ * pipe. Nothing of a person's goes into the script but numbers: no text of a run's can become a command.
+ *
+ * gnuplot knows no variables of a page. It is given a color of its own for each, almost black, and these are
+ * replaced by the variables in what it has drawn. */
 #include "report/plot.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,34 +15,87 @@
 
 #include "base/memory.h"
 
-enum { POINTS_MOST = 800 };
+enum { POINTS_MOST = 800, TEXT_COLOR = 1, LINE_COLOR = 2, SERIES_COLOR = 3, COLORS_MOST = 255 };
 
-static void put_series(FILE *out, const Series *series, size_t at) {
+/* An axis and the thousands that its numbers are given in. */
+typedef struct Scale {
+    double unit;
+    const char *prefix;
+} Scale;
+
+static Scale scale_of(const Plot *plot, bool of_x) {
+    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
+    AxisFormat format = of_x ? plot->x_format : plot->y_format;
+    double most = 0;
+    Scale scale = {1, prefixes[0]};
+    if (format != AXIS_COUNTS && format != AXIS_BYTES) return scale;
+    for (size_t i = 0; i < plot->count; i++)
+        for (size_t k = 0; k < plot->series[i].count; k++)
+            most = fmax(most, fabs(of_x ? plot->series[i].x[k] : plot->series[i].y[k]));
+    for (size_t i = 1; i < sizeof prefixes / sizeof *prefixes && most >= 1000 * scale.unit; i++)
+        scale = (Scale){1000 * scale.unit, prefixes[i]};
+    return scale;
+}
+
+static void put_series(FILE *out, const Series *series, size_t at, Scale x, Scale y) {
     size_t stride = series->count / POINTS_MOST + 1;
     fprintf(out, "$d%zu << end\n", at);
     for (size_t i = 0; i < series->count; i++)
         if (i % stride == 0 || i + 1 == series->count)
-            fprintf(out, "%.9g %.9g\n", series->x[i], series->y[i]);
+            fprintf(out, "%.9g %.9g\n", series->x[i] / x.unit, series->y[i] / y.unit);
     fputs("end\n", out);
 }
 
-static void put_script(FILE *out, const Plot *plot) {
-    for (size_t i = 0; i < plot->count; i++) put_series(out, &plot->series[i], i);
+static void put_format(FILE *out, char axis, AxisFormat format, Scale scale) {
+    switch (format) {
+    case AXIS_POWERS: fprintf(out, "set logscale %c\nset format %c '%%.0e'\n", axis, axis); return;
+    case AXIS_PERCENT: fprintf(out, "set format %c '%%g %%%%'\n", axis); return;
+    case AXIS_BYTES: fprintf(out, "set format %c '%%g %sB'\n", axis, scale.prefix); return;
+    default: fprintf(out, "set format %c '%%g%s'\n", axis, scale.prefix);
+    }
+}
+
+static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
     fprintf(out,
-            "set terminal svg size 560,300 dynamic noenhanced font 'sans-serif,13' name '%s'\n"
-            "set border 3 lc rgb '#8a8f98'\nset tics nomirror textcolor rgb '#8a8f98'\nunset key\n"
-            "set grid lc rgb '#8a8f98' lw 0.3 dt 3\nset xlabel '%s' tc rgb '#8a8f98'\n"
-            "set ylabel '%s' tc rgb '#8a8f98'\nset xrange [*:*] noextend\nset offsets 0, 0, graph 0.05, "
-            "graph 0.05\n",
-            plot->name, plot->x_label, plot->y_label);
-    if (plot->bytes) fputs("set format y '%.0s %cB'\n", out);
+            "set terminal svg size 410,250 dynamic noenhanced font 'sans-serif,12' name '%s'\n"
+            "set border 1 lc rgb %d\nset tics nomirror scale 0 textcolor rgb %d\nunset key\n"
+            "set grid ytics lt 1 lc rgb %d lw 1\nset xlabel '%s' offset 0, 0.4 tc rgb %d\nset bmargin 3.2\n"
+            "set rmargin 2.5\nset tmargin 0.8\nset xrange [*:*] noextend\nset offsets 0, 0, graph 0.05, "
+            "graph %s\n",
+            plot->name, LINE_COLOR, TEXT_COLOR, LINE_COLOR, plot->x_label, TEXT_COLOR,
+            plot->from_zero ? "0" : "0.05");
+    put_format(out, 'x', plot->x_format, x);
+    put_format(out, 'y', plot->y_format, y);
+    if (plot->x_log) fputs("set logscale x\n", out);
     if (plot->from_zero) fputs("set yrange [0:*]\n", out);
+    if (!plot->x_tics) return;
+    fputs("set xtics (", out);
+    for (size_t i = 0; i < plot->x_tic_count; i++)
+        fprintf(out, "%s%.9g", i ? ", " : "", plot->x_tics[i] / x.unit);
+    fputs(")\n", out);
+}
+
+static bool is_variable(const char *color) {
+    return !strncmp(color, "var(", 4);
+}
+
+static void put_script(FILE *out, const Plot *plot) {
+    Scale x = scale_of(plot, true), y = scale_of(plot, false);
+    for (size_t i = 0; i < plot->count; i++) put_series(out, &plot->series[i], i, x, y);
+    put_axes(out, plot, x, y);
     fputs("plot ", out);
+    if (plot->line != 0) fprintf(out, "%.9g lc rgb %d lw 1.5 dt (4, 4), ", plot->line / y.unit, TEXT_COLOR);
     for (size_t i = 0; i < plot->count; i++) {
         const Series *series = &plot->series[i];
-        fprintf(out, "%s$d%zu using 1:2 with %s lc rgb '%s' lw %.1f pt 7 ps 0.4", i ? ", " : "", i,
-                series->points ? "linespoints" : "lines", series->color, series->width);
-        if (series->gap > 0) fprintf(out, " dt (6, %.0f)", series->gap);
+        const char *with = !(series->width > 0) ? "points" : series->points ? "linespoints" : "lines";
+        fprintf(out, "%s$d%zu using 1:2 with %s ", i ? ", " : "", i, with);
+        if (is_variable(series->color))
+            fprintf(out, "lc rgb %zu", i + SERIES_COLOR);
+        else
+            fprintf(out, "lc rgb '%s'", series->color);
+        if (series->width > 0) fprintf(out, " lw %.1f", series->width);
+        if (series->points || !(series->width > 0)) fputs(" pt 7 ps 0.55", out);
+        if (series->gap > 0) fprintf(out, " dt (7, %.0f)", series->gap);
     }
     fputc('\n', out);
 }
@@ -88,9 +145,46 @@ static Status run_gnuplot(FILE *script, char **ret_text, bool *ret_fine) {
     return status;
 }
 
+/* The page's name for a color of gnuplot's; NULL: it stays. */
+static const char *variable_of(const Plot *plot, int red, int green, int blue) {
+    if (red || green || blue < TEXT_COLOR) return NULL;
+    if (blue == TEXT_COLOR) return "var(--soft)";
+    if (blue == LINE_COLOR) return "var(--line)";
+    size_t at = (size_t)(blue - SERIES_COLOR);
+    return at < plot->count && is_variable(plot->series[at].color) ? plot->series[at].color : NULL;
+}
+
+/* Copies with the colors replaced. */
+static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while drawing");
+    while (*svg) {
+        int red, green, blue, length = 0;
+        const char *name = NULL;
+        if (!strncmp(svg, "rgb(", 4) && sscanf(svg, "rgb(%d,%d,%d)%n", &red, &green, &blue, &length) == 3)
+            name = length ? variable_of(plot, red, green, blue) : NULL;
+        if (name)
+            fputs(name, out);
+        else
+            fputc(*svg, out);
+        svg += name ? length : 1;
+    }
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while drawing");
+    *ret_svg = text;
+    text = NULL;
+    return OK;
+}
+
 Status plot_svg(const Plot *plot, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     bool fine = false;
+    if (plot->count > COLORS_MOST - SERIES_COLOR) {
+        *ret_svg = NULL;
+        return OK;
+    }
     FILE *script = tmpfile();
     if (!script) return FAILED("a temporary file cannot be made: %s", strerror(errno));
     put_script(script, plot);
@@ -101,5 +195,5 @@ Status plot_svg(const Plot *plot, char **ret_svg) {
     TRY(status);
     const char *svg = fine ? strstr(text, "<svg") : NULL;
     *ret_svg = NULL;
-    return svg && strstr(svg, "</svg>") ? str_dup(svg, ret_svg) : OK;
+    return svg && strstr(svg, "</svg>") ? put_variables(plot, svg, ret_svg) : OK;
 }

@@ -171,6 +171,10 @@ Status run_renew(Run *run) {
     return OK;
 }
 
+const char *run_predicted(const Run *run) {
+    return json_string_value(json_object_get(run->summary, "predicted"));
+}
+
 const char *run_state_name(RunState state) {
     static const char *const names[] = {"waiting", "finished", "interrupted", "failed"};
     return names[state];
@@ -192,21 +196,22 @@ const Figure figures[FIGURES] = {
     {"statistical_efficiency", "efficiency", UNIT_NUMBER, 1},
     {"goodput", "goodput", UNIT_RATE, 1},
 };
-enum { RUNTIME, SAMPLES, TOKENS, LOSS, VAL_LOSS, BUSY, PEAK, BUBBLE, SENT };
 
 /* Where the summary is silent, by the metrics. */
 static double by_metrics(const Run *run, size_t figure) {
-    const Curve *curve = figure == LOSS ? &run->loss : figure == VAL_LOSS ? &run->val_loss : NULL;
+    const Curve *curve = figure == FIGURE_LOSS       ? &run->loss
+                         : figure == FIGURE_VAL_LOSS ? &run->val_loss
+                                                     : NULL;
     if (curve) return curve->count ? curve->value[curve->count - 1] : NAN;
-    return figure == SAMPLES ? run->mean_samples : figure == TOKENS ? run->mean_tokens : NAN;
+    return figure == FIGURE_SAMPLES ? run->mean_samples : figure == FIGURE_TOKENS ? run->mean_tokens : NAN;
 }
 
 double run_figure(const Run *run, size_t figure) {
     double value;
-    if (figure == PEAK) return rank_bytes(run->summary, "peak_bytes", false);
-    if (figure == SENT) return rank_bytes(run->summary, "comm_bytes", true) + run->earlier_bytes;
+    if (figure == FIGURE_PEAK) return rank_bytes(run->summary, "peak_bytes", false);
+    if (figure == FIGURE_SENT) return rank_bytes(run->summary, "comm_bytes", true) + run->earlier_bytes;
     value = number(run->summary, figures[figure].key);
-    if (figure == RUNTIME) value += run->earlier_s;
+    if (figure == FIGURE_RUNTIME) value += run->earlier_s;
     return isfinite(value) ? value : by_metrics(run, figure);
 }
 

@@ -42,6 +42,8 @@ MUST_USE Status run_renew(Run *run);
  * finished or interrupted, unless it failed. Damaged files are told in `error`. */
 MUST_USE Status run_look(Run *run);
 const char *run_state_name(RunState state);
+/* The machine that a run was simulated on; NULL: it really ran. */
+const char *run_predicted(const Run *run);
 
 /* results.json and results.csv in a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
@@ -63,7 +65,22 @@ typedef struct Figure {
     int better; /* 1: more is better, -1: less is, 0: neither */
 } Figure;
 
-enum { FIGURES = 12 };
+/* In the order of the columns. */
+typedef enum {
+    FIGURE_RUNTIME,
+    FIGURE_SAMPLES,
+    FIGURE_TOKENS,
+    FIGURE_LOSS,
+    FIGURE_VAL_LOSS,
+    FIGURE_BUSY,
+    FIGURE_PEAK,
+    FIGURE_BUBBLE,
+    FIGURE_SENT,
+    FIGURE_MFU,
+    FIGURE_EFFICIENCY,
+    FIGURE_GOODPUT,
+    FIGURES
+} FigureId;
 extern const Figure figures[FIGURES];
 
 double run_figure(const Run *run, size_t figure); /* NAN: not known */

@@ -1,5 +1,5 @@
-/* The winner is the finished run with the most tokens a second. Why is read from the phases: what the others
- * spend on waiting, they do not spend on computing. */
+/* The winner is the finished run with the most tokens a second. Why is read from the phases: a sample takes
+ * some time of all ranks together, and what the other run spends more of it on is what the winner saves. */
 #include "report/words.h"
 
 #include <math.h>
@@ -7,20 +7,26 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "report/alike.h"
 
 static const struct {
     const char *key, *name, *doing;
+    int color;
 } phases[PHASES] = {
-    {"compute_s", "compute", "computing"},
-    {"optimizer_s", "optimizer", "updating weights"},
-    {"data_s", "data", "reading data"},
-    {"wait_data_s", "waiting for replicas", "waiting for the other replicas"},
-    {"wait_tensor_s", "waiting for tensor ranks", "waiting for the other tensor-parallel ranks"},
-    {"wait_pipeline_s", "waiting for stages", "waiting for other pipeline stages"},
+    {"compute_s", "computing", "computing", 0},
+    {"optimizer_s", "updating weights", "updating weights", 3},
+    {"data_s", "reading data", "reading data", 2},
+    {"wait_data_s", "waiting for replicas", "waiting for the other replicas", 4},
+    {"wait_tensor_s", "waiting for tensor ranks", "waiting for the other tensor ranks", 6},
+    {"wait_pipeline_s", "waiting for stages", "waiting for other pipeline stages", 5},
 };
 
 const char *phase_name(Phase phase) {
     return phases[phase].name;
+}
+
+int phase_color(Phase phase) {
+    return phases[phase].color;
 }
 
 bool run_phases(const Run *run, double ret_share[PHASES]) {
@@ -40,10 +46,7 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
     return total > 0;
 }
 
-enum { TOKENS = 2, VAL_LOSS = 4, PEAK = 6 }; /* of figures[] */
-
-/* The finished run with the most (sign 1) or least (sign -1) of a figure; NULL when none has it. */
-static const Run *extreme(const Results *results, size_t figure, int sign) {
+const Run *results_best(const Results *results, FigureId figure, int sign) {
     const Run *best = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -58,13 +61,16 @@ static const Run *runner_up(const Results *results, const Run *winner) {
     const Run *best = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run == winner || run->state != RUN_FINISHED || !isfinite(run_figure(run, TOKENS))) continue;
-        if (!best || run_figure(run, TOKENS) > run_figure(best, TOKENS)) best = run;
+        if (run == winner || run->state != RUN_FINISHED || !isfinite(run_figure(run, FIGURE_TOKENS)))
+            continue;
+        if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
     }
     return best;
 }
 
-/* "1.8 times" or "12 % more". */
+/* ---- who won ---- */
+
+/* "1.8 times" or "12 % more than". */
 static void put_more(FILE *out, double ratio) {
     if (ratio >= 1.5)
         fprintf(out, "%.1f times", ratio);
@@ -72,90 +78,149 @@ static void put_more(FILE *out, double ratio) {
         fprintf(out, "%.1f %% more than", 100 * (ratio - 1));
 }
 
-static void put_winner(FILE *out, const Results *results, const Run *winner) {
+/* Returns the run that the winner was held against: the baseline or, where that has won, the next. */
+static const Run *put_winner(FILE *out, const Results *results, const Run *winner) {
     char rate[FORMAT_SIZE];
-    const Run *base = results->runs, *second = runner_up(results, winner);
-    double own = run_figure(winner, TOKENS), other = run_figure(base, TOKENS);
-    if (!second) {
+    const Run *base = results->runs, *other = runner_up(results, winner);
+    double own = run_figure(winner, FIGURE_TOKENS);
+    if (!other) {
         fprintf(out, "“%s” is the only run that finished: %s tokens/s.", winner->name,
                 format_count(rate, own));
-        return;
+        return NULL;
     }
+    bool over_base = winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0;
+    if (over_base) other = base;
     fprintf(out, "“%s” is the fastest: %s tokens/s", winner->name, format_count(rate, own));
-    bool over_base = winner != base && base->state == RUN_FINISHED && isfinite(other) && other > 0;
-    if (!over_base) other = run_figure(second, TOKENS);
-    if (!(other > 0)) {
+    if (!(run_figure(other, FIGURE_TOKENS) > 0)) {
         fputs(".", out);
-        return;
+        return NULL;
     }
     fputs(", ", out);
-    put_more(out, own / other);
-    fprintf(out, " the %s “%s”.", over_base ? "baseline" : "next,", over_base ? base->name : second->name);
+    put_more(out, own / run_figure(other, FIGURE_TOKENS));
+    fprintf(out, " the %s “%s”.", over_base ? "baseline" : "next,", other->name);
+    return other;
 }
 
-static double waiting(const double *share) {
-    return share[PHASE_WAIT_DATA] + share[PHASE_WAIT_TENSOR] + share[PHASE_WAIT_PIPELINE];
+/* ---- why ---- */
+
+/* Rank-seconds that a sample takes in each phase; false where the run does not tell. */
+static bool sample_costs(const Run *run, double ret_cost[PHASES], double *ret_total) {
+    double share[PHASES], total = run_ranks(run) / run_figure(run, FIGURE_SAMPLES);
+    if (!isfinite(total) || !(total > 0) || !run_phases(run, share)) return false;
+    for (int p = 0; p < PHASES; p++) ret_cost[p] = share[p] * total;
+    *ret_total = total;
+    return true;
 }
 
-static Phase longest_wait(const double *share) {
-    Phase most = PHASE_WAIT_DATA;
-    for (Phase p = PHASE_WAIT_DATA; p < PHASES; p++)
-        if (share[p] > share[most]) most = p;
-    return most;
+static const char *time_text(char *buffer, double seconds) {
+    bool whole = seconds >= 1;
+    snprintf(buffer, FORMAT_SIZE, "%.3g %s", whole ? seconds : 1e3 * seconds, whole ? "s" : "ms");
+    return buffer;
 }
 
-static void put_time(FILE *out, const Run *run, const double *share) {
-    size_t ranks = json_array_size(json_object_get(run->summary, "ranks"));
-    if (ranks > 1)
-        fprintf(out, "%zu ranks that spend %.0f %% of the step time computing", ranks,
-                100 * share[PHASE_COMPUTE]);
-    else
-        fprintf(out, "one rank that spends %.0f %% of the step time computing", 100 * share[PHASE_COMPUTE]);
-    if (waiting(share) >= 0.01)
-        fprintf(out, " and %.0f %% %s", 100 * waiting(share), phases[longest_wait(share)].doing);
+static void put_ranks(FILE *out, const Run *winner, const Run *other) {
+    double own = run_ranks(winner), others = run_ranks(other);
+    if (own > others)
+        fprintf(out, " It works with %.0f ranks where the other has %.0f.", own, others);
+    else if (own < others)
+        fprintf(out, " And that with %.0f rank%s where the other has %.0f.", own, own == 1 ? "" : "s",
+                others);
 }
 
-/* What the winner and the slowest do with their time. */
-static void put_why(FILE *out, const Results *results, const Run *winner) {
-    double own[PHASES], other[PHASES];
-    const Run *slowest = extreme(results, TOKENS, -1);
-    if (!run_phases(winner, own)) return;
-    fputs(" It has ", out);
-    put_time(out, winner, own);
-    if (slowest != winner && run_phases(slowest, other)) {
-        fprintf(out, "; the slowest, “%s”, has ", slowest->name);
-        put_time(out, slowest, other);
-    }
+/* A sample takes less of the ranks' time, mostly because of one phase. */
+static void put_saving(FILE *out, const double *own, const double *other, double own_total,
+                       double other_total) {
+    char less[FORMAT_SIZE], more[FORMAT_SIZE], part_less[FORMAT_SIZE], part_more[FORMAT_SIZE];
+    Phase most = PHASE_COMPUTE;
+    for (int p = 0; p < PHASES; p++)
+        if (other[p] - own[p] > other[most] - own[most]) most = (Phase)p;
+    fprintf(out,
+            " A sample takes %s of its ranks' time instead of %s, and most of the difference is in %s: %s "
+            "instead of %s.",
+            time_text(less, own_total), time_text(more, other_total), phases[most].doing,
+            time_text(part_less, own[most]), time_text(part_more, other[most]));
+}
+
+/* The ranks are not better used, there are more of them. */
+static void put_price(FILE *out, const double *own, const double *other, double own_total,
+                      double other_total) {
+    Phase most = PHASE_COMPUTE;
+    double part = 100 * other_total / own_total;
+    for (int p = 0; p < PHASES; p++)
+        if (own[p] - other[p] > own[most] - other[most]) most = (Phase)p;
+    fprintf(out, " Each of them does %.0f %% of what one does there", part);
+    if (own[most] > other[most] && own_total > 1.01 * other_total)
+        fprintf(out, ", mostly for %s: %.0f %% of the time instead of %.0f %%", phases[most].doing,
+                100 * own[most] / own_total, 100 * other[most] / other_total);
     fputs(".", out);
 }
 
+static void put_why(FILE *out, const Run *winner, const Run *other) {
+    double own[PHASES], others[PHASES], own_total, other_total;
+    put_ranks(out, winner, other);
+    if (!sample_costs(winner, own, &own_total) || !sample_costs(other, others, &other_total)) return;
+    if (own_total < other_total)
+        put_saving(out, own, others, own_total, other_total);
+    else if (run_ranks(winner) > run_ranks(other))
+        put_price(out, own, others, own_total, other_total);
+}
+
+/* ---- the rest ---- */
+
 static void put_memory(FILE *out, const Results *results) {
     char bytes[FORMAT_SIZE];
-    const Run *least = extreme(results, PEAK, -1), *most = extreme(results, PEAK, 1);
+    const Run *least = results_best(results, FIGURE_PEAK, -1), *most = results_best(results, FIGURE_PEAK, 1);
     if (!least || least == most) return;
-    double low = run_figure(least, PEAK), high = run_figure(most, PEAK);
+    double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
     if (high <= low) return;
     fprintf(out,
             " “%s” needs the least memory, %s a rank at most: %.0f %% less than “%s”, which needs the most.",
             least->name, format_bytes(bytes, low), 100 * (1 - low / high), most->name);
 }
 
+/* "one part in 25 million" */
+static void put_part(FILE *out, double apart) {
+    char number[FORMAT_SIZE];
+    double parts = 1 / apart;
+    if (parts >= 1e6)
+        snprintf(number, sizeof number, "%.3g million", 1e-6 * parts);
+    else
+        snprintf(number, sizeof number, "%.0f", parts);
+    fprintf(out, "one part in %s", number);
+}
+
 static void put_loss(FILE *out, const Results *results) {
-    const Run *least = extreme(results, VAL_LOSS, -1), *most = extreme(results, VAL_LOSS, 1);
+    bool all;
+    double apart = losses_apart(results, &all);
+    if (isfinite(apart) && apart < 1e-3) {
+        fprintf(out,
+                " %s learned the same: ", all ? "All runs" : "Runs with the same model, batch and precision");
+        if (apart > 0) {
+            fputs("at no step are two losses further apart than ", out);
+            put_part(out, apart);
+            fputs(".", out);
+        } else {
+            fputs("their losses are equal at every step.", out);
+        }
+        return;
+    }
+    const Run *least = results_best(results, FIGURE_VAL_LOSS, -1),
+              *most = results_best(results, FIGURE_VAL_LOSS, 1);
     if (!least || least == most) return;
-    double low = run_figure(least, VAL_LOSS), high = run_figure(most, VAL_LOSS);
+    double low = run_figure(least, FIGURE_VAL_LOSS), high = run_figure(most, FIGURE_VAL_LOSS);
     if (high - low <= 1e-3 * fabs(high))
-        fputs(" All of them end at the same validation loss: they learned the same, in different time.", out);
+        fputs(" All of them end at the same validation loss.", out);
     else
         fprintf(out, " The validation loss ends between %.4f (“%s”) and %.4f (“%s”).", low, least->name, high,
                 most->name);
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t failed = 0, open = 0;
+    size_t failed = 0, open = 0, predicted = 0;
     const Run *example = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
+        predicted += run_predicted(run) != NULL;
         if (run->state == RUN_FAILED) {
             failed++;
             if (!example) example = run;
@@ -168,6 +233,10 @@ static void put_rest(FILE *out, const Results *results) {
     else if (failed)
         fprintf(out, " %zu runs could not run, “%s” among them.", failed, example->name);
     if (open) fprintf(out, " %zu run%s not finished.", open, open > 1 ? "s are" : " is");
+    if (predicted == results->count)
+        fputs(" All figures are predictions: this machine cannot hold these runs.", out);
+    else if (predicted)
+        fprintf(out, " The figures of %zu run%s are predictions.", predicted, predicted > 1 ? "s" : "");
 }
 
 Status results_words(const Results *results, char **ret_text) {
@@ -175,10 +244,10 @@ Status results_words(const Results *results, char **ret_text) {
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing the results");
-    const Run *winner = extreme(results, TOKENS, 1);
+    const Run *winner = results_best(results, FIGURE_TOKENS, 1);
     if (winner) {
-        put_winner(out, results, winner);
-        put_why(out, results, winner);
+        const Run *other = put_winner(out, results, winner);
+        if (other) put_why(out, winner, other);
         put_memory(out, results);
         put_loss(out, results);
     } else {

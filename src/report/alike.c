@@ -1,0 +1,184 @@
+#include "report/alike.h"
+
+#include <math.h>
+#include <string.h>
+
+static const json_t *layout_of(const Run *run) {
+    return json_object_get(run->summary, "layout");
+}
+
+static double number(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+double run_ranks(const Run *run) {
+    double ranks = number(json_object_get(layout_of(run), "ranks"));
+    if (isfinite(ranks)) return ranks;
+    size_t count = json_array_size(json_object_get(run->summary, "ranks"));
+    return count ? (double)count : NAN;
+}
+
+double run_batch(const Run *run) {
+    return number(json_object_get(layout_of(run), "batch"));
+}
+
+double run_params(const Run *run) {
+    return number(json_object_get(run->summary, "params_total"));
+}
+
+const char *run_text(const Run *run, const char *key) {
+    return json_string_value(json_object_get(layout_of(run), key));
+}
+
+/* ---- layouts in words ---- */
+
+static void add(char *buffer, const char *between, const char *text) {
+    size_t used = strlen(buffer);
+    snprintf(buffer + used, LAYOUT_SIZE - used, "%s%s", used ? between : "", text);
+}
+
+static void add_extent(char *buffer, const Run *run, const char *axis) {
+    char text[40];
+    double extent = number(json_object_get(layout_of(run), axis));
+    if (!(extent > 1)) return;
+    snprintf(text, sizeof text, "%s %.0f", axis, extent);
+    add(buffer, " x ", text);
+}
+
+static void add_unless(char *buffer, const Run *run, const char *key, const char *usual, const char *before) {
+    char text[64];
+    const char *value = run_text(run, key);
+    if (!value || !strcmp(value, usual)) return;
+    snprintf(text, sizeof text, "%s%.40s", before, value);
+    add(buffer, ", ", text);
+}
+
+const char *run_layout(const Run *run, char *buffer) {
+    char text[40];
+    buffer[0] = 0;
+    if (!layout_of(run)) return buffer;
+    add_extent(buffer, run, "dp");
+    add_extent(buffer, run, "tp");
+    add_extent(buffer, run, "pp");
+    if (!*buffer) add(buffer, "", "1 rank");
+    double zero = number(json_object_get(layout_of(run), "zero"));
+    if (zero > 0) {
+        snprintf(text, sizeof text, "ZeRO %.0f", zero);
+        add(buffer, ", ", text);
+    }
+    if (number(json_object_get(layout_of(run), "pp")) > 1) add_unless(buffer, run, "pp_schedule", "1f1b", "");
+    add_unless(buffer, run, "recompute", "none", "recompute ");
+    add_unless(buffer, run, "offload", "none", "offload ");
+    return buffer;
+}
+
+/* ---- what runs have in common ---- */
+
+static bool same_in(const Run *a, const Run *b, const char *const *keys, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_object_get(layout_of(a), keys[i]);
+        const json_t *two = json_object_get(layout_of(b), keys[i]);
+        if (one != two && !json_equal(one, two)) return false;
+    }
+    return true;
+}
+
+static bool same_number(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
+
+bool alike_but_batch(const Run *a, const Run *b) {
+    static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
+                                       "offload", "recompute", "precision", "device"};
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b));
+}
+
+bool alike_learning(const Run *a, const Run *b) {
+    static const char *const keys[] = {"batch", "precision"};
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b));
+}
+
+bool results_differ(const Results *results, RunNumber number_of) {
+    double first = NAN;
+    for (size_t i = 0; i < results->count; i++) {
+        double value = number_of(&results->runs[i]);
+        if (!isfinite(value)) continue;
+        if (isfinite(first) && value != first) return true;
+        first = value;
+    }
+    return false;
+}
+
+const char *results_share(const Results *results, const char *key) {
+    const char *shared = NULL;
+    for (size_t i = 0; i < results->count; i++) {
+        const char *text = run_text(&results->runs[i], key);
+        if (!text) continue;
+        if (shared && strcmp(shared, text)) return NULL;
+        shared = text;
+    }
+    return shared;
+}
+
+/* ---- loss curves ---- */
+
+double curve_at(const Curve *curve, double step) {
+    size_t low = 0, high = curve->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (curve->step[middle] < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < curve->count && curve->step[low] == step ? curve->value[low] : NAN;
+}
+
+static double curves_apart(const Curve *a, const Curve *b) {
+    double most = NAN;
+    for (size_t i = 0; i < a->count; i++) {
+        double apart = fabs(curve_at(b, a->step[i]) - a->value[i]) / fabs(a->value[i]);
+        if (isfinite(apart) && !(apart <= most)) most = apart;
+    }
+    return most;
+}
+
+double losses_apart(const Results *results, bool *ret_all) {
+    const Run *first = NULL;
+    double most = NAN;
+    *ret_all = true;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!run->loss.count) continue;
+        if (!first) first = run;
+        *ret_all &= alike_learning(run, first);
+        for (size_t k = 0; k < i; k++) {
+            if (!alike_learning(run, &results->runs[k])) continue;
+            double apart = curves_apart(&run->loss, &results->runs[k].loss);
+            if (isfinite(apart) && !(apart <= most)) most = apart;
+        }
+    }
+    return most;
+}
+
+/* ---- scaling ---- */
+
+static bool scales(const Run *run) {
+    return run->state == RUN_FINISHED && run_ranks(run) > 0 && run_figure(run, FIGURE_TOKENS) > 0;
+}
+
+double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
+    static const char *const precision[] = {"precision"};
+    const Run *base = NULL;
+    if (!scales(run)) return NAN;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *other = &results->runs[i];
+        if (!scales(other) || run_params(other) != run_params(run)) continue;
+        if (!same_in(run, other, precision, 1)) continue;
+        if (!base || run_ranks(other) < run_ranks(base)) base = other;
+    }
+    if (!base) return NAN;
+    *ret_base = base;
+    return run_figure(run, FIGURE_TOKENS) / run_ranks(run) /
+           (run_figure(base, FIGURE_TOKENS) / run_ranks(base));
+}

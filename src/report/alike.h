@@ -1,0 +1,41 @@
+/* Which runs can be held against each other, and in what: layouts in words, runs that differ in one thing
+ * alone, and how far loss curves lie apart. */
+#ifndef WEFT_REPORT_ALIKE_H
+#define WEFT_REPORT_ALIKE_H
+
+#include "report/results.h"
+
+/* What a run was, by its summary; NAN: not known. */
+double run_ranks(const Run *run);
+double run_batch(const Run *run);
+double run_params(const Run *run);
+/* A text of its layout, such as "precision"; NULL: not known. */
+const char *run_text(const Run *run, const char *key);
+
+/* "dp 2 x pp 2, ZeRO 3". Into the buffer; empty where it is not known. */
+enum { LAYOUT_SIZE = 160 };
+const char *run_layout(const Run *run, char *buffer);
+
+/* Whether runs do the same work in the same way, the batch apart. */
+bool alike_but_batch(const Run *a, const Run *b);
+/* Whether they learn from the same numbers: model, batch and precision are the same, so that their loss
+ * curves should be. */
+bool alike_learning(const Run *a, const Run *b);
+
+/* A number of each run: run_batch, run_ranks ... Whether two runs are known to differ in it. */
+typedef double (*RunNumber)(const Run *run);
+bool results_differ(const Results *results, RunNumber number);
+/* The value that all runs which know it share; NULL where there is none, or several. */
+const char *results_share(const Results *results, const char *key);
+
+/* The largest relative difference at a step of two loss curves that should be the same; NAN where no two
+ * runs can be compared. *ret_all: all runs that have a curve are among them. */
+double losses_apart(const Results *results, bool *ret_all);
+/* The value at a step; NAN where the curve has none. Steps rise. */
+double curve_at(const Curve *curve, double step);
+
+/* Throughput a rank, as a part of that of the run with the fewest ranks; NAN where that says nothing:
+ * another model, or nothing is known. *ret_base: that run. */
+double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base);
+
+#endif

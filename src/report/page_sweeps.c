@@ -1,0 +1,238 @@
+/* Where runs differ in a number, what that number does: throughput and memory against the batch, throughput
+ * a rank against the ranks, work done against the size of the model. */
+#include <math.h>
+
+#include "base/memory.h"
+#include "report/alike.h"
+#include "report/page.h"
+#include "report/page_plot.h"
+
+/* Room for the points of all curves. */
+typedef struct Sweep {
+    Series *series;
+    double *points, *tics;
+    size_t tic_count;
+} Sweep;
+
+static void sweep_done(Sweep *sweep) {
+    free(sweep->series);
+    free(sweep->points);
+    free(sweep->tics);
+}
+
+static Status sweep_init(Sweep *ret_sweep, size_t runs) {
+    CLEANUP(sweep_done) Sweep sweep = {0};
+    TRY(mem_new(runs + 1, sizeof *sweep.series, &sweep.series));
+    TRY(mem_new(2 * runs * runs + 2 * runs + 1, sizeof *sweep.points, &sweep.points));
+    TRY(mem_new(runs + 1, sizeof *sweep.tics, &sweep.tics));
+    *ret_sweep = sweep;
+    sweep = (Sweep){0};
+    return OK;
+}
+
+/* Where the axis has numbers: at the runs' own. */
+static void add_tic(Sweep *sweep, double value) {
+    size_t at = 0;
+    while (at < sweep->tic_count && sweep->tics[at] < value) at++;
+    if (at < sweep->tic_count && sweep->tics[at] == value) return;
+    for (size_t i = sweep->tic_count++; i > at; i--) sweep->tics[i] = sweep->tics[i - 1];
+    sweep->tics[at] = value;
+}
+
+static void find_tics(Sweep *sweep, const Results *results, RunNumber number) {
+    sweep->tic_count = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        double value = number(&results->runs[i]);
+        if (isfinite(value) && isfinite(run_figure(&results->runs[i], FIGURE_TOKENS))) add_tic(sweep, value);
+    }
+}
+
+/* ---- against the batch ---- */
+
+/* The points of the runs that are like the first of them, by batch; 0 where that was done before. */
+static size_t gather(const Results *results, size_t first, FigureId figure, double *x, double *y) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        double batch = run_batch(run), value = run_figure(run, figure);
+        if (!isfinite(batch) || !isfinite(value) || !alike_but_batch(run, &results->runs[first])) continue;
+        if (i < first) return 0;
+        size_t at = count++;
+        for (; at > 0 && x[at - 1] > batch; at--) {
+            x[at] = x[at - 1];
+            y[at] = y[at - 1];
+        }
+        x[at] = batch;
+        y[at] = value;
+    }
+    return count > 1 && x[0] < x[count - 1] ? count : 0;
+}
+
+/* The name of a curve of the sweep: the layout that its runs have in common. */
+static void put_layouts_key(FILE *out, const Results *results, const Sweep *sweep) {
+    char layout[LAYOUT_SIZE];
+    fputs("<div class=\"legend\">", out);
+    for (size_t i = 0; i < results->count; i++)
+        if (gather(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count))
+            put_key(out, run_color(results, &results->runs[i]), run_layout(&results->runs[i], layout));
+    fputs("</div>\n", out);
+}
+
+static Status put_by_batch(FILE *out, const Results *results, FigureId figure, Sweep *sweep, bool *curves) {
+    size_t n = results->count;
+    bool memory = figure == FIGURE_PEAK;
+    Plot plot = {.name = memory ? "memory" : "throughput",
+                 .x_label = "batch",
+                 .series = sweep->series,
+                 .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
+                 .from_zero = true,
+                 .x_tics = sweep->tics,
+                 .x_tic_count = sweep->tic_count};
+    for (size_t i = 0; i < n; i++) {
+        double *x = sweep->points + 2 * n * i, *y = x + n;
+        size_t count = gather(results, i, figure, x, y);
+        if (count)
+            sweep->series[plot.count++] = (Series){.x = x,
+                                                   .y = y,
+                                                   .count = count,
+                                                   .color = run_color(results, &results->runs[i]),
+                                                   .width = 2.5,
+                                                   .points = true};
+    }
+    return put_plot(out, &plot, memory ? "Memory" : "Throughput",
+                    memory ? "largest peak of a rank" : "tokens/s", curves);
+}
+
+static bool has_batches(const Results *results, const Sweep *sweep) {
+    for (size_t i = 0; i < results->count; i++)
+        if (gather(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count)) return true;
+    return false;
+}
+
+static Status put_batches(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+    if (!has_batches(results, sweep)) return OK;
+    put_section(out, "By batch size", "Each line is a layout, each point a run.");
+    put_layouts_key(out, results, sweep);
+    fputs("<div class=\"plots\">\n", out);
+    find_tics(sweep, results, run_batch);
+    TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, curves));
+    TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, curves));
+    fputs("</div>\n</section>\n", out);
+    return OK;
+}
+
+/* ---- against the ranks ---- */
+
+static const Run *base_of(const Results *results, const Run *run, double *ret_efficiency) {
+    const Run *base = NULL;
+    *ret_efficiency = scaling_efficiency(results, run, &base);
+    return isfinite(*ret_efficiency) ? base : NULL;
+}
+
+static void put_share(FILE *out, const Results *results, const Run *run) {
+    double efficiency;
+    if (!base_of(results, run, &efficiency)) return;
+    fputs("<div class=\"row\"><span>", out);
+    put_html(out, run->name);
+    fprintf(out,
+            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"></i></div><span>%.1f "
+            "%%</span></div>\n",
+            fmin(100, 100 * efficiency), run_color(results, run), 100 * efficiency);
+}
+
+/* From the run with the fewest ranks to each of the others. */
+static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+    Plot plot = {.name = "scaling",
+                 .x_label = "ranks",
+                 .series = sweep->series,
+                 .y_format = AXIS_PERCENT,
+                 .from_zero = true,
+                 .x_tics = sweep->tics,
+                 .x_tic_count = sweep->tic_count,
+                 .line = 100};
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        double efficiency, *x = sweep->points + 4 * i, *y = x + 2;
+        const Run *base = base_of(results, run, &efficiency);
+        if (!base) continue;
+        x[0] = run_ranks(base);
+        y[0] = 100;
+        x[1] = run_ranks(run);
+        y[1] = 100 * efficiency;
+        sweep->series[plot.count++] = (Series){
+            .x = x, .y = y, .count = 2, .color = run_color(results, run), .width = 2, .points = true};
+    }
+    return put_plot(out, &plot, "Throughput of a rank", "of that with the fewest ranks", curves);
+}
+
+static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+    bool any = false;
+    double efficiency;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *base = base_of(results, &results->runs[i], &efficiency);
+        any |= base && run_ranks(base) < run_ranks(&results->runs[i]);
+    }
+    if (!any) return OK;
+    put_section(out, "Scaling efficiency",
+                "Tokens a second of one rank, as a part of those in the run with the fewest ranks.");
+    fputs("<div class=\"plots\">\n<div>\n", out);
+    for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
+    fputs("</div>\n", out);
+    find_tics(sweep, results, run_ranks);
+    TRY(put_by_ranks(out, results, sweep, curves));
+    fputs("</div>\n</section>\n", out);
+    return OK;
+}
+
+/* ---- against the size of the model ---- */
+
+static double work_of(const Run *run) {
+    return run_params(run) * run_figure(run, FIGURE_SAMPLES) / run_ranks(run);
+}
+
+static bool has_work(const Run *run) {
+    return isfinite(work_of(run));
+}
+
+static Status put_by_size(FILE *out, const Results *results, bool share, Sweep *sweep, bool *curves) {
+    Plot plot = {.name = share ? "mfu" : "work",
+                 .x_label = "parameters",
+                 .series = sweep->series,
+                 .x_format = AXIS_COUNTS,
+                 .y_format = share ? AXIS_PERCENT : AXIS_COUNTS,
+                 .x_log = true,
+                 .from_zero = true};
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        double *x = sweep->points + 2 * i, *y = x + 1;
+        *x = run_params(run);
+        *y = share ? 100 * run_figure(run, FIGURE_MFU) : work_of(run);
+        if (has_work(run) && isfinite(*y))
+            sweep->series[plot.count++] =
+                (Series){.x = x, .y = y, .count = 1, .color = run_color(results, run), .points = true};
+    }
+    return put_plot(out, &plot, share ? "Part of the machine's peak" : "Parameters × samples/s",
+                    share ? "MFU" : "of one rank", curves);
+}
+
+static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+    size_t known = 0;
+    for (size_t i = 0; i < results->count; i++) known += has_work(&results->runs[i]);
+    if (known < 2 || !results_differ(results, run_params)) return OK;
+    put_section(out, "By model size",
+                "Each point is a run. A level line is a machine that sizes do not slow.");
+    put_runs_key(out, results, has_work);
+    fputs("<div class=\"plots\">\n", out);
+    TRY(put_by_size(out, results, false, sweep, curves));
+    TRY(put_by_size(out, results, true, sweep, curves));
+    fputs("</div>\n</section>\n", out);
+    return OK;
+}
+
+Status put_sweeps(FILE *out, const Results *results, bool *curves) {
+    CLEANUP(sweep_done) Sweep sweep = {0};
+    TRY(sweep_init(&sweep, results->count));
+    TRY(put_batches(out, results, &sweep, curves));
+    TRY(put_scaling(out, results, &sweep, curves));
+    return put_sizes(out, results, &sweep, curves);
+}

@@ -1,0 +1,129 @@
+/* The table: a row for each run, below each figure its difference from the baseline's. On a phone every row
+ * becomes a card, in which figures carry their headings with them. */
+#include <math.h>
+
+#include "base/format.h"
+#include "report/alike.h"
+#include "report/page.h"
+
+static bool is_best(const Results *results, const Run *run, size_t figure) {
+    double own = run_figure(run, figure);
+    int better = figures[figure].better;
+    bool beats = false;
+    if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
+    for (size_t i = 0; i < results->count; i++) {
+        double other = run_figure(&results->runs[i], figure);
+        if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
+        if (better * other > better * own) return false;
+        beats |= better * (own - other) > 5e-4 * fabs(other);
+    }
+    return beats;
+}
+
+static void put_difference(FILE *out, const Results *results, const Run *run, size_t figure) {
+    double difference = run_difference(results, run, figure);
+    int better = figures[figure].better;
+    if (!isfinite(difference)) return;
+    bool same = fabs(difference) < 0.05;
+    const char *kind = same || !better ? "same" : (difference > 0) == (better > 0) ? "better" : "worse";
+    fprintf(out, "<small class=\"%s\">%s%.1f&nbsp;%%</small>", kind,
+            same             ? "= "
+            : difference > 0 ? "▲ "
+                             : "▼ ",
+            fabs(difference));
+}
+
+static void put_badges(FILE *out, const Results *results, const Run *run) {
+    if (run == results->runs && results->count > 1) fputs("<span class=\"badge\">baseline</span>", out);
+    if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
+    if (run->state != RUN_FINISHED)
+        fprintf(out, "<span class=\"badge%s\">%s</span>", run->state == RUN_FAILED ? " failed" : "",
+                run_state_name(run->state));
+}
+
+/* The layout, and what else is not the same in all runs. */
+static void put_layout(FILE *out, const Results *results, const Run *run) {
+    char layout[LAYOUT_SIZE], number[FORMAT_SIZE];
+    run_layout(run, layout);
+    if (!layout[0]) return;
+    fputs("<small>", out);
+    put_html(out, layout);
+    if (results_differ(results, run_params) && isfinite(run_params(run)))
+        fprintf(out, ", %s parameters", format_count(number, run_params(run)));
+    if (results_differ(results, run_batch) && isfinite(run_batch(run)))
+        fprintf(out, ", batch %.0f", run_batch(run));
+    if (!results_share(results, "precision") && run_text(run, "precision")) {
+        fputs(", ", out);
+        put_html(out, run_text(run, "precision"));
+    }
+    if (run_predicted(run)) {
+        fputs(", on ", out);
+        put_html(out, run_predicted(run));
+    }
+    fputs("</small>", out);
+}
+
+static bool shows(const Run *run) {
+    for (size_t f = 0; f < FIGURES; f++)
+        if (isfinite(run_figure(run, f))) return true;
+    return false;
+}
+
+static void put_row(FILE *out, const Results *results, const Run *run, size_t columns) {
+    char text[FORMAT_SIZE];
+    fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
+            run_color(results, run));
+    put_html(out, run->name);
+    put_badges(out, results, run);
+    put_layout(out, results, run);
+    fputs("</th>", out);
+    if (!shows(run)) {
+        fprintf(out, "<td class=\"wide\" colspan=\"%zu\">", columns ? columns : 1);
+        put_html(out, run->error ? run->error : run_state_name(run->state));
+        fputs("</td></tr>\n", out);
+        return;
+    }
+    for (size_t f = 0; f < FIGURES; f++) {
+        if (!results_have(results, f)) continue;
+        fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
+                is_best(results, run, f) ? " class=\"best\"" : "",
+                figure_text(text, figures[f].unit, run_figure(run, f)));
+        put_difference(out, results, run, f);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+static void put_remarks(FILE *out, const Results *results) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!run->error || !shows(run)) continue;
+        fputs("<p class=\"note\">", out);
+        put_html(out, run->name);
+        fputs(": ", out);
+        put_html(out, run->error);
+        fputs("</p>\n", out);
+    }
+}
+
+void put_table(FILE *out, const Results *results) {
+    size_t columns = 0;
+    put_section(out, "Results",
+                results->count > 1
+                    ? "Below each figure, how far it is above ▲ or below ▼ the baseline's. Bold: the best."
+                    : NULL);
+    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    for (size_t f = 0; f < FIGURES; f++) {
+        if (!results_have(results, f)) continue;
+        fprintf(out, "<th scope=\"col\">%s</th>", figures[f].heading);
+        columns++;
+    }
+    fputs("</tr></thead>\n<tbody>\n", out);
+    for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], columns);
+    fputs("</tbody></table></div>\n", out);
+    put_remarks(out, results);
+    fputs("<p class=\"note\">Memory is the largest peak of a rank, bubble the time that pipeline stages wait "
+          "for each other, sent the bytes of all ranks, MFU the part of the machine's measured peak.</p>\n"
+          "</section>\n",
+          out);
+}

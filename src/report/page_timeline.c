@@ -1,0 +1,163 @@
+/* What each rank did when, in one step, from the run's trace.json: a row for each rank, a box for each
+ * computation with the number of its micro-batch. Gaps are waiting. A trace that is missing or damaged costs
+ * its own picture only. */
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "report/page.h"
+
+enum { RANKS_MOST = 16, BOXES_MOST = 4000, TRACE_LIMIT = 1 << 26 };
+
+/* One step of a run. Times are microseconds of its trace. */
+typedef struct Step {
+    const json_t *events;
+    double start, end;
+    json_int_t number;
+    int ranks;
+} Step;
+
+static const char *text_of(const json_t *event, const char *key) {
+    const char *text = json_string_value(json_object_get(event, key));
+    return text ? text : "";
+}
+
+static double time_of(const json_t *event, const char *key) {
+    const json_t *value = json_object_get(event, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static json_int_t rank_of(const json_t *event) {
+    return json_integer_value(json_object_get(event, "pid"));
+}
+
+/* The class of a box; NULL: it is not shown. */
+static const char *class_of(const json_t *event) {
+    static const char *const classes[][2] = {{"forward", "f"},
+                                             {"backward", "b"},
+                                             {"backward-input", "b"},
+                                             {"backward-weight", "w"},
+                                             {"optimizer", "u"}};
+    const char *category = text_of(event, "cat");
+    if (strcmp(text_of(event, "ph"), "X") || json_integer_value(json_object_get(event, "tid")) != 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (!strcmp(category, classes[i][0])) return classes[i][1];
+    return NULL;
+}
+
+/* The last step that every rank has: the first ones of a run are not like the others. */
+static bool find_step(const json_t *trace, Step *ret_step) {
+    Step step = {.events = json_object_get(trace, "traceEvents"), .start = INFINITY, .end = -INFINITY};
+    const json_t *event;
+    size_t i;
+    step.number = -1;
+    json_array_foreach(step.events, i, event) {
+        if (strcmp(text_of(event, "cat"), "step")) continue;
+        json_int_t number = json_integer_value(json_object_get(json_object_get(event, "args"), "step"));
+        if (number > step.number) step.number = number;
+    }
+    json_array_foreach(step.events, i, event) {
+        if (strcmp(text_of(event, "cat"), "step")) continue;
+        if (json_integer_value(json_object_get(json_object_get(event, "args"), "step")) != step.number)
+            continue;
+        double start = time_of(event, "ts"), end = start + time_of(event, "dur");
+        if (!isfinite(end)) continue;
+        step.start = fmin(step.start, start);
+        step.end = fmax(step.end, end);
+        if (rank_of(event) >= 0 && rank_of(event) < RANKS_MOST && rank_of(event) >= step.ranks)
+            step.ranks = (int)rank_of(event) + 1;
+    }
+    *ret_step = step;
+    return step.ranks > 0 && step.end > step.start;
+}
+
+static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
+    double whole = step->end - step->start, start = time_of(event, "ts"), end = start + time_of(event, "dur");
+    if (!isfinite(end) || start < step->start || end > step->end + 1) return;
+    double width = 100 * (end - start) / whole;
+    const char *name = text_of(event, "name");
+    fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class,
+            width < 6 ? " tight" : "", 100 * (start - step->start) / whole, fmax(width, 0.05));
+    put_html(out, name);
+    fprintf(out, ", %.3g ms\">", 1e-3 * (end - start));
+    if (width >= 1.6 && *class != 'u') put_html(out, name + (name[0] != 0));
+    fputs("</i>", out);
+}
+
+/* "rank 0: stage 1, replica 0" as the trace has it; what follows the colon gives way on a phone. */
+static void put_label(FILE *out, const Step *step, int rank) {
+    const json_t *event;
+    size_t i;
+    const char *more = "";
+    json_array_foreach(step->events, i, event) {
+        if (rank_of(event) != rank || strcmp(text_of(event, "name"), "process_name")) continue;
+        const char *label = text_of(json_object_get(event, "args"), "name"), *colon = strchr(label, ':');
+        more = colon ? colon + 1 : "";
+    }
+    fprintf(out, "<span>rank %d<span class=\"more\">%s", rank, *more ? "," : "");
+    put_html(out, more);
+    fputs("</span></span>", out);
+}
+
+static void put_rank(FILE *out, const Step *step, int rank) {
+    const json_t *event;
+    size_t i, boxes = 0;
+    fputs("<div class=\"line\">", out);
+    put_label(out, step, rank);
+    fputs("<div class=\"track\">", out);
+    json_array_foreach(step->events, i, event) {
+        const char *class = rank_of(event) == rank ? class_of(event) : NULL;
+        if (class && boxes++ < BOXES_MOST) put_box(out, step, event, class);
+    }
+    fputs("</div></div>\n", out);
+}
+
+static void put_step(FILE *out, const Run *run, const Step *step) {
+    double ms = 1e-3 * (step->end - step->start);
+    fputs("<div><h3>", out);
+    put_html(out, run->name);
+    fprintf(out, "<small>step %lld, %.*f ms</small></h3>\n", (long long)step->number, ms < 100 ? 1 : 0, ms);
+    for (int rank = 0; rank < step->ranks; rank++) put_rank(out, step, rank);
+    fputs("</div>\n", out);
+}
+
+/* NULL where there is none, or it cannot be read. */
+static json_t *trace_of(const Run *run) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    size_t size;
+    json_t *trace = NULL;
+    if (run_predicted(run)) return NULL;
+    CLEANUP(status_freep) Status failed = path_join(&path, run->dir, "trace.json");
+    if (failed || !path_exists(path)) return NULL;
+    CLEANUP(status_freep) Status unread = file_read(path, TRACE_LIMIT, &text, &size);
+    if (unread) return NULL;
+    CLEANUP(status_freep) Status damaged = json_parse(text, size, path, &trace);
+    return damaged ? NULL : trace;
+}
+
+void put_timelines(FILE *out, const Results *results) {
+    bool any = false;
+    for (size_t i = 0; i < results->count; i++) {
+        CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i]);
+        Step step;
+        if (!trace || !find_step(trace, &step)) continue;
+        if (!any) {
+            put_section(
+                out, "What each rank did when",
+                "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
+            fputs("<div class=\"legend\">", out);
+            put_key(out, "var(--p1)", "forward");
+            put_key(out, "var(--p5)", "backward");
+            put_key(out, "var(--p0)", "weight gradients");
+            put_key(out, "var(--p3)", "update");
+            put_key(out, "var(--track)", "waiting");
+            fputs("</div>\n<div class=\"lines\">\n", out);
+        }
+        any = true;
+        put_step(out, &results->runs[i], &step);
+    }
+    if (any) fputs("</div>\n</section>\n", out);
+}
