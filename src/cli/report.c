@@ -1,5 +1,6 @@
-/* weft report: runs that are there already, as a page. */
+/* weft report: runs that are there already, as a page; or one that is going on, in the terminal. */
 #include <string.h>
+#include <time.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
@@ -7,15 +8,23 @@
 #include "cli/command.h"
 #include "cli/show_results.h"
 #include "report/page.h"
+#include "report/watch.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct ReportArgs {
     const char *out;
+    bool watch;
+    double interval;
 } ReportArgs;
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option report_table[] = {
     {OPT_TEXT("out", ReportArgs, out, "FILE"), .fallback = "report.html", .help = "The page to write."},
+    {OPT_FLAG("watch", ReportArgs, watch),
+     .help = "Follow one run in the terminal until it ends, and write no page."},
+    {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", .low = 0.02, .high = 86400,
+     .help = "With --watch, seconds from one look to the next. A log, not a terminal, gets a line every ten "
+             "looks with news."},
 };
 /* clang-format on */
 
@@ -45,8 +54,70 @@ static Status add_dir(Results *results, const char *dir) {
     return OK;
 }
 
+/* ---- --watch ---- */
+
+enum { LOOKS_A_LINE = 10 };
+
+static void pause_for(double seconds) {
+    struct timespec time = {.tv_sec = (time_t)seconds};
+    time.tv_nsec = (long)(1e9 * (seconds - (double)time.tv_sec));
+    nanosleep(&time, NULL);
+}
+
+static int lines_of(const char *text) {
+    int count = 0;
+    for (; *text; text++) count += *text == '\n';
+    return count;
+}
+
+/* In the place of the block before it. */
+static Status redraw(const Watch *watch, int *lines) {
+    CLEANUP(mem_freep) char *block = NULL;
+    TableLook look = {terminal_width(stdout), terminal_color(stdout), terminal_utf8()};
+    TRY(watch_block(watch, look, &block));
+    if (*lines) printf("\033[%dA", *lines);
+    printf("\r\033[J%s", block);
+    fflush(stdout);
+    *lines = lines_of(block);
+    return OK;
+}
+
+static Status say(const Watch *watch) {
+    CLEANUP(mem_freep) char *line = NULL;
+    TRY(watch_line(watch, &line));
+    printf("%s\n", line);
+    fflush(stdout);
+    return OK;
+}
+
+static Status follow(Invocation *call, const ReportArgs *args, json_t **ret_result) {
+    CLEANUP(watch_freep) Watch *watch = NULL;
+    bool live = terminal_live(stdout), news = true;
+    int lines = 0, looks = LOOKS_A_LINE;
+    if (call->operand_count > 1) return USAGE("--watch: follows one run, not %zu", call->operand_count);
+    TRY(watch_new(&watch, call->operands[0]));
+    for (;;) {
+        bool over = watch_over(watch);
+        if (!call->json && live) TRY(redraw(watch, &lines));
+        if (!call->json && !live && (over || (news && looks >= LOOKS_A_LINE))) {
+            TRY(say(watch));
+            looks = 0;
+            news = false;
+        }
+        if (over) break;
+        pause_for(args->interval);
+        bool more;
+        TRY(watch_look(watch, &more));
+        news |= more;
+        looks++;
+    }
+    call->incomplete = watch_state(watch) != WATCH_FINISHED;
+    return call->json ? watch_json(watch, ret_result) : OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
+    if (args->watch) return follow(call, args, ret_result);
     CLEANUP(results_done) Results results = {0};
     for (size_t i = 0; i < call->operand_count; i++) TRY(add_dir(&results, call->operands[i]));
     if (!results.count) return USAGE("%s: the comparison has no runs", call->operands[0]);
@@ -67,6 +138,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"Two runs side by side", "weft report runs/one runs/two --out both.html"},
+    {"How a run is getting on", "weft report --watch runs/one"},
     {"The page of a comparison once more", "weft report runs/squad --out runs/squad/report.html"},
 };
 
@@ -75,7 +147,11 @@ const Command command_report = {
     .summary = "make a page that shows runs side by side",
     .description =
         "Takes directories of runs, finished, stopped or under way, and of comparisons. The first run "
-        "is the baseline. The page needs nothing but itself: no network, no other files.",
+        "is the baseline. The page needs nothing but itself: no network, no other files.\n\n"
+        "With --watch it follows one run instead: progress, losses, speed, where the time goes and memory, "
+        "redrawn in a terminal, as lines in a log. It reads the run's files and does not disturb it, ends "
+        "when "
+        "the run does, and then exits with 0 if the run is finished and with 1 if it is not.",
     .operands = "RUN...",
     .operands_min = 1,
     .operands_max = 64,

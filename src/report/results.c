@@ -15,7 +15,7 @@ enum { METRICS_LIMIT = 1 << 30 };
 
 /* ---- runs ---- */
 
-static void curve_done(Curve *curve) {
+void curve_done(Curve *curve) {
     free(curve->step);
     free(curve->value);
     *curve = (Curve){0};
@@ -51,7 +51,7 @@ Status results_add(Results *results, const char *name, const char *dir, Run **re
     return OK;
 }
 
-static Status curve_add(Curve *curve, double step, double value) {
+Status curve_add(Curve *curve, double step, double value) {
     TRY(mem_grow(&curve->step, &curve->step_capacity, curve->count + 1, sizeof *curve->step));
     TRY(mem_grow(&curve->value, &curve->value_capacity, curve->count + 1, sizeof *curve->value));
     curve->step[curve->count] = step;

@@ -13,6 +13,9 @@ typedef struct Curve {
     size_t count, step_capacity, value_capacity;
 } Curve;
 
+MUST_USE Status curve_add(Curve *curve, double step, double value);
+void curve_done(Curve *curve);
+
 typedef struct Run {
     char *name, *dir;
     RunState state;

@@ -29,21 +29,34 @@ int phase_color(Phase phase) {
     return phases[phase].color;
 }
 
+/* Adds the seconds of an object of phases. */
+static void add_phases(const json_t *seconds_of, double sum[PHASES]) {
+    for (int p = 0; p < PHASES; p++) {
+        double seconds = json_number_value(json_object_get(seconds_of, phases[p].key));
+        if (isfinite(seconds) && seconds > 0) sum[p] += seconds;
+    }
+}
+
+static bool shares_of(const double *sum, double ret_share[PHASES]) {
+    double total = 0;
+    for (int p = 0; p < PHASES; p++) total += sum[p];
+    for (int p = 0; p < PHASES && total > 0; p++) ret_share[p] = sum[p] / total;
+    return total > 0;
+}
+
 bool run_phases(const Run *run, double ret_share[PHASES]) {
     const json_t *rank;
-    double share[PHASES] = {0}, total = 0;
+    double sum[PHASES] = {0};
     size_t i;
-    json_array_foreach(json_object_get(run->summary, "ranks"), i, rank) {
-        for (int p = 0; p < PHASES; p++) {
-            double seconds =
-                json_number_value(json_object_get(json_object_get(rank, "phases"), phases[p].key));
-            if (!(isfinite(seconds) && seconds > 0)) continue;
-            share[p] += seconds;
-            total += seconds;
-        }
-    }
-    for (int p = 0; p < PHASES && total > 0; p++) ret_share[p] = share[p] / total;
-    return total > 0;
+    json_array_foreach(json_object_get(run->summary, "ranks"), i, rank)
+        add_phases(json_object_get(rank, "phases"), sum);
+    return shares_of(sum, ret_share);
+}
+
+bool line_phases(const json_t *line, double ret_share[PHASES]) {
+    double sum[PHASES] = {0};
+    add_phases(json_object_get(line, "phases"), sum);
+    return shares_of(sum, ret_share);
 }
 
 const Run *results_best(const Results *results, FigureId figure, int sign) {

@@ -25,5 +25,7 @@ const char *phase_name(Phase phase);
 int phase_color(Phase phase); /* of the page's --p0, --p1 ... */
 /* Shares that sum to 1; false when the run does not tell. */
 bool run_phases(const Run *run, double ret_share[PHASES]);
+/* The same of one line of metrics. */
+bool line_phases(const json_t *line, double ret_share[PHASES]);
 
 #endif

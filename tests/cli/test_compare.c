@@ -87,6 +87,13 @@ static void reports(const Place *place) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "is the only run that finished");
     ran_done(&ran);
+    ran = program_run("report", "--watch", run);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "step 3/3 (100%)  loss ");
+    assert_contains(ran.out, "  finished\n");
+    ran_done(&ran);
+    assert_refused(2, "is a comparison; name one of its runs", "report", "--watch", place->out);
+    assert_refused(2, "follows one run, not 2", "report", "--watch", run, run);
     assert_refused(2, "holds no run", "report", place->dir);
     assert_refused(2, "is not a run's directory", "report", "/nowhere");
 }

@@ -1,7 +1,12 @@
-/* Reading runs that are whole, cut or damaged, and the page they make. */
+/* Reading runs that are whole, cut or damaged, and the page they make; and following one under way. */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "base/fs.h"
 #include "report/page.h"
 #include "report/table.h"
+#include "report/watch.h"
 #include "report/words.h"
 #include "test.h"
 
@@ -230,10 +235,76 @@ static void nothing_known(void **state) {
     results_done(&results);
 }
 
+/* ---- following a run ---- */
+
+static void append(const Place *place, const char *name, const char *text) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", place->dir, name);
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static char *line_of(Watch *watch, bool expected_news) {
+    bool news;
+    char *line = NULL;
+    assert_ok(watch_look(watch, &news));
+    assert_int_equal(news, expected_news);
+    assert_ok(watch_line(watch, &line));
+    return line;
+}
+
+static void assert_line(Watch *watch, const char *part) {
+    char *line = line_of(watch, true);
+    assert_has(line, part);
+    free(line);
+}
+
+/* The test holds the directory as a run would. */
+static void follows(void **state) {
+    const Place *place = *state;
+    char dir[128], path[160], *text = NULL;
+    Watch *watch = NULL;
+    bool news;
+    write_run(place, "live", NULL, "");
+    snprintf(dir, sizeof dir, "%s/live", place->dir);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_replace(path, "{\"model\": \"m\", \"steps\": 8}", 26));
+    int held = open(dir, O_RDONLY | O_DIRECTORY);
+    assert_true(held >= 0);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    assert_ok(watch_new(&watch, dir));
+    assert_int_equal(watch_state(watch), WATCH_STARTING);
+    append(place, "live", METRICS "{\"step\":3,\"lo");
+    assert_line(watch, "step 2/8 (25%)  loss 4.5000  validation loss 4.2500  600 tok/s");
+    free(line_of(watch, false)); /* half a line is no news */
+    append(place, "live", "ss\":3.5}\n5 is no line\n");
+    assert_line(watch, "step 3/8 (37%)  loss 3.5000");
+    assert_ok(watch_block(watch, (TableLook){.width = 40, .utf8 = true}, &text));
+    assert_has(text, "█▄▁");
+    assert_has(text, "1 line cannot be");
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
+        assert_true(end - at < 40 * 3);
+    free(text);
+    append(place, "live", "{\"step\":2,\"loss\":4.25}\n"); /* from a checkpoint */
+    assert_line(watch, "step 2/8 (25%)  loss 4.2500");
+    write_run(place, "live", NULL, "{\"step\":1,\"loss\":6}\n"); /* anew */
+    assert_line(watch, "step 1/8 (12%)  loss 6.0000");
+    write_run(place, "live", SUMMARY("500", "1200", "false"), NULL);
+    assert_ok(watch_look(watch, &news));
+    assert_false(watch_over(watch)); /* whoever holds it may have more to say */
+    close(held);
+    assert_line(watch, "finished");
+    assert_true(watch_over(watch));
+    watch_free(watch);
+    assert_fails(watch_new(&watch, place->dir), STATUS_USAGE, "holds no run");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(reads_whole), TEST(reads_damaged), TEST(writes_page),
-                                       TEST(without_gnuplot), TEST(nothing_known)};
+                                       TEST(without_gnuplot), TEST(nothing_known), TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

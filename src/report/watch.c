@@ -1,0 +1,273 @@
+#include "report/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "report/watch_internal.h"
+#include "tokenizer/tokenizer.h"
+
+/* A run that nobody holds, and that has not written for so long, is not going on. */
+#define LOST_NS ((int64_t)20 * 1000000000)
+enum { PIECE = 1 << 16, RECENT = 20 };
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* ---- a directory ---- */
+
+static Status object_in(const char *dir, const char *name, json_t **ret_object) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(path_join(&path, dir, name));
+    /* One that is missing or half there is read at the next look. */
+    CLEANUP(status_freep) Status unread = path_exists(path) ? json_read_file(path, &json) : OK;
+    json_decref(*ret_object);
+    *ret_object = json_is_object(json) ? json_incref(json) : NULL;
+    return OK;
+}
+
+static int64_t written_ns(const char *dir, const char *name) {
+    char path[4096];
+    struct stat info;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path || stat(path, &info) != 0)
+        return 0;
+    return (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Whether a process of this machine holds the directory's lock. Taking it to see would be in the way of a
+ * run that starts at that moment, so the kernel's list is read. */
+static bool is_held(const char *dir) {
+    struct stat info;
+    char *line = NULL;
+    size_t capacity = 0;
+    bool held = false;
+    FILE *locks = stat(dir, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
+    if (!locks) return false;
+    while (!held && getline(&line, &capacity, locks) > 0) {
+        const char *at = strstr(line, " FLOCK ");
+        unsigned long long inode = 0;
+        held = at && sscanf(at, " FLOCK %*s %*s %*d %*x:%*x:%llu", &inode) == 1 && inode == info.st_ino;
+    }
+    free(line);
+    fclose(locks);
+    return held;
+}
+
+static Status name_of(const char *path, char **ret_name) {
+    size_t length = strlen(path), size;
+    while (length > 1 && path[length - 1] == '/') length--;
+    return text_to_utf8(path, length, ret_name, &size);
+}
+
+Status watch_new(Watch **ret_watch, const char *dir) {
+    CLEANUP(watch_freep) Watch *watch = NULL;
+    CLEANUP(mem_freep) char *comparison = NULL;
+    bool news;
+    if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
+    TRY(path_join(&comparison, dir, "results.json"));
+    if (path_exists(comparison)) return USAGE("%s: is a comparison; name one of its runs in there", dir);
+    TRY(mem_new(1, sizeof *watch, &watch));
+    TRY(str_dup(dir, &watch->dir));
+    TRY(name_of(dir, &watch->name));
+    TRY(path_join(&watch->metrics, dir, "metrics.jsonl"));
+    watch->lowest = INFINITY;
+    if (!path_exists(watch->metrics) && !is_held(dir))
+        return USAGE("%s: holds no run: there is no metrics.jsonl, and no process runs one there", dir);
+    TRY(watch_look(watch, &news));
+    *ret_watch = watch;
+    watch = NULL;
+    return OK;
+}
+
+static void forget(Watch *watch) {
+    Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) curves[i]->count = 0;
+    json_decref(watch->last);
+    watch->last = NULL;
+    watch->lowest = INFINITY;
+    watch->bad = watch->rest_size = 0;
+    watch->offset = 0;
+}
+
+void watch_free(Watch *watch) {
+    if (!watch) return;
+    Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) curve_done(curves[i]);
+    json_decref(watch->config);
+    json_decref(watch->summary);
+    json_decref(watch->last);
+    free(watch->dir);
+    free(watch->name);
+    free(watch->metrics);
+    free(watch->rest);
+    free(watch);
+}
+
+/* ---- metrics ---- */
+
+static Status add_if(Curve *curve, double step, double value) {
+    return isfinite(value) ? curve_add(curve, step, value) : OK;
+}
+
+/* A run that starts again, from a checkpoint or anew, writes its steps once more. */
+static void drop_from(Watch *watch, double step) {
+    Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
+        while (curves[i]->count && curves[i]->step[curves[i]->count - 1] >= step) curves[i]->count--;
+    watch->lowest = INFINITY;
+    for (size_t i = 0; i < watch->loss.count; i++) watch->lowest = fmin(watch->lowest, watch->loss.value[i]);
+}
+
+static Status take_line(Watch *watch, const char *line, size_t size) {
+    CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
+    double step = number(entry, "step"), loss = number(entry, "loss");
+    if (!isfinite(step)) {
+        watch->bad += size > 0;
+        return OK;
+    }
+    if (!isfinite(loss)) return add_if(&watch->val_loss, step, number(entry, "val_loss"));
+    if (watch->loss.count && step <= watch->loss.step[watch->loss.count - 1]) drop_from(watch, step);
+    TRY(curve_add(&watch->loss, step, loss));
+    TRY(add_if(&watch->rate, step, number(entry, "tokens_per_s")));
+    TRY(add_if(&watch->step_ms, step, number(entry, "step_ms")));
+    watch->lowest = fmin(watch->lowest, loss);
+    json_decref(watch->last);
+    watch->last = json_incref(entry);
+    return OK;
+}
+
+static Status keep(Watch *watch, const char *text, size_t size) {
+    TRY(mem_grow(&watch->rest, &watch->rest_capacity, watch->rest_size + size + 1, 1));
+    memcpy(watch->rest + watch->rest_size, text, size);
+    watch->rest_size += size;
+    return OK;
+}
+
+static Status take(Watch *watch, const char *text, size_t size) {
+    for (const char *end; size && (end = memchr(text, '\n', size));) {
+        size_t length = (size_t)(end - text);
+        TRY(keep(watch, text, length));
+        TRY(take_line(watch, watch->rest, watch->rest_size));
+        watch->rest_size = 0;
+        size -= length + 1;
+        text = end + 1;
+    }
+    return size ? keep(watch, text, size) : OK;
+}
+
+static Status read_from(Watch *watch, int file) {
+    char text[PIECE];
+    for (;;) {
+        ssize_t got = pread(file, text, sizeof text, watch->offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return FAILED("%s: cannot be read: %s", watch->metrics, strerror(errno));
+        if (got == 0) return OK;
+        watch->offset += got;
+        TRY(take(watch, text, (size_t)got));
+    }
+}
+
+static Status read_metrics(Watch *watch) {
+    struct stat info;
+    int file = open(watch->metrics, O_RDONLY | O_CLOEXEC);
+    if (file < 0 && errno == ENOENT) return OK;
+    if (file < 0) return FAILED("%s: cannot be read: %s", watch->metrics, strerror(errno));
+    bool other = fstat(file, &info) != 0 || info.st_ino != watch->inode || info.st_size < watch->offset;
+    if (other) forget(watch);
+    watch->inode = info.st_ino;
+    Status status = read_from(watch, file);
+    close(file);
+    return status;
+}
+
+/* ---- state ---- */
+
+static WatchState find_state(const Watch *watch) {
+    int64_t summed = written_ns(watch->dir, "summary.json");
+    if (!is_held(watch->dir)) {
+        if (watch->summary && summed >= watch->written_ns)
+            return json_is_true(json_object_get(watch->summary, "interrupted")) ? WATCH_INTERRUPTED
+                                                                                : WATCH_FINISHED;
+        if (now_ns() - watch->written_ns > LOST_NS) return WATCH_LOST;
+    }
+    return watch->loss.count ? WATCH_RUNNING : WATCH_STARTING;
+}
+
+Status watch_look(Watch *watch, bool *ret_news) {
+    size_t before = watch->loss.count + watch->val_loss.count;
+    WatchState state = watch->state;
+    TRY(object_in(watch->dir, "config.json", &watch->config));
+    TRY(object_in(watch->dir, "summary.json", &watch->summary));
+    TRY(read_metrics(watch));
+    watch->written_ns = written_ns(watch->dir, "metrics.jsonl");
+    if (!watch->written_ns) watch->written_ns = written_ns(watch->dir, ".");
+    watch->state = find_state(watch);
+    *ret_news = watch->loss.count + watch->val_loss.count != before || watch->state != state;
+    return OK;
+}
+
+WatchState watch_state(const Watch *watch) {
+    return watch->state;
+}
+
+bool watch_over(const Watch *watch) {
+    return watch->state >= WATCH_FINISHED;
+}
+
+/* ---- what follows from it ---- */
+
+double watch_steps(const Watch *watch) {
+    if (watch_over(watch) && isfinite(number(watch->summary, "steps")) && watch->state == WATCH_FINISHED)
+        return number(watch->summary, "steps");
+    return number(watch->config, "steps");
+}
+
+double watch_left(const Watch *watch) {
+    size_t count = watch->step_ms.count, from = count > RECENT ? count - RECENT : 0;
+    double sum = 0;
+    if (!count || !watch->loss.count) return NAN;
+    for (size_t i = from; i < count; i++) sum += watch->step_ms.value[i];
+    double left = watch_steps(watch) - watch->loss.step[watch->loss.count - 1];
+    return 1e-3 * sum / (double)(count - from) * fmax(left, 0);
+}
+
+double watch_memory(const Watch *watch) {
+    double most = number(watch->last, "memory_bytes");
+    const json_t *rank;
+    size_t i;
+    if (isfinite(most)) return most;
+    json_array_foreach(json_object_get(watch->summary, "ranks"), i, rank) {
+        double bytes = number(json_object_get(rank, "peak_bytes"), "total");
+        if (isfinite(bytes) && !(bytes <= most)) most = bytes;
+    }
+    return most;
+}
+
+Status watch_json(const Watch *watch, json_t **ret_json) {
+    static const char *const states[] = {"starting", "running", "finished", "interrupted", "lost"};
+    const json_t *step = json_object_get(watch->last, "step"), *loss = json_object_get(watch->last, "loss");
+    json_t *json = json_pack("{s:s, s:s, s:O?, s:O?, s:O?, s:O?}", "dir", watch->name, "state",
+                             states[watch->state], "step", step, "loss", loss, "tokens_per_s",
+                             json_object_get(watch->last, "tokens_per_s"), "summary", watch->summary);
+    if (!json) return FAILED("out of memory");
+    if (isfinite(watch_steps(watch))) json_object_set_new(json, "steps", json_real(watch_steps(watch)));
+    if (watch->val_loss.count)
+        json_object_set_new(json, "val_loss", json_real(watch->val_loss.value[watch->val_loss.count - 1]));
+    *ret_json = json;
+    return OK;
+}

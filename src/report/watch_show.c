@@ -1,0 +1,238 @@
+/* A run under way as a block of lines for a terminal, or one line for a log. */
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "report/alike.h"
+#include "report/watch_internal.h"
+#include "report/words.h"
+
+enum { LABEL = 8, BAR = 28, SPARK = 40, LINE_SIZE = 1024, TEXT_SIZE = 256 };
+
+#define BOLD  "\033[1m"
+#define FAINT "\033[2m"
+#define GREEN "\033[32m"
+#define BLUE  "\033[34m"
+
+/* A line under construction: text that is cut at the terminal's width, and marks that take no room. */
+typedef struct Line {
+    char text[LINE_SIZE];
+    size_t used;
+    int columns;
+    TableLook look;
+} Line;
+
+static void mark(Line *line, const char *escape) {
+    size_t length = strlen(escape);
+    if (!line->look.color || line->used + length + 8 >= sizeof line->text) return;
+    memcpy(line->text + line->used, escape, length);
+    line->used += length;
+}
+
+static void put(Line *line, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+static void put(Line *line, const char *fmt, ...) {
+    char text[TEXT_SIZE];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (const char *at = text; *at; at++) {
+        bool starts = ((unsigned char)*at & 0xC0) != 0x80;
+        if (starts && line->columns >= line->look.width - 1) return;
+        if (line->used + 16 >= sizeof line->text) return;
+        line->columns += starts;
+        line->text[line->used++] = *at;
+    }
+}
+
+static void begin(Line *line, const char *label) {
+    line->used = 0;
+    line->columns = 0;
+    mark(line, FAINT);
+    put(line, "%-*s", LABEL, label);
+    mark(line, "\033[0m");
+}
+
+static void end(Line *line, FILE *out) {
+    fprintf(out, "%.*s\n", (int)line->used, line->text);
+}
+
+/* ---- small pictures ---- */
+
+static void put_bar(Line *line, double share) {
+    int full = (int)lround(fmin(fmax(share, 0), 1) * BAR);
+    mark(line, GREEN);
+    for (int i = 0; i < full; i++) put(line, "%s", line->look.utf8 ? "█" : "#");
+    mark(line, "\033[0m" FAINT);
+    for (int i = full; i < BAR; i++) put(line, "%s", line->look.utf8 ? "░" : ".");
+    mark(line, "\033[0m");
+}
+
+/* The mean of a part of a curve. */
+static double mean_of(const Curve *curve, size_t from, size_t to) {
+    double sum = 0;
+    for (size_t i = from; i < to; i++) sum += curve->value[i];
+    return sum / (double)(to - from);
+}
+
+static void put_spark(Line *line, const Curve *curve) {
+    static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char *const plain[] = {"_", ".", ",", "-", "=", "+", "*", "#"};
+    size_t columns = curve->count < SPARK ? curve->count : SPARK;
+    double low = INFINITY, high = -INFINITY;
+    if (columns < 2) return;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t c = 0; c < columns; c++) {
+            double value = mean_of(curve, c * curve->count / columns, (c + 1) * curve->count / columns);
+            low = fmin(low, value);
+            high = fmax(high, value);
+            if (pass == 0) continue;
+            int level = high > low ? (int)(7.999 * (value - low) / (high - low)) : 0;
+            put(line, "%s", line->look.utf8 ? bars[level] : plain[level]);
+        }
+    }
+}
+
+/* ---- the lines ---- */
+
+static const char *state_text(WatchState state) {
+    static const char *const texts[] = {"starting", "running", "finished", "stopped at a checkpoint",
+                                        "gone: no process runs it, and it did not end"};
+    return texts[state];
+}
+
+static double last_of(const Curve *curve) {
+    return curve->count ? curve->value[curve->count - 1] : NAN;
+}
+
+static double step_of(const Watch *watch) {
+    return watch->loss.count ? watch->loss.step[watch->loss.count - 1] : 0;
+}
+
+static void put_title(const Watch *watch, Line *line, FILE *out) {
+    line->used = 0;
+    line->columns = 0;
+    mark(line, BOLD);
+    put(line, "%.120s", watch->name);
+    mark(line, "\033[0m");
+    const char *model = json_string_value(json_object_get(watch->config, "model"));
+    put(line, "  %.60s%s%s", model ? model : "", model ? ", " : "", state_text(watch->state));
+    end(line, out);
+}
+
+static void put_progress(const Watch *watch, Line *line, FILE *out) {
+    char left[FORMAT_SIZE];
+    double steps = watch_steps(watch), step = step_of(watch);
+    begin(line, "step");
+    put(line, "%.0f", step);
+    if (steps > 0) {
+        put(line, " of %.0f  ", steps);
+        put_bar(line, step / steps);
+        put(line, "  %.0f %%", floor(100 * step / steps));
+    }
+    if (!watch_over(watch) && isfinite(watch_left(watch)))
+        put(line, "  %s left", format_duration(left, watch_left(watch)));
+    end(line, out);
+}
+
+static void put_losses(const Watch *watch, Line *line, FILE *out) {
+    if (!watch->loss.count) return;
+    begin(line, "loss");
+    mark(line, BOLD);
+    put(line, "%-9.4f", last_of(&watch->loss));
+    mark(line, "\033[0m" BLUE);
+    put_spark(line, &watch->loss);
+    mark(line, "\033[0m");
+    put(line, "  lowest %.4f", watch->lowest);
+    end(line, out);
+    if (!watch->val_loss.count) return;
+    begin(line, "val.");
+    put(line, "%-9.4f", last_of(&watch->val_loss));
+    mark(line, BLUE);
+    put_spark(line, &watch->val_loss);
+    mark(line, "\033[0m");
+    put(line, "  at step %.0f", watch->val_loss.step[watch->val_loss.count - 1]);
+    end(line, out);
+}
+
+static void put_speed(const Watch *watch, Line *line, FILE *out) {
+    char rate[FORMAT_SIZE];
+    if (!watch->rate.count) return;
+    begin(line, "speed");
+    put(line, "%-9s", format_count(rate, last_of(&watch->rate)));
+    mark(line, BLUE);
+    put_spark(line, &watch->rate);
+    mark(line, "\033[0m");
+    put(line, "  tokens/s, %.4g ms a step", last_of(&watch->step_ms));
+    end(line, out);
+}
+
+static void put_phases(const Watch *watch, Line *line, FILE *out) {
+    double share[PHASES];
+    const char *comma = "";
+    const Run run = {.summary = watch->summary};
+    bool known = line_phases(watch->last, share) || (watch_over(watch) && run_phases(&run, share));
+    if (!known) return;
+    begin(line, "time");
+    for (int p = 0; p < PHASES; p++) {
+        if (share[p] < 0.005) continue;
+        put(line, "%s%s %.0f %%", comma, phase_name((Phase)p), 100 * share[p]);
+        comma = ", ";
+    }
+    end(line, out);
+}
+
+static void put_memory(const Watch *watch, Line *line, FILE *out) {
+    char bytes[FORMAT_SIZE];
+    double memory = watch_memory(watch);
+    if (!isfinite(memory)) return;
+    begin(line, "memory");
+    put(line, "%s a rank at most", format_bytes(bytes, memory));
+    end(line, out);
+}
+
+static void put_all(const Watch *watch, TableLook look, FILE *out) {
+    Line line = {.look = look};
+    put_title(watch, &line, out);
+    put_progress(watch, &line, out);
+    put_losses(watch, &line, out);
+    put_speed(watch, &line, out);
+    put_phases(watch, &line, out);
+    put_memory(watch, &line, out);
+    if (!watch->bad) return;
+    begin(&line, "");
+    put(&line, "metrics.jsonl: %zu line%s cannot be read", watch->bad, watch->bad > 1 ? "s" : "");
+    end(&line, out);
+}
+
+Status watch_block(const Watch *watch, TableLook look, char **ret_text) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory");
+    put_all(watch, look, out);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory");
+    *ret_text = text;
+    text = NULL;
+    return OK;
+}
+
+Status watch_line(const Watch *watch, char **ret_text) {
+    char rate[FORMAT_SIZE], left[FORMAT_SIZE];
+    Line line = {.look = {.width = LINE_SIZE}};
+    double steps = watch_steps(watch), step = step_of(watch);
+    put(&line, "step %.0f", step);
+    if (steps > 0) put(&line, "/%.0f (%.0f%%)", steps, floor(100 * step / steps));
+    if (watch->loss.count) put(&line, "  loss %.4f", last_of(&watch->loss));
+    if (watch->val_loss.count) put(&line, "  validation loss %.4f", last_of(&watch->val_loss));
+    if (watch->rate.count) put(&line, "  %s tok/s", format_count(rate, last_of(&watch->rate)));
+    if (watch->state != WATCH_RUNNING)
+        put(&line, "  %s", state_text(watch->state));
+    else if (isfinite(watch_left(watch)))
+        put(&line, "  %s left", format_duration(left, watch_left(watch)));
+    return str_format(ret_text, "%.*s", (int)line.used, line.text);
+}
