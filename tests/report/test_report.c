@@ -284,8 +284,7 @@ static void follows(void **state) {
     assert_ok(watch_block(watch, (TableLook){.width = 40, .utf8 = true}, &text));
     assert_has(text, "█▄▁");
     assert_has(text, "1 line cannot be");
-    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
-        assert_true(end - at < 40 * 3);
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) assert_true(end - at < 40 * 3);
     free(text);
     append(place, "live", "{\"step\":2,\"loss\":4.25}\n"); /* from a checkpoint */
     assert_line(watch, "step 2/8 (25%)  loss 4.2500");
@@ -304,7 +303,7 @@ static void follows(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_whole), TEST(reads_damaged), TEST(writes_page),
+    const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(reads_damaged), TEST(writes_page),
                                        TEST(without_gnuplot), TEST(nothing_known), TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
