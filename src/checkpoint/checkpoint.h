@@ -52,14 +52,16 @@ MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport
  * of which no more than that is read. Every rank checks, and reports, all of it. */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
-/* A parameter of 8 bits on its way into a file; see hf_int8.c. */
+/* A parameter of 8 or 4 bits on its way into a file; see hf_int8.c. */
 typedef struct Int8Param {
     char name[PARAM_NAME];
+    int bits;
     int64_t rows, cols; /* outputs, inputs */
-    int8_t *w;
-    float *scale;  /* (rows) */
-    float *factor; /* (cols), or NULL: all 1 */
-    int64_t at;    /* its first byte in the file's data */
+    int8_t *w;          /* (rows,cols); of 4 bits (rows,(cols+1)/2), see int4_pack */
+    int8_t *step;       /* of 4 bits: (rows,groups) */
+    float *scale;       /* (rows) */
+    float *factor;      /* (cols), or NULL: all 1 */
+    int64_t at;         /* its first byte in the file's data */
 } Int8Param;
 
 typedef struct Int8List {
@@ -69,7 +71,7 @@ typedef struct Int8List {
 
 void int8_list_done(Int8List *list);
 /* Adds a parameter with room for w and scale; valid until the next one is added. */
-MUST_USE Status int8_list_add(Int8List *list, const char *name, int64_t rows, int64_t cols,
+MUST_USE Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, int64_t cols,
                               Int8Param **ret_param);
 /* Gives the model its int8 parameters from a directory's tensors; nothing to do where it has none. Before a
  * store of it is bound. */

@@ -337,11 +337,19 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     const json_t *quantization = json_object_get(json, "quantization");
     if (!quantization) return OK;
     const char *method = json_string_value(json_object_get(quantization, "method"));
-    if (!method || strcmp(method, "weft-int8"))
-        return FAILED("%s: 'quantization.method' is '%.40s', expected 'weft-int8'", from,
+    config->int4 = method && !strcmp(method, "weft-int4");
+    if (!config->int4 && (!method || strcmp(method, "weft-int8")))
+        return FAILED("%s: 'quantization.method' is '%.40s', expected 'weft-int8' or 'weft-int4'", from,
                       method ? method : "not a text");
     config->int8 = true;
-    return json_get_bool(quantization, from, "embedding", &config->int8_embedding);
+    int64_t embedding_bits = 8;
+    TRY(json_get_bool(quantization, from, "embedding", &config->int8_embedding));
+    TRY(json_get_int(quantization, from, "embedding_bits", 4, 32, &embedding_bits));
+    if (config->int8_embedding && embedding_bits != 4 && embedding_bits != 8)
+        return FAILED("%s: 'quantization.embedding_bits' is %lld, expected 4 or 8", from,
+                      (long long)embedding_bits);
+    config->int4_embedding = config->int8_embedding && embedding_bits == 4;
+    return OK;
 }
 
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
@@ -517,6 +525,17 @@ static int add_own(json_t *json, const ModelConfig *config, const Architecture *
     return failed;
 }
 
+static json_t *quantization(const ModelConfig *config) {
+    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i}", "method", config->int4 ? "weft-int4" : "weft-int8",
+                     "bits", config->int4 ? 4 : 8, "weights",
+                     config->int4 ? "symmetric, per 32 inputs of an output" : "symmetric, per output",
+                     "activations", "symmetric, per row, as they come", "embedding", config->int8_embedding,
+                     "embedding_bits",
+                     !config->int8_embedding  ? 32
+                     : config->int4_embedding ? 4
+                                              : 8);
+}
+
 Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     const Architecture *architecture = pick_architecture(config);
     CLEANUP(json_decrefp)
@@ -530,12 +549,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     json_decref(common);
     if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
     if (!failed) failed = add_own(json, config, architecture);
-    if (!failed && config->int8)
-        failed = json_object_set_new(json, "quantization",
-                                     json_pack("{s:s, s:i, s:s, s:s, s:b}", "method", "weft-int8", "bits", 8,
-                                               "weights", "symmetric, per output", "activations",
-                                               "symmetric, per row, as they come", "embedding",
-                                               config->int8_embedding));
+    if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (failed) return FAILED("config.json: out of memory");
     *ret_json = json;
     json = NULL;

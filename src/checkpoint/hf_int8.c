@@ -1,13 +1,18 @@
-/* Weights of 8 bits in a checkpoint's file, int8.safetensors. It holds the other tensors under the names that
- * transformers gives them, and of each int8 parameter, by the model's own name:
+/* Weights of 8 and 4 bits in a checkpoint's file, int8.safetensors. It holds the other tensors under the
+ * names that transformers gives them, and of each int8 parameter, by the model's own name:
  *
  *   NAME.int8     I8 (outputs, inputs)
  *   NAME.scale    F32 (outputs)
  *   NAME.factor   F32 (inputs), or absent: all 1
  *
- * The weight of an output and an input is int8 * scale * factor; inputs are multiplied by their factor before
- * they are rounded themselves (kernels.h). transformers looks for another file, so it never takes such a
- * checkpoint for something else. */
+ * or of one of 4 bits, instead of the first:
+ *
+ *   NAME.int4     U8 (outputs, inputs / 2 rounded up): two weights, the low half of the byte first
+ *   NAME.step     I8 (outputs, groups of 32 inputs)
+ *
+ * The weight of an output and an input is int8 * scale * factor, respectively int4 * step * scale * factor;
+ * inputs are multiplied by their factor before they are rounded themselves (kernels.h). transformers looks
+ * for another file, so it never takes such a checkpoint for something else. */
 #include <math.h>
 #include <string.h>
 
@@ -18,6 +23,7 @@
 void int8_list_done(Int8List *list) {
     for (size_t i = 0; i < list->count; i++) {
         free(list->param[i].w);
+        free(list->param[i].step);
         free(list->param[i].scale);
         free(list->param[i].factor);
     }
@@ -25,15 +31,25 @@ void int8_list_done(Int8List *list) {
     *list = (Int8List){0};
 }
 
-Status int8_list_add(Int8List *list, const char *name, int64_t rows, int64_t cols, Int8Param **ret_param) {
+/* Bytes of an output's weights, and its groups of steps. */
+static int64_t row_bytes(int bits, int64_t cols) {
+    return bits == 4 ? (cols + 1) / 2 : cols;
+}
+static int64_t row_steps(int64_t cols) {
+    return (cols + INT4_GROUP - 1) / INT4_GROUP;
+}
+
+Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, int64_t cols,
+                     Int8Param **ret_param) {
     TRY(mem_grow(&list->param, &list->capacity, list->count + 1, sizeof *list->param));
     Int8Param *param = &list->param[list->count];
-    *param = (Int8Param){.rows = rows, .cols = cols};
+    *param = (Int8Param){.bits = bits, .rows = rows, .cols = cols};
     snprintf(param->name, sizeof param->name, "%s", name);
     list->count++;
     size_t count;
     if (!mul_size((size_t)rows, (size_t)cols, &count)) return FAILED("%s: is too large", name);
-    TRY(mem_new(count, 1, &param->w));
+    TRY(mem_new((size_t)(rows * row_bytes(bits, cols)), 1, &param->w));
+    if (bits == 4) TRY(mem_new((size_t)(rows * row_steps(cols)), 1, &param->step));
     TRY(mem_new((size_t)rows, sizeof *param->scale, &param->scale));
     *ret_param = param;
     return OK;
@@ -54,18 +70,33 @@ Status int8_declare(Int8List *list, SafeWriter *writer) {
         p->at = safe_writer_declared(writer);
         TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
         if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
-        TRY(declare(writer, p->name, "int8", DT_I8, 2, (const int64_t[]){p->rows, p->cols}));
+        if (p->bits == 4) {
+            TRY(declare(writer, p->name, "step", DT_I8, 2, (const int64_t[]){p->rows, row_steps(p->cols)}));
+            TRY(declare(writer, p->name, "int4", DT_U8, 2,
+                        (const int64_t[]){p->rows, row_bytes(4, p->cols)}));
+        } else {
+            TRY(declare(writer, p->name, "int8", DT_I8, 2, (const int64_t[]){p->rows, p->cols}));
+        }
     }
+    return OK;
+}
+
+/* Puts bytes at *at, which moves on; none where there is no data. */
+static Status place(SafeWriter *writer, int64_t *at, const void *data, int64_t bytes) {
+    if (!data) return OK;
+    TRY(safe_writer_place(writer, *at, data, (size_t)bytes));
+    *at += bytes;
     return OK;
 }
 
 Status int8_place(const Int8List *list, SafeWriter *writer) {
     for (size_t i = 0; i < list->count; i++) {
         const Int8Param *p = &list->param[i];
-        int64_t at = p->at, scales = p->rows * 4, factors = p->factor ? p->cols * 4 : 0;
-        TRY(safe_writer_place(writer, at, p->scale, (size_t)scales));
-        if (p->factor) TRY(safe_writer_place(writer, at + scales, p->factor, (size_t)factors));
-        TRY(safe_writer_place(writer, at + scales + factors, p->w, (size_t)(p->rows * p->cols)));
+        int64_t at = p->at;
+        TRY(place(writer, &at, p->scale, p->rows * 4));
+        TRY(place(writer, &at, p->factor, p->cols * 4));
+        TRY(place(writer, &at, p->step, p->rows * row_steps(p->cols)));
+        TRY(place(writer, &at, p->w, p->rows * row_bytes(p->bits, p->cols)));
     }
     return OK;
 }
@@ -86,7 +117,10 @@ static Status find_part(HfFiles *files, const char *name, const char *part, DTyp
     char found[SHAPE_TEXT], expected[SHAPE_TEXT];
     if (tensor->dtype != dtype || !shape)
         return FAILED("%s: tensor '%s' is %s %s, the model expects %s %s", entry->path, full, tensor->type,
-                      safe_shape_text(found, tensor->ndim, tensor->dim), dtype == DT_I8 ? "I8" : "F32",
+                      safe_shape_text(found, tensor->ndim, tensor->dim),
+                      dtype == DT_I8   ? "I8"
+                      : dtype == DT_U8 ? "U8"
+                                       : "F32",
                       safe_shape_text(expected, cols ? 2 : 1, (const int64_t[]){rows, cols}));
     *ret_tensor = tensor;
     return OK;
@@ -100,9 +134,19 @@ static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols
 Status int8_find(HfFiles *files, const ParamDesc *desc, Int8Tensors *ret_tensors) {
     int64_t rows, cols;
     sizes_of(desc, &rows, &cols);
-    TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &ret_tensors->w));
+    ret_tensors->step = NULL;
+    if (desc->int4) {
+        TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &ret_tensors->w));
+        TRY(find_part(files, desc->name, "step", DT_I8, rows, row_steps(cols), &ret_tensors->step));
+    } else {
+        TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &ret_tensors->w));
+    }
     TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &ret_tensors->scale));
     return find_part(files, desc->name, "factor", DT_F32, cols, 0, &ret_tensors->factor);
+}
+
+bool int8_complete(const ParamDesc *desc, const Int8Tensors *tensors) {
+    return tensors->w && tensors->scale && (tensors->step || !desc->int4);
 }
 
 /* A copy that is aligned and of numbers that are finite. */
@@ -125,14 +169,20 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     Int8Tensors found;
     sizes_of(desc, &rows, &cols);
     TRY(int8_find(files, desc, &found));
-    if (!found.w || !found.scale)
+    if (!int8_complete(desc, &found))
         return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
     CLEANUP(mem_freep) float *scale = NULL, *factor = NULL;
     TRY(copy_floats(dir, found.scale, &scale));
     if (found.factor) TRY(copy_floats(dir, found.factor, &factor));
-    return model_set_int8(model, exec, desc->name,
-                          tensor_2d((void *)(uintptr_t)found.w->data, DT_I8, rows, cols),
-                          tensor_1d(scale, DT_F32, rows), tensor_1d(factor, DT_F32, cols));
+    void *w = (void *)(uintptr_t)found.w->data;
+    Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, cols);
+    Status status =
+        desc->int4
+            ? model_set_int4(model, exec, desc->name, tensor_2d(w, DT_U8, rows, row_bytes(4, cols)),
+                             tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_steps(cols)),
+                             scales, factors)
+            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors);
+    return status ? status_wrap(status, "%s: %s", dir, desc->name) : OK;
 }
 
 Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
@@ -150,9 +200,8 @@ Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
 Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
     if (!config->int8) return OK;
     if (!device_is_host(device))
-        return FAILED("%s: is quantized to int8, which is for the CPU so far: expected --device cpu", dir);
+        return FAILED("%s: is quantized, which is for the CPU so far: expected --device cpu", dir);
     if (dtype != DT_F32)
-        return FAILED("%s: is quantized to int8, whose layers take and give fp32: expected --precision fp32",
-                      dir);
+        return FAILED("%s: is quantized: its layers take and give fp32: expected --precision fp32", dir);
     return OK;
 }

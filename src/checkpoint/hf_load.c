@@ -147,7 +147,7 @@ static Status check_int8(Loader *loader, const ParamDesc *desc) {
     LoadReport *report = &loader->report;
     Int8Tensors found;
     TRY(int8_find(loader->files, desc, &found));
-    if (loader->checked || (found.w && found.scale)) return OK;
+    if (loader->checked || int8_complete(desc, &found)) return OK;
     return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
 }
 

@@ -9,11 +9,13 @@
 #include "compress/quantize.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
 #include "compress/calibrate.h"
+#include "compress/int4.h"
 
 /* Everything one quantization holds. */
 typedef struct Work {
@@ -44,7 +46,8 @@ static Status find_model(Work *work, const QuantizeConfig *config) {
     TRY(ckpt_model_dir(config->model, &work->dir));
     TRY(hf_config_read(work->dir, &found));
     if (found.int8)
-        return FAILED("%s: is quantized to int8 already: expected the model it was made from", work->dir);
+        return FAILED("%s: is quantized to int%d already: expected the model it was made from", work->dir,
+                      found.int4 ? 4 : 8);
     if (found.hidden > INT8_DEEPEST || found.inner > INT8_DEEPEST)
         return FAILED("%s: has layers of more than %d inputs, the most that int8 takes", work->dir,
                       INT8_DEEPEST);
@@ -53,7 +56,9 @@ static Status find_model(Work *work, const QuantizeConfig *config) {
     TRY(hf_weights_check(work->dir, work->from, &report));
     TRY(load_report_check(&report, work->dir, &found, false));
     found.int8 = true;
-    found.int8_embedding = config->embedding;
+    found.int4 = config->bits && !strcmp(config->bits, "4");
+    found.int4_embedding = config->int4_embedding;
+    found.int8_embedding = config->embedding || config->int4_embedding;
     return model_new(&work->to, &found);
 }
 
@@ -94,6 +99,39 @@ static void balance(float *factor, const float *inputs, const float *w, int64_t 
     }
 }
 
+/* One output's weights to 4 bits; `room` holds a row. */
+static void round_output4(Int8Param *param, int64_t n, const float *w, float *room, double *noise,
+                          double *power) {
+    int64_t cols = param->cols, groups = (cols + INT4_GROUP - 1) / INT4_GROUP;
+    uint8_t *bytes = (uint8_t *)param->w + n * ((cols + 1) / 2);
+    int8_t *step = param->step + n * groups;
+    for (int64_t k = 0; k < cols; k++) room[k] = param->factor ? w[k] / param->factor[k] : w[k];
+    int4_round(room, cols, bytes, step, &param->scale[n]);
+    for (int64_t k = 0; k < cols; k++) {
+        double off = (double)int4_value(bytes, step, param->scale[n], k) - room[k];
+        off *= param->factor ? param->factor[k] : 1;
+        *noise += off * off;
+        *power += (double)w[k] * w[k];
+    }
+}
+
+static Status round_param4(Work *work, Int8Param *param, const float *w) {
+    int64_t rows = param->rows, cols = param->cols;
+    int threads = work->device->threads;
+    CLEANUP(mem_freep) float *room = NULL;
+    TRY(mem_new((size_t)threads * (size_t)cols, sizeof *room, &room));
+    for (int64_t i = 0; i < rows * cols; i++)
+        if (!isfinite(w[i]))
+            return FAILED("%s: %s holds a weight that is not finite", work->dir, param->name);
+    double noise = 0, power = 0;
+#pragma omp parallel for schedule(static) num_threads(threads) reduction(+ : noise, power)
+    for (int64_t n = 0; n < rows; n++)
+        round_output4(param, n, w + n * cols, room + omp_get_thread_num() * cols, &noise, &power);
+    work->noise += noise;
+    work->power += power;
+    return OK;
+}
+
 /* One output's weights. */
 static Status round_output(Work *work, Int8Param *param, int64_t n, const float *w) {
     float largest = 0;
@@ -120,12 +158,13 @@ static Status round_output(Work *work, Int8Param *param, int64_t n, const float 
 static Status round_param(Work *work, const ParamDesc *desc, const float *w) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
     Int8Param *param = NULL;
-    TRY(int8_list_add(&work->list, desc->name, rows, cols, &param));
+    TRY(int8_list_add(&work->list, desc->name, desc->int4 ? 4 : 8, rows, cols, &param));
     const float *inputs = calibration_find(&work->calibration, desc->name);
     if (inputs) {
         TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
         balance(param->factor, inputs, w, rows, cols);
     }
+    if (desc->int4) return round_param4(work, param, w);
     for (int64_t n = 0; n < rows; n++) TRY(round_output(work, param, n, w + n * cols));
     return OK;
 }
@@ -140,14 +179,16 @@ static Status round_all(Work *work) {
 }
 
 static Status describe(const Work *work, const QuantizeConfig *config, json_t **ret_result) {
-    int64_t total = model_params(work->from), eight = 0;
-    for (size_t i = 0; i < work->list.count; i++)
-        eight += work->list.param[i].rows * work->list.param[i].cols;
+    int64_t total = model_params(work->from), eight = 0, four = 0;
+    for (size_t i = 0; i < work->list.count; i++) {
+        const Int8Param *param = &work->list.param[i];
+        *(param->bits == 4 ? &four : &eight) += param->rows * param->cols;
+    }
     double noise = work->power > 0 ? sqrt(work->noise / work->power) : 0;
-    json_t *result =
-        json_pack("{s:s, s:s, s:I, s:I, s:b, s:b, s:f}", "model", work->dir, "out", config->out,
-                  "params_total", (json_int_t)total, "params_int8", (json_int_t)eight, "embedding",
-                  config->embedding, "balanced", work->calibration.count > 0, "weights_noise", noise);
+    json_t *result = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:f}", "model", work->dir, "out", config->out, "params_total",
+        (json_int_t)total, "params_int8", (json_int_t)eight, "params_int4", (json_int_t)four, "embedding",
+        work->to->config.int8_embedding, "balanced", work->calibration.count > 0, "weights_noise", noise);
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;
     return OK;

@@ -1,4 +1,4 @@
-/* Quantizing a checkpoint: the layers' matrices, and on demand the token embedding, become int8. */
+/* Quantizing a checkpoint: the layers' matrices, and on demand the token embedding, become int8 or int4. */
 #ifndef WEFT_COMPRESS_QUANTIZE_H
 #define WEFT_COMPRESS_QUANTIZE_H
 
@@ -6,10 +6,12 @@
 
 typedef struct QuantizeConfig {
     const char *model, *out;
-    bool embedding;  /* the token embedding and the output matrix too */
-    bool no_balance; /* take inputs as they are, see quantize.c */
-    int64_t threads; /* 0: all */
-    uint64_t seed;   /* of the text that a GPT-2 writes for calibration */
+    const char *bits;    /* of the layers' matrices: "8" or "4" */
+    bool embedding;      /* the token embedding and the output matrix too, in 8 bits ... */
+    bool int4_embedding; /* ... or in 4 */
+    bool no_balance;     /* take inputs as they are, see quantize.c */
+    int64_t threads;     /* 0: all */
+    uint64_t seed;       /* of the text that a GPT-2 writes for calibration */
 } QuantizeConfig;
 
 /* Writes the directory `out`, all of it or, after a failure, nothing. */

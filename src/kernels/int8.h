@@ -6,6 +6,10 @@
  *   factor   fp32, one for each input; none where `factors` is false
  *   panels   int8: outputs in panels of `cols`, inputs in groups; what is missing at an edge is 0
  *
+ * Panels of 4 bits are cut by INT4_GROUP inputs. Of each cut come the weights, in the order that bytes have
+ * in a panel of 8 bits, two to a byte as the tile's width says, then the steps of the panel's outputs. A
+ * panel may be read up to INT8_ALIGN bytes past its end.
+ *
  * Each part begins at a multiple of 64 bytes from the first.
  */
 #ifndef WEFT_KERNELS_INT8_H
@@ -20,6 +24,7 @@ typedef struct Int8Head {
     Int8Tile tile;
     int64_t outputs, inputs; /* as given */
     int64_t padded, depth;   /* outputs and inputs with what is added at the edges */
+    int bits;                /* 8 or 4 */
     bool factors;
 } Int8Head;
 
@@ -52,11 +57,47 @@ static inline Int8View int8_view(Tensor packed) {
     return view;
 }
 
-/* Where the weight of an output and an input lies among the panels. */
-static inline int64_t int8_index(const Int8Head *head, int64_t output, int64_t input) {
-    int64_t cols = head->tile.cols, group = head->tile.group;
-    return output / cols * cols * head->depth + input / group * cols * group + output % cols * group +
-           input % group;
+/* Bytes of a panel, and of a cut of one of 4 bits. */
+static inline int64_t int4_cut_bytes(Int8Tile tile) {
+    return tile.cols * (INT4_GROUP / 2 + 1);
+}
+static inline int64_t int8_panel_bytes(const Int8Head *head) {
+    return head->bits == 8 ? head->tile.cols * head->depth
+                           : head->depth / INT4_GROUP * int4_cut_bytes(head->tile);
+}
+
+/* Where the weight of an output and an input lies in its panel of 8 bits. */
+static inline int64_t int8_index(Int8Tile tile, int64_t output, int64_t input) {
+    return input / tile.group * tile.cols * tile.group + output % tile.cols * tile.group + input % tile.group;
+}
+
+static inline int8_t *int8_panel(const Int8View *view, int64_t output) {
+    return view->panels + output / view->head->tile.cols * int8_panel_bytes(view->head);
+}
+
+/* Where in its cut a weight of 4 bits lies: its byte, which half of that, and the byte of its step. */
+typedef struct Int4Place {
+    int64_t byte, step;
+    bool high;
+} Int4Place;
+
+/* `input` is counted from the first of the cut. */
+static inline Int4Place int4_place(Int8Tile tile, int64_t output, int64_t input) {
+    int64_t at = int8_index(tile, output, input), two = 2 * tile.width;
+    return (Int4Place){.byte = at / two * tile.width + at % tile.width,
+                       .step = tile.cols * INT4_GROUP / 2 + output % tile.cols,
+                       .high = at % two >= tile.width};
+}
+
+/* A weight, with its step where it has one, before its scale. */
+static inline int int8_value(const Int8View *view, int64_t output, int64_t input) {
+    Int8Tile tile = view->head->tile;
+    const int8_t *panel = int8_panel(view, output);
+    if (view->head->bits == 8) return panel[int8_index(tile, output, input)];
+    const int8_t *cut = panel + input / INT4_GROUP * int4_cut_bytes(tile);
+    Int4Place place = int4_place(tile, output, input % INT4_GROUP);
+    int half = cut[place.byte] >> (place.high ? 4 : 0) & 15;
+    return cut[place.step] * ((half ^ 8) - 8);
 }
 
 /* linear_forward with packed weights. */

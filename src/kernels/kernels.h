@@ -70,9 +70,10 @@ typedef struct AdamW {
 } AdamW;
 
 /* How int8 weights are packed: panels of `cols` outputs, each in groups of `group` inputs. Of a group the
- * panel's outputs lie one after the other. */
+ * panel's outputs lie one after the other. Of weights of 4 bits, `width` bytes hold as many weights in their
+ * low halves and the next as many in their high ones. */
 typedef struct Int8Tile {
-    int cols, group;
+    int cols, group, width;
 } Int8Tile;
 
 typedef struct KernelTable KernelTable;
@@ -151,6 +152,16 @@ MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tenso
 enum { INT8_DEEPEST = 65536 }; /* inputs at most, so that sums fit 32 bits */
 MUST_USE Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
 MUST_USE Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor);
+
+/* The same with weights of 4 bits, packed being DT_Q4. w (N,(K+1)/2) uint8: a byte's low half is the weight
+ * of an even input and its high half that of the next, from -8 to 7; where K is odd, the last half is not
+ * read. step (N,G) int8: INT4_GROUP inputs at a time, the last group being what is left, have a step by which
+ * their weights are multiplied before they are summed up, so that sums still are of integers and exact. Steps
+ * of an output whose sums might not fit 32 bits are refused. */
+enum { INT4_GROUP = 32 };
+MUST_USE Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
+MUST_USE Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale,
+                          Tensor factor);
 
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
@@ -251,7 +262,7 @@ struct KernelTable {
     Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                   Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
-    Int8Tile (*int8_tile)(void); /* the order in which weights are packed for it */
+    Status (*int8_tile)(Int8Tile *ret_tile); /* the order in which weights are packed for it */
     Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
     Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
     Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
@@ -317,7 +328,8 @@ const char *kernels_cpu_blas(void);
 /* How the cpu backend multiplies bf16: by the machine's "bfmmla", "avx512-bf16" or "amx", or "converted" to
  * fp32; "none" where WEFT_CPU_BF16 asks for what the machine lacks. */
 const char *kernels_cpu_bf16(void);
-/* How it multiplies int8: by "i8mm", "dotprod" or "avx512-vnni", or by "plain" C. */
+/* How it multiplies int8: by "i8mm", "dotprod" or "avx512-vnni", or by "plain" C; "none" where WEFT_CPU_INT8
+ * asks for what the machine lacks. */
 const char *kernels_cpu_int8(void);
 
 #endif

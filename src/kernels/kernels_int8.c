@@ -1,47 +1,80 @@
-/* The functions of kernels.h, continued: weights of 8 bits. */
+/* The functions of kernels.h, continued: weights of 8 and of 4 bits. */
 #include <string.h>
 
 #include "kernels/backend.h"
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
 
-static Int8Head head_of(const Exec *exec, int64_t N, int64_t K) {
-    Int8Tile tile = exec->table->int8_tile();
-    return (Int8Head){.mark = INT8_MARK,
-                      .tile = tile,
-                      .outputs = N,
-                      .inputs = K,
-                      .padded = int8_round_up(N, tile.cols),
-                      .depth = int8_round_up(K, INT8_DEPTH)};
-}
-
 static Status check_backend(const char *function, const Exec *exec) {
     if (exec->table->linear_int8_forward && device_is_host(exec->stream->device)) return OK;
     return FAILED("internal: %s: int8 weights are for the CPU", function);
 }
 
-Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes) {
+static Status head_of(const Exec *exec, int bits, int64_t N, int64_t K, Int8Head *ret_head) {
+    Int8Tile tile = {0};
+    TRY(exec->table->int8_tile(&tile));
+    *ret_head = (Int8Head){.mark = INT8_MARK,
+                           .tile = tile,
+                           .outputs = N,
+                           .inputs = K,
+                           .padded = int8_round_up(N, tile.cols),
+                           .depth = int8_round_up(K, INT8_DEPTH),
+                           .bits = bits};
+    return OK;
+}
+
+static Status packed_bytes(const Exec *exec, int bits, int64_t N, int64_t K, size_t *ret_bytes) {
     TRY(check_backend(__func__, exec));
     if (N < 1 || K < 1 || K > INT8_DEEPEST)
-        return FAILED("int8 weights of %lld outputs and %lld inputs: expected 1 to %d inputs", (long long)N,
-                      (long long)K, INT8_DEEPEST);
-    Int8Head head = head_of(exec, N, K);
-    size_t panels;
-    if (!mul_size((size_t)head.padded, (size_t)head.depth, &panels) || panels > PTRDIFF_MAX / 2)
-        return FAILED("int8 weights of %lld outputs and %lld inputs do not fit into memory", (long long)N,
-                      (long long)K);
-    *ret_bytes = int8_part(sizeof head) + 2 * int8_part(head.padded * 4) + int8_part(head.depth * 4) + panels;
+        return FAILED("int%d weights of %lld outputs and %lld inputs: expected 1 to %d inputs", bits,
+                      (long long)N, (long long)K, INT8_DEEPEST);
+    Int8Head head = {0};
+    TRY(head_of(exec, bits, N, K, &head));
+    size_t panels = 0;
+    if (!mul_size((size_t)(head.padded / head.tile.cols), (size_t)int8_panel_bytes(&head), &panels) ||
+        panels > PTRDIFF_MAX / 2)
+        return FAILED("int%d weights of %lld outputs and %lld inputs do not fit into memory", bits,
+                      (long long)N, (long long)K);
+    *ret_bytes = int8_part(sizeof head) + 2 * int8_part(head.padded * 4) + int8_part(head.depth * 4) +
+                 panels + INT8_ALIGN;
+    return OK;
+}
+
+Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes) {
+    return packed_bytes(exec, 8, N, K, ret_bytes);
+}
+
+Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes) {
+    return packed_bytes(exec, 4, N, K, ret_bytes);
+}
+
+/* Lays out the parts of packed weights, all zero but for what the head, scales and factors have. */
+static Status pack_begin(const Exec *exec, int bits, Tensor packed, Tensor scale, Tensor factor,
+                         Int8View *ret_view) {
+    int64_t rows = tensor_rows(packed), K = tensor_cols(packed);
+    size_t bytes = 0;
+    TRY(packed_bytes(exec, bits, rows, K, &bytes));
+    if (factor.data) CHECK_COUNT(factor, DT_F32, K);
+    memset(packed.data, 0, bytes);
+    Int8Head head = {0};
+    TRY(head_of(exec, bits, rows, K, &head));
+    head.factors = factor.data != NULL;
+    memcpy(packed.data, &head, sizeof head);
+    *ret_view = int8_view(packed);
+    memcpy(ret_view->scale, scale.data, tensor_bytes(scale));
+    if (factor.data) memcpy(ret_view->factor, factor.data, (size_t)K * sizeof(float));
     return OK;
 }
 
 /* One output's row of weights, into its place. */
-static int32_t pack_row(Int8View view, const int8_t *row, int64_t output) {
-    const Int8Head *head = view.head;
+static int32_t pack_row(const Int8View *view, const int8_t *row, int64_t output) {
+    const Int8Head *head = view->head;
     int group = head->tile.group;
     int32_t total = 0;
+    int8_t *panel = int8_panel(view, output);
     for (int64_t k = 0; k < head->inputs; k += group) {
         int64_t count = head->inputs - k < group ? head->inputs - k : group;
-        int8_t *to = view.panels + int8_index(head, output, k);
+        int8_t *to = panel + int8_index(head->tile, output, k);
         for (int64_t i = 0; i < count; i++) {
             to[i] = row[k + i];
             total += row[k + i];
@@ -51,32 +84,68 @@ static int32_t pack_row(Int8View view, const int8_t *row, int64_t output) {
 }
 
 Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor) {
-    TRY(check_backend(__func__, exec));
     int64_t N = tensor_rows(w), K = tensor_cols(w), rows = tensor_rows(packed);
-    size_t bytes;
-    TRY(int8_bytes(exec, rows, K, &bytes));
     CHECK_MATRIX(w, DT_I8, N, K);
     CHECK_MATRIX(packed, DT_Q8, rows < N ? N : rows, K);
     CHECK_COUNT(scale, DT_F32, N);
-    if (factor.data) CHECK_COUNT(factor, DT_F32, K);
-    memset(packed.data, 0, bytes);
-    Int8Head head = head_of(exec, rows, K);
-    head.factors = factor.data != NULL;
-    memcpy(packed.data, &head, sizeof head);
-    Int8View view = int8_view(packed);
-    memcpy(view.scale, scale.data, (size_t)N * sizeof(float));
-    if (factor.data) memcpy(view.factor, factor.data, (size_t)K * sizeof(float));
+    Int8View view = {0};
+    TRY(pack_begin(exec, 8, packed, scale, factor, &view));
 #pragma omp parallel for schedule(static) if (N * K > 65536)
-    for (int64_t n = 0; n < N; n++) view.sums[n] = pack_row(view, (const int8_t *)w.data + n * K, n);
+    for (int64_t n = 0; n < N; n++) view.sums[n] = pack_row(&view, (const int8_t *)w.data + n * K, n);
+    return OK;
+}
+
+static int32_t pack_row4(const Int8View *view, const uint8_t *row, const int8_t *step, int64_t output) {
+    const Int8Head *head = view->head;
+    int8_t *first = int8_panel(view, output);
+    int32_t total = 0;
+    for (int64_t k = 0; k < head->inputs; k++) {
+        Int4Place place = int4_place(head->tile, output, k % INT4_GROUP);
+        int8_t *cut = first + k / INT4_GROUP * int4_cut_bytes(head->tile);
+        int half = row[k / 2] >> (k % 2 ? 4 : 0) & 15;
+        cut[place.byte] = (int8_t)(cut[place.byte] | (place.high ? half << 4 : half));
+        cut[place.step] = step[k / INT4_GROUP];
+        total += step[k / INT4_GROUP] * ((half ^ 8) - 8);
+    }
+    return total;
+}
+
+/* Whether an output's sums fit 32 bits whatever its weights and inputs are. */
+static bool steps_fit(const int8_t *step, int64_t groups) {
+    int64_t total = 0;
+    for (int64_t g = 0; g < groups; g++) total += step[g] < 0 ? -step[g] : step[g];
+    return total * INT4_GROUP * 8 * 127 <= INT32_MAX;
+}
+
+Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale, Tensor factor) {
+    int64_t N = tensor_rows(w), rows = tensor_rows(packed), K = tensor_cols(packed);
+    int64_t groups = (K + INT4_GROUP - 1) / INT4_GROUP, bytes = (K + 1) / 2;
+    CHECK_MATRIX(w, DT_U8, N, bytes);
+    CHECK_MATRIX(step, DT_I8, N, groups);
+    CHECK_MATRIX(packed, DT_Q4, rows < N ? N : rows, K);
+    CHECK_COUNT(scale, DT_F32, N);
+    const int8_t *steps = step.data;
+    for (int64_t n = 0; n < N; n++)
+        if (!steps_fit(steps + n * groups, groups))
+            return FAILED("int4 weights: the steps of output %lld are too large", (long long)n);
+    Int8View view = {0};
+    TRY(pack_begin(exec, 4, packed, scale, factor, &view));
+    int64_t cols = view.head->tile.cols; /* outputs of a panel share bytes, so one thread packs it */
+#pragma omp parallel for schedule(static) if (N * K > 65536)
+    for (int64_t panel = 0; panel < (N + cols - 1) / cols; panel++)
+        for (int64_t n = panel * cols; n < N && n < (panel + 1) * cols; n++)
+            view.sums[n] = pack_row4(&view, (const uint8_t *)w.data + n * bytes, steps + n * groups, n);
     return OK;
 }
 
 static Status check_packed(const char *function, Tensor w) {
-    TRY(check_matrix(function, "w", w, DT_Q8, tensor_rows(w), tensor_cols(w)));
+    DType dtype = w.dtype == DT_Q4 ? DT_Q4 : DT_Q8;
+    TRY(check_matrix(function, "w", w, dtype, tensor_rows(w), tensor_cols(w)));
     const Int8Head *head = w.data;
-    if (head->mark == INT8_MARK && tensor_rows(w) <= head->outputs && tensor_cols(w) == head->inputs)
+    if (head->mark == INT8_MARK && head->bits == (dtype == DT_Q4 ? 4 : 8) &&
+        tensor_rows(w) <= head->outputs && tensor_cols(w) == head->inputs)
         return OK;
-    return FAILED("internal: %s: w is not what int8_pack left", function);
+    return FAILED("internal: %s: w is not what int8_pack or int4_pack left", function);
 }
 
 Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
@@ -84,30 +153,28 @@ Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w,
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     CHECK_MATRIX(x, DT_F32, M, K);
-    CHECK_MATRIX(w, DT_Q8, N, K);
     TRY(check_packed(__func__, w));
+    CHECK_MATRIX(w, w.dtype, N, K);
     CHECK_MATRIX(y, DT_F32, M, N);
     if (b.data) CHECK_COUNT(b, DT_F32, N);
     if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
     if (pre.data) CHECK_MATRIX(pre, DT_F32, M, N);
     if (M == 0 || N == 0) return OK;
-    RUN(KERNEL_LINEAR_INT8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, w, b),
+    double read = (double)N * (double)K * (w.dtype == DT_Q4 ? 17.0 / 32 : 1);
+    RUN(KERNEL_LINEAR_INT8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, b) + read,
         linear_int8_forward, y, pre, x, w, b, act);
 }
 
-static void unpack_row(Int8View view, float *to, int64_t row) {
-    int group = view.head->tile.group;
-    int64_t K = view.head->inputs;
-    float scale = view.scale[row];
-    for (int64_t k = 0; k < K; k += group) {
-        const int8_t *from = view.panels + int8_index(view.head, row, k);
-        for (int64_t i = 0; i < group && k + i < K; i++) to[k + i] = scale * (float)from[i];
-    }
+static void unpack_row(const Int8View *view, float *to, int64_t row) {
+    int64_t K = view->head->inputs;
+    float scale = view->scale[row];
+    for (int64_t k = 0; k < K; k++) to[k] = scale * (float)int8_value(view, row, k);
 }
 
 /* One position's sum of embeddings. */
-static void embed_row(float *x, Int8View words, int64_t word, const float *position, const float *type) {
-    int64_t C = words.head->inputs;
+static void embed_row(float *x, const Int8View *words, int64_t word, const float *position,
+                      const float *type) {
+    int64_t C = words->head->inputs;
     if (word >= 0)
         unpack_row(words, x, word);
     else
@@ -129,7 +196,7 @@ Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types,
         int64_t type = types.data ? tensor_i32(types)[i] : 0;
         bool has_place = wpe.data && place >= 0 && place < wpe.dim[0];
         bool has_type = wtype.data && type >= 0 && type < wtype.dim[0];
-        embed_row(tensor_f32(x) + i * C, words, vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]),
+        embed_row(tensor_f32(x) + i * C, &words, vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]),
                   has_place ? tensor_f32(wpe) + place * C : NULL,
                   has_type ? tensor_f32(wtype) + type * C : NULL);
     }

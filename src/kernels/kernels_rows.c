@@ -34,13 +34,13 @@ Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tens
     TRY(check_tokens(__func__, x, tokens, types));
     TRY(check_part(__func__, part));
     int64_t C = x.dim[2];
-    if (wte.dtype != DT_Q8) TRY(check_table(__func__, "wte", wte, x.dtype, C, 1));
+    bool packed = wte.dtype == DT_Q8 || wte.dtype == DT_Q4;
+    if (!packed) TRY(check_table(__func__, "wte", wte, x.dtype, C, 1));
     if (wpe.data) TRY(check_table(__func__, "wpe", wpe, x.dtype, C, x.dim[1]));
     if (wtype.data) TRY(check_table(__func__, "wtype", wtype, x.dtype, C, 1));
     if (past.data) CHECK_INDEX(past, x.dim[0]);
     if (tensor_count(x) == 0) return OK;
-    if (wte.dtype == DT_Q8)
-        return embedding_int8_forward(exec, x, tokens, types, past, wte, wpe, wtype, part);
+    if (packed) return embedding_int8_forward(exec, x, tokens, types, past, wte, wpe, wtype, part);
     int adds = (wpe.data != NULL) + (wtype.data != NULL), tables = 1 + adds;
     RUN(KERNEL_EMBEDDING_FORWARD, (double)adds * (double)tensor_count(x),
         BYTES(x, tokens, types) + (double)tables * BYTES(x), embedding_forward, x, tokens, types, past, wte,

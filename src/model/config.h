@@ -35,6 +35,8 @@ typedef struct ModelConfig {
     int eos_more_count;
     bool int8;           /* the layers' matrices are of 8 bits: for inference on a CPU in fp32 */
     bool int8_embedding; /* and the token embedding and the output matrix */
+    bool int4;           /* int8, but the layers' matrices are of 4 bits */
+    bool int4_embedding; /* int8_embedding, but of 4 bits */
 } ModelConfig;
 
 /* A preset by name, or a usage error that suggests the nearest. */

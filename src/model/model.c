@@ -54,6 +54,7 @@ static void mark_int8(Block *block) {
         bool words = !strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight");
         bool matrix = block->ops == &block_ops_layer && strstr(desc->name, ".weight") && desc->decay;
         desc->int8 = matrix || (words && config->int8_embedding);
+        desc->int4 = matrix ? config->int4 : desc->int8 && config->int4_embedding;
     }
 }
 
@@ -86,36 +87,90 @@ void model_free(Model *model) {
         free(model->block[i].ref);
         free(model->block[i].int8);
     }
-    for (size_t i = 0; i < model->int8_count; i++) dev_free(&model->int8[i]);
-    free(model->int8);
+    dev_free(&model->packed);
     for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
     free(model->unit);
     free(model->block);
     free(model);
 }
 
-Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
-                      Tensor factor) {
-    Tensor packed = TENSOR_NONE;
+/* The packed weights of the owner of a parameter; NULL where it has none. */
+static const Tensor *find_packed(const Model *model, const char *name) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (!desc->int8 || strcmp(desc->name, name)) continue;
-            if (!packed.data) {
-                int64_t rows = desc->vocab ? vocab_padded(desc->dim[0], 1) : tensor_rows(w);
-                size_t bytes;
-                TRY(int8_bytes(exec, rows, tensor_cols(w), &bytes));
-                TRY(mem_grow(&model->int8, &model->int8_capacity, model->int8_count + 1,
-                             sizeof *model->int8));
-                Buffer *buffer = &model->int8[model->int8_count];
-                TRY(dev_alloc(exec->stream->device, MEM_PARAMS, bytes, buffer));
-                model->int8_count++;
-                packed = tensor_2d(buffer->data, DT_Q8, rows, tensor_cols(w));
-                TRY(int8_pack(exec, packed, w, scale, factor));
-            }
-            model->block[i].int8[j] = packed;
+            if (desc->int8 && !desc->tied && !strcmp(desc->name, name)) return &model->block[i].int8[j];
         }
-    return packed.data ? OK : FAILED("internal: the model has no int8 parameter %s", name);
+    return NULL;
+}
+
+/* The place of a parameter's packed weights: rows of outputs, with those of the padded vocabulary. */
+static int64_t packed_rows(const ParamDesc *desc) {
+    int64_t cols = desc->dim[desc->ndim - 1];
+    return desc->vocab ? vocab_padded(desc->dim[0], 1) : param_count(desc) / cols;
+}
+
+static Status packed_size(const Exec *exec, const ParamDesc *desc, size_t *ret_bytes) {
+    enum { ALIGN = 4096 };
+    int64_t rows = packed_rows(desc), cols = desc->dim[desc->ndim - 1];
+    size_t bytes;
+    TRY(desc->int4 ? int4_bytes(exec, rows, cols, &bytes) : int8_bytes(exec, rows, cols, &bytes));
+    *ret_bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return OK;
+}
+
+/* Gives all packed parameters places in one buffer: large enough for large pages, which spare a machine that
+ * reads them all again and again much looking up. */
+static Status place_packed(Model *model, const Exec *exec) {
+    size_t total = 0, at = 0, bytes;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (!desc->int8 || desc->tied) continue;
+            TRY(packed_size(exec, desc, &bytes));
+            total += bytes;
+        }
+    TRY(dev_alloc(exec->stream->device, MEM_PARAMS, total, &model->packed));
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (!desc->int8 || desc->tied) continue;
+            TRY(packed_size(exec, desc, &bytes));
+            model->block[i].int8[j] = tensor_2d((char *)model->packed.data + at, desc->int4 ? DT_Q4 : DT_Q8,
+                                                packed_rows(desc), desc->dim[desc->ndim - 1]);
+            at += bytes;
+        }
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (desc->int8 && desc->tied) model->block[i].int8[j] = *find_packed(model, desc->name);
+        }
+    return OK;
+}
+
+/* Where the packed weights of a parameter go. */
+static Status packed_place(Model *model, const Exec *exec, const char *name, DType dtype,
+                           Tensor *ret_packed) {
+    if (!model->packed.data) TRY(place_packed(model, exec));
+    const Tensor *found = find_packed(model, name);
+    if (!found || found->dtype != dtype)
+        return FAILED("internal: the model has no parameter %s of %s", name, dtype_name(dtype));
+    *ret_packed = *found;
+    return OK;
+}
+
+Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
+                      Tensor factor) {
+    Tensor packed;
+    TRY(packed_place(model, exec, name, DT_Q8, &packed));
+    return int8_pack(exec, packed, w, scale, factor);
+}
+
+Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step, Tensor scale,
+                      Tensor factor) {
+    Tensor packed;
+    TRY(packed_place(model, exec, name, DT_Q4, &packed));
+    return int4_pack(exec, packed, w, step, scale, factor);
 }
 
 int64_t model_params(const Model *model) {

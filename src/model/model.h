@@ -136,8 +136,7 @@ typedef struct Model {
     int count;
     ParamList *unit;
     int units;
-    Buffer *int8; /* what blocks' int8 weights lie in */
-    size_t int8_count, int8_capacity;
+    Buffer packed; /* what blocks' int8 weights lie in */
 } Model;
 
 extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
@@ -149,6 +148,9 @@ DEFINE_FREEP(Model, model)
  * takes them. Before a store is bound. The device of exec must outlive the model. */
 MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
                                Tensor factor);
+/* The same for one of 4 bits, as int4_pack takes it. */
+MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
+                               Tensor scale, Tensor factor);
 int64_t model_params(const Model *model); /* each parameter once */
 /* Operations that a block needs for one of T positions, forward and backward; for sharing out blocks. */
 double block_flops(const Block *block, int64_t T);

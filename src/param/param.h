@@ -26,6 +26,7 @@ typedef struct ParamDesc {
     bool per_row; /* its gradient adds up over rows: where rows are cut over tensor ranks, so is it */
     bool shared;  /* several blocks use it, so it has a unit of its own */
     bool int8;    /* its values are of 8 bits and lie elsewhere (model_set_int8): none in a flat buffer */
+    bool int4;    /* int8, but of 4 bits (model_set_int4) */
     bool tied;    /* the storage is that of the parameter of this name in an earlier block */
 } ParamDesc;
 

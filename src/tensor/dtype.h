@@ -19,6 +19,7 @@ typedef enum {
     DT_E5M2, /* 8 bits: 5 of exponent, 2 of fraction, up to 57344 */
     DT_I8,
     DT_Q8, /* int8 weights with their scales, as int8_pack leaves them: only kernels look inside */
+    DT_Q4, /* the same of 4 bits, as int4_pack leaves them */
     DT_COUNT
 } DType;
 

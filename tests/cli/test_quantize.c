@@ -56,6 +56,25 @@ static void test_loss(void **state) {
     assert_true(all != before);
 }
 
+/* 4 bits, with the embedding in fp32, 8 and 4 bits. */
+static void test_four(void **state) {
+    (void)state;
+    quantize("run", "four", "--bits=4");
+    Ran ran = program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
+                          "--int4-embedding");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    double before = loss_of("run", "cpu"), four = loss_of("four", "cpu");
+    assert_float_equal(four, before, 0.03);
+    assert_true(four != before);
+    assert_float_equal(loss_of("four", "ref"), four, 1e-4);
+    assert_float_equal(loss_of("four-all", "cpu"), before, 0.08);
+    assert_refused(1, "quantized to int4 already", "quantize", "--model", at("four"), "--out", at("none"));
+    setenv("WEFT_CPU_INT8", "fast", 1);
+    assert_refused(1, "WEFT_CPU_INT8 is 'fast'", "generate", "--model", at("four"), "--prompt", "a");
+    unsetenv("WEFT_CPU_INT8");
+}
+
 static char *greedy(const char *model) {
     Ran ran = program_run("generate", "--model", at(model), "--prompt", "the quick brown", "--max-tokens",
                           "40", "--temperature", "0", "--threads", "1");
@@ -179,9 +198,9 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),    cmocka_unit_test(test_text), cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_info),    cmocka_unit_test(test_bert), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_loss),     cmocka_unit_test(test_four),    cmocka_unit_test(test_text),
+        cmocka_unit_test(test_outliers), cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -1,6 +1,6 @@
-/* Cases of linear layers with int8 weights. Both sides have the same integers, so that results differ only by
- * what fp32 rounds: a single number rounded to another integer would show. Each way that this machine has to
- * multiply int8 goes through some cases, the best through all. */
+/* Cases of linear layers with int8 and int4 weights. Both sides have the same integers, so that results
+ * differ only by what fp32 rounds: a single number rounded to another integer would show. Each way that this
+ * machine has to multiply int8 goes through some cases, the best through all. */
 #include <math.h>
 
 #include "kernels/int8.h"
@@ -19,6 +19,25 @@ static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool cu
     Tensor packed = kit_take(kit, tensor_1d(NULL, DT_U8, (int64_t)bytes));
     packed = tensor_2d(packed.data, DT_Q8, rows, K);
     assert_ok(int8_pack(&kit->exec, packed, w, scale, factor));
+    return tensor_slice(packed, 0, N);
+}
+
+static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool cut) {
+    int64_t rows = cut ? N + 5 : N, bytes = (K + 1) / 2, groups = (K + INT4_GROUP - 1) / INT4_GROUP;
+    Tensor w = kit_take(kit, tensor_2d(NULL, DT_U8, rows, bytes)), factor = TENSOR_NONE;
+    Tensor step = kit_take(kit, tensor_2d(NULL, DT_I8, rows, groups));
+    RngKey key = kit_key(kit), other = kit_key(kit);
+    for (int64_t i = 0; i < rows * bytes; i++)
+        ((uint8_t *)w.data)[i] = (uint8_t)rng_below(key, (uint64_t)i, 256);
+    for (int64_t i = 0; i < rows * groups; i++)
+        ((int8_t *)step.data)[i] = (int8_t)((int)rng_below(other, (uint64_t)i, 255) - 127);
+    Tensor scale = kit_uniform(kit, shape1(rows), 1e-5, 2e-4);
+    if (factors) factor = kit_uniform(kit, shape1(K), 0.25, 4);
+    size_t size;
+    assert_ok(int4_bytes(&kit->exec, rows, K, &size));
+    Tensor packed = kit_take(kit, tensor_1d(NULL, DT_U8, (int64_t)size));
+    packed = tensor_2d(packed.data, DT_Q4, rows, K);
+    assert_ok(int4_pack(&kit->exec, packed, w, step, scale, factor));
     return tensor_slice(packed, 0, N);
 }
 
@@ -43,16 +62,25 @@ static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
 }
 
 /* Flags: pre, bias, the act, factors, more outputs than are asked for. */
-static void linear_int8_forward_case(Kit *kit, const Args *args) {
+static void linear_case(Kit *kit, const Args *args, bool four) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
     unsigned rest = args->flags / 4 / ACT_COUNT;
-    Tensor w = some_weights(kit, N, K, rest & 1, rest & 2), x = some_rows(kit, M, K);
+    Tensor w = (four ? some_weights4 : some_weights)(kit, N, K, rest & 1, rest & 2);
+    Tensor x = some_rows(kit, M, K);
     Tensor y = kit_take(kit, shape2(M, N)), pre = TENSOR_NONE, b = TENSOR_NONE;
     if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, shape2(M, N)));
     if (args->flags & 2) b = kit_random(kit, shape1(N));
     assert_ok(linear_forward(&kit->exec, y, pre, x, w, b, act));
     kit_output(kit, "y", y);
+}
+
+static void linear_int8_forward_case(Kit *kit, const Args *args) {
+    linear_case(kit, args, false);
+}
+
+static void linear_int4_forward_case(Kit *kit, const Args *args) {
+    linear_case(kit, args, true);
 }
 
 void linear_int8_forward_sweep(Sweep *sweep) {
@@ -63,10 +91,13 @@ void linear_int8_forward_sweep(Sweep *sweep) {
     enum { FEW = sizeof few / sizeof *few };
     for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
         setenv("WEFT_CPU_INT8", ways[i], 1);
+        if (!strcmp(kernels_cpu_int8(), "none")) continue;
         if (i == 0) over_products(sweep, linear_int8_forward_case, 16 * ACT_COUNT);
-        for (unsigned f = 0; f < FEW; f++)
-            compare(sweep, linear_int8_forward_case,
-                    (Args){{few[f][0], few[f][1], few[f][2]}, 5 * f, norm_wise});
+        for (unsigned f = 0; f < FEW; f++) {
+            Args args = {{few[f][0], few[f][1], few[f][2]}, 5 * f, norm_wise};
+            compare(sweep, linear_int8_forward_case, args);
+            compare(sweep, linear_int4_forward_case, args);
+        }
     }
     unsetenv("WEFT_CPU_INT8");
 }

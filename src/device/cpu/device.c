@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/trace.h"
@@ -12,17 +13,29 @@
 
 enum { MAP_FROM = 1 << 20 };
 
+/* Begins where a large page can: else the first part of a buffer, or all of a smaller one, would have small
+ * ones. What is mapped around it goes back. NULL: there is no memory. */
+static void *map_aligned(size_t bytes) {
+    enum { LARGE = 2 << 20 };
+    long page = sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX - 2 * LARGE || page <= 0) return NULL;
+    size_t whole = (bytes + (size_t)page - 1) / (size_t)page * (size_t)page;
+    char *all = mmap(NULL, whole + LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return NULL;
+    size_t before = (LARGE - (uintptr_t)all % LARGE) % LARGE;
+    if (before) munmap(all, before);
+    munmap(all + before + whole, LARGE - before);
+    madvise(all + before, whole, MADV_HUGEPAGE);
+    return all + before;
+}
+
 static Status alloc_cpu(Device *device, size_t bytes, void **ret_data) {
     (void)device;
     void *data;
     if (bytes < MAP_FROM) {
         if (posix_memalign(&data, 64, bytes) != 0) data = NULL;
     } else {
-        data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data == MAP_FAILED)
-            data = NULL;
-        else
-            madvise(data, bytes, MADV_HUGEPAGE);
+        data = map_aligned(bytes);
     }
     *ret_data = data;
     return OK;

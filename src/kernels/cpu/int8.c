@@ -60,17 +60,20 @@ static void find_once(void) {
     pthread_once(&once, find);
 }
 
-const Micro8 *micro8_choose(void) {
+Status micro8_choose(const Micro8 **ret_micro) {
     find_once();
     const char *asked = getenv("WEFT_CPU_INT8");
-    if (asked && !strcmp(asked, "plain")) return NULL;
-    const Micro8 *best = NULL;
-    for (int i = CHOICES - 1; i >= 0; i--) {
-        if (!found[i]) continue;
-        if (asked && !strcmp(asked, choices[i].name)) return choices[i].micro;
-        best = choices[i].micro;
-    }
-    return best;
+    const Micro8 *micro = NULL;
+    bool plain = asked && !strcmp(asked, "plain");
+    for (int i = 0; i < CHOICES && !micro && !plain; i++)
+        if (found[i] && (!asked || !*asked || !strcmp(asked, choices[i].name))) micro = choices[i].micro;
+    if (!micro && asked && *asked && !plain)
+        return FAILED(
+            "WEFT_CPU_INT8 is '%s', which is not one of this machine's ways to multiply int8; 'plain' "
+            "is C, and without the variable the best one is taken",
+            asked);
+    *ret_micro = micro;
+    return OK;
 }
 
 const Micro8 *micro8_for(Int8Tile tile) {
@@ -83,6 +86,7 @@ const Micro8 *micro8_for(Int8Tile tile) {
 }
 
 const char *kernels_cpu_int8(void) {
-    const Micro8 *micro = micro8_choose();
-    return micro ? micro->name : "plain";
+    const Micro8 *micro = NULL;
+    CLEANUP(status_freep) Status status = micro8_choose(&micro);
+    return status ? "none" : micro ? micro->name : "plain";
 }

@@ -1,4 +1,4 @@
-/* Linear layers with weights of 8 bits: rows of the input are rounded and packed into left panels, tiles
+/* Linear layers with weights of 8 or 4 bits: rows of the input are rounded and packed into left panels, tiles
  * multiply them with the weights' panels, and a block of sums gets its scales, bias and activation while it
  * is in the cache. A block is a few left panels, which stay in the second cache, times a few right ones, each
  * of which stays in the first while the left ones pass by. Sums are integers: neither blocks nor threads
@@ -43,6 +43,39 @@ static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b,
         }
 }
 
+/* A cut's sums are of 4 products each and fit 16 bits, so that steps multiply them in pairs with nothing. */
+static void run4_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                       int64_t c_stride) {
+    __m256i total[PLAIN_ROWS][PLAIN_COLS] = {0};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += PLAIN_COLS * (INT4_GROUP / 2 + 1)) {
+        __m256i sum[PLAIN_ROWS][PLAIN_COLS] = {0};
+        for (int g = 0; g < INT4_GROUP / PLAIN_GROUP; g++, a += PLAIN_ROWS * PLAIN_GROUP) {
+            const __m128i *right = (const __m128i *)(const void *)b + g;
+            const __m128i *left = (const __m128i *)(const void *)a;
+            const __m256i both = _mm256_cvtepi8_epi16(_mm_loadu_si128(right));
+            const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16(both, 12), 12);
+            const __m256i high = _mm256_srai_epi16(both, 4);
+            for (int i = 0; i < PLAIN_ROWS; i++) {
+                const __m256i l = _mm256_cvtepi8_epi16(_mm_loadu_si128(left + i));
+                sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(l, low));
+                sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(l, high));
+            }
+        }
+        for (int j = 0; j < PLAIN_COLS; j++) {
+            const __m256i step = _mm256_set1_epi32((uint16_t)b[PLAIN_COLS * INT4_GROUP / 2 + j]);
+            for (int i = 0; i < PLAIN_ROWS; i++)
+                total[i][j] = _mm256_add_epi32(total[i][j], _mm256_madd_epi16(sum[i][j], step));
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < PLAIN_COLS; j++) {
+            int32_t part[8], all = 0;
+            memcpy(part, &total[i][j], sizeof part);
+            for (int k = 0; k < 8; k++) all += part[k];
+            c[i * c_stride + j] = all;
+        }
+}
+
 #else
 
 static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
@@ -59,14 +92,40 @@ static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b,
         }
 }
 
+static void run4_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                       int64_t c_stride) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < PLAIN_COLS; j++) {
+            int32_t total = 0;
+            for (int64_t k = 0; k < depth; k += INT4_GROUP) {
+                const int8_t *cut = b + k / INT4_GROUP * PLAIN_COLS * (INT4_GROUP / 2 + 1);
+                int32_t sum = 0;
+                for (int g = 0; g < INT4_GROUP; g++) {
+                    int half = cut[g / PLAIN_GROUP * PLAIN_GROUP + g % PLAIN_GROUP] >> (j ? 4 : 0) & 15;
+                    int64_t at = k + g;
+                    sum +=
+                        a[at / PLAIN_GROUP * PLAIN_ROWS * PLAIN_GROUP + i * PLAIN_GROUP + at % PLAIN_GROUP] *
+                        ((half ^ 8) - 8);
+                }
+                total += sum * cut[PLAIN_COLS * INT4_GROUP / 2 + j];
+            }
+            c[i * c_stride + j] = total;
+        }
+}
+
 #endif
 
-static const Micro8 micro8_plain = {
-    .name = "plain", .rows = PLAIN_ROWS, .tile = {PLAIN_COLS, PLAIN_GROUP}, .run = run_plain};
+static const Micro8 micro8_plain = {.name = "plain",
+                                    .rows = PLAIN_ROWS,
+                                    .tile = {PLAIN_COLS, PLAIN_GROUP, PLAIN_GROUP},
+                                    .run = run_plain,
+                                    .run4 = run4_plain};
 
-static Int8Tile int8_tile_cpu(void) {
-    const Micro8 *micro = micro8_choose();
-    return micro ? micro->tile : micro8_plain.tile;
+static Status int8_tile_cpu(Int8Tile *ret_tile) {
+    const Micro8 *micro = NULL;
+    TRY(micro8_choose(&micro));
+    *ret_tile = micro ? micro->tile : micro8_plain.tile;
+    return OK;
 }
 
 /* ---- rows of the input ---- */
@@ -198,7 +257,10 @@ static void finish_row(const Work *work, const int32_t *sums, int64_t row, int64
     float unit = work->units[row], *y = work->y + row * work->N + col;
     if (work->micro->raised) {
 #pragma omp simd
-        for (int64_t c = 0; c < cols; c++) y[c] = (float)(sums[c] - 128 * raise[c]) * (unit * scale[c]);
+        for (int64_t c = 0; c < cols; c++) {
+            uint32_t sum = (uint32_t)sums[c] - 128u * (uint32_t)raise[c]; /* either may have wrapped around */
+            y[c] = (float)(int32_t)sum * (unit * scale[c]);
+        }
     } else {
 #pragma omp simd
         for (int64_t c = 0; c < cols; c++) y[c] = (float)sums[c] * (unit * scale[c]);
@@ -219,12 +281,16 @@ static int64_t least(int64_t a, int64_t b) {
 static void run_block(const Work *work, int64_t row0, int64_t col0) {
     const Micro8 *micro = work->micro;
     int64_t depth = work->weights.head->depth, stride = work->wide;
+    bool four = work->weights.head->bits == 4;
     int64_t rows = least(work->high, work->M - row0), cols = least(work->wide, work->N - col0);
     int32_t *sums = (int32_t *)(void *)own_space(work);
-    for (int64_t col = 0; col < cols; col += micro->tile.cols)
+    for (int64_t col = 0; col < cols; col += micro->tile.cols) {
+        const int8_t *panel = int8_panel(&work->weights, col0 + col);
         for (int64_t row = 0; row < rows; row += micro->rows)
-            micro->run(depth, (int)least(micro->rows, rows - row), work->left + (row0 + row) * depth,
-                       work->weights.panels + (col0 + col) * depth, sums + row * stride + col, stride);
+            (four ? micro->run4 : micro->run)(depth, (int)least(micro->rows, rows - row),
+                                              work->left + (row0 + row) * depth, panel,
+                                              sums + row * stride + col, stride);
+    }
     for (int64_t row = 0; row < rows; row++) finish_row(work, sums + row * stride, row0 + row, col0, cols);
 }
 

@@ -23,6 +23,8 @@ typedef struct Micro8 {
     /* c, `rows` rows of a tile's columns c_stride apart, = panel a times panel b over `depth` inputs, a
      * multiple of INT8_DEPTH. */
     void (*run)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
+    /* The same where b is of 4 bits: each cut's sums are multiplied by its steps. */
+    void (*run4)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
 } Micro8;
 
 /* Those that the build's machine kind has; each runs only where int8.c finds its instructions. */
@@ -30,9 +32,9 @@ extern const Micro8 micro8_mmla;
 extern const Micro8 micro8_sdot;
 extern const Micro8 micro8_vnni;
 
-/* The one for this machine, or the one that WEFT_CPU_INT8 (i8mm, dotprod, vnni or plain) asks for; NULL: C.
- * What the machine lacks is not heeded. */
-const Micro8 *micro8_choose(void);
+/* The one for this machine, or the one that WEFT_CPU_INT8 (i8mm, dotprod, vnni or plain) asks for, which the
+ * machine must have; NULL: C. */
+MUST_USE Status micro8_choose(const Micro8 **ret_micro);
 /* The one for weights that are packed so; NULL where this machine has none. */
 const Micro8 *micro8_for(Int8Tile tile);
 

@@ -72,6 +72,65 @@ static void run_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
         tile_few(depth, 1, rows, a, b, c, c_stride);
 }
 
-const Micro8 micro8_mmla = {.name = "i8mm", .rows = ROWS, .tile = {COLS, GROUP}, .run = run_mmla};
+/* ---- weights of 4 bits ---- */
+
+/* Steps of 12 columns; of each pair of columns once for either row. */
+typedef struct Steps {
+    int16x4_t pair[PAIRS];
+} Steps;
+
+static inline __attribute__((always_inline)) Steps load_steps(const int8_t *from) {
+    const int8x16_t bytes = vld1q_s8(from);
+    const int32x4_t low = vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(bytes)));
+    const int32x4_t high = vreinterpretq_s32_s16(vmovl_s8(vget_high_s8(bytes)));
+    return (Steps){
+        {vreinterpret_s16_s32(vdup_laneq_s32(low, 0)), vreinterpret_s16_s32(vdup_laneq_s32(low, 1)),
+         vreinterpret_s16_s32(vdup_laneq_s32(low, 2)), vreinterpret_s16_s32(vdup_laneq_s32(low, 3)),
+         vreinterpret_s16_s32(vdup_laneq_s32(high, 0)), vreinterpret_s16_s32(vdup_laneq_s32(high, 1))}};
+}
+
+/* Halves of a byte are taken as 16 times their value, and a cut's sums, which then are multiples of 16 and
+ * fit 20 bits, are brought back when they are narrowed to the 16 bits that steps multiply. */
+static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int pairs, int rows,
+                                                            const int8_t *a, const int8_t *b, int32_t *c,
+                                                            int64_t c_stride) {
+    int32x4_t total[2][PAIRS] = {{{0}}};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
+        int32x4_t sum[2][PAIRS] = {{{0}}};
+#pragma GCC unroll 4
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP)
+#pragma GCC unroll 3
+            for (int j = 0; j < PAIRS; j += 2) {
+                const int8x16_t both = vld1q_s8(b + 8 * (PAIRS * g + j));
+                const int8x16_t low = vshlq_n_s8(both, 4), high = vandq_s8(both, vdupq_n_s8(-16));
+#pragma GCC unroll 2
+                for (int i = 0; i < pairs; i++) {
+                    sum[i][j] = vmmlaq_s32(sum[i][j], vld1q_s8(a + 16 * i), low);
+                    sum[i][j + 1] = vmmlaq_s32(sum[i][j + 1], vld1q_s8(a + 16 * i), high);
+                }
+            }
+        const Steps steps = load_steps(b + COLS * INT4_GROUP / 2);
+#pragma GCC unroll 2
+        for (int i = 0; i < pairs; i++)
+#pragma GCC unroll 6
+            for (int j = 0; j < PAIRS; j++)
+                total[i][j] = vmlal_s16(total[i][j], vshrn_n_s32(sum[i][j], 4), steps.pair[j]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < pairs; i++)
+#pragma GCC unroll 3
+        for (int j = 0; j < PAIRS; j += 2)
+            store_pair(c + 2 * i * c_stride + 2 * j, c_stride, rows - 2 * i, total[i][j], total[i][j + 1]);
+}
+
+static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
+    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
+        tile_cuts(depth, 2, rows, a, b, c, c_stride);
+    if (rows > 0) tile_cuts(depth, 1, rows, a, b, c, c_stride);
+}
+
+const Micro8 micro8_mmla = {
+    .name = "i8mm", .rows = ROWS, .tile = {COLS, GROUP, 16}, .run = run_mmla, .run4 = run4_mmla};
 
 #endif

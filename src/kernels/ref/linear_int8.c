@@ -5,8 +5,9 @@
 #include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
-Int8Tile int8_tile_ref(void) {
-    return (Int8Tile){1, 1};
+Status int8_tile_ref(Int8Tile *ret_tile) {
+    *ret_tile = (Int8Tile){1, 1, 16};
+    return OK;
 }
 
 /* What q is to be multiplied by; NaN where a number is not finite. */
@@ -33,8 +34,7 @@ Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, T
         float unit = round_row(q, tensor_f32(x) + m * K, view.factor, K);
         for (int64_t n = 0; n < N; n++) {
             int32_t total = 0;
-            for (int64_t k = 0; k < K && !isnan(unit); k++)
-                total += q[k] * view.panels[int8_index(view.head, n, k)];
+            for (int64_t k = 0; k < K && !isnan(unit); k++) total += q[k] * int8_value(&view, n, k);
             double value = (double)total * unit * view.scale[n] + (b.data ? tensor_get(b, n) : 0);
             if (pre.data) tensor_put(pre, m * N + n, value);
             tensor_put(y, m * N + n, act == ACT_NONE ? value : act_value(act, value));
