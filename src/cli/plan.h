@@ -4,10 +4,17 @@
 
 #include "cli/train_options.h"
 #include "plan/failure.h"
+#include "plan/search.h"
 
 /* --draw: the timeline of a pipeline. */
 MUST_USE Status plan_draw(const Invocation *call, json_t **ret_result);
 MUST_USE Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out);
+
+/* --search: the fastest layouts. */
+MUST_USE Status plan_search(Invocation *call, json_t **ret_result);
+/* What it searches in: the options that are given stay as they are. */
+MUST_USE Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec);
+void plan_search_show(const json_t *result, FILE *out);
 
 /* --mtbf and its like. Refuses those that are given without it; *ret_spec has no devices where devices do not
  * fail. `params` are the whole model's. */

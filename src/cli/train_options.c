@@ -256,6 +256,9 @@ static const Option plan_table[] = {
      .help =
          "The machines to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti or v100-pcie-8, or a "
          "file as those of clusters/. Says whether the layout fits their devices, and what would."},
+    {OPT_FLAG("search", PlanArgs, search),
+     .help = "Find the fastest layouts of --ranks devices of the cluster instead: all that are legal are "
+             "looked at. Options of the layout that are given stay as they are."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
     {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,

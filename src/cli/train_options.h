@@ -26,7 +26,7 @@ typedef struct FailureArgs {
 typedef struct PlanArgs {
     TrainArgs train; /* model, layout, batch and micro-batch alone */
     const char *cluster;
-    bool draw;
+    bool draw, search;
     int64_t micros;
     FailureArgs failure;
 } PlanArgs;

@@ -1,0 +1,204 @@
+/* weft plan --search: the fastest layouts of so many devices. */
+#include <string.h>
+
+#include "base/format.h"
+#include "cli/plan.h"
+#include "plan/fit.h"
+#include "plan/search.h"
+
+static unsigned fixed_by(const Invocation *call) {
+    static const struct {
+        const char *name;
+        Fixed fixed;
+    } options[] = {{"dp", FIXED_DP},
+                   {"tp", FIXED_TP},
+                   {"pp", FIXED_PP},
+                   {"zero", FIXED_ZERO},
+                   {"sequence-parallel", FIXED_SEQUENCE},
+                   {"micro-batch", FIXED_MICRO_BATCH},
+                   {"pp-schedule", FIXED_SCHEDULE},
+                   {"pp-chunks", FIXED_CHUNKS},
+                   {"recompute", FIXED_RECOMPUTE}};
+    unsigned fixed = 0;
+    for (size_t i = 0; i < COUNT_OF(options); i++)
+        if (invocation_given(call, options[i].name)) fixed |= options[i].fixed;
+    return fixed;
+}
+
+Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec) {
+    PlanArgs *args = call->config;
+    TrainConfig *c = &args->train.config;
+    Layout *layout = &args->train.layout;
+    SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
+    if (layout->shard) return USAGE("--shard: is not searched for; leave it out");
+    if (!c->threads) c->threads = 1;
+    if (!c->batch) c->batch = layout->ranks;
+    spec.base.config = *c;
+    spec.base.mesh = (MeshSpec){.dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp};
+    if (!invocation_given(call, "device")) spec.base.config.device = NULL;
+    TRY(fit_settle(&spec.base, cluster));
+    c->device = spec.base.config.device;
+    c->precision = spec.base.config.precision;
+    TRY(layout_check(call, &args->train));
+    *ret_spec = spec;
+    return OK;
+}
+
+Status plan_search(Invocation *call, json_t **ret_result) {
+    PlanArgs *args = call->config;
+    Cluster cluster;
+    SearchSpec spec;
+    Search search;
+    if (!args->cluster) return USAGE("--search: needs machines to search for; name them with --cluster");
+    if (!args->train.layout.ranks) return USAGE("--search: needs a number of devices; use --ranks N");
+    TRY(cluster_find(args->cluster, &cluster));
+    TRY(plan_search_spec(call, &cluster, &spec));
+    TRY(search_find(&search, &spec, &cluster));
+    return search_json(&search, &spec, &cluster, ret_result);
+}
+
+/* ---- for a person ---- */
+
+static double member(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static void show_head(const json_t *result, FILE *out) {
+    const json_t *model = json_object_get(result, "model"), *cluster = json_object_get(result, "cluster");
+    char params[FORMAT_SIZE], memory[FORMAT_SIZE];
+    fprintf(out, "%s of %.0f layers, width %.0f, %.0f heads: %s parameters\n",
+            strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", member(model, "layers"),
+            member(model, "hidden"), member(model, "heads"),
+            format_count(params, member(result, "params_total")));
+    fprintf(out, "%.0f x %s (%s), %s free for a run on each\n", member(result, "ranks"),
+            text_of(cluster, "device"), text_of(cluster, "name"),
+            format_bytes(memory, member(result, "memory_available")));
+    fprintf(out, "a step of %.0f sequences of %.0f tokens in %s\n\n", member(result, "batch"),
+            member(result, "seq"), text_of(result, "precision"));
+}
+
+static const char *step_text(char text[FORMAT_SIZE], double ms) {
+    snprintf(text, FORMAT_SIZE,
+             ms < 1000  ? "%.3g ms"
+             : ms < 1e5 ? "%.2f s"
+                        : "%.0f s",
+             ms < 1000 ? ms : ms / 1000);
+    return text;
+}
+
+static void schedule_text(char text[32], const json_t *layout) {
+    if (member(layout, "pp") < 2)
+        snprintf(text, 32, "-");
+    else if (member(layout, "pp_chunks") > 1)
+        snprintf(text, 32, "interleaved %.0f", member(layout, "pp_chunks"));
+    else
+        snprintf(text, 32, "%s", text_of(layout, "pp_schedule"));
+}
+
+static void show_row(const json_t *plan, int number, FILE *out) {
+    const json_t *layout = json_object_get(plan, "layout");
+    char memory[FORMAT_SIZE], step[FORMAT_SIZE], tokens[FORMAT_SIZE], schedule[32];
+    schedule_text(schedule, layout);
+    fprintf(out, "%3d %5.0f %3.0f %3.0f %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
+            number, member(layout, "dp"), member(layout, "tp"), member(layout, "pp"), member(layout, "zero"),
+            member(layout, "micros"), member(layout, "micro_batch"), schedule, text_of(layout, "recompute"),
+            json_is_true(json_object_get(layout, "sequence_parallel")) ? "yes" : "-",
+            format_bytes(memory, member(plan, "memory")), step_text(step, member(plan, "step_ms")),
+            format_count(tokens, member(plan, "tokens_per_s")), 100 * member(plan, "mfu"),
+            100 * member(plan, "bubble"));
+}
+
+static void show_best(const json_t *result, FILE *out) {
+    const json_t *best = json_object_get(result, "best");
+    fprintf(out, "%3s %5s %3s %3s %4s %13s %-15s %-9s %3s %9s %9s %8s %7s %7s\n", "", "dp", "tp", "pp",
+            "zero", "micro-batches", "schedule", "recompute", "sp", "memory", "step", "tokens/s", "MFU",
+            "bubble");
+    for (size_t i = 0; i < json_array_size(best); i++) show_row(json_array_get(best, i), (int)i + 1, out);
+}
+
+/* Where the first one's time goes. */
+static void show_first(const json_t *first, FILE *out) {
+    const json_t *phases = json_object_get(first, "phases_ms");
+    double step = member(first, "step_ms");
+    fprintf(out, "\nThe first: %s\n", text_of(first, "options"));
+    fprintf(out, "Of its step, %.1f %% is forward and backward",
+            100 * (member(phases, "forward") + member(phases, "backward")) / step);
+    static const struct {
+        const char *key, *words;
+    } rest[] = {{"recompute", "recomputing"},
+                {"communication", "waiting for replicas and tensor ranks"},
+                {"bubble", "waiting for stages"},
+                {"optimizer", "the update"}};
+    for (size_t i = 0; i < COUNT_OF(rest); i++)
+        if (member(phases, rest[i].key) > 0.0005 * step)
+            fprintf(out, ", %.1f %% %s", 100 * member(phases, rest[i].key) / step, rest[i].words);
+    fprintf(out, ".\n");
+}
+
+static void show_other(const json_t *other, const json_t *first, double available, FILE *out) {
+    char memory[FORMAT_SIZE], step[FORMAT_SIZE], room[FORMAT_SIZE];
+    fprintf(out, "  %s\n    %s\n    ", text_of(other, "what"), text_of(other, "options"));
+    if (!json_is_true(json_object_get(other, "fits"))) {
+        fprintf(out, "does not fit: %s a rank, of %s", format_bytes(memory, member(other, "memory")),
+                format_bytes(room, available));
+        fprintf(out, "; it would take %s\n", step_text(step, member(other, "step_ms")));
+        return;
+    }
+    double ratio = member(other, "step_ms") / member(first, "step_ms");
+    fprintf(out, "%s, %s: ", step_text(step, member(other, "step_ms")),
+            format_bytes(memory, member(other, "memory")));
+    if (ratio < 1.005)
+        fprintf(out, "as fast");
+    else if (ratio < 1.2)
+        fprintf(out, "%.1f %% slower", 100 * (ratio - 1));
+    else
+        fprintf(out, "%.3g times as long", ratio);
+    fprintf(out, *text_of(other, "why") ? "; %s\n" : "\n%s", text_of(other, "why"));
+}
+
+static void show_counts(const json_t *result, FILE *out) {
+    const json_t *layouts = json_object_get(result, "layouts");
+    double bad = member(layouts, "grids_without_heads") + member(layouts, "grids_without_layers") +
+                 member(layouts, "grids_without_batch");
+    fprintf(out,
+            "\n%.0f legal layouts, of which %.0f fit by estimate; the %.0f most promising were planned in "
+            "full.\n",
+            member(layouts, "legal"), member(layouts, "fit_by_estimate"), member(layouts, "planned"));
+    if (bad > 0)
+        fprintf(out,
+                "Of %.0f ways to cut the devices into dp x tp x pp, %.0f cannot be: %.0f do not divide the "
+                "heads, "
+                "%.0f have more stages than layers, %.0f do not divide the batch.\n",
+                member(layouts, "grids"), bad, member(layouts, "grids_without_heads"),
+                member(layouts, "grids_without_layers"), member(layouts, "grids_without_batch"));
+}
+
+static void show_none(const json_t *result, FILE *out) {
+    const json_t *smallest = json_object_get(result, "smallest");
+    char memory[FORMAT_SIZE];
+    fprintf(
+        out,
+        "None fits. The smallest, %s, takes %s a rank: use more devices, --offload, or a smaller --batch.\n",
+        text_of(smallest, "options"), format_bytes(memory, member(smallest, "memory")));
+}
+
+void plan_search_show(const json_t *result, FILE *out) {
+    const json_t *first = json_array_get(json_object_get(result, "best"), 0);
+    const json_t *others = json_object_get(result, "others");
+    show_head(result, out);
+    if (first) {
+        show_best(result, out);
+        show_first(first, out);
+        if (json_array_size(others)) fprintf(out, "\nAgainst it:\n");
+        for (size_t i = 0; i < json_array_size(others); i++)
+            show_other(json_array_get(others, i), first, member(result, "memory_available"), out);
+    } else {
+        show_none(result, out);
+    }
+    show_counts(result, out);
+}

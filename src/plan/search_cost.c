@@ -1,0 +1,247 @@
+#include "plan/search_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+void search_costs_done(SearchCosts *costs) {
+    free(costs->layer);
+    for (int i = 0; costs->cut && i <= costs->model->config.layers; i++) free(costs->cut[i]);
+    free(costs->cut);
+    *costs = (SearchCosts){0};
+}
+
+Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const Cluster *cluster,
+                         const Model *model, int64_t seq) {
+    CLEANUP(search_costs_done)
+    SearchCosts costs = {.spec = spec, .cluster = cluster, .model = model, .seq = seq};
+    TRY(mem_new((size_t)model->config.layers + 1, sizeof *costs.cut, &costs.cut));
+    *ret_costs = costs;
+    costs = (SearchCosts){0};
+    return OK;
+}
+
+/* ---- single layers ---- */
+
+enum { FEW = 2 };
+
+/* One replica's tensor ranks with a few layers, for one micro-batch. */
+static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int64_t layers,
+                       PaperRank *ret_rank, PlanTime *ret_time) {
+    CLEANUP(plan_done) Plan plan = {0};
+    SearchLayout few = *layout;
+    few.dp = few.pp = few.chunks = few.micros = 1;
+    few.zero = 0;
+    few.schedule = SCHEDULE_1F1B;
+    PlanSpec spec = search_plan_spec(costs->spec, &few);
+    spec.config.layers = layers;
+    spec.config.batch = layout->micro_batch;
+    spec.timed = true;
+    TRY(plan_init(&plan, &spec));
+    TRY(plan_time(&plan, costs->cluster, ret_time));
+    *ret_rank = plan.stage[0];
+    return OK;
+}
+
+/* Tensor ranks wait for each other twice as long in the backward pass. */
+static double forward_of(const PlanTime *time) {
+    return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_COMMUNICATION] / 3;
+}
+static double backward_of(const PlanTime *time) {
+    return time->phase_s[PHASE_BACKWARD] + time->phase_s[PHASE_RECOMPUTE] +
+           time->phase_s[PHASE_COMMUNICATION] * 2 / 3;
+}
+
+static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, LayerCost *ret_cost) {
+    PaperRank less, more;
+    PlanTime fast, slow;
+    TRY(plan_few(costs, layout, FEW, &less, &fast));
+    TRY(plan_few(costs, layout, FEW + 1, &more, &slow));
+    double kept = (double)more.memory.tag[MEM_ACTIVATIONS] - (double)less.memory.tag[MEM_ACTIVATIONS];
+    double forward = forward_of(&slow) - forward_of(&fast),
+           backward = backward_of(&slow) - backward_of(&fast);
+    *ret_cost = (LayerCost){.tp = layout->tp,
+                            .sequence = layout->sequence,
+                            .micro_batch = layout->micro_batch,
+                            .recompute = layout->recompute,
+                            .forward_s = forward,
+                            .backward_s = backward,
+                            .ends_forward_s = forward_of(&fast) - FEW * forward,
+                            .ends_backward_s = backward_of(&fast) - FEW * backward,
+                            .kept = kept,
+                            .ends_kept = (double)less.memory.tag[MEM_ACTIVATIONS] - FEW * kept,
+                            .scratch = (double)more.memory.tag[MEM_SCRATCH],
+                            .params = (double)(more.params - less.params),
+                            .ends_params = (double)(less.params - FEW * (more.params - less.params))};
+    return OK;
+}
+
+static bool suits(const LayerCost *cost, const SearchLayout *layout) {
+    return cost->tp == layout->tp && cost->sequence == layout->sequence &&
+           cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
+}
+
+static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const LayerCost **ret_cost) {
+    LayerCost cost;
+    for (size_t i = costs->layers; i-- > 0;)
+        if (suits(&costs->layer[i], layout)) {
+            *ret_cost = &costs->layer[i];
+            return OK;
+        }
+    TRY(plan_layer(costs, layout, &cost));
+    TRY(mem_grow(&costs->layer, &costs->capacity, costs->layers + 1, sizeof *costs->layer));
+    costs->layer[costs->layers] = cost;
+    *ret_cost = &costs->layer[costs->layers++];
+    return OK;
+}
+
+/* ---- stages ---- */
+
+/* How the runner cuts the model into parts; see runner_chunks_init. */
+static Status find_cut(SearchCosts *costs, int parts, const int **ret_first) {
+    const Model *model = costs->model;
+    CLEANUP(mem_freep) double *cost = NULL;
+    if (!costs->cut[parts]) {
+        TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
+        TRY(mem_new((size_t)parts + 1, sizeof **costs->cut, &costs->cut[parts]));
+        for (int i = 0; i < model->count; i++) cost[i] = block_flops(&model->block[i], costs->seq);
+        TRY(stages_balance(cost, model->count, parts, costs->cut[parts]));
+    }
+    *ret_first = costs->cut[parts];
+    return OK;
+}
+
+/* Layers of the first and the last stage, and the most of one between. */
+typedef struct StageLayers {
+    double first, last, between;
+} StageLayers;
+
+static Status count_layers(SearchCosts *costs, const SearchLayout *layout, StageLayers *ret_layers) {
+    const int *first = NULL;
+    StageLayers layers = {0};
+    int pp = layout->pp;
+    TRY(find_cut(costs, pp * layout->chunks, &first));
+    for (int s = 0; s < pp; s++) {
+        double blocks = 0;
+        for (int c = 0; c < layout->chunks; c++) blocks += first[c * pp + s + 1] - first[c * pp + s];
+        if (s == 0) layers.first = blocks - 1 - (pp == 1); /* blocks 0 and count - 1 are the ends */
+        if (s == pp - 1) layers.last = blocks - 1 - (pp == 1);
+        if (s > 0 && s < pp - 1) layers.between = fmax(layers.between, blocks);
+    }
+    *ret_layers = layers;
+    return OK;
+}
+
+/* ---- memory ---- */
+
+static double element_size(const SearchCosts *costs) {
+    const char *precision = costs->spec->base.config.precision;
+    return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
+}
+
+/* Parameters, gradients and the optimizer's state of a stage, and the most that writing a checkpoint adds. */
+static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
+                          double layers, bool end) {
+    const char *offload = costs->spec->base.config.offload;
+    bool away = offload && strcmp(offload, "none");
+    double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
+    double largest = end ? fmax(cost->params, cost->ends_params) : cost->params;
+    double second = layers > 1 || !end ? cost->params : 0, shares = layout->dp;
+    double moments = size == 4 ? 8 : 12;
+    double optimizer = away ? 0 : moments * count / (layout->zero >= 1 ? shares : 1);
+    double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
+    if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
+    double params = layout->zero == 3 ? size * (count / shares + largest + second) : size * count;
+    bool parts = layout->tp > 1 || layout->zero >= 1;
+    return optimizer + grads + params + (parts ? 4 * layout->tp * largest : 0);
+}
+
+/* Micro-batches, as parts of one through all chunks, that the first stage holds at once. */
+static double in_flight(const SearchLayout *layout) {
+    double p = layout->pp, v = layout->chunks, m = layout->micros;
+    if (layout->schedule == SCHEDULE_GPIPE) return m;
+    if (layout->schedule == SCHEDULE_INTERLEAVED) return fmin(m, (2 * (p - 1) + (v - 1) * p + 1) / v);
+    return fmin(m, p);
+}
+
+static double message_bytes(const SearchCosts *costs, const SearchLayout *layout) {
+    double rows = (double)layout->micro_batch * (double)costs->seq / (layout->sequence ? layout->tp : 1);
+    return rows * (double)costs->model->config.hidden * element_size(costs);
+}
+
+static double memory_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
+                        const StageLayers *layers) {
+    bool staged = layout->pp > 1;
+    double rows = message_bytes(costs, layout), held = in_flight(layout), kept = cost->kept;
+    /* Gradients that wait for the weight halves: of about nine products' outputs in a layer. */
+    if (layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->recompute != RECOMPUTE_BLOCK)
+        kept += 9 * rows / (layout->sequence ? 1 : layout->tp);
+    double relays = staged ? 4 * rows : 0;
+    double first =
+        state_bytes(costs, layout, cost, layers->first, true) + relays + held * (layers->first * kept + rows);
+    double at_last =
+        layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
+    double last = state_bytes(costs, layout, cost, layers->last, true) + relays + cost->ends_kept +
+                  at_last * layers->last * kept;
+    return fmax(first, last) + cost->scratch;
+}
+
+/* ---- time ---- */
+
+/* Of a ring over `size` ranks that stand `stride` apart, passing on `bytes` in all. Ranks of a node share
+ * what leads out of it, of which each has its part. */
+static double ring_seconds(const Cluster *cluster, double bytes, int size, int stride) {
+    double here = fmax(1, fmin(size, floor(cluster->devices_per_node / stride)));
+    bool inside = (double)size * stride <= cluster->devices_per_node;
+    double bandwidth = inside ? cluster->within.bandwidth
+                              : fmin(cluster->within.bandwidth, here * cluster->between.bandwidth);
+    double latency = inside ? cluster->within.latency_s : cluster->between.latency_s;
+    return size == 1 ? 0 : (size - 1) * (latency + bytes / size / bandwidth);
+}
+
+static double message_seconds(const SearchCosts *costs, const SearchLayout *layout) {
+    bool inside = (double)layout->dp * layout->tp * 2 <= costs->cluster->devices_per_node;
+    const Link *link = inside ? &costs->cluster->within : &costs->cluster->between;
+    return link->latency_s + message_bytes(costs, layout) / link->bandwidth;
+}
+
+/* The pipeline filling and emptying: what the heaviest stage does not compute. */
+static double bubble_seconds(const SearchLayout *layout, double forward, double backward, double message) {
+    double hops = layout->pp - 1;
+    double each = forward + backward;
+    if (layout->schedule == SCHEDULE_ZERO_BUBBLE) each = forward;
+    return hops * (each / layout->chunks + 2 * message * layout->chunks);
+}
+
+static double time_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
+                      const StageLayers *layers) {
+    const Cluster *cluster = costs->cluster;
+    double most = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
+    double forward = most * cost->forward_s, backward = most * cost->backward_s;
+    double last =
+        layers->last * (cost->forward_s + cost->backward_s) + cost->ends_forward_s + cost->ends_backward_s;
+    double params = layers->first * cost->params + cost->ends_params;
+    double grads_s = ring_seconds(cluster, 4 * params, layout->dp, layout->tp);
+    double params_s = ring_seconds(cluster, element_size(costs) * params, layout->dp, layout->tp);
+    double each = fmax(forward + backward, last), exposed = 0;
+    double updated = params / (layout->zero ? layout->dp : 1);
+    /* Sharded parameters come, and gradients go, with every micro-batch, beside what is computed. */
+    if (layout->zero == 3) each = fmax(each, 2 * params_s + grads_s);
+    if (layout->zero == 2) each = fmax(each, forward + grads_s);
+    if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - backward, 0);
+    if (layout->zero == 1 || layout->zero == 2) exposed += params_s;
+    return micros * each + exposed +
+           bubble_seconds(layout, forward, backward, message_seconds(costs, layout)) +
+           30 * updated / cluster->memory_bandwidth;
+}
+
+Status search_estimate(SearchCosts *costs, SearchLayout *layout) {
+    const LayerCost *cost = NULL;
+    StageLayers layers = {0};
+    TRY(find_layer(costs, layout, &cost));
+    TRY(count_layers(costs, layout, &layers));
+    layout->bytes = memory_of(costs, layout, cost, &layers);
+    layout->seconds = time_of(costs, layout, cost, &layers);
+    return OK;
+}

@@ -1,0 +1,21 @@
+/* All legal layouts, listed. */
+#ifndef WEFT_PLAN_SEARCH_SPACE_H
+#define WEFT_PLAN_SEARCH_SPACE_H
+
+#include "plan/search.h"
+
+typedef struct SearchSpace {
+    SearchLayout *layout;
+    size_t count, capacity;
+    SearchGrids grids;
+} SearchSpace;
+
+/* `model` and `seq` as settled. */
+MUST_USE Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const ModelConfig *model,
+                                  int64_t seq);
+void search_space_done(SearchSpace *space);
+/* The base's plan with this layout. */
+PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout);
+const char *recompute_word(Recompute recompute); /* as --recompute has it */
+
+#endif
