@@ -16,6 +16,10 @@ MUST_USE Status plan_search(Invocation *call, json_t **ret_result);
 MUST_USE Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec);
 void plan_search_show(const json_t *result, FILE *out);
 
+/* --sweep: how it scales. */
+MUST_USE Status plan_sweep(Invocation *call, json_t **ret_result);
+void plan_sweep_show(const json_t *result, FILE *out);
+
 /* --mtbf and its like. Refuses those that are given without it; *ret_spec has no devices where devices do not
  * fail. `params` are the whole model's. */
 MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params,

@@ -259,6 +259,10 @@ static const Option plan_table[] = {
     {OPT_FLAG("search", PlanArgs, search),
      .help = "Find the fastest layouts of --ranks devices of the cluster instead: all that are legal are "
              "looked at. Options of the layout that are given stay as they are."},
+    {OPT_TEXT("sweep", PlanArgs, sweep, "LIST"), .shown = "none",
+     .help = "How it scales, instead: searches at each of these numbers of devices, such as 16,32,...,1024, "
+             "with the same batch (strong scaling) and with one that grows along (weak). --batch is that of "
+             "the first. With a file named, draws curves into it."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
     {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,

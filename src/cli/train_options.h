@@ -26,6 +26,7 @@ typedef struct FailureArgs {
 typedef struct PlanArgs {
     TrainArgs train; /* model, layout, batch and micro-batch alone */
     const char *cluster;
+    const char *sweep; /* numbers of devices; NULL: none */
     bool draw, search;
     int64_t micros;
     FailureArgs failure;

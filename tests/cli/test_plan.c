@@ -201,7 +201,7 @@ static void refuses_plans(void **state) {
     assert_refused(2, "makes 1099511627776 ranks, expected at most", "plan", "--tp", "1048576", "--pp",
                    "1048576");
     assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
-    assert_refused(2, "a file is for the picture that --draw makes", "plan", "a.svg");
+    assert_refused(2, "a file is for the picture that --draw or --sweep makes", "plan", "a.svg");
 }
 
 int main(void) {

@@ -1,0 +1,279 @@
+/* weft plan --sweep: how training scales, as a table and as curves. */
+#include <string.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "cli/plan.h"
+#include "plan/sweep.h"
+#include "report/plot.h"
+
+/* ---- curves ---- */
+
+enum { PANELS = 4, PANEL_WIDTH = 410, PANEL_HEIGHT = 250, HEAD = 64, TICS = 9 };
+
+static const char *const colors[SCALING_COUNT] = {"#e07b39", "#3b7dd8"};
+static const char *const gray = "#8a8f98";
+
+typedef struct Panel {
+    const char *name, *title;
+    double (*value)(const SweepPoint *point);
+    AxisFormat format;
+} Panel;
+
+static double rate_of(const SweepPoint *point) {
+    return point->goodput * point->plan.time.tokens_per_s;
+}
+static double efficiency_of(const SweepPoint *point) {
+    return 100 * point->efficiency;
+}
+static double mfu_of(const SweepPoint *point) {
+    return 100 * point->plan.time.mfu;
+}
+static double memory_of(const SweepPoint *point) {
+    return (double)point->plan.bytes;
+}
+
+static const Panel panels[PANELS] = {
+    {"rate", "tokens/s (dashed: the first size, times the devices)", rate_of, AXIS_POWERS},
+    {"efficiency", "rate of a device, of the first size's", efficiency_of, AXIS_PERCENT},
+    {"mfu", "model FLOP utilization", mfu_of, AXIS_PERCENT},
+    {"memory", "memory of a device", memory_of, AXIS_BYTES},
+};
+
+/* x and y of the points that there are. */
+typedef struct Curves {
+    double *x[SCALING_COUNT + 1], *y[SCALING_COUNT + 1];
+    Series series[SCALING_COUNT + 1];
+    size_t count;
+} Curves;
+
+static void curves_done(Curves *curves) {
+    for (int i = 0; i <= SCALING_COUNT; i++) {
+        free(curves->x[i]);
+        free(curves->y[i]);
+    }
+}
+
+static Status add_curve(Curves *curves, const Sweep *sweep, Scaling scaling, const Panel *panel) {
+    size_t at = curves->count, points = 0;
+    TRY(mem_new((size_t)sweep->count, sizeof(double), &curves->x[at]));
+    TRY(mem_new((size_t)sweep->count, sizeof(double), &curves->y[at]));
+    for (int i = 0; i < sweep->count; i++) {
+        const SweepPoint *point = &sweep->point[scaling][i];
+        if (!point->fits) continue;
+        curves->x[at][points] = point->ranks;
+        curves->y[at][points++] = panel->value(point);
+    }
+    curves->series[curves->count++] = (Series){.x = curves->x[at],
+                                               .y = curves->y[at],
+                                               .count = points,
+                                               .color = colors[scaling],
+                                               .width = 2,
+                                               .points = true};
+    return OK;
+}
+
+/* The rate that the first device would have made of so many. */
+static Status add_ideal(Curves *curves) {
+    const Series *real = &curves->series[curves->count - 1];
+    size_t at = curves->count;
+    TRY(mem_new(2, sizeof(double), &curves->x[at]));
+    TRY(mem_new(2, sizeof(double), &curves->y[at]));
+    for (size_t i = 0; real->count && i < 2; i++) {
+        curves->x[at][i] = real->x[i ? real->count - 1 : 0];
+        curves->y[at][i] = real->y[0] * curves->x[at][i] / real->x[0];
+    }
+    curves->series[curves->count++] = (Series){.x = curves->x[at],
+                                               .y = curves->y[at],
+                                               .count = real->count ? 2 : 0,
+                                               .color = gray,
+                                               .width = 1,
+                                               .gap = 6};
+    return OK;
+}
+
+/* The variables of a page become colors: a file stands alone, and not all viewers know them. */
+static void put_colored(FILE *out, const char *svg) {
+    static const struct {
+        const char *name, *color;
+    } variables[] = {{"var(--soft)", "#8a8f98"}, {"var(--line)", "#c9ced6"}};
+    while (*svg) {
+        size_t i = 0;
+        while (i < COUNT_OF(variables) && strncmp(svg, variables[i].name, strlen(variables[i].name))) i++;
+        if (i < COUNT_OF(variables)) {
+            fputs(variables[i].color, out);
+            svg += strlen(variables[i].name);
+        } else {
+            fputc(*svg++, out);
+        }
+    }
+}
+
+static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) {
+    const Panel *panel = &panels[at];
+    CLEANUP(curves_done) Curves curves = {0};
+    CLEANUP(mem_freep) char *svg = NULL;
+    double tics[TICS];
+    int stride = (sweep->count + TICS - 1) / TICS, tic_count = 0;
+    for (int i = 0; i < sweep->count; i += stride) tics[tic_count++] = sweep->point[0][i].ranks;
+    for (Scaling s = 0; s < SCALING_COUNT; s++) TRY(add_curve(&curves, sweep, s, panel));
+    if (panel->format == AXIS_POWERS) TRY(add_ideal(&curves));
+    Plot plot = {.name = panel->name,
+                 .x_label = "devices",
+                 .series = curves.series,
+                 .count = curves.count,
+                 .y_format = panel->format,
+                 .x_log = true,
+                 .from_zero = panel->format != AXIS_POWERS,
+                 .x_tics = tics,
+                 .x_tic_count = (size_t)tic_count};
+    TRY(plot_svg(&plot, &svg));
+    *ret_drawn = svg != NULL;
+    if (!svg) return OK;
+    int x = at % 2 * (PANEL_WIDTH + 16), y = HEAD + at / 2 * (PANEL_HEIGHT + 36);
+    fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", x + 12, y + 14, panel->title);
+    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"", x, y + 20, PANEL_WIDTH, PANEL_HEIGHT);
+    put_colored(out, svg + strlen("<svg"));
+    fputc('\n', out);
+    return OK;
+}
+
+static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool *drawn) {
+    int width = 2 * PANEL_WIDTH + 16, height = HEAD + 2 * (PANEL_HEIGHT + 36);
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
+            "<text x=\"12\" y=\"22\" font-size=\"16\">%s</text>\n",
+            width, height, width, height, gray, title);
+    for (Scaling s = 0; s < SCALING_COUNT; s++)
+        fprintf(out,
+                "<rect x=\"%d\" y=\"36\" width=\"18\" height=\"4\" fill=\"%s\"/><text x=\"%d\" "
+                "y=\"42\">%s</text>\n",
+                12 + 260 * (int)s, colors[s], 36 + 260 * (int)s,
+                s == SCALING_WEAK ? "weak scaling: the batch grows" : "strong scaling: the same batch");
+    for (int i = 0; i < PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
+    fputs("</svg>\n", out);
+    return OK;
+}
+
+/* *ret_drawn: false where there is no gnuplot. */
+static Status draw_curves(const Sweep *sweep, const char *title, const char *path, bool *ret_drawn) {
+    char *text = NULL;
+    size_t size = 0;
+    *ret_drawn = true;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while drawing the curves");
+    Status status = put_curves(out, sweep, title, ret_drawn);
+    bool bad = fclose(out) != 0;
+    if (!status && bad) status = FAILED("out of memory while drawing the curves");
+    if (!status && *ret_drawn) status = file_replace(path, text, size);
+    free(text);
+    return status;
+}
+
+/* ---- the command ---- */
+
+static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *spec, const Cluster *cluster,
+                       json_t **ret_result) {
+    const char *path = call->operand_count ? call->operands[0] : NULL;
+    const TrainConfig *c = &spec->base.config;
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    CLEANUP(mem_freep) char *title = NULL;
+    bool drawn = false;
+    TRY(sweep_json(sweep, &result));
+    char params[FORMAT_SIZE];
+    TRY(str_format(&title, "%s of %s parameters in %s on %s",
+                   sweep->model.family == FAMILY_GPT2 ? "GPT-2" : "BERT",
+                   format_count(params, (double)sweep->params_total), c->precision, cluster->name));
+    if (path) TRY(draw_curves(sweep, title, path, &drawn));
+    json_object_set_new(result, "cluster",
+                        json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
+    json_object_set_new(result, "precision", json_string(c->precision));
+    if (path && drawn) json_object_set_new(result, "svg", json_string(path));
+    if (path && !drawn) json_object_set_new(result, "svg", json_null());
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+static Status add_failures(const Invocation *call, Sweep *sweep) {
+    for (Scaling s = 0; s < SCALING_COUNT; s++)
+        for (int i = 0; i < sweep->count; i++) {
+            SweepPoint *point = &sweep->point[s][i];
+            FailureSpec spec;
+            Failure failure;
+            TRY(plan_failure_spec(call, point->ranks, sweep->params_total, &spec));
+            if (!point->fits || !(spec.devices > 0)) continue;
+            TRY(failure_find(&failure, &spec));
+            point->goodput = failure.shares.goodput;
+        }
+    return OK;
+}
+
+Status plan_sweep(Invocation *call, json_t **ret_result) {
+    PlanArgs *args = call->config;
+    CLEANUP(mem_freep) int *ranks = NULL;
+    CLEANUP(sweep_done) Sweep sweep = {0};
+    Cluster cluster;
+    SearchSpec spec;
+    int count = 0;
+    char label[LABEL_SIZE];
+    if (!args->cluster) return USAGE("--sweep: needs machines; name them with --cluster");
+    if (args->search || args->train.layout.ranks || args->train.layout.dp)
+        return USAGE("%s: does not go with --sweep, which searches at each of its sizes",
+                     invocation_label(call,
+                                      args->search               ? "search"
+                                      : args->train.layout.ranks ? "ranks"
+                                                                 : "dp",
+                                      label));
+    TRY(sweep_parse(args->sweep, &ranks, &count));
+    TRY(cluster_find(args->cluster, &cluster));
+    args->train.layout.ranks = ranks[0];
+    TRY(plan_search_spec(call, &cluster, &spec));
+    TRY(sweep_find(&sweep, &spec, &cluster, ranks, count));
+    TRY(add_failures(call, &sweep));
+    return describe(call, &sweep, &spec, &cluster, ret_result);
+}
+
+/* ---- for a person ---- */
+
+static double member(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static void show_point(const json_t *point, bool failures, FILE *out) {
+    char tokens[FORMAT_SIZE], memory[FORMAT_SIZE];
+    fprintf(out, "%7.0f %8.0f ", member(point, "ranks"), member(point, "batch"));
+    if (!json_is_true(json_object_get(point, "fits"))) {
+        fprintf(out, "  %s\n", json_string_value(json_object_get(point, "why")));
+        return;
+    }
+    fprintf(out, "%9.3f %9s %9.1f%% %6.1f%% %9s", member(point, "step_ms") / 1000,
+            format_count(tokens, member(point, "tokens_per_s")), 100 * member(point, "efficiency"),
+            100 * member(point, "mfu"), format_bytes(memory, member(point, "memory")));
+    if (failures) fprintf(out, " %7.1f%%", 100 * member(point, "goodput"));
+    fprintf(out, "  %s\n", json_string_value(json_object_get(point, "options")));
+}
+
+static bool has_failures(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *goodput = json_object_get(json_array_get(list, i), "goodput");
+        if (goodput && json_number_value(goodput) < 1) return true;
+    }
+    return false;
+}
+
+void plan_sweep_show(const json_t *result, FILE *out) {
+    const json_t *svg = json_object_get(result, "svg");
+    for (Scaling s = 0; s < SCALING_COUNT; s++) {
+        const json_t *list = json_object_get(result, scaling_name(s));
+        bool failures = has_failures(list);
+        fprintf(out, "%s%s scaling: %s\n", s ? "\n" : "", scaling_name(s),
+                s == SCALING_WEAK ? "the batch grows with the devices" : "the same batch on all");
+        fprintf(out, "%7s %8s %9s %9s %10s %7s %9s%s  %s\n", "devices", "batch", "step s", "tokens/s",
+                "efficiency", "MFU", "memory", failures ? "  goodput" : "", "the fastest layout");
+        for (size_t i = 0; i < json_array_size(list); i++) show_point(json_array_get(list, i), failures, out);
+    }
+    if (json_is_string(svg)) fprintf(out, "\ncurves in %s\n", json_string_value(svg));
+    if (json_is_null(svg)) fprintf(out, "\nno curves: gnuplot was not found\n");
+}
