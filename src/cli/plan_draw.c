@@ -50,7 +50,7 @@ static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
     static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
     CLEANUP(pipeline_done) Pipeline pipeline = {.count = spec->stages};
     TRY(mem_new((size_t)spec->stages, sizeof *pipeline.stages, &pipeline.stages));
-    for (int s = 0; s < spec->stages; s++) TRY(schedule_init(&pipeline.stages[s], spec, s));
+    TRY(schedule_init_all(pipeline.stages, spec));
     TRY(schedule_simulate(pipeline.stages, spec->stages, &even, &pipeline.times));
     *ret_pipeline = pipeline;
     pipeline = (Pipeline){0};

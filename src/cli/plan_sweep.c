@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "cli/plan.h"
+#include "plan/draw.h"
 #include "plan/sweep.h"
 #include "report/plot.h"
 
@@ -144,8 +145,10 @@ static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool 
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
-            "<text x=\"12\" y=\"22\" font-size=\"16\">%s</text>\n",
-            width, height, width, height, gray, title);
+            "<text x=\"12\" y=\"22\" font-size=\"16\">",
+            width, height, width, height, gray);
+    draw_escaped(title, out);
+    fputs("</text>\n", out);
     for (Scaling s = 0; s < SCALING_COUNT; s++)
         fprintf(out,
                 "<rect x=\"%d\" y=\"36\" width=\"18\" height=\"4\" fill=\"%s\"/><text x=\"%d\" "

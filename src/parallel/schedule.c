@@ -151,20 +151,36 @@ static void count_held(Schedule *schedule) {
     }
 }
 
-Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage) {
-    TRY(check_spec(spec, stage));
-    CLEANUP(orders_done) Orders orders = {0};
-    TRY(orders_init(&orders, spec));
+static Status make_list(Schedule *ret_schedule, const Orders *orders, int stage) {
     CLEANUP(mem_freep) Event *event = NULL;
-    TRY(mem_new((size_t)orders.count * 3, sizeof *event, &event));
+    TRY(mem_new((size_t)orders->count * 3, sizeof *event, &event));
     int count = 0;
-    for (int i = 0; i < orders.count; i++) count += add_events(&orders, stage, i, event + count);
+    for (int i = 0; i < orders->count; i++) count += add_events(orders, stage, i, event + count);
     qsort(event, (size_t)count, sizeof *event, compare_events);
-    Schedule schedule = {.spec = *spec, .stage = stage, .count = count};
+    Schedule schedule = {.spec = orders->spec, .stage = stage, .count = count};
     TRY(mem_new((size_t)count, sizeof *schedule.action, &schedule.action));
     for (int i = 0; i < count; i++) schedule.action[i] = event[i].action;
     count_held(&schedule);
     *ret_schedule = schedule;
+    return OK;
+}
+
+Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage) {
+    TRY(check_spec(spec, stage));
+    CLEANUP(orders_done) Orders orders = {0};
+    TRY(orders_init(&orders, spec));
+    return make_list(ret_schedule, &orders, stage);
+}
+
+Status schedule_init_all(Schedule *stages, const ScheduleSpec *spec) {
+    TRY(check_spec(spec, 0));
+    CLEANUP(orders_done) Orders orders = {0};
+    TRY(orders_init(&orders, spec));
+    for (int s = 0; s < spec->stages; s++) {
+        Status status = make_list(&stages[s], &orders, s);
+        while (status && s > 0) schedule_done(&stages[--s]);
+        TRY(status);
+    }
     return OK;
 }
 

@@ -62,6 +62,8 @@ typedef struct Schedule {
 /* One stage's list. What cannot be is a usage error that says what would work. A neighbour that is the
  * same stage needs no messages. */
 MUST_USE Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage);
+/* Those of all stages, for little more than one takes; stages[spec->stages]. */
+MUST_USE Status schedule_init_all(Schedule *stages, const ScheduleSpec *spec);
 void schedule_done(Schedule *schedule);
 
 MUST_USE Status schedule_parse(const char *name, ScheduleKind *ret_kind);

@@ -222,7 +222,7 @@ Status draw_text(const Timeline *timeline, int width, bool color, char **ret_tex
 /* In pixels. */
 enum { MARGIN = 16, NAMES = 62, ROW = 28, GAP = 6, HEAD = 44, FOOT = 78, WIDE = 1400, CELL = 30, TEXT = 7 };
 
-static void print_escaped(const char *text, FILE *out) {
+void draw_escaped(const char *text, FILE *out) {
     for (; *text; text++) {
         switch (*text) {
         case '&': fputs("&amp;", out); break;
@@ -328,7 +328,7 @@ static void print_legend(const Canvas *canvas) {
 
 static void print_text_at(const Canvas *canvas, const char *class, double y, const char *text) {
     fprintf(canvas->out, "<text class=\"%s\" x=\"%d\" y=\"%.1f\">", class, MARGIN, y);
-    print_escaped(text, canvas->out);
+    draw_escaped(text, canvas->out);
     fputs("</text>\n", canvas->out);
 }
 
@@ -339,7 +339,7 @@ static void print_svg(const Canvas *canvas) {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" height=\"%.0f\" "
         "role=\"img\" aria-label=\"",
         canvas->width, canvas->height, canvas->width, canvas->height);
-    print_escaped(canvas->timeline->title, out);
+    draw_escaped(canvas->timeline->title, out);
     fprintf(out, "\">\n%s<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n", style);
     print_text_at(canvas, "title", 28, canvas->timeline->title);
     for (int s = 0; s < canvas->timeline->count; s++) print_row(canvas, s);

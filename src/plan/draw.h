@@ -21,4 +21,7 @@ MUST_USE Status draw_svg(const Timeline *timeline, char **ret_svg);
  */
 MUST_USE Status draw_text(const Timeline *timeline, int width, bool color, char **ret_text);
 
+/* A text as SVG has it between tags. */
+void draw_escaped(const char *text, FILE *out);
+
 #endif

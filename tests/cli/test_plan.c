@@ -184,6 +184,90 @@ static void plans_for_failures(void **state) {
                    "--checkpoint-every", "no");
 }
 
+/* The fastest layouts: in order, all fit, and what the plan of the first alone says of it. */
+static void searches(void **state) {
+    (void)state;
+    json_t *found =
+        planned(program_run("plan", "--search", "--model", "gpt2-medium", "--ranks", "16", "--batch", "32",
+                            "--cluster", "dgx2-v100", "--recompute", "none", "--json"));
+    const json_t *best = json_object_get(found, "best"), *first = json_array_get(best, 0);
+    assert_int_equal(json_array_size(best), 10);
+    double available = json_number_value(json_object_get(found, "memory_available")), before = 0;
+    for (size_t i = 0; i < json_array_size(best); i++) {
+        const json_t *row = json_array_get(best, i), *layout = json_object_get(row, "layout");
+        double step = json_number_value(json_object_get(row, "step_ms"));
+        assert_true(step >= before);
+        before = step;
+        assert_true(json_number_value(json_object_get(row, "memory")) <= available);
+        assert_string_equal(json_string_value(json_object_get(layout, "recompute")), "none");
+        assert_int_equal(json_integer_value(json_object_get(layout, "dp")) *
+                             json_integer_value(json_object_get(layout, "tp")) *
+                             json_integer_value(json_object_get(layout, "pp")),
+                         16);
+    }
+    char line[512], *rest = line;
+    const char *argv[48] = {"plan",      "--model", "gpt2-medium", "--batch",   "32", "--cluster",
+                            "dgx2-v100", "--ranks", "16",          "--threads", "1",  "--json"};
+    snprintf(line, sizeof line, "%s", json_string_value(json_object_get(first, "options")));
+    for (int count = 12; (argv[count] = strsep(&rest, " ")); count++) assert_true(count < 47);
+    json_t *plan = planned(program_run_to(NULL, argv));
+    assert_true(json_equal(json_object_get(plan, "memory_saving"), json_object_get(first, "memory")));
+    double step = json_number_value(json_object_get(first, "step_ms"));
+    assert_float_equal(json_number_value(json_object_get(plan, "step_ms")), step, 1e-9 * step);
+    json_decref(plan);
+    json_decref(found);
+}
+
+static void searches_in_words(void **state) {
+    (void)state;
+    Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
+                          "--heads", "20", "--ranks", "16", "--batch", "32", "--cluster", "dgx2-v100");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "\nThe first: --dp ");
+    assert_contains(ran.out, "replicas alone, nothing sharded (DDP)");
+    assert_contains(ran.out, "does not fit: ");
+    assert_contains(ran.out, " legal layouts, of which ");
+    ran_done(&ran);
+    ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "96", "--hidden", "12288", "--heads",
+                      "96", "--ranks", "8", "--batch", "8", "--cluster", "dgx2-v100");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "None fits. The smallest, --dp ");
+    ran_done(&ran);
+    assert_refused(2, "--search: needs machines", "plan", "--search", "--ranks", "4");
+    assert_refused(2, "--search: needs a number of devices", "plan", "--search", "--cluster", "h200");
+    assert_refused(2, "--ranks 7: is not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
+                   "--cluster", "h200");
+    assert_refused(2, "no layout is legal for a batch of 1 sequences", "plan", "--search", "--ranks", "101",
+                   "--batch", "1", "--cluster", "h200");
+}
+
+static void sweeps(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-plan-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/scaling.svg", dir);
+    json_t *sweep =
+        planned(program_run("plan", "--sweep", "2,4,...,16", path, "--model", "gpt2-tiny", "--batch", "2",
+                            "--cluster", "h200", "--pp", "1", "--mtbf", "10000", "--json"));
+    const json_t *weak = json_object_get(sweep, "weak"), *strong = json_object_get(sweep, "strong");
+    assert_int_equal(json_array_size(weak), 4);
+    assert_int_equal(json_array_size(strong), 4);
+    const json_t *last = json_array_get(weak, 3);
+    assert_int_equal(json_integer_value(json_object_get(last, "ranks")), 16);
+    assert_int_equal(json_integer_value(json_object_get(last, "batch")), 16);
+    assert_true(json_number_value(json_object_get(last, "goodput")) < 1);
+    assert_float_equal(json_number_value(json_object_get(json_array_get(weak, 0), "efficiency")), 1, 0);
+    /* Two sequences and four heads are too few for 16 devices without stages. */
+    assert_true(json_is_false(json_object_get(json_array_get(strong, 3), "fits")));
+    assert_non_null(json_object_get(json_array_get(strong, 3), "why"));
+    json_decref(sweep);
+    assert_ok(dir_remove(dir));
+    assert_refused(2, "--sweep '4,2': 2 is not more", "plan", "--sweep", "4,2", "--cluster", "h200");
+    assert_refused(2, "expected numbers of devices from 1", "plan", "--sweep", "0", "--cluster", "h200");
+    assert_refused(2, "--ranks: does not go with --sweep", "plan", "--sweep", "1,2", "--ranks", "4",
+                   "--cluster", "h200");
+}
+
 /* What a run would refuse, in the same words, and what no machine could hold. */
 static void refuses_plans(void **state) {
     (void)state;
@@ -215,6 +299,9 @@ int main(void) {
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
         cmocka_unit_test(plans_for_failures),
+        cmocka_unit_test(searches),
+        cmocka_unit_test(searches_in_words),
+        cmocka_unit_test(sweeps),
         cmocka_unit_test(refuses_plans),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
