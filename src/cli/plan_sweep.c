@@ -117,7 +117,8 @@ static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) 
     CLEANUP(mem_freep) char *svg = NULL;
     double tics[TICS];
     int stride = (sweep->count + TICS - 1) / TICS, tic_count = 0;
-    for (int i = 0; i < sweep->count; i += stride) tics[tic_count++] = sweep->point[0][i].ranks;
+    for (int i = 0; i < sweep->count; i += stride)
+        tics[tic_count++] = (1 - 1e-9) * sweep->point[0][i].ranks; /* within the axis */
     for (Scaling s = 0; s < SCALING_COUNT; s++) TRY(add_curve(&curves, sweep, s, panel));
     if (panel->format == AXIS_POWERS) TRY(add_ideal(&curves));
     Plot plot = {.name = panel->name,
