@@ -1,7 +1,8 @@
 /* weft compare: the runs of a recipe one after another, and what they came to side by side.
  *
  * Each run is `weft train` in a process of its own, so that one that dies takes nothing with it. What is
- * known so far is in results.json after every run; the same command goes on from there.
+ * known so far is in results.json after every run; the same command goes on from there. A run that this
+ * machine cannot hold is simulated, where the recipe or the line says on which machine.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -18,11 +19,13 @@
 #include "cli/recipe.h"
 #include "cli/show.h"
 #include "cli/show_results.h"
+#include "cli/simulate.h"
+#include "plan/cluster.h"
 #include "report/page.h"
 
 typedef struct CompareArgs {
-    const char *out;
-    bool retry, quiet;
+    const char *out, *cluster;
+    bool simulate, retry, quiet;
 } CompareArgs;
 
 /* clang-format off: one row a line or two reads as the table it is */
@@ -30,6 +33,10 @@ static const Option compare_table[] = {
     {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ and the recipe's name",
      .help = "Directory for the results, the page and the runs. The same one again goes on with what is not "
              "finished there."},
+    {OPT_TEXT("cluster", CompareArgs, cluster, "NAME|FILE"), .shown = "what the recipe names, or none",
+     .help = "The machine to simulate runs on that this one cannot hold, for want of GPUs or memory; as for "
+             "'weft plan'. Without one, they fail."},
+    {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs, and carry out none."},
     {OPT_FLAG("retry", CompareArgs, retry), .help = "Try runs again that failed."},
     {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Show no progress."},
 };
@@ -37,7 +44,7 @@ static const Option compare_table[] = {
 
 static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0)};
 
-enum { FIXED_WORDS = 12 };
+enum { FIXED_WORDS = 16 };
 
 /* The words of one run's command line; they point into the others. */
 typedef struct Line {
@@ -48,13 +55,19 @@ static void line_done(Line *line) {
     free(line->words);
 }
 
-/* train --config RECIPE [--scale NAME] --run NAME [what came after --] [--out DIR --resume] */
+/* train --config RECIPE [--scale NAME] --run NAME [--trace] [what came after --] [--out DIR --resume]. The
+ * trace is for the page's timelines. */
 static Status line_of(Line *ret_line, const Invocation *call, const char *name, const char *dir) {
     const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0], "--run", name};
     size_t count = 5, extra = call->operand_count - 1;
     if (call->scale) {
         words[count++] = "--scale";
         words[count++] = call->scale;
+    }
+    if (dir) {
+        words[count++] = "--trace";
+        words[count++] = "--trace-steps";
+        words[count++] = "2";
     }
     char **line = NULL;
     TRY(mem_new(FIXED_WORDS + extra + 1, sizeof *line, &line));
@@ -67,14 +80,19 @@ static Status line_of(Line *ret_line, const Invocation *call, const char *name, 
     return OK;
 }
 
-/* Reads the run's options as train would, so that a mistake shows before hours of work. */
+/* Reads the run's options as train would. */
+static Status read_run(Line *line, const Invocation *call, const char *name, Invocation **ret_train) {
+    int count = 0;
+    TRY(line_of(line, call, name, NULL));
+    while (line->words[count]) count++;
+    return invocation_new(ret_train, &command_train, count - 1, line->words + 1);
+}
+
+/* Before the first run starts, so that a mistake shows before hours of work. */
 static Status settings_of(const Invocation *call, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
-    int count = 0;
-    TRY(line_of(&line, call, name, NULL));
-    while (line.words[count]) count++;
-    Status status = invocation_new(&train, &command_train, count - 1, line.words + 1);
+    Status status = read_run(&line, call, name, &train);
     if (status) return status_wrap(status, "run '%s'", name);
     if (train->help || train->json)
         return USAGE("--%s: is not for the runs of a comparison", train->help ? "help" : "json");
@@ -174,11 +192,80 @@ static void say_end(const Run *run) {
         return;
     }
     double seconds = 0, tokens = 0;
+    if (run_predicted(run)) {
+        show_number(run->summary, "tokens_per_s", &tokens);
+        fprintf(stderr, "      predicted for %s: %s tokens/s\n", run_predicted(run),
+                format_count(rate, tokens));
+        return;
+    }
     show_number(run->summary, "runtime_s", &seconds);
     show_number(run->summary, "tokens_per_s", &tokens);
     fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds + run->earlier_s),
             format_count(rate, tokens));
 }
+
+/* ---- on paper ---- */
+
+/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned is left to train to
+ * refuse. */
+static Status find_cluster(const Invocation *call, const CompareArgs *args, const Recipe *recipe, size_t at,
+                           const char **ret_cluster) {
+    const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
+    const char *cluster = args->cluster ? args->cluster : recipe_cluster(recipe, at);
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    bool needed = args->simulate;
+    *ret_cluster = NULL;
+    if (!cluster && args->simulate)
+        return USAGE("--simulate: %s names no cluster; --cluster says which machine to simulate",
+                     call->operands[0]);
+    if (!cluster) return OK;
+    TRY(read_run(&line, call, name, &train));
+    CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
+    if (needed) *ret_cluster = cluster;
+    return OK;
+}
+
+/* The machines that runs may be simulated on are known, before hours of work. */
+static Status check_clusters(const CompareArgs *args, const Recipe *recipe) {
+    Cluster cluster;
+    if (args->cluster) return cluster_find(args->cluster, &cluster);
+    for (size_t i = 0; i < json_array_size(recipe->runs); i++)
+        if (recipe_cluster(recipe, i)) TRY(cluster_find(recipe_cluster(recipe, i), &cluster));
+    return OK;
+}
+
+static Status write_simulated(const Run *run, const json_t *summary) {
+    CLEANUP(mem_freep) char *config = NULL, *path = NULL;
+    TRY(dir_make(run->dir));
+    TRY(path_join(&config, run->dir, "config.json"));
+    TRY(path_join(&path, run->dir, "summary.json"));
+    TRY(json_write_file(config, run->settings));
+    return json_write_file(path, summary);
+}
+
+static Status simulate_one(Results *results, size_t at, const Invocation *call, const CompareArgs *args,
+                           const char *cluster, const char *out) {
+    Run *run = &results->runs[at];
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    TRY(run_renew(run));
+    if (!args->quiet) say_start(results, at, false);
+    TRY(read_run(&line, call, run->name, &train));
+    CLEANUP(status_freep) Status failed = simulate_run(train, cluster, &summary);
+    if (failed) {
+        run->state = RUN_FAILED;
+        TRY(str_dup(status_message(failed), &run->error));
+    } else {
+        TRY(write_simulated(run, summary));
+    }
+    TRY(run_look(run));
+    if (!args->quiet) say_end(run);
+    return results_write(results, out);
+}
+
+/* ---- in earnest ---- */
 
 static Status run_one(Results *results, size_t at, const Invocation *call, const CompareArgs *args,
                       const char *out) {
@@ -196,20 +283,34 @@ static Status run_one(Results *results, size_t at, const Invocation *call, const
     free(run->error);
     run->error = end.error;
     /* Who was told to stop has not failed, however it ended. */
-    if (end.code && end.error && !children_stopped()) run->state = RUN_FAILED;
+    if (end.code && !children_stopped()) run->state = RUN_FAILED;
+    if (run->state == RUN_FAILED && !run->error)
+        TRY(str_format(&run->error, "ended with exit code %d and no word", end.code));
     TRY(run_look(run));
     if (!args->quiet) say_end(run);
     return results_write(results, out);
 }
 
-static Status run_all(Results *results, Invocation *call, const CompareArgs *args, const char *out) {
+/* Whether a run needs nothing more. A prediction is not enough for a machine that can hold the run. */
+static bool is_done(const Run *run, const char *cluster, const CompareArgs *args) {
+    const char *predicted = run_predicted(run);
+    if (run->state == RUN_FAILED) return !args->retry;
+    return run->state == RUN_FINISHED && (!predicted || cluster);
+}
+
+static Status run_all(Results *results, Invocation *call, const CompareArgs *args, const Recipe *recipe,
+                      const char *out) {
     bool any = false;
     for (size_t i = 0; i < results->count && !children_stopped(); i++) {
         const Run *run = &results->runs[i];
-        if (run->state == RUN_FINISHED || (run->state == RUN_FAILED && !args->retry)) {
+        const char *cluster;
+        TRY(find_cluster(call, args, recipe, i, &cluster));
+        if (is_done(run, cluster, args)) {
             if (!args->quiet)
                 fprintf(stderr, "[%zu/%zu] %s: %s before%s\n", i + 1, results->count, run->name,
                         run_state_name(run->state), run->state == RUN_FAILED ? "; --retry tries again" : "");
+        } else if (cluster) {
+            TRY(simulate_one(results, i, call, args, cluster, out));
         } else {
             TRY(run_one(results, i, call, args, out));
         }
@@ -243,6 +344,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(close_fd) int locked = -1;
     TRY(check(call));
     TRY(recipe_read(&recipe, call->operands[0], call->scale));
+    TRY(check_clusters(args, &recipe));
     TRY(describe(&results, call, &recipe));
     TRY(place_of(args, &results, &out));
     TRY(add_runs(&results, call, &recipe, out));
@@ -250,7 +352,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(lock(out, &locked));
     TRY(look_back(&results, out));
     children_heed();
-    TRY(run_all(&results, call, args, out));
+    TRY(run_all(&results, call, args, &recipe, out));
     TRY(results_write(&results, out));
     TRY(write_page(&results, out));
     TRY(results_json(&results, ret_result));
@@ -273,6 +375,8 @@ static const Example examples[] = {
      "weft compare recipes/squad-bert-base.json --scale small"},
     {"The same on GPUs: what follows -- is for the runs",
      "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
+    {"What it would come to on eight A100, without any of them",
+     "weft compare recipes/squad-bert-base.json --simulate --cluster dgx-a100 --out runs/squad-a100"},
 };
 
 const Command command_compare = {
@@ -281,7 +385,10 @@ const Command command_compare = {
     .description =
         "Runs what the recipe lists under runs, one after another, each as 'weft train' in a process of its "
         "own, and ends in a table with the first run as the baseline. A run that fails is a result too: its "
-        "reason stands in the table. Ctrl-C stops the current run at a checkpoint, and the same command goes "
+        "reason stands in the table. Runs that this machine cannot hold are simulated on the one that the "
+        "recipe "
+        "names as its cluster, and marked as predicted. Ctrl-C stops the current run at a checkpoint, and "
+        "the same command goes "
         "on from there.\n\n"
         "The directory holds report.html, a page to show to others, results.json, results.csv, and for each "
         "run its directory and what it said "

@@ -1,7 +1,8 @@
-/* A recipe is a configuration file with three members more: "about", what it is for; "scales", objects of
- * options by name, of which --scale picks one to stand in for the file's own; and "runs", a list of objects
- * with a name and the options by which a run differs, of which --run picks one. `weft compare` runs them all.
- * A scale may have a list of runs of its own. The run wins over the scale, and the scale over the file. */
+/* A recipe is a configuration file with four members more: "about", what it is for; "scales", objects of
+ * options by name, of which --scale picks one to stand in for the file's own; "runs", a list of objects
+ * with a name and the options by which a run differs, of which --run picks one; and "cluster", the machine to
+ * simulate runs on. `weft compare` runs them all. A scale may have a list of runs of its own, and scales and
+ * runs a cluster. The run wins over the scale, and the scale over the file. */
 #include "cli/recipe.h"
 
 #include <string.h>
@@ -77,10 +78,19 @@ static Status settle_about(json_t *file, const char *path) {
     return OK;
 }
 
+static Status check_cluster(const json_t *object, const char *path) {
+    const json_t *cluster = json_object_get(object, "cluster");
+    if (!cluster || json_is_string(cluster) || json_is_null(cluster)) return OK;
+    return USAGE("%s: cluster: expected the name of a machine, or null", path);
+}
+
 Status recipe_settle(json_t *file, const char *path, const char *scale, const char *run) {
     TRY(settle_about(file, path));
     TRY(settle_scale(file, path, scale));
-    return settle_run(file, path, run);
+    TRY(settle_run(file, path, run));
+    TRY(check_cluster(file, path));
+    json_object_del(file, "cluster");
+    return OK;
 }
 
 Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
@@ -95,7 +105,9 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
     if (!runs || (json_is_array(runs) && !json_array_size(runs)))
         return USAGE("%s: has no runs to compare; list them under 'runs', each with a name", path);
     TRY(check_runs(runs, path));
-    *ret_recipe = (Recipe){.about = about, .runs = json_incref(runs)};
+    TRY(check_cluster(file, path));
+    *ret_recipe = (Recipe){
+        .about = about, .runs = json_incref(runs), .cluster = json_incref(json_object_get(file, "cluster"))};
     about = NULL;
     return OK;
 }
@@ -103,4 +115,10 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
 void recipe_done(Recipe *recipe) {
     json_decref(recipe->about);
     json_decref(recipe->runs);
+    json_decref(recipe->cluster);
+}
+
+const char *recipe_cluster(const Recipe *recipe, size_t run) {
+    const json_t *own = json_object_get(json_array_get(recipe->runs, run), "cluster");
+    return json_string_value(own ? own : recipe->cluster);
 }

@@ -83,6 +83,12 @@ static bool same_in(const Run *a, const Run *b, const char *const *keys, size_t 
     return true;
 }
 
+/* Both ran here, or both are predicted for the same machine. */
+static bool same_machine(const Run *a, const Run *b) {
+    const char *one = run_predicted(a), *two = run_predicted(b);
+    return one && two ? !strcmp(one, two) : one == two;
+}
+
 static bool same_number(double a, double b) {
     return a == b || (isnan(a) && isnan(b));
 }
@@ -90,7 +96,8 @@ static bool same_number(double a, double b) {
 bool alike_but_batch(const Run *a, const Run *b) {
     static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
                                        "offload", "recompute", "precision", "device"};
-    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b));
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+           same_machine(a, b);
 }
 
 bool alike_learning(const Run *a, const Run *b) {
@@ -167,17 +174,23 @@ static bool scales(const Run *run) {
     return run->state == RUN_FINISHED && run_ranks(run) > 0 && run_figure(run, FIGURE_TOKENS) > 0;
 }
 
+/* Runs of one job on one kind of machine, which need not have the same number of it. */
+static bool same_job(const Run *a, const Run *b) {
+    static const char *const keys[] = {"precision", "recompute", "device"};
+    return scales(a) && scales(b) && same_in(a, b, keys, sizeof keys / sizeof *keys) && same_machine(a, b) &&
+           run_params(a) == run_params(b);
+}
+
 double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
-    static const char *const precision[] = {"precision"};
     const Run *base = NULL;
-    if (!scales(run)) return NAN;
+    bool several = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *other = &results->runs[i];
-        if (!scales(other) || run_params(other) != run_params(run)) continue;
-        if (!same_in(run, other, precision, 1)) continue;
+        if (!same_job(other, run)) continue;
+        several |= run_ranks(other) != run_ranks(run);
         if (!base || run_ranks(other) < run_ranks(base)) base = other;
     }
-    if (!base) return NAN;
+    if (!base || !several) return NAN;
     *ret_base = base;
     return run_figure(run, FIGURE_TOKENS) / run_ranks(run) /
            (run_figure(base, FIGURE_TOKENS) / run_ranks(base));

@@ -34,8 +34,8 @@ double losses_apart(const Results *results, bool *ret_all);
 /* The value at a step; NAN where the curve has none. Steps rise. */
 double curve_at(const Curve *curve, double step);
 
-/* Throughput a rank, as a part of that of the run with the fewest ranks; NAN where that says nothing:
- * another model, or nothing is known. *ret_base: that run. */
+/* Throughput a rank, as a part of that of the run of the same model on the same kind of machine that has the
+ * fewest ranks; NAN where all of those have as many. *ret_base: that run. */
 double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base);
 
 #endif

@@ -144,7 +144,10 @@ static Status put_verdict(FILE *out, const Results *results) {
     fputs("</p>\n", out);
     if (results_best(results, FIGURE_TOKENS, 1)) {
         fputs("<div class=\"tiles\">\n", out);
-        put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput", " tokens/s");
+        if (results_differ(results, run_params))
+            put_best(out, results, FIGURE_MFU, "Most of the machine's peak", "");
+        else
+            put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput", " tokens/s");
         put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Least memory" : "Memory", "");
         put_agreement(out, results);
         fputs("</div>\n", out);

@@ -3,10 +3,16 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "report/alike.h"
 #include "report/page.h"
 #include "report/words.h"
 
-enum { TAGS = 6, RANKS_SHOWN = 16, LABELED = 8 /* percent of a bar that have room for a number */ };
+enum {
+    TAGS = 6,
+    RANKS_SHOWN = 16,
+    RANKS_EACH = 4,
+    LABELED = 8 /* percent of a bar that have room for a number */
+};
 
 static const char *const tags[TAGS] = {"params", "grads", "optimizer", "activations", "comm", "scratch"};
 static const int tag_color[TAGS] = {1, 4, 5, 0, 3, 2};
@@ -45,7 +51,8 @@ static void put_time(FILE *out, const Run *run, const double *share, double rate
     fprintf(out, "</div><span>%s</span></div>\n", short_time(text, 1 / rate));
 }
 
-/* The time of one sample, so that runs with other batches can be held against each other. */
+/* The time of one sample, so that runs with other batches can be held against each other. Where models are of
+ * different sizes that says nothing, and bars are all of one length. */
 void put_phases(FILE *out, const Results *results) {
     char text[FORMAT_SIZE];
     double share[PHASES], slowest = INFINITY;
@@ -57,9 +64,12 @@ void put_phases(FILE *out, const Results *results) {
         for (int p = 0; p < PHASES; p++) seen[p] |= share[p] > 0;
     }
     if (!isfinite(slowest)) return;
+    bool sizes = results_differ(results, run_params);
     put_section(
-        out, "Where the time of a sample goes",
-        "A shorter bar is a faster run; the percentages are of its own time, averaged over its ranks.");
+        out, sizes ? "Where the time goes" : "Where the time of a sample goes",
+        sizes
+            ? "Averages over the ranks of each run. Behind each bar: the time of a sample."
+            : "A shorter bar is a faster run; the percentages are of its own time, averaged over its ranks.");
     fputs("<div class=\"legend\">", out);
     for (int p = 0; p < PHASES; p++)
         if (seen[p]) put_key(out, part_color(text, phase_color((Phase)p)), phase_name((Phase)p));
@@ -67,7 +77,7 @@ void put_phases(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         double rate = run_figure(&results->runs[i], FIGURE_SAMPLES);
         if (run_phases(&results->runs[i], share) && rate > 0)
-            put_time(out, &results->runs[i], share, rate, slowest);
+            put_time(out, &results->runs[i], share, rate, sizes ? rate : slowest);
     }
     fputs("</section>\n", out);
 }
@@ -100,10 +110,13 @@ static double total_of(const json_t *memory) {
 }
 
 /* The mark in the bar is the largest sum at one moment. */
-static void put_rank(FILE *out, const Run *run, size_t rank, double most) {
+static void put_rank(FILE *out, const Run *run, size_t rank, size_t last, double most) {
     char text[FORMAT_SIZE], color[FORMAT_SIZE];
     const json_t *memory = rank_memory(run, rank);
-    fprintf(out, "<div class=\"row\"><span>rank %zu</span><div class=\"bar\">", rank);
+    if (last > rank)
+        fprintf(out, "<div class=\"row\"><span>rank %zu–%zu</span><div class=\"bar\">", rank, last);
+    else
+        fprintf(out, "<div class=\"row\"><span>rank %zu</span><div class=\"bar\">", rank);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
         if (bytes > 0)
@@ -114,14 +127,22 @@ static void put_rank(FILE *out, const Run *run, size_t rank, double most) {
             100 * fmin(1, total_of(memory) / most), format_bytes(text, total_of(memory)));
 }
 
+/* Where there are many, those that follow each other and hold the same are one bar. */
 static void put_ranks(FILE *out, const Run *run, double most) {
-    size_t count = rank_count(run);
+    size_t count = rank_count(run), shown = 0, rank = 0;
     if (!count) return;
     fputs("<div><h3>", out);
     put_html(out, run->name);
     fputs("</h3>\n", out);
-    for (size_t rank = 0; rank < count && rank < RANKS_SHOWN; rank++) put_rank(out, run, rank, most);
-    if (count > RANKS_SHOWN) fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - RANKS_SHOWN);
+    for (; rank < count && shown < RANKS_SHOWN; shown++) {
+        size_t last = rank;
+        while (count > RANKS_EACH && last + 1 < count &&
+               json_equal(rank_memory(run, last + 1), rank_memory(run, rank)))
+            last++;
+        put_rank(out, run, rank, last, most);
+        rank = last + 1;
+    }
+    if (rank < count) fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - rank);
     fputs("</div>\n", out);
 }
 

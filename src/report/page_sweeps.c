@@ -7,6 +7,8 @@
 #include "report/page.h"
 #include "report/page_plot.h"
 
+enum { TICS_MOST = 9, KEYS_MOST = 8 };
+
 /* Room for the points of all curves. */
 typedef struct Sweep {
     Series *series;
@@ -24,7 +26,7 @@ static Status sweep_init(Sweep *ret_sweep, size_t runs) {
     CLEANUP(sweep_done) Sweep sweep = {0};
     TRY(mem_new(runs + 1, sizeof *sweep.series, &sweep.series));
     TRY(mem_new(2 * runs * runs + 2 * runs + 1, sizeof *sweep.points, &sweep.points));
-    TRY(mem_new(runs + 1, sizeof *sweep.tics, &sweep.tics));
+    TRY(mem_new(TICS_MOST + 2, sizeof *sweep.tics, &sweep.tics));
     *ret_sweep = sweep;
     sweep = (Sweep){0};
     return OK;
@@ -39,12 +41,15 @@ static void add_tic(Sweep *sweep, double value) {
     sweep->tics[at] = value;
 }
 
-static void find_tics(Sweep *sweep, const Results *results, RunNumber number) {
+/* At the points of the plot; where these are too many, gnuplot finds rounder places. */
+static void find_tics(Sweep *sweep, Plot *plot) {
     sweep->tic_count = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        double value = number(&results->runs[i]);
-        if (isfinite(value) && isfinite(run_figure(&results->runs[i], FIGURE_TOKENS))) add_tic(sweep, value);
-    }
+    for (size_t i = 0; i < plot->count && sweep->tic_count <= TICS_MOST; i++)
+        for (size_t k = 0; k < plot->series[i].count && sweep->tic_count <= TICS_MOST; k++)
+            add_tic(sweep, plot->series[i].x[k]);
+    if (sweep->tic_count > TICS_MOST) return;
+    plot->x_tics = sweep->tics;
+    plot->x_tic_count = sweep->tic_count;
 }
 
 /* ---- against the batch ---- */
@@ -85,9 +90,7 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                  .x_label = "batch",
                  .series = sweep->series,
                  .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
-                 .from_zero = true,
-                 .x_tics = sweep->tics,
-                 .x_tic_count = sweep->tic_count};
+                 .from_zero = true};
     for (size_t i = 0; i < n; i++) {
         double *x = sweep->points + 2 * n * i, *y = x + n;
         size_t count = gather(results, i, figure, x, y);
@@ -99,6 +102,7 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                                                    .width = 2.5,
                                                    .points = true};
     }
+    find_tics(sweep, &plot);
     return put_plot(out, &plot, memory ? "Memory" : "Throughput",
                     memory ? "largest peak of a rank" : "tokens/s", curves);
 }
@@ -114,7 +118,6 @@ static Status put_batches(FILE *out, const Results *results, Sweep *sweep, bool 
     put_section(out, "By batch size", "Each line is a layout, each point a run.");
     put_layouts_key(out, results, sweep);
     fputs("<div class=\"plots\">\n", out);
-    find_tics(sweep, results, run_batch);
     TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, curves));
     TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, curves));
     fputs("</div>\n</section>\n", out);
@@ -147,8 +150,6 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool
                  .series = sweep->series,
                  .y_format = AXIS_PERCENT,
                  .from_zero = true,
-                 .x_tics = sweep->tics,
-                 .x_tic_count = sweep->tic_count,
                  .line = 100};
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -162,6 +163,7 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool
         sweep->series[plot.count++] = (Series){
             .x = x, .y = y, .count = 2, .color = run_color(results, run), .width = 2, .points = true};
     }
+    find_tics(sweep, &plot);
     return put_plot(out, &plot, "Throughput of a rank", "of that with the fewest ranks", curves);
 }
 
@@ -178,7 +180,6 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
     fputs("<div class=\"plots\">\n<div>\n", out);
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
     fputs("</div>\n", out);
-    find_tics(sweep, results, run_ranks);
     TRY(put_by_ranks(out, results, sweep, curves));
     fputs("</div>\n</section>\n", out);
     return OK;
@@ -192,6 +193,20 @@ static double work_of(const Run *run) {
 
 static bool has_work(const Run *run) {
     return isfinite(work_of(run));
+}
+
+/* Many runs share their colors, which then say nothing. */
+static const char *color_in(const Results *results, const Run *run) {
+    return results->count > KEYS_MOST ? "var(--c0)" : run_color(results, run);
+}
+
+/* Sizes that lie close together share a number below them. */
+static void find_size_tics(Sweep *sweep, Plot *plot) {
+    find_tics(sweep, plot);
+    size_t kept = 0;
+    for (size_t i = 0; i < plot->x_tic_count; i++)
+        if (!kept || sweep->tics[i] > 1.4 * sweep->tics[kept - 1]) sweep->tics[kept++] = sweep->tics[i];
+    plot->x_tic_count = kept;
 }
 
 static Status put_by_size(FILE *out, const Results *results, bool share, Sweep *sweep, bool *curves) {
@@ -209,8 +224,9 @@ static Status put_by_size(FILE *out, const Results *results, bool share, Sweep *
         *y = share ? 100 * run_figure(run, FIGURE_MFU) : work_of(run);
         if (has_work(run) && isfinite(*y))
             sweep->series[plot.count++] =
-                (Series){.x = x, .y = y, .count = 1, .color = run_color(results, run), .points = true};
+                (Series){.x = x, .y = y, .count = 1, .color = color_in(results, run), .points = true};
     }
+    find_size_tics(sweep, &plot);
     return put_plot(out, &plot, share ? "Part of the machine's peak" : "Parameters × samples/s",
                     share ? "MFU" : "of one rank", curves);
 }
@@ -221,7 +237,7 @@ static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *c
     if (known < 2 || !results_differ(results, run_params)) return OK;
     put_section(out, "By model size",
                 "Each point is a run. A level line is a machine that sizes do not slow.");
-    put_runs_key(out, results, has_work);
+    if (results->count <= KEYS_MOST) put_runs_key(out, results, has_work);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_size(out, results, false, sweep, curves));
     TRY(put_by_size(out, results, true, sweep, curves));

@@ -38,7 +38,7 @@ static void put_badges(FILE *out, const Results *results, const Run *run) {
     if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
     if (run->state != RUN_FINISHED)
         fprintf(out, "<span class=\"badge%s\">%s</span>", run->state == RUN_FAILED ? " failed" : "",
-                run_state_name(run->state));
+                run_outcome(run));
 }
 
 /* The layout, and what else is not the same in all runs. */

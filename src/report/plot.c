@@ -50,9 +50,23 @@ static void put_format(FILE *out, char axis, AxisFormat format, Scale scale) {
     switch (format) {
     case AXIS_POWERS: fprintf(out, "set logscale %c\nset format %c '%%.0e'\n", axis, axis); return;
     case AXIS_PERCENT: fprintf(out, "set format %c '%%g %%%%'\n", axis); return;
-    case AXIS_BYTES: fprintf(out, "set format %c '%%g %sB'\n", axis, scale.prefix); return;
-    default: fprintf(out, "set format %c '%%g%s'\n", axis, scale.prefix);
+    case AXIS_BYTES: fprintf(out, "set format %c '%%.4g %sB'\n", axis, scale.prefix); return;
+    default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale.prefix);
     }
+}
+
+/* With some room beside the outermost points. */
+static void put_log_x(FILE *out, const Plot *plot, Scale x) {
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < plot->count; i++) {
+        for (size_t k = 0; k < plot->series[i].count; k++) {
+            least = fmin(least, plot->series[i].x[k]);
+            most = fmax(most, plot->series[i].x[k]);
+        }
+    }
+    fputs("set logscale x\n", out);
+    if (least > 0 && most > 0)
+        fprintf(out, "set xrange [%.9g:%.9g]\n", least / x.unit / 1.25, most / x.unit * 1.25);
 }
 
 static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
@@ -66,12 +80,12 @@ static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
             plot->from_zero ? "0" : "0.05");
     put_format(out, 'x', plot->x_format, x);
     put_format(out, 'y', plot->y_format, y);
-    if (plot->x_log) fputs("set logscale x\n", out);
+    if (plot->x_log) put_log_x(out, plot, x);
     if (plot->from_zero) fputs("set yrange [0:*]\n", out);
     if (!plot->x_tics) return;
     fputs("set xtics (", out);
     for (size_t i = 0; i < plot->x_tic_count; i++)
-        fprintf(out, "%s%.9g", i ? ", " : "", plot->x_tics[i] / x.unit);
+        fprintf(out, "%s%.3g", i ? ", " : "", plot->x_tics[i] / x.unit);
     fputs(")\n", out);
 }
 

@@ -175,6 +175,11 @@ const char *run_predicted(const Run *run) {
     return json_string_value(json_object_get(run->summary, "predicted"));
 }
 
+const char *run_outcome(const Run *run) {
+    bool memory = run->state == RUN_FAILED && run->error && strstr(run->error, "memory");
+    return memory ? "out of memory" : run_state_name(run->state);
+}
+
 const char *run_state_name(RunState state) {
     static const char *const names[] = {"waiting", "finished", "interrupted", "failed"};
     return names[state];

@@ -45,6 +45,8 @@ MUST_USE Status run_renew(Run *run);
  * finished or interrupted, unless it failed. Damaged files are told in `error`. */
 MUST_USE Status run_look(Run *run);
 const char *run_state_name(RunState state);
+/* The state's name, or what it failed for where that is the want of memory. */
+const char *run_outcome(const Run *run);
 /* The machine that a run was simulated on; NULL: it really ran. */
 const char *run_predicted(const Run *run);
 

@@ -7,7 +7,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 
-enum { NAME_WIDTH = 30, NAME_LEAST = 12, CELL = 48 };
+enum { NAME_WIDTH = 42, NAME_LEAST = 12, CELL = 48 };
 
 /* Columns that a text takes on the screen: bytes that do not go on with a character. */
 static int columns(const char *text) {
@@ -80,19 +80,28 @@ static void put_name(FILE *out, const char *name, int width) {
     fprintf(out, "%*s", width - used, "");
 }
 
+/* What stands below the name. */
+static const char *mark_of(const Results *results, const Run *run) {
+    bool base = run == results->runs && results->count > 1;
+    if (run_predicted(run)) return base ? "  predicted, baseline" : "  predicted";
+    return base ? "  baseline" : "";
+}
+
 static void put_run(FILE *out, const Results *results, const Run *run, const Block *block, TableLook look) {
     char text[CELL];
     put_name(out, run->name, block->name);
     if (!shows(run)) {
-        fprintf(out, "  %s\n", run_state_name(run->state));
+        fprintf(out, "  %s\n", run_outcome(run));
         return;
     }
     for (int c = 0; c < block->count; c++)
         put_right(out, figure_text(text, figures[block->figure[c]].unit, run_figure(run, block->figure[c])),
                   block->width[c], NULL);
     fputc('\n', out);
-    if (run == results->runs) return;
-    fprintf(out, "%*s", block->name, "");
+    if (results->count == 1 && !run_predicted(run)) return;
+    if (look.color) fputs("\033[2m", out);
+    put_name(out, mark_of(results, run), block->name);
+    if (look.color) fputs("\033[0m", out);
     for (int c = 0; c < block->count; c++)
         put_right(out, difference_text(text, run_difference(results, run, block->figure[c]), look.utf8),
                   block->width[c], look.color ? color_of(results, run, block->figure[c]) : NULL);
@@ -121,7 +130,8 @@ static void put_remarks(FILE *out, const Results *results) {
 static void put_blocks(FILE *out, const Results *results, TableLook look) {
     Block block = {.name = NAME_LEAST};
     for (size_t i = 0; i < results->count; i++) {
-        int width = columns(results->runs[i].name);
+        int width = columns(results->runs[i].name), below = columns(mark_of(results, &results->runs[i]));
+        if (below > width) width = below;
         if (width > block.name) block.name = width < NAME_WIDTH ? width : NAME_WIDTH;
     }
     int used = block.name;

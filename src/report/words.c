@@ -178,6 +178,37 @@ static void put_why(FILE *out, const Run *winner, const Run *other) {
         put_price(out, own, others, own_total, other_total);
 }
 
+/* ---- models of several sizes ---- */
+
+/* A token of a large model is more work, so what counts is how much of the machine the work makes use of. */
+static void put_sizes(FILE *out, const Results *results) {
+    const Run *best = results_best(results, FIGURE_MFU, 1), *worst = results_best(results, FIGURE_MFU, -1);
+    char small[FORMAT_SIZE], large[FORMAT_SIZE];
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        double params = run_params(&results->runs[i]);
+        if (results->runs[i].state != RUN_FINISHED || !isfinite(params)) continue;
+        least = fmin(least, params);
+        most = fmax(most, params);
+    }
+    fprintf(out,
+            "The models have %s to %s parameters, so runs are held against each other by the part of the "
+            "machine's peak that they make use of.",
+            format_count(small, least), format_count(large, most));
+    if (!best || best == worst) return;
+    fprintf(out, " “%s” makes most of it, %.1f %%, and “%s” least, %.1f %%.", best->name,
+            100 * run_figure(best, FIGURE_MFU), worst->name, 100 * run_figure(worst, FIGURE_MFU));
+    double own[PHASES], others[PHASES];
+    if (!run_phases(best, own) || !run_phases(worst, others)) return;
+    fprintf(out, " The one computes %.0f %% of the time, the other %.0f %%", 100 * own[PHASE_COMPUTE],
+            100 * others[PHASE_COMPUTE]);
+    Phase wait = PHASE_WAIT_DATA;
+    for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
+        if (others[p] > others[wait]) wait = (Phase)p;
+    if (others[wait] >= 0.02) fprintf(out, ", with %.0f %% %s", 100 * others[wait], phases[wait].doing);
+    fputs(".", out);
+}
+
 /* ---- the rest ---- */
 
 static void put_memory(FILE *out, const Results *results) {
@@ -258,7 +289,11 @@ Status results_words(const Results *results, char **ret_text) {
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing the results");
     const Run *winner = results_best(results, FIGURE_TOKENS, 1);
-    if (winner) {
+    if (winner && results_differ(results, run_params)) {
+        put_sizes(out, results);
+        put_memory(out, results);
+        put_loss(out, results);
+    } else if (winner) {
         const Run *other = put_winner(out, results, winner);
         if (other) put_why(out, winner, other);
         put_memory(out, results);

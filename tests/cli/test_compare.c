@@ -1,4 +1,5 @@
 /* weft compare, the way a person runs it. */
+#include <math.h>
 #include <signal.h>
 
 #include "base/fs.h"
@@ -241,6 +242,46 @@ static void one_run(void **state) {
     assert_refused(2, "which --config has to name", "train", "--data", "self", "--run", "other");
 }
 
+/* On paper: one that fits and one that does not, on a machine that is not here. */
+static void simulates(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3,
+                 "[{\"name\": \"A\", \"dp\": 2}, {\"name\": \"large\", \"hidden\": 32768, \"layers\": 64}, "
+                 "{\"name\": \"here\", \"cluster\": null}]");
+    Ran ran =
+        program_run("compare", place->recipe, "--out", place->out, "--simulate", "--cluster", "dgx2-v100");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "predicted for dgx2-v100");
+    assert_contains(ran.out, "  predicted, baseline");
+    assert_contains(ran.out, "large: failed: out of memory, as predicted: ");
+    assert_contains(ran.out, "are predictions.");
+    ran_done(&ran);
+    char *text = read_in(place->out, "results.json");
+    json_t *json = parsed(text);
+    const json_t *summary = json_object_get(run_of(json, 0), "summary");
+    assert_string_equal(text_of(summary, "predicted"), "dgx2-v100");
+    assert_int_equal(json_array_size(json_object_get(summary, "ranks")), 2);
+    assert_true(figure_of(run_of(json, 0), "tokens_per_s") > 0);
+    assert_true(figure_of(run_of(json, 0), "peak_bytes") > 0);
+    json_decref(json);
+    free(text);
+    text = read_in(place->out, "report.html");
+    assert_contains(text, "<span class=\"badge predicted\">predicted</span>");
+    free(text);
+    /* A machine that holds it carries it out; what does not fit stays as it is. */
+    ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    json = parsed(ran.out);
+    assert_string_equal(text_of(run_of(json, 0), "state"), "finished");
+    assert_null(json_object_get(json_object_get(run_of(json, 0), "summary"), "predicted"));
+    assert_true(isfinite(figure_of(run_of(json, 0), "val_loss")));
+    json_decref(json);
+    ran_done(&ran);
+    assert_refused(2, "names no cluster", "compare", place->recipe, "--simulate", "--out", place->out);
+    assert_refused(2, "dgx2", "compare", place->recipe, "--cluster", "dgx2", "--out", place->out);
+    write_recipe(place, 3, "[{\"name\": \"A\", \"cluster\": 5}]");
+    assert_refused(2, "cluster: expected the name of a machine", "compare", place->recipe);
+}
+
 static void refuses(void **state) {
     const Place *place = *state;
     write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
@@ -269,7 +310,7 @@ static void refuses(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares), TEST(goes_on), TEST(interrupted), TEST(one_run),
-                                       TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(compares), TEST(goes_on),   TEST(interrupted),
+                                       TEST(one_run),  TEST(simulates), TEST(refuses)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

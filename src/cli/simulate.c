@@ -1,0 +1,153 @@
+/* The plan of a run (plan/plan.h) and the time of its step (plan/time.h), in the shape of a run's summary.
+ * All replicas and tensor ranks of a stage have the same figures. */
+#include "cli/simulate.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "cli/train_options.h"
+#include "device/registry.h"
+#include "plan/fit.h"
+#include "plan/time.h"
+
+enum { RANKS_TOLD = 64 };
+
+/* ---- what the run is ---- */
+
+static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_spec) {
+    TrainArgs args = *(const TrainArgs *)train->config;
+    TRY(layout_settle(train, &args.layout, 0));
+    if (!args.config.threads) args.config.threads = device_host_threads(0) / args.layout.ranks;
+    if (args.config.threads < 1) args.config.threads = 1;
+    PlanSpec spec = {.config = args.config,
+                     .mesh = {.dp = (int)args.layout.dp,
+                              .tp = (int)args.layout.tp,
+                              .pp = (int)args.layout.pp,
+                              .shard = (int)args.layout.shard},
+                     .memory_only = !cluster,
+                     .timed = cluster != NULL};
+    if (cluster && !invocation_given(train, "device")) spec.config.device = NULL;
+    if (cluster) TRY(fit_settle(&spec, cluster));
+    args.config.device = spec.config.device;
+    TRY(layout_check(train, &args));
+    *ret_spec = spec;
+    return OK;
+}
+
+/* ---- what this machine has ---- */
+
+static double memory_of_all(const Plan *plan) {
+    double sum = 0;
+    for (int stage = 0; stage < plan->stages; stage++) sum += (double)plan->stage[stage].memory.saving;
+    return sum * plan->mesh.dp * plan->mesh.tp;
+}
+
+static bool gpus_hold(const Plan *plan, int ranks) {
+    CudaInfo info;
+    device_cuda_info(&info);
+    if (info.devices < ranks) return false;
+    return (double)plan->stage[plan->fullest].memory.saving < (double)info.device[0].memory;
+}
+
+Status simulate_needed(Invocation *train, bool *ret_needed) {
+    PlanSpec spec;
+    CLEANUP(plan_done) Plan plan = {0};
+    TRY(spec_of(train, NULL, &spec));
+    TRY(plan_init(&plan, &spec));
+    int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    bool gpu = spec.config.device && !strcmp(spec.config.device, "cuda");
+    *ret_needed = gpu ? !gpus_hold(&plan, ranks) : memory_of_all(&plan) > memory;
+    return OK;
+}
+
+/* ---- the summary ---- */
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Seconds of all steps, under the names that a run has for them. */
+static json_t *phases_of(const json_t *plan, double steps) {
+    const json_t *ms = json_object_get(plan, "phases_ms");
+    bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
+    double unit = 1e-3 * steps;
+    return json_pack("{s:f, s:f, s:f, s:f}", "compute_s",
+                     unit * (number(ms, "forward") + number(ms, "recompute") + number(ms, "backward")),
+                     "optimizer_s", unit * number(ms, "optimizer"), tensor ? "wait_tensor_s" : "wait_data_s",
+                     unit * number(ms, "communication"), "wait_pipeline_s", unit * number(ms, "bubble"));
+}
+
+static json_t *sent_of(const json_t *stage, double steps) {
+    json_t *sent = json_object();
+    const char *kind;
+    json_t *bytes;
+    json_object_foreach((json_t *)(uintptr_t)json_object_get(stage, "comm_bytes"), kind, bytes)
+        json_object_set_new(sent, kind, json_real(steps * json_number_value(bytes)));
+    return sent;
+}
+
+/* Replicas and tensor ranks of a stage follow each other. */
+static json_t *ranks_of(const json_t *plan, double steps) {
+    const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
+    size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");
+    size_t each = stage_count ? ranks / stage_count : 0;
+    if (ranks > RANKS_TOLD) each = 1;
+    json_t *list = json_array();
+    for (size_t i = 0; i < stage_count * each; i++) {
+        const json_t *stage = json_array_get(stages, i / each);
+        json_t *memory = json_deep_copy(json_object_get(stage, "memory"));
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:o}", "rank", (int)i, "peak_bytes", memory,
+                                              "comm_bytes", sent_of(stage, steps), "phases",
+                                              phases_of(plan, steps)));
+    }
+    return list;
+}
+
+static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, json_t **ret_summary) {
+    double steps = spec->config.epochs > 0 ? 0 : (double)spec->config.steps,
+           step_s = 1e-3 * number(plan, "step_ms");
+    json_t *summary = json_pack(
+        "{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name, "step_ms",
+        number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"), "tokens_per_s",
+        number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble", number(plan, "bubble"),
+        "params_total", json_object_get(plan, "params_total"), "params_stored",
+        json_object_get(plan, "params_stored"), "layout", json_object_get(plan, "layout"), "interrupted",
+        false, "ranks", ranks_of(plan, steps > 0 ? steps : 1));
+    if (!summary) return FAILED("out of memory");
+    if (steps > 0) {
+        json_object_set_new(summary, "steps", json_integer(spec->config.steps));
+        json_object_set_new(summary, "runtime_s", json_real(steps * step_s));
+    }
+    *ret_summary = summary;
+    return OK;
+}
+
+static Status check_fit(const Fit *fit, const Plan *plan) {
+    char needed[FORMAT_SIZE], free_bytes[FORMAT_SIZE];
+    if (fit->fits) return OK;
+    return FAILED("out of memory, as predicted: %s a rank where %s are free%s%s%s",
+                  format_bytes(needed, (double)plan->stage[plan->fullest].memory.saving),
+                  format_bytes(free_bytes, fit->available), fit->changes ? " (" : "",
+                  fit->changes ? fit->change[0].options : "", fit->changes ? " would fit)" : "");
+}
+
+Status simulate_run(Invocation *train, const char *name, json_t **ret_summary) {
+    PlanSpec spec;
+    Cluster cluster;
+    Fit fit;
+    PlanTime time;
+    CLEANUP(plan_done) Plan plan = {0};
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(cluster_find(name, &cluster));
+    TRY(spec_of(train, &cluster, &spec));
+    TRY(plan_init(&plan, &spec));
+    TRY(fit_find(&fit, &plan, &spec, &cluster));
+    TRY(check_fit(&fit, &plan));
+    TRY(plan_time(&plan, &cluster, &time));
+    TRY(plan_json(&plan, &spec, &json));
+    TRY(time_json(&time, json));
+    return summary_of(json, &cluster, &spec, ret_summary);
+}
