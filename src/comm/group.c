@@ -112,17 +112,38 @@ Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket 
                    ret_ticket);
 }
 
+/* A stretch of time in which a caller is blocked. */
+typedef struct Stay {
+    int64_t start_ns, cpu_ns;
+} Stay;
+
+/* Of the calling thread. */
+static int64_t cpu_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static Stay stay_begin(const Group *group) {
+    return group->size > 1 ? (Stay){trace_now(), cpu_now()} : (Stay){0};
+}
+
+static Status stay_end(Group *group, Stay stay, Status status) {
+    if (group->size == 1) return status;
+    int64_t end = trace_now();
+    group->waited_ns += end - stay.start_ns;
+    group->waited_cpu_ns += cpu_now() - stay.cpu_ns;
+    if (group->trace) trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, stay.start_ns, end, 0, 0);
+    return status;
+}
+
 Status ticket_wait(Stream *stream, Ticket *ticket) {
     if (!ticket->group) return OK;
     Ticket waited = *ticket;
     Group *group = waited.group;
     *ticket = (Ticket){0};
-    int64_t start = trace_now();
-    Status status = group->ops->wait(group, stream, waited);
-    int64_t end = trace_now();
-    group->waited_ns += end - start;
-    if (group->trace) trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, start, end, 0, 0);
-    return status;
+    Stay stay = stay_begin(group);
+    return stay_end(group, stay, group->ops->wait(group, stream, waited));
 }
 
 Status comm_batch_begin(Group *group) {
@@ -136,16 +157,19 @@ Status comm_batch_end(Group *group) {
 Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     if (dtype != DT_F64 && dtype != DT_I64)
         return FAILED("internal: host_reduce over elements of type %s", dtype_name(dtype));
-    return group->ops->host_reduce(group, data, count, dtype, op);
+    Stay stay = stay_begin(group);
+    return stay_end(group, stay, group->ops->host_reduce(group, data, count, dtype, op));
 }
 
 Status host_gather(Group *group, void *dst, const void *src, size_t bytes) {
-    return group->ops->host_gather(group, dst, src, bytes);
+    Stay stay = stay_begin(group);
+    return stay_end(group, stay, group->ops->host_gather(group, dst, src, bytes));
 }
 
 Status host_broadcast(Group *group, void *data, size_t bytes, int root) {
     TRY(check_rank(group, "a broadcast from", root));
-    return group->ops->host_broadcast(group, data, bytes, root);
+    Stay stay = stay_begin(group);
+    return stay_end(group, stay, group->ops->host_broadcast(group, data, bytes, root));
 }
 
 Status barrier(Group *group) {

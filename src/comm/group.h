@@ -80,8 +80,9 @@ struct Group {
     const GroupOps *ops;
     int rank, size;
     uint64_t bytes_sent[COMM_KINDS];
-    int64_t waited_ns; /* that callers have been blocked */
-    Trace *trace;      /* NULL: none */
+    int64_t waited_ns;     /* that callers have been blocked... */
+    int64_t waited_cpu_ns; /* ...and what they used of the processor meanwhile */
+    Trace *trace;          /* NULL: none */
     const CommNames *names;
     CommLabel label; /* of the operation that is being started */
     void *impl;

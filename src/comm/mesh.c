@@ -126,6 +126,29 @@ void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]) {
         for (int k = 0; k < COMM_KINDS; k++) sent[k] += groups[i].group->bytes_sent[k];
 }
 
+void mesh_sent_by_axis(const Mesh *mesh, uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    for (int axis = 0; axis <= AXIS_COUNT; axis++)
+        for (int k = 0; k < COMM_KINDS; k++) sent[axis][k] = 0;
+    for (int i = 0; i < MESH_GROUPS; i++)
+        for (int k = 0; k < COMM_KINDS; k++) sent[groups[i].axis][k] += groups[i].group->bytes_sent[k];
+}
+
+const char *mesh_axis_name(int axis) {
+    static const char *const axis_names[AXIS_COUNT + 1] = {
+        [AXIS_DP] = "data", [AXIS_TP] = "tensor", [AXIS_PP] = "pipeline", [AXIS_COUNT] = "all"};
+    return axis_names[axis];
+}
+
+double mesh_waited_cpu(const Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    int64_t ns = 0;
+    for (int i = 0; i < MESH_GROUPS; i++) ns += groups[i].group->waited_cpu_ns;
+    return 1e-9 * (double)ns;
+}
+
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);

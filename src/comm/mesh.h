@@ -39,8 +39,13 @@ DEFINE_FREEP(Mesh, mesh)
 
 /* Bytes that this rank has sent through all of the mesh's groups. */
 void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]);
+/* The same by axis; what goes to all ranks is last. */
+void mesh_sent_by_axis(const Mesh *mesh, uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]);
+const char *mesh_axis_name(int axis); /* "data", "tensor", "pipeline", "all" */
 /* Seconds that this rank has been blocked by other replicas, tensor ranks and stages. */
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
+/* Seconds of processor time that went into waiting, for whomever. */
+double mesh_waited_cpu(const Mesh *mesh);
 /* From now on what the groups do is recorded; NULL: no more. Nothing may be in flight. */
 void mesh_trace(Mesh *mesh, Trace *trace);
 

@@ -67,6 +67,35 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
 }
 
+/* The sums after those of the parts: squares of the first micro-batch's gradient, and what they have too
+ * much. */
+enum { FIRST_SQUARES, FIRST_TWICE, WATCHED };
+
+/* A tied unit is one matrix of a row for each token. */
+static const ParamSlot *tied_slot(const ShardUnit *unit) {
+    return &unit->layout.slot[0];
+}
+
+static Status watch_alloc(Shards *shards) {
+    const ShardSpec *spec = &shards->spec;
+    int64_t largest = 0;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        for (size_t j = 0; unit->held && j < unit->layout.count; j++) {
+            const ParamSlot *slot = &unit->layout.slot[j];
+            if (slot->desc.per_row && slot->count > largest) largest = slot->count;
+        }
+        if (!unit->held || !unit->twin || spec->ends->size == 1) continue;
+        int64_t rows =
+            tied_slot(unit)->dim[0] < spec->watch_rows ? tied_slot(unit)->dim[0] : spec->watch_rows;
+        TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows * tied_slot(unit)->dim[1], DT_F32),
+                      &shards->tied));
+        TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows, DT_I32), &shards->tied_index));
+    }
+    if (!spec->sequence) return OK;
+    return dev_alloc(shards->device, MEM_SCRATCH, bytes_of(largest, DT_F32), &shards->row_sum);
+}
+
 /* Room for the two largest units. */
 static void make_rooms(Shards *shards) {
     size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
@@ -104,8 +133,9 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train)
-        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
+        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)(spec->shard->size + WATCHED) * sizeof(double),
                       &shards->norm));
+    if (spec->watch) TRY(watch_alloc(shards));
     *ret_shards = shards;
     shards = NULL;
     return OK;
@@ -126,7 +156,8 @@ void shards_free(Shards *shards) {
     room_done(&shards->params);
     room_done(&shards->grads);
     room_done(&shards->arriving);
-    dev_free(&shards->norm);
+    Buffer *const others[] = {&shards->norm, &shards->row_sum, &shards->tied, &shards->tied_index};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) dev_free(others[k]);
     stream_free(shards->bring);
     free(shards->unit);
     free(shards);
@@ -231,10 +262,12 @@ void shard_release(Shards *shards, int at) {
 /* ---- gradients ---- */
 
 Status shards_begin(Shards *shards) {
+    shards->watching = false;
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
+        unit->watched = unit->watched_rows = false;
         if (!shards->spec.grads) TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
     }
     return OK;
@@ -316,13 +349,112 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     return reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce);
 }
 
+/* ---- the first micro-batch's gradient ---- */
+
+static Tensor watched_sum(const Shards *shards, int which) {
+    return tensor_1d((double *)shards->norm.data + shards->spec.shard->size + which, DT_F64, 1);
+}
+
+Status shards_watch(Shards *shards, const int32_t *rows, int64_t count) {
+    Stream *stream = shards->exec->stream;
+    if (!shards->spec.watch) return FAILED("internal: gradients are watched without memory for it");
+    shards->watching = true;
+    shards->tied_rows = 0;
+    TRY(stream_zero(stream, watched_sum(shards, 0).data, WATCHED * sizeof(double)));
+    if (!shards->tied_index.data) return OK;
+    size_t bytes = bytes_of(count, DT_I32);
+    if (bytes > shards->tied_index.bytes)
+        return FAILED("internal: %lld rows of a tied unit in one micro-batch", (long long)count);
+    shards->tied_rows = count;
+    return count ? stream_copy(stream, shards->tied_index.data, rows, bytes, COPY_TO_DEVICE) : OK;
+}
+
+/* A unit on two stages: its gradient is the sum of theirs. Where the first stage has none, the last one's
+ * squares count; the rows that both have are put aside until both are there. */
+static Status watch_tied(Shards *shards, const ShardUnit *unit, float *grad) {
+    const ParamSlot *slot = tied_slot(unit);
+    bool last = shards->spec.ends->rank > 0;
+    Tensor all = unit_view(slot, grad, DT_F32);
+    Tensor rows = tensor_2d(shards->tied.data, DT_F32, shards->tied_rows, slot->dim[1]);
+    if (last)
+        TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES),
+                        tensor_1d(all.data, DT_F32, slot->count)));
+    if (!shards->tied_rows) return OK;
+    TRY(gather_rows(shards->exec, rows, all, tensor_1d(shards->tied_index.data, DT_I32, shards->tied_rows)));
+    if (!last) return OK;
+    return sum_squares(shards->exec, watched_sum(shards, FIRST_TWICE),
+                       tensor_1d(rows.data, DT_F32, tensor_count(rows)));
+}
+
+/* The gradient of a parameter that is per row, over all tensor ranks: they will add theirs up only after the
+ * last micro-batch. */
+static Status sum_rows(Shards *shards, Tensor *gradient) {
+    Tensor sum = tensor_1d(shards->row_sum.data, DT_F32, tensor_count(*gradient));
+    if (!shards->spec.sequence) return OK;
+    TRY(stream_copy(shards->exec->stream, sum.data, gradient->data, tensor_bytes(*gradient), COPY_ON_DEVICE));
+    *gradient = sum;
+    return all_reduce(shards->spec.tp, shards->exec->stream, sum, REDUCE_SUM, NULL);
+}
+
+/* Parameters one by one: those per row, whose gradients have not been added up, the others, or both. */
+static Status watch_params(Shards *shards, const ShardUnit *unit, float *grad, bool rows, bool others) {
+    for (size_t j = 0; j < unit->layout.count; j++) {
+        const ParamSlot *slot = &unit->layout.slot[j];
+        if (!(slot->desc.per_row ? rows : others)) continue;
+        Tensor gradient = tensor_1d(grad + slot->offset, DT_F32, slot->count);
+        if (slot->desc.per_row) TRY(sum_rows(shards, &gradient));
+        if (shards->spec.tp->rank == 0 || slot->desc.split >= 0)
+            TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES), gradient));
+    }
+    return OK;
+}
+
+Status shard_rows_done(Shards *shards, int at) {
+    ShardUnit *unit = &shards->unit[at];
+    float *grad = NULL;
+    if (!shards->watching || unit->watched_rows) return OK;
+    unit->watched_rows = true;
+    TRY(shard_grad(shards, at, &grad));
+    return watch_params(shards, unit, grad, true, false);
+}
+
+/* `added`: per-row gradients have been added up. */
+static Status watch_unit(Shards *shards, ShardUnit *unit, float *grad, bool added) {
+    if (!shards->watching || unit->watched || !unit->held) return OK;
+    unit->watched = true;
+    if (unit->twin && shards->spec.ends->size > 1) return watch_tied(shards, unit, grad);
+    if (unit->watched_rows) return watch_params(shards, unit, grad, false, true);
+    if (shards->spec.sequence && !added) return watch_params(shards, unit, grad, true, true);
+    for (int k = 0; k < UNIT_RANGES; k++) {
+        const UnitRange *range = &unit->layout.range[k];
+        if (!range->count || (!range->cut && shards->spec.tp->rank > 0)) continue;
+        TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES),
+                        tensor_1d(grad + range->first, DT_F32, range->count)));
+    }
+    return OK;
+}
+
+/* The rows that both stages have. */
+static Status watch_finish(Shards *shards) {
+    const ShardSpec *spec = &shards->spec;
+    if (!shards->watching || !shards->tied_rows) return OK;
+    int64_t width = (int64_t)(shards->tied.bytes / shards->tied_index.bytes);
+    Tensor rows = tensor_1d(shards->tied.data, DT_F32, shards->tied_rows * width);
+    TRY(all_reduce(spec->ends, shards->exec->stream, rows, REDUCE_SUM, NULL));
+    return spec->ends->rank ? OK : sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES), rows);
+}
+
+/* ---- reductions ---- */
+
 Status shard_grad_done(Shards *shards, int at, bool last) {
     ShardUnit *unit = &shards->unit[at];
     const ShardSpec *spec = &shards->spec;
-    if (!last && !spec->grads) return OK;
+    bool waits = !last && !spec->grads;
     float *grad = NULL;
     TRY(shard_grad(shards, at, &grad));
-    TRY(add_rows(shards, unit, grad));
+    if (!waits) TRY(add_rows(shards, unit, grad));
+    TRY(watch_unit(shards, unit, grad, !waits));
+    if (waits) return OK;
     Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
     if (spec->grads) return start_sharded(shards, unit, all);
     unit->fresh = false;
@@ -335,6 +467,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
 
 Status shards_finish(Shards *shards) {
     TRY(complete_all(shards));
+    TRY(watch_finish(shards));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
@@ -365,23 +498,24 @@ static Status add_part(Shards *shards, int part, Tensor total) {
     return OK;
 }
 
-Status shards_norm(Shards *shards, double *ret_norm) {
+Status shards_norm(Shards *shards, double *ret_norm, double *ret_first) {
     const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
     int size = spec->shard->size;
-    TRY(stream_zero(stream, shards->norm.data, shards->norm.bytes));
+    TRY(stream_zero(stream, shards->norm.data, (size_t)size * sizeof(double)));
     for (int part = 0; part < size; part++)
         if (!spec->optimizer || part == spec->shard->rank)
             TRY(add_part(shards, part, tensor_1d((double *)shards->norm.data + part, DT_F64, 1)));
     CLEANUP(mem_freep) double *sums = NULL;
-    TRY(mem_new((size_t)size, sizeof *sums, &sums));
+    TRY(mem_new((size_t)(size + WATCHED), sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));
     TRY(stream_sync(stream));
     if (spec->optimizer) TRY(host_reduce(spec->shard, sums, size, DT_F64, REDUCE_SUM));
-    double total = 0;
-    for (int part = 0; part < size; part++) total += sums[part];
-    TRY(host_reduce(spec->model, &total, 1, DT_F64, REDUCE_SUM));
-    *ret_norm = sqrt(total);
+    double total[2] = {0, shards->watching ? sums[size + FIRST_SQUARES] - sums[size + FIRST_TWICE] : NAN};
+    for (int part = 0; part < size; part++) total[0] += sums[part];
+    TRY(host_reduce(spec->model, total, 2, DT_F64, REDUCE_SUM));
+    *ret_norm = sqrt(total[0]);
+    *ret_first = sqrt(total[1]);
     return OK;
 }
 

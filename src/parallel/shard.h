@@ -45,6 +45,8 @@ typedef struct ShardSpec {
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
     Group *tp, *model;      /* for the norm */
     Group *ends;            /* the two stages that hold a tied unit */
+    bool watch;             /* with memory for shards_watch */
+    int64_t watch_rows;     /* a micro-batch's rows of a tied unit, at most */
 } ShardSpec;
 
 /* The booleans of ZeRO stage 0 to 3. */
@@ -67,6 +69,8 @@ typedef struct ShardUnit {
     bool brought;          /* ...from the host, by a stream that was not waited for yet */
     bool pending;          /* a reduction was started and not completed */
     bool fresh;            /* no gradient has arrived in this step yet */
+    bool watched;          /* the first micro-batch's has been looked at... */
+    bool watched_rows;     /* ...or that of its parameters that are per row */
 } ShardUnit;
 
 typedef struct Shards {
@@ -77,8 +81,13 @@ typedef struct Shards {
     int count;
     Room params, grads; /* each for the two largest units... */
     Room arriving;      /* ...and for this rank's parts of two */
-    Buffer norm;        /* fp64, a sum for each part */
+    Buffer norm;        /* fp64, a sum for each part, and two of what is watched */
     Stream *bring;      /* brings offloaded parameters; NULL: there are none */
+    /* The first micro-batch's gradient, see shards_watch. */
+    bool watching;
+    Buffer row_sum;          /* fp32: the largest parameter that is per row, where rows are cut */
+    Buffer tied, tied_index; /* a tied unit's rows of it, fp32, and which they are, int32 */
+    int64_t tied_rows;
 } Shards;
 
 /* Which units a stage holds, and how. */
@@ -113,12 +122,18 @@ void shard_release(Shards *shards, int unit);
 MUST_USE Status shards_begin(Shards *shards);
 /* Where backward adds to a unit's gradient. */
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
+/* Of a micro-batch whose weights' gradients come later: those of parameters that are per row are there. */
+MUST_USE Status shard_rows_done(Shards *shards, int unit);
 /* All of a micro-batch's additions to it are done; `last`: all of the step's. */
 MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
+/* After shards_begin: in this step the norm of the first micro-batch's gradient is taken too, as the units
+ * come by, for one replica alone. All of the replica's ranks call it. The rows are those of a unit on two
+ * stages to which the first of them adds in that micro-batch, each once; only the two read them. */
+MUST_USE Status shards_watch(Shards *shards, const int32_t *rows, int64_t count);
 /* Waits until every reduction is complete; then the norm of the whole model's gradient, each parameter
- * counted once, whatever the layout. */
+ * counted once, whatever the layout; and, where it was watched, that of the first micro-batch's share. */
 MUST_USE Status shards_finish(Shards *shards);
-MUST_USE Status shards_norm(Shards *shards, double *ret_norm);
+MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_first);
 
 /* The fp32 gradient of the part this rank updates, after shards_finish. */
 Tensor shard_gradient(const Shards *shards, int unit);

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "train/noise.h"
 
 enum { METRICS_LIMIT = 1 << 30 };
 
@@ -44,7 +45,7 @@ void results_done(Results *results) {
 Status results_add(Results *results, const char *name, const char *dir, Run **ret_run) {
     TRY(mem_grow(&results->runs, &results->capacity, results->count + 1, sizeof *results->runs));
     Run *run = &results->runs[results->count++];
-    *run = (Run){.mean_samples = NAN, .mean_tokens = NAN};
+    *run = (Run){.of = results, .mean_samples = NAN, .mean_tokens = NAN};
     TRY(str_dup(name, &run->name));
     TRY(str_dup(dir, &run->dir));
     *ret_run = run;
@@ -211,8 +212,26 @@ static double by_metrics(const Run *run, size_t figure) {
     return figure == FIGURE_SAMPLES ? run->mean_samples : figure == FIGURE_TOKENS ? run->mean_tokens : NAN;
 }
 
+/* By the summary; by what was asked for where there is none. */
+static double batch_of(const Run *run) {
+    double batch = number(json_object_get(run->summary, "layout"), "batch");
+    return isfinite(batch) ? batch : number(run->settings, "batch");
+}
+
+/* How much the samples of a run's batches bring, against those of the baseline's; see train/noise.h. The
+ * noise is the data's and the model's, so the baseline's will do where a run has not measured it. */
+static double run_efficiency(const Run *run) {
+    const Run *base = run->of->runs;
+    double noise = number(run->summary, "noise_scale");
+    if (!isfinite(noise)) noise = number(base->summary, "noise_scale");
+    return noise_efficiency(noise, batch_of(base), batch_of(run));
+}
+
 double run_figure(const Run *run, size_t figure) {
     double value;
+    if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
+    if (figure == FIGURE_GOODPUT)
+        return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
     if (figure == FIGURE_PEAK) return rank_bytes(run->summary, "peak_bytes", false);
     if (figure == FIGURE_SENT) return rank_bytes(run->summary, "comm_bytes", true) + run->earlier_bytes;
     value = number(run->summary, figures[figure].key);

@@ -16,7 +16,10 @@ typedef struct Curve {
 MUST_USE Status curve_add(Curve *curve, double step, double value);
 void curve_done(Curve *curve);
 
+typedef struct Results Results;
+
 typedef struct Run {
+    const Results *of; /* whose first run is the baseline; they stay where they are */
     char *name, *dir;
     RunState state;
     bool known;       /* results.json has it from before */
@@ -29,11 +32,11 @@ typedef struct Run {
     double earlier_s, earlier_bytes;  /* spent and sent before the last time it went on */
 } Run;
 
-typedef struct Results {
+struct Results {
     char *title, *about, *scale; /* about, scale: NULL where there is none */
     Run *runs;
     size_t count, capacity;
-} Results;
+};
 
 void results_done(Results *results);
 /* Appends a run that waits. *ret_run is valid until the next. */

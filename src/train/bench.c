@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "train/job.h"
+#include "train/peak.h"
 #include "train/tracer.h"
 
 enum { PICK_EVERY = 7 /* about 15 % of the positions */ };
@@ -104,7 +105,7 @@ static Status ranks_json(Group *world, RankTimes own, int64_t steps, json_t **re
 static Status add_kernels(json_t *result, Job *job, const Timing *measured, const Profile *profile,
                           int64_t steps) {
     double peak;
-    TRY(job_peak_flops(job, &peak));
+    TRY(peak_measure(job, 0.5, &peak));
     peak *= 1e-9 * job->runner->mesh->size;
     double rate = json_number_value(json_object_get(result, "gflops"));
     CLEANUP(json_decrefp)

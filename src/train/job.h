@@ -121,8 +121,5 @@ const char *task_name(Task task);
 /* Operations of one training step per token, by the usual count: 6 per parameter in a product and
  * the attention's. */
 double job_flops_per_token(const Job *job);
-/* The rate of a large matrix product on this device in the type that the job computes with, operations per
- * second. */
-MUST_USE Status job_peak_flops(const Job *job, double *ret_peak);
 
 #endif

@@ -87,5 +87,6 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
                      "--seq %lld would do",
                      (long long)seq, (long long)tp, (long long)(seq / tp * tp));
     plan->micros = (int)(spec->batch ? spec->batch / (dp * spec->micro_batch) : 1);
+    plan->noise = spec->train && dp * plan->micros > 1;
     return OK;
 }

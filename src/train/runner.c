@@ -5,6 +5,7 @@
 #include "train/runner.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -118,7 +119,9 @@ static Status alloc_units(Runner *runner) {
                        .replica = mesh->replica,
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
-                       .ends = mesh->ends};
+                       .ends = mesh->ends,
+                       .watch = spec->train && spec->noise && mesh->at[AXIS_DP] == 0,
+                       .watch_rows = spec->micro_batch * spec->seq};
     /* One rank alone has nobody to share with; offloaded parameters come and go as sharded ones do. */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
@@ -311,6 +314,38 @@ static Status count_terms(Runner *runner, HostBatch *const *micros, int count, i
     return OK;
 }
 
+static int compare_rows(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The rows of the tied embedding, as this tensor rank has them, that a micro-batch's tokens are: each once.
+ * Returns their number. */
+static int64_t tied_rows(const Runner *runner, const HostBatch *batch, int32_t *rows) {
+    const ShardUnit *unit = NULL;
+    for (int i = 0; i < runner->model->units; i++)
+        if (runner->shards->unit[i].held && runner->shards->unit[i].twin) unit = &runner->shards->unit[i];
+    if (!unit) return 0;
+    const ParamSlot *slot = &unit->layout.slot[0];
+    int64_t count = 0, kept = 0;
+    for (int64_t i = 0; i < batch->B * batch->T; i++) {
+        int64_t row = batch->tokens[i] - slot->start;
+        if (row >= 0 && row < slot->dim[0]) rows[count++] = (int32_t)row;
+    }
+    qsort(rows, (size_t)count, sizeof *rows, compare_rows);
+    for (int64_t i = 0; i < count; i++)
+        if (i == 0 || rows[i] != rows[i - 1]) rows[kept++] = rows[i];
+    return kept;
+}
+
+/* The first replica looks at its first micro-batch's gradient as it comes. */
+static Status watch_first(Runner *runner, const HostBatch *batch) {
+    if (!runner->watch || runner->mesh->at[AXIS_DP] > 0) return OK;
+    CLEANUP(mem_freep) int32_t *rows = NULL;
+    TRY(mem_new((size_t)(batch->B * batch->T), sizeof *rows, &rows));
+    return shards_watch(runner->shards, rows, tied_rows(runner, batch, rows));
+}
+
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_micros(runner, micros, count));
@@ -321,6 +356,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(count_terms(runner, micros, count, counts, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
+    TRY(watch_first(runner, micros[0]));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = micros, .count = count, .train = true, .step = step};
@@ -335,8 +371,9 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(add_device_time(runner));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
-    TRY(shards_norm(runner->shards, &result.grad_norm));
+    TRY(shards_norm(runner->shards, &result.grad_norm, &result.micro_norm));
     result.grad_norm /= runner->loss_scale.scale;
+    result.micro_norm *= count * runner->mesh->extent[AXIS_DP] / runner->loss_scale.scale;
     runner->times.schedule_s += section_end(runner, &section, &runner->times.compute_s);
     *ret_result = result;
     return OK;

@@ -37,6 +37,7 @@ typedef struct RunnerSpec {
     double loss_scale;     /* fp16: the first; 0: 65536 */
     int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches of a step on a replica, for planning memory; 0: 1 */
+    bool noise;            /* a step may ask for StepResult.micro_norm */
 } RunnerSpec;
 
 /* The memory of one micro-batch on its way through one chunk. */
@@ -105,6 +106,7 @@ typedef struct Runner {
     int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
     LossScale loss_scale;        /* losses are multiplied by it before backward; other than fp16: 1 */
     RunnerTimes times;
+    bool watch;   /* the next steps take micro_norm */
     bool updated; /* an update's time on the device has not been added yet */
     Trace *trace; /* where it records what it does; NULL: nowhere. See train/tracer.h */
 } Runner;
@@ -113,6 +115,8 @@ typedef struct StepResult {
     double loss;             /* the objective: each part divided by its global count */
     double part[LOSS_COUNT]; /* each loss on its own */
     double grad_norm;        /* before clipping */
+    double micro_norm;       /* of the gradient by the step's first micro-batch alone; NAN: not taken, and on
+                              * other replicas than the first */
     int64_t tokens;          /* input positions that are not padding */
     bool skipped;            /* fp16: gradients overflowed, nothing was updated */
 } StepResult;

@@ -80,6 +80,13 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
     return OK;
 }
 
+/* A block has added what backward's first half adds to the gradients of its units. */
+static Status rows_added(Runner *runner, int at) {
+    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
+    for (int i = 0; i < count; i++) TRY(shard_rows_done(runner->shards, units[i]));
+    return OK;
+}
+
 /* ---- forward ---- */
 
 static Tensor rows_at(void *data, const Runner *runner, Shape shape) {
@@ -179,6 +186,7 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     pass->deferred = later ? flight->deferred[at] : (Buffer){0};
     TRY(block->ops->backward(block, pass, gradient, gradient,
                              runner_output(runner, chunk, flight, pass->shape, at - 1)));
+    if (later) TRY(rows_added(runner, number));
     runner_leave(runner, number);
     return done || later ? OK : grads_added(runner, round, number);
 }

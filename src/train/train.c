@@ -9,12 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/progress.h"
 #include "optim/lr.h"
-#include "train/job.h"
+#include "train/record.h"
 #include "train/rundir.h"
 #include "train/tracer.h"
 
@@ -27,20 +26,14 @@ typedef struct Trainer {
     int micro_count;
     RunDir *dir;
     Progress *progress;
-    Tracer *tracer;   /* NULL: none */
+    Tracer *tracer; /* NULL: none */
+    Record record;
+    json_t *noise;    /* as the checkpoint has it that the run goes on from, or NULL */
     json_t *settings; /* what a resumed run must share with the run it goes on with */
     /* Progress of the run. */
     int64_t step, tokens;
     double loss_first, loss_last, val_loss; /* NAN: not known */
     EvalResult eval;                        /* the last one here; no examples: none yet */
-    double seconds;                         /* in steps of this process... */
-    double data_s;                          /* ...and, of these, in reading data */
-    int64_t steps_here, tokens_here;
-    double cpu_start, wall_start;
-    uint64_t sent[COMM_KINDS]; /* in steps, without evaluation and checkpoints */
-    /* How busy the GPU was, by its driver: the newest sample, and the mean of all. */
-    double gpu_at, gpu_now, gpu_sum;
-    int64_t gpu_samples;
 } Trainer;
 
 static void trainer_done(Trainer *t) {
@@ -52,6 +45,8 @@ static void trainer_done(Trainer *t) {
     tracer_free(t->tracer);
     progress_free(t->progress);
     json_decref(t->settings);
+    json_decref(t->noise);
+    record_done(&t->record);
     job_free(t->job);
 }
 
@@ -63,9 +58,11 @@ static const TraceName data_span = {.name = "data", .category = "data"};
 static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
 static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
 
-/* A span up to now. */
-static void show_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
-    trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, trace_now(), t->step, 0);
+/* A span up to now; returns its seconds. */
+static double show_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
+    int64_t now = trace_now();
+    trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, now, t->step, 0);
+    return 1e-9 * (double)(now - start_ns);
 }
 
 /* From the second step on: the first also allocates. */
@@ -161,12 +158,12 @@ static json_t *number_or_null(double value) {
 
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp)
-    json_t *progress =
-        json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:O}", "step", (json_int_t)t->step, "tokens",
-                  (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
-                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "loss_scale",
-                  t->job->runner->loss_scale.scale, "loss_scale_good",
-                  (json_int_t)t->job->runner->loss_scale.good, "settings", t->settings);
+    json_t *progress = json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:o, s:O}", "step", (json_int_t)t->step,
+                                 "tokens", (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first),
+                                 "loss_last", number_or_null(t->loss_last), "val_loss",
+                                 number_or_null(t->val_loss), "loss_scale", t->job->runner->loss_scale.scale,
+                                 "loss_scale_good", (json_int_t)t->job->runner->loss_scale.good, "noise",
+                                 record_noise(&t->record), "settings", t->settings);
     if (!progress) return FAILED("out of memory");
     int64_t start = trace_now();
     Runner *runner = t->job->runner;
@@ -179,7 +176,7 @@ static Status save_checkpoint(Trainer *t) {
                              .labels = &t->job->labels,
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
-    show_span(t, &save_span, start);
+    record_phase(&t->record, PHASE_CHECKPOINT, show_span(t, &save_span, start));
     return OK;
 }
 
@@ -224,6 +221,7 @@ static Status resume(Trainer *t) {
     t->loss_first = number_member(progress, "loss_first");
     t->loss_last = number_member(progress, "loss_last");
     t->val_loss = number_member(progress, "val_loss");
+    t->noise = json_incref(json_object_get(progress, "noise"));
     if (runner->spec.dtype == DT_F16) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
@@ -252,10 +250,12 @@ static Status evaluate(Trainer *t) {
     EvalResult result;
     int64_t start = trace_now();
     TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
-    show_span(t, &eval_span, start);
+    double seconds = show_span(t, &eval_span, start);
+    record_phase(&t->record, PHASE_EVAL, seconds);
     t->val_loss = result.loss;
     t->eval = result;
-    json_t *line = json_pack("{s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss);
+    json_t *line = json_pack("{s:I, s:f, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss,
+                             "eval_ms", 1e3 * seconds);
     if (!line) return FAILED("out of memory");
     char note[240] = "";
     if (t->job->task != TASK_LM) add_parts(&result, line, note, sizeof note);
@@ -271,39 +271,20 @@ static void show_step(Trainer *t, const StepResult *result, double lr, double st
     progress_update(t->progress, t->step, note);
 }
 
-/* The driver renews its figure a few times a second. */
-static void sample_gpu(Trainer *t) {
-    const double pause_s = 0.2;
-    double now = clock_wall();
-    if (device_is_host(t->job->device) || now - t->gpu_at < pause_s) return;
-    t->gpu_at = now;
-    t->gpu_now = device_utilization(t->job->device);
-    if (!isfinite(t->gpu_now)) return;
-    t->gpu_sum += t->gpu_now;
-    t->gpu_samples++;
-}
-
-static Status log_step(Trainer *t, const StepResult *result, double lr, double step_s, double device_s) {
-    const TrainConfig *c = t->config;
-    show_step(t, result, lr, step_s);
-    sample_gpu(t);
-    if (t->step % c->log_every && t->step != t->lr.steps) return OK;
-    json_t *line = json_pack("{s:I, s:f, s:f, s:o, s:I, s:f, s:f, s:f}", "step", (json_int_t)t->step, "loss",
-                             result->loss, "lr", lr, "grad_norm", number_or_null(result->grad_norm), "tokens",
-                             (json_int_t)t->tokens, "samples_per_s", (double)c->batch / step_s,
-                             "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s);
+static Status log_step(Trainer *t, const StepResult *result, double lr) {
+    CLEANUP(json_decrefp)
+    json_t *line =
+        json_pack("{s:I, s:f, s:f, s:o, s:I}", "step", (json_int_t)t->step, "loss", result->loss, "lr", lr,
+                  "grad_norm", number_or_null(result->grad_norm), "tokens", (json_int_t)t->tokens);
     if (!line) return FAILED("out of memory");
+    TRY(record_line(&t->record, result, line));
     if (t->job->plan.dtype == DT_F16)
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
-    if (!device_is_host(t->job->device)) {
-        json_object_set_new(line, "utilization", json_real(fmin(device_s / step_s, 1)));
-        json_object_set_new(line, "gpu_utilization", number_or_null(t->gpu_now));
-    }
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && t->job->task != TASK_LM)
             json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
-    return rundir_metrics(t->dir, line);
+    return rundir_metrics(t->dir, json_incref(line));
 }
 
 /* This replica's micro-batches of the next step. */
@@ -315,40 +296,30 @@ static Status load_data(Trainer *t) {
         uint64_t position = (uint64_t)(t->step * c->batch + first);
         TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
     }
-    t->data_s += 1e-9 * (double)(trace_now() - start);
-    show_span(t, &data_span, start);
+    record_phase(&t->record, PHASE_DATA, show_span(t, &data_span, start));
     return OK;
-}
-
-static Status one_step(Trainer *t) {
-    TRY(tracer_next(t->tracer, t->steps_here));
-    int64_t start = trace_now(), step = t->step + 1;
-    TRY(load_data(t));
-    StepResult result;
-    double lr = lr_at(&t->lr, step), device_s = t->job->runner->times.device_s;
-    uint64_t before[COMM_KINDS], after[COMM_KINDS];
-    mesh_sent(t->job->runner->mesh, before);
-    TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
-    mesh_sent(t->job->runner->mesh, after);
-    for (int k = 0; k < COMM_KINDS; k++) t->sent[k] += after[k] - before[k];
-    double seconds = 1e-9 * (double)(trace_now() - start);
-    t->step = step;
-    show_span(t, &step_span, start);
-    t->tokens += result.tokens;
-    t->seconds += seconds;
-    t->steps_here++;
-    t->tokens_here += result.tokens;
-    if (step == 1) t->loss_first = result.loss;
-    t->loss_last = result.loss;
-    return log_step(t, &result, lr, seconds, t->job->runner->times.device_s - device_s);
 }
 
 /* Signals reach ranks at different moments, and all must stop after the same step. */
-static Status stop_agreed(const Trainer *t, bool *ret_stop) {
-    int64_t stop = t->config->stop && *t->config->stop;
-    if (t->config->mesh) TRY(host_reduce(t->config->mesh->world, &stop, 1, DT_I64, REDUCE_MAX));
-    *ret_stop = stop != 0;
-    return OK;
+static Status one_step(Trainer *t, bool *ret_stop) {
+    const TrainConfig *c = t->config;
+    TRY(tracer_next(t->tracer, t->record.steps));
+    int64_t start = trace_now(), step = t->step + 1;
+    record_step_begin(&t->record, step);
+    TRY(load_data(t));
+    StepResult result;
+    double lr = lr_at(&t->lr, step);
+    TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
+    record_step_end(&t->record, &result);
+    t->step = step;
+    show_span(t, &step_span, start);
+    t->tokens += result.tokens;
+    if (step == 1) t->loss_first = result.loss;
+    t->loss_last = result.loss;
+    show_step(t, &result, lr, t->record.step.step_s);
+    bool logs = step % c->log_every == 0 || step == t->lr.steps;
+    TRY(record_meet(&t->record, c->stop && *c->stop, logs, ret_stop));
+    return logs ? log_step(t, &result, lr) : OK;
 }
 
 static Status run_steps(Trainer *t) {
@@ -356,70 +327,14 @@ static Status run_steps(Trainer *t) {
     int64_t last = t->lr.steps;
     if (t->step == 0 && c->eval_every) TRY(evaluate(t));
     while (t->step < last) {
-        TRY(one_step(t));
-        bool stopping = false, end = t->step == last;
-        TRY(stop_agreed(t, &stopping));
+        bool stopping = false, end = t->step + 1 == last;
+        TRY(one_step(t, &stopping));
         if (!stopping && (end || (c->eval_every && t->step % c->eval_every == 0))) TRY(evaluate(t));
         if (c->out && (end || stopping || (c->save_every && t->step % c->save_every == 0)))
             TRY(save_checkpoint(t));
         if (stopping) break;
     }
     return tracer_finish(t->tracer);
-}
-
-/* What each rank tells of itself. */
-typedef struct RankReport {
-    int64_t peak[MEM_TAGS + 1], host_peak;
-    uint64_t sent[COMM_KINDS];
-    double cpu_s, data_s, gpu; /* gpu: NAN where nothing says how busy it was */
-    RunnerTimes times;
-} RankReport;
-
-static Status report_ranks(const Trainer *t, double cpu_s, RankReport **ret_reports, int *ret_count) {
-    const Device *device = t->job->device;
-    const Mesh *mesh = t->job->runner->mesh;
-    RankReport own = {.cpu_s = cpu_s,
-                      .data_s = t->data_s,
-                      .gpu = t->gpu_samples ? t->gpu_sum / (double)t->gpu_samples : NAN,
-                      .times = t->job->runner->times};
-    for (int tag = 0; tag < MEM_TAGS; tag++) own.peak[tag] = (int64_t)device->mem[tag].peak;
-    own.peak[MEM_TAGS] = (int64_t)device->total.peak;
-    own.host_peak = (int64_t)device->host.peak;
-    memcpy(own.sent, t->sent, sizeof own.sent);
-    RankReport *all = NULL;
-    TRY(mem_new((size_t)mesh->size, sizeof *all, &all));
-    Status status = host_gather(mesh->world, all, &own, sizeof own);
-    if (status) {
-        free(all);
-        return status;
-    }
-    *ret_reports = all;
-    *ret_count = mesh->size;
-    return OK;
-}
-
-/* Where the time of the steps went. */
-static json_t *phases_json(const RankReport *report) {
-    const RunnerTimes *times = &report->times;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute_s", times->compute_s, "optimizer_s",
-                     times->update_s, "data_s", report->data_s, "wait_data_s", times->waited_s[AXIS_DP],
-                     "wait_tensor_s", times->waited_s[AXIS_TP], "wait_pipeline_s", times->waited_s[AXIS_PP]);
-}
-
-static json_t *rank_json(const RankReport *report, int rank) {
-    json_t *memory = json_object(), *sent = json_object();
-    for (MemTag tag = 0; tag < MEM_TAGS; tag++)
-        json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)report->peak[tag]));
-    json_object_set_new(memory, "total", json_integer((json_int_t)report->peak[MEM_TAGS]));
-    json_object_set_new(memory, "host", json_integer((json_int_t)report->host_peak));
-    uint64_t total = 0;
-    for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
-        total += report->sent[kind];
-        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)report->sent[kind]));
-    }
-    json_object_set_new(sent, "total", json_integer((json_int_t)total));
-    return json_pack("{s:i, s:o, s:o, s:o}", "rank", rank, "peak_bytes", memory, "comm_bytes", sent, "phases",
-                     phases_json(report));
 }
 
 static json_t *layout_json(const Trainer *t) {
@@ -437,44 +352,19 @@ static json_t *layout_json(const Trainer *t) {
 }
 
 static Status summarise(Trainer *t, json_t **ret_summary) {
-    double wall = clock_wall() - t->wall_start;
-    double cpu = clock_cpu() - t->cpu_start;
-    CLEANUP(mem_freep) RankReport *report = NULL;
-    int count = 0;
-    TRY(report_ranks(t, cpu, &report, &count)); /* before the peak's measurement adds to it */
-    json_t *ranks = json_array();
-    double peak;
-    TRY(job_peak_flops(t->job, &peak));
-    peak *= count;
-    double bubble = cpu = 0, device_s = 0, gpu = 0;
-    for (int i = 0; i < count; i++) {
-        cpu += report[i].cpu_s;
-        device_s += report[i].times.device_s / count;
-        gpu += report[i].gpu / count;
-        bubble += runner_bubble(&report[i].times) / count;
-        json_array_append_new(ranks, rank_json(&report[i], i));
-    }
-    double seconds = t->seconds > 0 ? t->seconds : NAN;
-    double tokens_per_s = (double)t->tokens_here / seconds;
-    /* Of the CPU: the part of all threads' time that was spent computing; of a GPU: the part of the steps'
-     * time during which there was work on it. */
-    double busy = device_is_host(t->job->device) ? cpu / (wall * t->job->device->threads * count)
-                                                 : fmin(device_s / seconds, 1);
+    CLEANUP(json_decrefp)
     json_t *summary =
-        json_pack("{s:I, s:o, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:I, s:o, s:b, s:o}", "steps",
-                  (json_int_t)t->step, "loss_first", number_or_null(t->loss_first), "loss_last",
-                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "runtime_s", wall,
-                  "tokens_per_s", number_or_null(tokens_per_s), "samples_per_s",
-                  number_or_null((double)(t->steps_here * t->config->batch) / seconds), "utilization",
-                  number_or_null(busy), "gpu_utilization", number_or_null(gpu), "mfu",
-                  number_or_null(tokens_per_s * job_flops_per_token(t->job) / peak), "bubble", bubble,
-                  "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t),
-                  "interrupted", t->step < t->lr.steps, "ranks", ranks);
+        json_pack("{s:I, s:o, s:o, s:o, s:I, s:o, s:b}", "steps", (json_int_t)t->step, "loss_first",
+                  number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
+                  number_or_null(t->val_loss), "params_total", (json_int_t)model_params(t->job->model),
+                  "layout", layout_json(t), "interrupted", t->step < t->lr.steps);
     if (!summary) return FAILED("out of memory");
+    TRY(record_summary(&t->record, summary));
     char note[240] = "";
     if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, summary, note, sizeof note);
-    *ret_summary = summary;
-    return rundir_summary(t->dir, summary);
+    TRY(rundir_summary(t->dir, summary));
+    *ret_summary = json_incref(summary);
+    return OK;
 }
 
 static void announce(Trainer *t, const LoadReport *report) {
@@ -519,6 +409,8 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(describe_settings(t));
     announce(t, &report);
     TRY(resume(t));
+    TRY(record_ready(&t->record, t->job, c->batch,
+                     c->precision ? c->precision : dtype_name(t->job->plan.dtype), t->noise));
     TRY(start_tracer(t));
     return rundir_begin(t->dir, config_json, t->step);
 }
@@ -532,8 +424,7 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
 
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
-    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN, .gpu_now = NAN};
-    t.wall_start = clock_wall();
-    t.cpu_start = clock_cpu();
+    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
+    record_begin(&t.record);
     return run_all(&t, config_json, ret_summary);
 }

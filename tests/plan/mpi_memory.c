@@ -21,7 +21,8 @@ static RunnerSpec spec_of(const Layout *layout) {
                         .loss_scale = layout->loss_scale,
                         .schedule = layout->schedule,
                         .chunks = layout->chunks,
-                        .micros = BATCH / layout->mesh.dp / layout->micro_batch};
+                        .micros = BATCH / layout->mesh.dp / layout->micro_batch,
+                        .noise = true};
 }
 
 static void assert_same(const Layout *layout, const char *what, size_t planned, size_t counted) {

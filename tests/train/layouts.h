@@ -102,6 +102,7 @@ static inline const char *layout_text(const Layout *l) {
 
 typedef struct Outcome {
     double loss[STEPS_LIMIT], norm[STEPS_LIMIT], eval;
+    double micro_norm[STEPS_LIMIT]; /* NAN on other replicas than the first */
     bool skipped[STEPS_LIMIT];
     Model *model;
     Device *device;
@@ -138,7 +139,8 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .fp8 = layout->fp8,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,
-                       .chunks = layout->chunks};
+                       .chunks = layout->chunks,
+                       .noise = true};
     int dp = world ? layout->mesh.dp : 1, replica = world ? outcome.mesh->at[AXIS_DP] : 0;
     int count = BATCH / dp / layout->micro_batch;
     spec.micros = count;
@@ -146,6 +148,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
     assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
     assert_ok(runner_publish(outcome.runner));
+    outcome.runner->watch = true;
     HostBatch *micro[BATCH];
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < count; i++)
@@ -155,6 +158,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
         assert_ok(runner_step(outcome.runner, micro, count, step + 1, 2e-3, &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;
+        outcome.micro_norm[step] = result.micro_norm;
         outcome.skipped[step] = result.skipped;
         if (step + 1 == steps) {
             double sums[LOSS_COUNT] = {0};

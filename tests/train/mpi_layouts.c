@@ -9,7 +9,7 @@
 
 #include "train/layouts.h"
 
-enum { STEPS = 20 };
+enum { STEPS = 20, REFERENCE_MICRO = 2 };
 
 static double apart(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
@@ -56,7 +56,8 @@ static double weights_apart(const Outcome *found, const Outcome *expected, const
 static Outcome references[JOBS];
 
 static const Outcome *reference(JobKind job) {
-    if (!references[job].runner) references[job] = run(NULL, &(Layout){.job = job, .micro_batch = 2}, STEPS);
+    if (!references[job].runner)
+        references[job] = run(NULL, &(Layout){.job = job, .micro_batch = REFERENCE_MICRO}, STEPS);
     return &references[job];
 }
 
@@ -69,6 +70,11 @@ static void check(Group *world, const Layout *layout) {
             fail_msg("%s: step %d: loss %.9g, norm %.9g; one rank has %.9g, %.9g", layout_text(layout),
                      step + 1, found.loss[step], found.norm[step], expected->loss[step],
                      expected->norm[step]);
+    bool same = layout->micro_batch == REFERENCE_MICRO && found.mesh->at[AXIS_DP] == 0;
+    for (int step = 0; same && step < STEPS; step++)
+        if (!(apart(found.micro_norm[step], expected->micro_norm[step]) <= 1e-3))
+            fail_msg("%s: step %d: the first micro-batch's norm is %.9g; one rank has %.9g",
+                     layout_text(layout), step + 1, found.micro_norm[step], expected->micro_norm[step]);
     if (!(apart(found.eval, expected->eval) <= 1e-5))
         fail_msg("%s: evaluation gives %.9g, on one rank %.9g", layout_text(layout), found.eval,
                  expected->eval);

@@ -1,0 +1,340 @@
+/* A step's own figures are differences of counters that only grow; the run's are their sums. Percentages are
+ * of the time of steps, so that evaluation and checkpoints, which have phases of their own, do not blur them.
+ */
+#include "train/record.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "train/peak.h"
+
+static const char *const phase_names[PHASES] = {
+    [PHASE_COMPUTE] = "compute",       [PHASE_COMM] = "comm",   [PHASE_BUBBLE] = "bubble",
+    [PHASE_OPTIMIZER] = "optimizer",   [PHASE_DATA] = "data",   [PHASE_EVAL] = "eval",
+    [PHASE_CHECKPOINT] = "checkpoint", [PHASE_SETUP] = "setup", [PHASE_OTHER] = "other"};
+
+/* ---- beginning and end ---- */
+
+void record_begin(Record *record) {
+    *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN, .micro_norm = NAN};
+}
+
+static double member(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : 0;
+}
+
+Status record_ready(Record *record, const Job *job, int64_t batch, const char *precision,
+                    const json_t *noise) {
+    record->job = job;
+    record->batch = (double)batch;
+    record->noise = (Noise){member(noise, "signal"), member(noise, "trace")};
+    TRY(mem_new((size_t)job->runner->mesh->size, sizeof *record->ranks, &record->ranks));
+    TRY(peak_of_ranks(job, precision, &record->peak_flops));
+    record->ready_at = clock_wall();
+    record->all.phase_s[PHASE_SETUP] = record->ready_at - record->wall_start;
+    return OK;
+}
+
+void record_done(Record *record) {
+    free(record->ranks);
+    record->ranks = NULL;
+}
+
+json_t *record_noise(const Record *record) {
+    return json_pack("{s:f, s:f}", "signal", record->noise.signal, "trace", record->noise.trace);
+}
+
+/* ---- a step ---- */
+
+/* A pass over the gradients is little beside a step on the CPU; on a GPU, whose memory is slow beside its
+ * products, it may be a percent. */
+static int64_t noise_every(const Record *record) {
+    return device_is_host(record->job->device) ? 1 : 8;
+}
+
+void record_step_begin(Record *record, int64_t number) {
+    Runner *runner = record->job->runner;
+    runner->watch = runner->spec.noise && (number - 1) % noise_every(record) == 0;
+    record->step = (RankRecord){.gpu = NAN};
+    record->times = runner->times;
+    mesh_sent_by_axis(runner->mesh, record->sent);
+    record->waited_cpu = mesh_waited_cpu(runner->mesh);
+    record->cpu = clock_cpu();
+    record->wall = clock_wall();
+}
+
+/* The driver renews its figure a few times a second. */
+static void sample_gpu(Record *record) {
+    const double pause_s = 0.2;
+    double now = clock_wall();
+    if (device_is_host(record->job->device) || now - record->gpu_at < pause_s) return;
+    record->gpu_at = now;
+    record->gpu_now = device_utilization(record->job->device);
+    if (!isfinite(record->gpu_now)) return;
+    record->gpu_sum += record->gpu_now;
+    record->gpu_samples++;
+}
+
+/* This step's part of what has been counted. */
+static void take_times(Record *record) {
+    const Runner *runner = record->job->runner;
+    const RunnerTimes *now = &runner->times, *before = &record->times;
+    RankRecord *step = &record->step;
+    step->step_s = clock_wall() - record->wall;
+    step->phase_s[PHASE_COMPUTE] = now->compute_s - before->compute_s;
+    step->phase_s[PHASE_OPTIMIZER] = now->update_s - before->update_s;
+    step->schedule_s = now->schedule_s - before->schedule_s;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        step->waited_s[axis] = now->waited_s[axis] - before->waited_s[axis];
+        step->phase_s[axis == AXIS_PP ? PHASE_BUBBLE : PHASE_COMM] += step->waited_s[axis];
+    }
+    double known = 0;
+    for (int p = 0; p < PHASE_OTHER; p++) known += step->phase_s[p];
+    step->phase_s[PHASE_OTHER] = step->step_s - known;
+    double waited = mesh_waited_cpu(runner->mesh) - record->waited_cpu;
+    step->busy_s = device_is_host(runner->device) ? clock_cpu() - record->cpu - waited
+                                                  : now->device_s - before->device_s;
+    uint64_t sent[AXIS_COUNT + 1][COMM_KINDS];
+    mesh_sent_by_axis(runner->mesh, sent);
+    for (int axis = 0; axis <= AXIS_COUNT; axis++)
+        for (int k = 0; k < COMM_KINDS; k++) step->sent[axis][k] = sent[axis][k] - record->sent[axis][k];
+}
+
+static void take_memory(RankRecord *rank, const Device *device) {
+    for (int tag = 0; tag < MEM_TAGS; tag++) rank->peak[tag] = (int64_t)device->mem[tag].peak;
+    rank->peak[MEM_TAGS] = (int64_t)device->total.peak;
+    rank->host_peak = (int64_t)device->host.peak;
+}
+
+/* The run's record, with the step added. */
+static void add_step(Record *record) {
+    const RankRecord *step = &record->step;
+    RankRecord *all = &record->all;
+    for (int p = 0; p < STEP_PHASES; p++)
+        if (p != PHASE_DATA) all->phase_s[p] += step->phase_s[p]; /* data's is there already */
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) all->waited_s[axis] += step->waited_s[axis];
+    all->schedule_s += step->schedule_s;
+    all->step_s += step->step_s;
+    all->busy_s += step->busy_s;
+    for (int axis = 0; axis <= AXIS_COUNT; axis++)
+        for (int k = 0; k < COMM_KINDS; k++) all->sent[axis][k] += step->sent[axis][k];
+}
+
+void record_step_end(Record *record, const StepResult *result) {
+    const RunnerSpec *spec = &record->job->runner->spec;
+    take_times(record);
+    take_memory(&record->step, record->job->device);
+    sample_gpu(record);
+    record->step.gpu = record->gpu_now;
+    add_step(record);
+    record->steps++;
+    record->tokens += result->tokens;
+    if (!isfinite(result->micro_norm) || result->skipped) return;
+    record->micro_norm = result->micro_norm;
+    noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
+              record->batch);
+}
+
+void record_phase(Record *record, Phase phase, double seconds) {
+    record->all.phase_s[phase] += seconds;
+    if (phase == PHASE_DATA) record->step.phase_s[phase] += seconds;
+    if (phase == PHASE_CHECKPOINT) record->pending_save_s += seconds;
+}
+
+Status record_meet(Record *record, bool stop, bool tell, bool *ret_stop) {
+    const Mesh *mesh = record->job->runner->mesh;
+    int64_t any = stop;
+    record->step.stop = stop;
+    if (tell) {
+        TRY(host_gather(mesh->world, record->ranks, &record->step, sizeof record->step));
+        for (int r = 0; r < mesh->size; r++) any |= record->ranks[r].stop;
+    } else {
+        TRY(host_reduce(mesh->world, &any, 1, DT_I64, REDUCE_MAX));
+    }
+    *ret_stop = any != 0;
+    return OK;
+}
+
+/* ---- what ranks come to ---- */
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* Of the CPU: the part of all threads' time that was spent, waiting not counted; of a GPU: the part of the
+ * time with work on it. */
+static double busy_share(const Record *record, const RankRecord *rank) {
+    const Device *device = record->job->device;
+    double time = rank->step_s * (device_is_host(device) ? device->threads : 1);
+    return time > 0 ? fmin(fmax(rank->busy_s / time, 0), 1) : NAN;
+}
+
+static double bubble_share(const RankRecord *rank) {
+    return rank->schedule_s > 0 ? rank->waited_s[AXIS_PP] / rank->schedule_s : 0;
+}
+
+static int rank_count(const Record *record) {
+    return record->job->runner->mesh->size;
+}
+
+/* A mean over ranks. */
+static double mean_of(const Record *record, double (*share)(const Record *, const RankRecord *)) {
+    double sum = 0;
+    for (int r = 0; r < rank_count(record); r++) sum += share(record, &record->ranks[r]);
+    return sum / rank_count(record);
+}
+
+static double gpu_share(const Record *record, const RankRecord *rank) {
+    (void)record;
+    return rank->gpu;
+}
+
+static double bubble_of(const Record *record, const RankRecord *rank) {
+    (void)record;
+    return bubble_share(rank);
+}
+
+/* Phases of ranks from .. from + ranks - 1, on average, as "compute" and the suffix. */
+static json_t *phases_json(const Record *record, int from, int ranks, int phases, const char *suffix,
+                           double scale) {
+    json_t *object = json_object();
+    for (int p = 0; p < phases; p++) {
+        char key[32];
+        double sum = 0;
+        for (int r = from; r < from + ranks; r++) sum += record->ranks[r].phase_s[p];
+        snprintf(key, sizeof key, "%s%s", phase_names[p], suffix);
+        json_object_set_new(object, key, json_real(scale * sum / ranks));
+    }
+    return object;
+}
+
+/* By axis and kind, what there is of it: {"data": {"all_reduce": 1024}}. */
+static json_t *sent_json(const Record *record, int from, int ranks) {
+    json_t *object = json_object();
+    for (int axis = 0; axis <= AXIS_COUNT; axis++) {
+        json_t *kinds = json_object();
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
+            uint64_t sum = 0;
+            for (int r = from; r < from + ranks; r++) sum += record->ranks[r].sent[axis][kind];
+            if (sum) json_object_set_new(kinds, comm_kind_name(kind), json_integer((json_int_t)sum));
+        }
+        if (json_object_size(kinds)) json_object_set(object, mesh_axis_name(axis), kinds);
+        json_decref(kinds);
+    }
+    return object;
+}
+
+static uint64_t sent_total(const Record *record) {
+    uint64_t sum = 0;
+    for (int r = 0; r < rank_count(record); r++)
+        for (int axis = 0; axis <= AXIS_COUNT; axis++)
+            for (int k = 0; k < COMM_KINDS; k++) sum += record->ranks[r].sent[axis][k];
+    return sum;
+}
+
+/* The largest of any rank, by tag. */
+static json_t *largest_json(const Record *record) {
+    json_t *object = json_object();
+    for (int tag = 0; tag <= MEM_TAGS; tag++) {
+        int64_t most = 0;
+        for (int r = 0; r < rank_count(record); r++)
+            if (record->ranks[r].peak[tag] > most) most = record->ranks[r].peak[tag];
+        json_object_set_new(object, tag < MEM_TAGS ? mem_tag_name((MemTag)tag) : "total",
+                            json_integer((json_int_t)most));
+    }
+    return object;
+}
+
+/* ---- a line, and the summary ---- */
+
+static double mfu_of(const Record *record, double tokens_per_s) {
+    return tokens_per_s * job_flops_per_token(record->job) / record->peak_flops;
+}
+
+/* The run's noise scale, and what follows from it for a batch against one micro-batch. */
+static Status add_efficiency(const Record *record, json_t *object, double samples_per_s) {
+    double scale = noise_scale(&record->noise);
+    double efficiency = noise_efficiency(scale, (double)record->job->runner->spec.micro_batch, record->batch);
+    CLEANUP(json_decrefp)
+    json_t *more =
+        json_pack("{s:o, s:o, s:o}", "noise_scale", number_or_null(scale), "statistical_efficiency",
+                  number_or_null(efficiency), "goodput", number_or_null(samples_per_s * efficiency));
+    return more && json_object_update(object, more) == 0 ? OK : FAILED("out of memory");
+}
+
+Status record_line(Record *record, const StepResult *result, json_t *line) {
+    double step_s = record->step.step_s, samples_per_s = record->batch / step_s;
+    int ranks = rank_count(record);
+    CLEANUP(json_decrefp)
+    json_t *more = json_pack(
+        "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
+        "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s, "elapsed_s",
+        clock_wall() - record->wall_start, "utilization", number_or_null(mean_of(record, busy_share)), "mfu",
+        number_or_null(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
+        number_or_null(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
+        "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
+        "peak_bytes", largest_json(record));
+    if (!more || json_object_update(line, more) != 0) return FAILED("out of memory");
+    if (!device_is_host(record->job->device))
+        json_object_set_new(line, "gpu_utilization", number_or_null(mean_of(record, gpu_share)));
+    if (record->pending_save_s > 0)
+        json_object_set_new(line, "checkpoint_ms", json_real(1e3 * record->pending_save_s));
+    record->pending_save_s = 0;
+    return add_efficiency(record, line, samples_per_s);
+}
+
+static json_t *rank_json(const Record *record, int rank) {
+    const RankRecord *own = &record->ranks[rank];
+    json_t *memory = json_object(), *sent = json_object();
+    for (MemTag tag = 0; tag < MEM_TAGS; tag++)
+        json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)own->peak[tag]));
+    json_object_set_new(memory, "total", json_integer((json_int_t)own->peak[MEM_TAGS]));
+    json_object_set_new(memory, "host", json_integer((json_int_t)own->host_peak));
+    uint64_t total = 0;
+    for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
+        uint64_t sum = 0;
+        for (int axis = 0; axis <= AXIS_COUNT; axis++) sum += own->sent[axis][kind];
+        total += sum;
+        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)sum));
+    }
+    json_object_set_new(sent, "total", json_integer((json_int_t)total));
+    json_t *phases = phases_json(record, rank, 1, PHASES, "_s", 1);
+    json_object_set_new(phases, "wait_data_s", json_real(own->waited_s[AXIS_DP]));
+    json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
+    json_object_set_new(phases, "wait_pipeline_s", json_real(own->waited_s[AXIS_PP]));
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "utilization",
+                     number_or_null(busy_share(record, own)), "gpu_utilization", number_or_null(own->gpu),
+                     "peak_bytes", memory, "comm_bytes", sent, "comm_bytes_by_group",
+                     sent_json(record, rank, 1), "bubble", bubble_share(own), "phases", phases);
+}
+
+Status record_summary(Record *record, json_t *summary) {
+    const Mesh *mesh = record->job->runner->mesh;
+    RankRecord *own = &record->all;
+    double runtime = clock_wall() - record->wall_start, known = 0;
+    for (int p = 0; p < PHASES; p++) known += own->phase_s[p];
+    own->phase_s[PHASE_OTHER] += runtime - known;
+    own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
+    take_memory(own, record->job->device);
+    TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
+    json_t *ranks = json_array();
+    for (int r = 0; r < mesh->size; r++) json_array_append_new(ranks, rank_json(record, r));
+    double seconds = own->step_s > 0 ? own->step_s : NAN;
+    double tokens_per_s = (double)record->tokens / seconds;
+    double samples_per_s = (double)record->steps * record->batch / seconds;
+    CLEANUP(json_decrefp)
+    json_t *more = json_pack(
+        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "runtime_s", runtime, "tokens_per_s",
+        number_or_null(tokens_per_s), "samples_per_s", number_or_null(samples_per_s), "step_ms",
+        number_or_null(1e3 * seconds / (double)record->steps), "utilization",
+        number_or_null(mean_of(record, busy_share)), "gpu_utilization",
+        number_or_null(mean_of(record, gpu_share)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
+        "peak_flops", number_or_null(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
+        phases_json(record, 0, mesh->size, PHASES, "_s", 1), "comm_bytes_by_group",
+        sent_json(record, 0, mesh->size), "ranks", ranks);
+    if (!more || json_object_update(summary, more) != 0) return FAILED("out of memory");
+    return add_efficiency(record, summary, samples_per_s);
+}
