@@ -20,6 +20,7 @@ static void make_machine(Shell *shell) {
     program(shell, "bin/mpicc", "exit 0");
     program(shell, "bin/mpirun", "exit 0");
     program(shell, "bin/gnuplot", "exit 0");
+    program(shell, "bin/chromium", "exit 0");
     program(shell, "bin/dpkg", "exit 0");
     program(shell, "bin/id", "echo 1000");
     program(shell, "bin/sudo", "echo \"sudo\" >>calls; exec \"$@\"");
@@ -36,6 +37,27 @@ static void test_installs_only_what_is_missing(void **state) {
     assert_int_equal(shell->code, 0);
     shell_run(shell, "cat calls");
     assert_string_equal(shell->said, "sudo\napt-get update noninteractive\napt-get install noninteractive\n");
+}
+
+/* A browser is wished for where Debian has one, and going without it is no failure. */
+static void test_a_browser_is_wished_for(void **state) {
+    Shell *shell = *state;
+    make_machine(shell);
+    shell_run(shell, "rm bin/chromium; ln -s $PWD/ninja-of-this-machine bin/ninja; echo ID=debian >debian; "
+                     "echo ID=ubuntu >ubuntu; OS_RELEASE=$PWD/ubuntu " SETUP "; cat calls");
+    assert_string_equal(shell->said, "");
+    shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP "--check");
+    assert_string_equal(shell->said, "setup: nothing is missing\n");
+    program(shell, "bin/apt-get", "[ $1 = update ]");
+    shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP);
+    assert_said(shell, 0, "setup: installing chromium-headless-shell\n");
+    assert_said(shell, 0, "setup: without a browser");
+    program(
+        shell, "bin/apt-get",
+        "case $* in install*chromium-headless-shell) ln -s /bin/true bin/chromium-headless-shell ;; esac");
+    shell_run(shell, "rm bin/ninja; OS_RELEASE=$PWD/debian " SETUP);
+    assert_said(shell, 1, "setup: installing ninja-build chromium-headless-shell\n");
+    assert_said(shell, 1, "still missing: ninja");
 }
 
 static void test_does_nothing_when_all_is_there(void **state) {
@@ -119,6 +141,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_SHELL(test_installs_only_what_is_missing),
         IN_SHELL(test_does_nothing_when_all_is_there),
+        IN_SHELL(test_a_browser_is_wished_for),
         IN_SHELL(test_check_installs_nothing),
         IN_SHELL(test_mpi_is_two_packages),
         IN_SHELL(test_without_sudo_says_what_root_must_do),

@@ -1,0 +1,250 @@
+/* The report page in a real browser, on a desktop's and a phone's screen, light and dark: a page around it
+ * looks into it and writes down what it sees. Skipped where there is no Chromium. */
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "report/page.h"
+#include "test.h"
+
+enum { RUNS = 4, RANKS = 4, STEPS = 30 };
+
+/* ---- a comparison with all that a page can show ---- */
+
+static void write_file(const char *dir, const char *name, const char *text, size_t size) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_ok(file_replace(path, text, size));
+}
+
+static void write_summary(const char *dir, int run, int ranks) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    fprintf(
+        out,
+        "{\"steps\": %d, \"loss_last\": 4.5, \"val_loss\": 4.25, \"runtime_s\": %d, \"tokens_per_s\": %d, "
+        "\"samples_per_s\": %d, \"utilization\": 0.5, \"mfu\": 0.25, \"bubble\": 0.125, \"params_total\": "
+        "1000000, \"statistical_efficiency\": 0.5, \"goodput\": 50, \"layout\": {\"ranks\": %d, \"dp\": %d, "
+        "\"pp\": 2, \"batch\": %d, \"precision\": \"fp32\"}, \"ranks\": [",
+        STEPS, 100 + run, 100000 * ranks + 1000 * run, 1000 * ranks, ranks, ranks / 2, run < 3 ? 16 : 32);
+    for (int r = 0; r < ranks; r++)
+        fprintf(
+            out,
+            "%s{\"peak_bytes\": {\"params\": 400, \"grads\": 300, \"optimizer\": 500, \"activations\": %d, "
+            "\"total\": %d}, \"comm_bytes\": {\"total\": 70}, \"phases\": {\"compute_s\": 3, "
+            "\"wait_data_s\": "
+            "0.5, \"wait_pipeline_s\": 1}}",
+            r ? ", " : "", 100 * r + 100, 1300 + 90 * r);
+    fputs("]}", out);
+    fclose(out);
+    write_file(dir, "summary.json", text, size);
+    free(text);
+}
+
+static void write_trace(const char *dir, int ranks) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    fputs("{\"traceEvents\":[{\"ph\":\"M\",\"pid\":0,\"name\":\"x\"}", out);
+    for (int r = 0; r < ranks; r++) {
+        fprintf(
+            out,
+            ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"name\":\"step 2\",\"cat\":\"step\",\"ts\":0,\"dur\":100,"
+            "\"args\":{\"step\":2}}",
+            r);
+        for (int m = 0; m < 4; m++)
+            fprintf(out,
+                    ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"name\":\"F%d\",\"cat\":\"forward\",\"ts\":%d,"
+                    "\"dur\":8}"
+                    ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"name\":\"B%d\",\"cat\":\"backward\",\"ts\":%d,"
+                    "\"dur\":12}",
+                    r, m, 20 * m, r, m, 20 * m + 8);
+    }
+    fputs("]}", out);
+    fclose(out);
+    write_file(dir, "trace.json", text, size);
+    free(text);
+}
+
+static void add_run(Results *results, const char *place, const char *name, int run) {
+    char dir[160], line[128];
+    char *text = NULL;
+    size_t size;
+    Run *added;
+    int ranks = run ? RANKS : 2;
+    snprintf(dir, sizeof dir, "%s/run-%d", place, run);
+    assert_ok(dir_make(dir));
+    write_summary(dir, run, ranks);
+    write_trace(dir, ranks);
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    for (int step = 1; step <= STEPS; step++) {
+        snprintf(line, sizeof line, "{\"step\":%d,\"loss\":%.6f}\n{\"step\":%d,\"val_loss\":%.6f}\n", step,
+                 5 + 1e-5 * run + 1.0 / step, step, 5 + 1.5 / step);
+        fputs(line, out);
+    }
+    fclose(out);
+    write_file(dir, "metrics.jsonl", text, size);
+    free(text);
+    assert_ok(results_add(results, name, dir, &added));
+    assert_ok(run_look(added));
+}
+
+static void compare_all(Results *results, const char *place) {
+    static const char *const names[RUNS] = {
+        "data parallel", "pipeline of two stages with a name that goes on for longer than a phone is wide",
+        "averylongnamewithoutasinglespaceinitthatnobrowsercanbreakanywhereatall", "<b> & batch 32"};
+    Run *failed;
+    for (int i = 0; i < RUNS; i++) add_run(results, place, names[i], i);
+    assert_ok(results_add(results, "large", "/nowhere", &failed));
+    failed->state = RUN_FAILED;
+    failed->error = strdup("out of memory: 512 GB more are needed, which this machine does not have");
+    results->title = strdup("a-comparison-with-a-rather-long-name-of-its-own-to-see-it-break");
+    results->about = strdup("What it is about, in a sentence that takes more than one line on any screen.");
+}
+
+/* ---- looking at it ---- */
+
+static const char *find_browser(void) {
+    static const char *const names[] = {"chromium-headless-shell", "chromium", "chromium-browser",
+                                        "google-chrome", "google-chrome-stable"};
+    char command[80];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", names[i]);
+        if (system(command) == 0) return names[i];
+    }
+    return NULL;
+}
+
+/* What the outer page asks of the inner ones. Contrast is that of text with what is behind it. */
+static const char script[] =
+    "function light(c){let v=c.match(/[\\d.]+/g).slice(0,3).map(x=>{x/=255;return x<=.03928?x/12.92:"
+    "((x+.055)/1.055)**2.4});return .2126*v[0]+.7152*v[1]+.0722*v[2]}\n"
+    "function behind(w,e){for(;e;e=e.parentElement){let b=w.getComputedStyle(e).backgroundColor;"
+    "if(b!='rgba(0, 0, 0, 0)')return b}return 'rgb(255, 255, 255)'}\n"
+    "function contrast(w,e){let a=light(w.getComputedStyle(e).color),b=light(behind(w,e));"
+    "return (Math.max(a,b)+.05)/(Math.min(a,b)+.05)}\n"
+    "function look(f){let w=f.contentWindow,d=f.contentDocument,all=[...d.querySelectorAll('body *')];\n"
+    "let n=s=>d.querySelectorAll(s).length;\n"
+    "let "
+    "wide=all.filter(e=>e.getBoundingClientRect().right>w.innerWidth+1&&!e.closest('.scroll')&&!e.closest('"
+    "svg')"
+    "&&getComputedStyle(e).position!='absolute').map(e=>e.tagName+'.'+e.className);\n"
+    "let pale=[...d.querySelectorAll('p,h1,h2,h3,td,th,small,figcaption,.legend span,.chips "
+    "span,.badge,.tile *,"
+    ".row span,.track i,.bar i')].filter(e=>e.textContent.trim()&&e.tagName!='I'&&contrast(w,e)<4.5)"
+    ".map(e=>e.tagName+'.'+e.className+' '+contrast(w,e).toFixed(2));\n"
+    "let small=[...d.querySelectorAll('p,td,th,small,svg text')].filter(e=>e.textContent.trim()&&"
+    "e.getBoundingClientRect().height>0&&e.getBoundingClientRect().height<8).length;\n"
+    "return {width:d.documentElement.scrollWidth,rows:n('tbody tr'),svgs:n('svg'),curves:n('svg "
+    "g[id*=_plot_] path'),"
+    "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
+    "fetched:w.performance.getEntriesByType('resource').length}}\n"
+    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone)])+'KOOL'}\n";
+
+static void put_frame(FILE *out, const char *id, int width, const char *html) {
+    fprintf(out, "<iframe id=\"%s\" style=\"border:0;width:%dpx;height:2000px\" srcdoc=\"", id, width);
+    for (; *html; html++) {
+        if (*html == '"')
+            fputs("&quot;", out);
+        else if (*html == '&')
+            fputs("&amp;", out);
+        else
+            fputc(*html, out);
+    }
+    fputs("\"></iframe>\n", out);
+}
+
+static void slurp(const char *path, char **ret_text) {
+    size_t size;
+    assert_ok(file_read(path, 1 << 26, ret_text, &size));
+}
+
+static json_t *look(const char *browser, const char *place, bool dark) {
+    char command[1024], path[160];
+    snprintf(
+        command, sizeof command,
+        "timeout 60 %s --headless --no-sandbox --disable-gpu --hide-scrollbars --enable-logging=stderr %s "
+        "--user-data-dir=%s/profile "
+        "--dump-dom file://%s/outer.html >%s/dom 2>%s/said",
+        browser, dark ? "--blink-settings=preferredColorScheme=0" : "", place, place, place, place);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/said", place);
+    char *said = NULL, *dom = NULL;
+    slurp(path, &said);
+    if (strstr(said, "CONSOLE")) fail_msg("the console: %s", strstr(said, "CONSOLE"));
+    free(said);
+    snprintf(path, sizeof path, "%s/dom", place);
+    slurp(path, &dom);
+    const char *from = strstr(dom, "LOOK["), *to = strstr(dom, "]KOOL");
+    assert_true(from && to && to > from);
+    json_t *seen = NULL;
+    assert_ok(json_parse(from + 4, (size_t)(to + 1 - from - 4), "the page", &seen));
+    free(dom);
+    return seen;
+}
+
+static json_int_t count_of(const json_t *seen, const char *key) {
+    return json_integer_value(json_object_get(seen, key));
+}
+
+static void assert_none(const json_t *seen, const char *key) {
+    const json_t *list = json_object_get(seen, key);
+    assert_true(json_is_array(list));
+    if (json_array_size(list)) fail_msg("%s: %s", key, json_string_value(json_array_get(list, 0)));
+}
+
+static void check(const json_t *seen, int width, bool dark, bool curves) {
+    assert_int_equal(count_of(seen, "width"), width);
+    assert_int_equal(count_of(seen, "rows"), RUNS + 1);
+    assert_int_equal(count_of(seen, "svgs"), curves ? 6 : 0); /* losses, how far apart, batch, ranks */
+    if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
+    assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
+    assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
+    assert_true(count_of(seen, "bars") > count_of(seen, "marks"));
+    assert_int_equal(json_is_true(json_object_get(seen, "dark")), dark);
+    assert_int_equal(count_of(seen, "fetched"), 0);
+    assert_int_equal(count_of(seen, "small"), 0);
+    assert_none(seen, "wide");
+    assert_none(seen, "pale");
+}
+
+static void in_browser(void **state) {
+    (void)state;
+    char place[] = "/tmp/weft-browser-XXXXXX", page[64], outer[64];
+    const char *browser = find_browser();
+    Results results = {0};
+    bool curves;
+    if (!browser) skip();
+    assert_non_null(mkdtemp(place));
+    compare_all(&results, place);
+    snprintf(page, sizeof page, "%s/page.html", place);
+    assert_ok(page_write(&results, page, &curves));
+    char *html = NULL;
+    slurp(page, &html);
+    snprintf(outer, sizeof outer, "%s/outer.html", place);
+    FILE *out = fopen(outer, "w");
+    assert_non_null(out);
+    fprintf(out, "<!DOCTYPE html><meta charset=\"utf-8\"><pre id=\"out\"></pre>\n");
+    put_frame(out, "desktop", 1280, html);
+    put_frame(out, "phone", 390, html);
+    fprintf(out, "<script>\n%s</script>\n", script);
+    assert_int_equal(fclose(out), 0);
+    for (int dark = 0; dark < 2; dark++) {
+        json_t *seen = look(browser, place, dark);
+        check(json_array_get(seen, 0), 1280, dark, curves);
+        check(json_array_get(seen, 1), 390, dark, curves);
+        json_decref(seen);
+    }
+    free(html);
+    results_done(&results);
+    assert_ok(dir_remove(place));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_browser)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
