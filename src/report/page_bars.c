@@ -51,6 +51,42 @@ static void put_time(FILE *out, const Run *run, const double *share, double rate
     fprintf(out, "</div><span>%s</span></div>\n", short_time(text, 1 / rate));
 }
 
+/* ---- all of the run's time ---- */
+
+static void put_spent_row(FILE *out, const Run *run, const double *share) {
+    static const int colors[SPENT_PARTS] = {0, 1, 4, 7};
+    char text[FORMAT_SIZE];
+    fputs("<div class=\"row\"><span>", out);
+    put_html(out, run->name);
+    fputs("</span><div class=\"bar\">", out);
+    for (int i = 0; i < SPENT_PARTS; i++) {
+        if (!(share[i] > 0)) continue;
+        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", 100 * share[i],
+                part_color(text, colors[i]), spent_name((Spent)i), 100 * share[i],
+                i >= SPENT_CHECKPOINT ? " class=\"dark\"" : "");
+        if (100 * share[i] >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[i]);
+        fputs("</i>", out);
+    }
+    fprintf(out, "</div><span>%s</span></div>\n",
+            figure_text(text, UNIT_SECONDS, run_figure(run, FIGURE_RUNTIME)));
+}
+
+static void put_spent(FILE *out, const Results *results) {
+    static const char *const colors[SPENT_PARTS] = {"var(--p0)", "var(--p1)", "var(--p4)", "var(--p7)"};
+    double share[SPENT_PARTS];
+    bool any = false;
+    for (size_t i = 0; i < results->count; i++) {
+        if (!run_spent(&results->runs[i], share)) continue;
+        if (!any) {
+            fputs("<h3>And all of the run's time</h3>\n<div class=\"legend\">", out);
+            for (int p = 0; p < SPENT_PARTS; p++) put_key(out, colors[p], spent_name((Spent)p));
+            fputs("</div>\n", out);
+        }
+        any = true;
+        put_spent_row(out, &results->runs[i], share);
+    }
+}
+
 /* The time of one sample, so that runs with other batches can be held against each other. Where models are of
  * different sizes that says nothing, and bars are all of one length. */
 void put_phases(FILE *out, const Results *results) {
@@ -79,6 +115,7 @@ void put_phases(FILE *out, const Results *results) {
         if (run_phases(&results->runs[i], share) && rate > 0)
             put_time(out, &results->runs[i], share, rate, sizes ? rate : slowest);
     }
+    put_spent(out, results);
     fputs("</section>\n", out);
 }
 

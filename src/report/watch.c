@@ -247,7 +247,7 @@ double watch_left(const Watch *watch) {
 }
 
 double watch_memory(const Watch *watch) {
-    double most = number(watch->last, "memory_bytes");
+    double most = number(json_object_get(watch->last, "peak_bytes"), "total");
     const json_t *rank;
     size_t i;
     if (isfinite(most)) return most;

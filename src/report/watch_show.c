@@ -5,9 +5,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "report/alike.h"
 #include "report/watch_internal.h"
-#include "report/words.h"
 
 enum { LABEL = 8, BAR = 28, SPARK = 40, LINE_SIZE = 1024, TEXT_SIZE = 256 };
 
@@ -167,19 +165,25 @@ static void put_speed(const Watch *watch, Line *line, FILE *out) {
     put_spark(line, &watch->rate);
     mark(line, "\033[0m");
     put(line, "  tokens/s, %.4g ms a step", last_of(&watch->step_ms));
+    const json_t *mfu = json_object_get(watch->last, "mfu"),
+                 *busy = json_object_get(watch->last, "utilization");
+    if (json_is_number(busy)) put(line, ", %.0f %% busy", 100 * json_number_value(busy));
+    if (json_is_number(mfu)) put(line, ", MFU %.0f %%", 100 * json_number_value(mfu));
     end(line, out);
 }
 
+/* Of the last step, by the names that the metrics have. */
 static void put_phases(const Watch *watch, Line *line, FILE *out) {
-    double share[PHASES];
-    const char *comma = "";
-    const Run run = {.summary = watch->summary};
-    bool known = line_phases(watch->last, share) || (watch_over(watch) && run_phases(&run, share));
-    if (!known) return;
+    json_t *phases = json_object_get(watch->last, "phases_ms"), *ms;
+    const char *name, *comma = "";
+    double total = 0;
+    json_object_foreach(phases, name, ms) total += json_number_value(ms);
+    if (!(total > 0)) return;
     begin(line, "time");
-    for (int p = 0; p < PHASES; p++) {
-        if (share[p] < 0.005) continue;
-        put(line, "%s%s %.0f %%", comma, phase_name((Phase)p), 100 * share[p]);
+    json_object_foreach(phases, name, ms) {
+        double share = json_number_value(ms) / total;
+        if (!(share >= 0.005)) continue;
+        put(line, "%s%.20s %.0f %%", comma, name, 100 * share);
         comma = ", ";
     }
     end(line, out);

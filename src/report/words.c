@@ -19,6 +19,7 @@ static const struct {
     {"wait_data_s", "waiting for replicas", "waiting for the other replicas", 4},
     {"wait_tensor_s", "waiting for tensor ranks", "waiting for the other tensor ranks", 6},
     {"wait_pipeline_s", "waiting for stages", "waiting for other pipeline stages", 5},
+    {"other_s", "other", "other things", 7},
 };
 
 const char *phase_name(Phase phase) {
@@ -53,10 +54,24 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
     return shares_of(sum, ret_share);
 }
 
-bool line_phases(const json_t *line, double ret_share[PHASES]) {
-    double sum[PHASES] = {0};
-    add_phases(json_object_get(line, "phases"), sum);
-    return shares_of(sum, ret_share);
+const char *spent_name(Spent part) {
+    static const char *const names[] = {"training", "evaluating", "saving checkpoints", "setting up"};
+    return names[part];
+}
+
+bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
+    static const char *const keys[] = {"eval_s", "checkpoint_s", "setup_s"};
+    const json_t *times = json_object_get(run->summary, "phases");
+    double sum[PHASES] = {0}, total = 0;
+    add_phases(times, sum);
+    ret_share[SPENT_STEPS] = json_number_value(json_object_get(times, "comm_s")) +
+                             json_number_value(json_object_get(times, "bubble_s"));
+    for (int p = 0; p < PHASES; p++) ret_share[SPENT_STEPS] += sum[p];
+    for (int i = 0; i < 3; i++)
+        ret_share[SPENT_EVAL + i] = json_number_value(json_object_get(times, keys[i]));
+    for (int i = 0; i < SPENT_PARTS; i++) total += ret_share[i];
+    for (int i = 0; i < SPENT_PARTS && total > 0; i++) ret_share[i] /= total;
+    return total > 0 && isfinite(total);
 }
 
 const Run *results_best(const Results *results, FigureId figure, int sign) {

@@ -18,6 +18,7 @@ typedef enum {
     PHASE_WAIT_DATA,
     PHASE_WAIT_TENSOR,
     PHASE_WAIT_PIPELINE,
+    PHASE_REST,
     PHASES
 } Phase;
 
@@ -25,7 +26,10 @@ const char *phase_name(Phase phase);
 int phase_color(Phase phase); /* of the page's --p0, --p1 ... */
 /* Shares that sum to 1; false when the run does not tell. */
 bool run_phases(const Run *run, double ret_share[PHASES]);
-/* The same of one line of metrics. */
-bool line_phases(const json_t *line, double ret_share[PHASES]);
+
+/* Where all of its time went: the steps, and what is not in them. */
+typedef enum { SPENT_STEPS, SPENT_EVAL, SPENT_CHECKPOINT, SPENT_SETUP, SPENT_PARTS } Spent;
+const char *spent_name(Spent part);
+bool run_spent(const Run *run, double ret_share[SPENT_PARTS]);
 
 #endif
