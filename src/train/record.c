@@ -83,7 +83,9 @@ static void take_times(Record *record) {
     const Runner *runner = record->job->runner;
     const RunnerTimes *now = &runner->times, *before = &record->times;
     RankRecord *step = &record->step;
-    step->step_s = clock_wall() - record->wall;
+    double now_s = clock_wall();
+    step->run_s = now_s - record->wall_start;
+    step->step_s = now_s - record->wall;
     step->phase_s[PHASE_COMPUTE] = now->compute_s - before->compute_s;
     step->phase_s[PHASE_OPTIMIZER] = now->update_s - before->update_s;
     step->schedule_s = now->schedule_s - before->schedule_s;
@@ -192,6 +194,16 @@ static double gpu_share(const Record *record, const RankRecord *rank) {
     return rank->gpu;
 }
 
+static double step_seconds(const Record *record, const RankRecord *rank) {
+    (void)record;
+    return rank->step_s;
+}
+
+static double run_seconds(const Record *record, const RankRecord *rank) {
+    (void)record;
+    return rank->run_s;
+}
+
 static double bubble_of(const Record *record, const RankRecord *rank) {
     (void)record;
     return bubble_share(rank);
@@ -266,13 +278,13 @@ static Status add_efficiency(const Record *record, json_t *object, double sample
 }
 
 Status record_line(Record *record, const StepResult *result, json_t *line) {
-    double step_s = record->step.step_s, samples_per_s = record->batch / step_s;
+    double step_s = mean_of(record, step_seconds), samples_per_s = record->batch / step_s;
     int ranks = rank_count(record);
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
         "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s, "elapsed_s",
-        clock_wall() - record->wall_start, "utilization", number_or_null(mean_of(record, busy_share)), "mfu",
+        record->step.run_s, "utilization", number_or_null(mean_of(record, busy_share)), "mfu",
         number_or_null(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
         number_or_null(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
         "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
@@ -314,23 +326,24 @@ static json_t *rank_json(const Record *record, int rank) {
 Status record_summary(Record *record, json_t *summary) {
     const Mesh *mesh = record->job->runner->mesh;
     RankRecord *own = &record->all;
-    double runtime = clock_wall() - record->wall_start, known = 0;
+    double known = 0;
     for (int p = 0; p < PHASES; p++) known += own->phase_s[p];
-    own->phase_s[PHASE_OTHER] += runtime - known;
+    own->run_s = clock_wall() - record->wall_start;
+    own->phase_s[PHASE_OTHER] += own->run_s - known;
     own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
     take_memory(own, record->job->device);
     TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
     json_t *ranks = json_array();
     for (int r = 0; r < mesh->size; r++) json_array_append_new(ranks, rank_json(record, r));
-    double seconds = own->step_s > 0 ? own->step_s : NAN;
+    double seconds = record->steps ? mean_of(record, step_seconds) : NAN;
     double tokens_per_s = (double)record->tokens / seconds;
     double samples_per_s = (double)record->steps * record->batch / seconds;
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
-        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "runtime_s", runtime, "tokens_per_s",
-        number_or_null(tokens_per_s), "samples_per_s", number_or_null(samples_per_s), "step_ms",
-        number_or_null(1e3 * seconds / (double)record->steps), "utilization",
-        number_or_null(mean_of(record, busy_share)), "gpu_utilization",
+        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "runtime_s",
+        mean_of(record, run_seconds), "tokens_per_s", number_or_null(tokens_per_s), "samples_per_s",
+        number_or_null(samples_per_s), "step_ms", number_or_null(1e3 * seconds / (double)record->steps),
+        "utilization", number_or_null(mean_of(record, busy_share)), "gpu_utilization",
         number_or_null(mean_of(record, gpu_share)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
         "peak_flops", number_or_null(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
         phases_json(record, 0, mesh->size, PHASES, "_s", 1), "comm_bytes_by_group",

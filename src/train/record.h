@@ -28,6 +28,7 @@ typedef struct RankRecord {
     double phase_s[PHASES];
     double waited_s[AXIS_COUNT];
     double schedule_s; /* as in RunnerTimes */
+    double run_s;      /* since it started */
     double step_s;     /* in steps */
     double busy_s;     /* of that: by the CPU's clock, of all threads; by the GPU's own */
     double gpu;        /* by its driver, 0 to 1; NAN: nothing says */

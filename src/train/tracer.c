@@ -1,6 +1,8 @@
 /* Ranks hand their spans to the first one by one, so that it holds all of them and the others few. */
 #include "train/tracer.h"
 
+#include <string.h>
+
 #include "base/memory.h"
 
 enum { CAPACITY = 1 << 16, LABEL_SIZE = 96 };
@@ -112,4 +114,29 @@ Status tracer_next(Tracer *tracer, int64_t step) {
 
 Status tracer_finish(Tracer *tracer) {
     return tracer && tracer->trace ? end(tracer) : OK;
+}
+
+/* trace.json on the first rank, trace-rank-2.json on the third. */
+static Status own_path(const Tracer *tracer, char **ret_path) {
+    static const char ending[] = ".json";
+    int rank = tracer->runner->mesh->rank;
+    size_t length = strlen(tracer->path), cut = sizeof ending - 1;
+    if (rank == 0) return str_dup(tracer->path, ret_path);
+    if (length > cut && !strcmp(tracer->path + length - cut, ending)) length -= cut;
+    return str_format(ret_path, "%.*s-rank-%d%s", (int)length, tracer->path, rank, ending);
+}
+
+Status tracer_rescue(Tracer *tracer) {
+    if (!tracer || !tracer->trace) return OK;
+    const Mesh *mesh = tracer->runner->mesh;
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(mem_freep) void *bytes = NULL;
+    char label[LABEL_SIZE];
+    size_t size;
+    group_drop(mesh->world); /* what is in flight records too */
+    describe(mesh, label);
+    TRY(own_path(tracer, &path));
+    TRY(trace_pack(tracer->trace, mesh->rank, label, &bytes, &size));
+    const void *packed = bytes;
+    return trace_write(path, &packed, &size, 1);
 }

@@ -426,5 +426,7 @@ Status train_run(const TrainConfig *config, const json_t *config_json, json_t **
     CLEANUP(trainer_done)
     Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
     record_begin(&t.record);
-    return run_all(&t, config_json, ret_summary);
+    Status status = run_all(&t, config_json, ret_summary);
+    if (status) status_free(tracer_rescue(t.tracer));
+    return status;
 }
