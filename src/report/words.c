@@ -98,9 +98,11 @@ static const Run *runner_up(const Results *results, const Run *winner) {
 
 /* ---- who won ---- */
 
-/* "1.8 times" or "12 % more than". */
+/* "1.8 times", "12 % more than" or "as many as". */
 static void put_more(FILE *out, double ratio) {
-    if (ratio >= 1.5)
+    if (ratio < 1.0005)
+        fputs("as many as", out);
+    else if (ratio >= 1.5)
         fprintf(out, "%.1f times", ratio);
     else
         fprintf(out, "%.1f %% more than", 100 * (ratio - 1));
@@ -293,7 +295,7 @@ static void put_rest(FILE *out, const Results *results) {
         fprintf(out, " %zu runs could not run, “%s” among them.", failed, example->name);
     if (open) fprintf(out, " %zu run%s not finished.", open, open > 1 ? "s are" : " is");
     if (predicted == results->count)
-        fputs(" All figures are predictions: this machine cannot hold these runs.", out);
+        fputs(" All figures are predictions.", out);
     else if (predicted)
         fprintf(out, " The figures of %zu run%s are predictions.", predicted, predicted > 1 ? "s" : "");
 }

@@ -402,9 +402,9 @@ static void recipes(void **state) {
         "tinyshakespeare/input.txt",       "wikitext-103-raw/wiki.train.raw",
         "wikitext-103-raw/wiki.valid.raw", "wikitext-2-raw/wiki.train.raw",
         "wikitext-2-raw/wiki.valid.raw"};
-    static const char *const names[] = {"squad-bert-base",       "wikipedia-gpt2", "wikipedia-bert",
-                                        "shakespeare-gpt2",      "cornell-bert",   "wikitext-gpt2-medium",
-                                        "shakespeare-characters"};
+    static const char *const names[] = {"squad-bert-base",        "wikipedia-gpt2", "wikipedia-bert",
+                                        "shakespeare-gpt2",       "cornell-bert",   "wikitext-gpt2-medium",
+                                        "shakespeare-characters", "megatron-sizes"};
     char dir[] = "/tmp/weft-recipes-XXXXXX", path[400];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
@@ -425,6 +425,17 @@ static void recipes(void **state) {
             invocation_free(call);
             check_recipe_runs(path, small);
         }
+    const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json",
+                          "--run",    "rows",
+                          "--model",  "runs/wikitext",
+                          "--out",    "pruned",
+                          "--scale",  "small"};
+    for (int small = 0; small < 2; small++) {
+        Invocation *call = NULL;
+        assert_ok(invocation_new(&call, &command_prune, small ? 10 : 8, (char **)(uintptr_t)line));
+        assert_string_equal(((PruneArgs *)call->config)->kind, "rows");
+        invocation_free(call);
+    }
     assert_ok(dir_remove(dir));
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
