@@ -1,4 +1,5 @@
 /* weft report: runs that are there already, as a page; or one that is going on, in the terminal. */
+#include <dirent.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,18 +41,71 @@ static Status name_of(const char *path, char **ret_name) {
     return text_to_utf8(path + start, length - start, ret_name, &size);
 }
 
-static Status add_dir(Results *results, const char *dir) {
-    CLEANUP(mem_freep) char *comparison = NULL, *name = NULL;
-    if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
-    TRY(path_join(&comparison, dir, "results.json"));
-    if (path_exists(comparison)) return results_read(results, dir);
+/* A directory as a run. *ret_any is false where there is nothing of one in it. */
+static Status add_run(Results *results, const char *dir, bool *ret_any) {
+    CLEANUP(mem_freep) char *name = NULL;
     Run *run;
     TRY(name_of(dir, &name));
     TRY(results_add(results, name, dir, &run));
     TRY(run_look(run));
-    if (run->state == RUN_WAITING && !run->settings && !run->error)
-        return USAGE("%s: holds no run: there is neither a summary.json nor a metrics.jsonl", dir);
+    *ret_any = run->state != RUN_WAITING || run->settings || run->error;
     return OK;
+}
+
+static Status fail_last(Results *results, const char *why) {
+    Run *run = &results->runs[results->count - 1];
+    run->state = RUN_FAILED;
+    free(run->error);
+    run->error = NULL;
+    return str_dup(why, &run->error);
+}
+
+static int is_visible(const struct dirent *entry) {
+    return entry->d_name[0] != '.';
+}
+
+/* A comparison whose results.json is damaged still has its runs. */
+static Status add_runs_in(Results *results, const char *dir) {
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, is_visible, alphasort);
+    Status status = OK;
+    for (int i = 0; i < count; i++) {
+        CLEANUP(mem_freep) char *path = NULL, *metrics = NULL;
+        bool any;
+        if (!status) status = path_join(&path, dir, entries[i]->d_name);
+        if (!status) status = path_join(&metrics, path, "metrics.jsonl");
+        if (!status && path_exists(metrics)) status = add_run(results, path, &any);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static Status add_comparison(Results *results, const char *dir) {
+    CLEANUP(status_freep) Status damaged = results_read(results, dir);
+    bool any;
+    if (!damaged) return OK;
+    size_t before = results->count;
+    TRY(add_runs_in(results, dir));
+    if (results->count == before) {
+        TRY(add_run(results, dir, &any));
+        return fail_last(results, status_message(damaged));
+    }
+    Run *first = &results->runs[before];
+    return first->error ? OK : str_dup(status_message(damaged), &first->error);
+}
+
+/* Among several, one that shows nothing is a row that says so. */
+static Status add_dir(Results *results, const char *dir, bool alone) {
+    CLEANUP(mem_freep) char *comparison = NULL;
+    bool any;
+    if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
+    TRY(path_join(&comparison, dir, "results.json"));
+    if (path_exists(comparison)) return add_comparison(results, dir);
+    TRY(add_run(results, dir, &any));
+    if (any) return OK;
+    if (alone) return USAGE("%s: holds no run: there is neither a summary.json nor a metrics.jsonl", dir);
+    return fail_last(results, "holds no run: there is neither a summary.json nor a metrics.jsonl");
 }
 
 /* ---- --watch ---- */
@@ -119,7 +173,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->watch) return follow(call, args, ret_result);
     CLEANUP(results_done) Results results = {0};
-    for (size_t i = 0; i < call->operand_count; i++) TRY(add_dir(&results, call->operands[i]));
+    for (size_t i = 0; i < call->operand_count; i++)
+        TRY(add_dir(&results, call->operands[i], call->operand_count == 1));
     if (!results.count) return USAGE("%s: the comparison has no runs", call->operands[0]);
     if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
     bool curves;

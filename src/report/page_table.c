@@ -78,7 +78,8 @@ static void put_row(FILE *out, const Results *results, const Run *run, size_t co
     put_layout(out, results, run);
     fputs("</th>", out);
     if (!shows(run)) {
-        fprintf(out, "<td class=\"wide\" colspan=\"%zu\">", columns ? columns : 1);
+        fprintf(out, "<td class=\"wide%s\" colspan=\"%zu\">", run->state == RUN_FAILED ? " failed" : "",
+                columns ? columns : 1);
         put_html(out, run->error ? run->error : run_state_name(run->state));
         fputs("</td></tr>\n", out);
         return;

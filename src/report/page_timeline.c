@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "report/page.h"
 
-enum { RANKS_MOST = 16, BOXES_MOST = 4000, TRACE_LIMIT = 1 << 26 };
+enum { RANKS_MOST = 16, BOXES_MOST = 1000, TRACE_LIMIT = 1 << 26 };
 
 /* One step of a run. Times are microseconds of its trace. */
 typedef struct Step {
@@ -124,8 +124,8 @@ static void put_step(FILE *out, const Run *run, const Step *step) {
     fputs("</div>\n", out);
 }
 
-/* NULL where there is none, or it cannot be read. */
-static json_t *trace_of(const Run *run) {
+/* NULL where there is none, or it cannot be read, which a note then says. */
+static json_t *trace_of(const Run *run, FILE *notes) {
     CLEANUP(mem_freep) char *path = NULL, *text = NULL;
     size_t size;
     json_t *trace = NULL;
@@ -133,31 +133,46 @@ static json_t *trace_of(const Run *run) {
     CLEANUP(status_freep) Status failed = path_join(&path, run->dir, "trace.json");
     if (failed || !path_exists(path)) return NULL;
     CLEANUP(status_freep) Status unread = file_read(path, TRACE_LIMIT, &text, &size);
-    if (unread) return NULL;
-    CLEANUP(status_freep) Status damaged = json_parse(text, size, path, &trace);
-    return damaged ? NULL : trace;
+    CLEANUP(status_freep) Status damaged = unread ? OK : json_parse(text, size, path, &trace);
+    if (!unread && !damaged) return trace;
+    fputs("<p class=\"note\">", notes);
+    put_html(notes, run->name);
+    fputs(": ", notes);
+    put_html(notes, status_message(unread ? unread : damaged));
+    fputs("</p>\n", notes);
+    return NULL;
 }
 
-void put_timelines(FILE *out, const Results *results) {
+static void put_head(FILE *out) {
+    put_section(out, "What each rank did when",
+                "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
+    fputs("<div class=\"legend\">", out);
+    put_key(out, "var(--p1)", "forward");
+    put_key(out, "var(--p5)", "backward");
+    put_key(out, "var(--p0)", "weight gradients");
+    put_key(out, "var(--p3)", "update");
+    put_key(out, "var(--track)", "waiting");
+    fputs("</div>\n<div class=\"lines\">\n", out);
+}
+
+static void put_steps(FILE *out, FILE *notes, const Results *results) {
     bool any = false;
     for (size_t i = 0; i < results->count; i++) {
-        CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i]);
+        CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i], notes);
         Step step;
         if (!trace || !find_step(trace, &step)) continue;
-        if (!any) {
-            put_section(
-                out, "What each rank did when",
-                "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
-            fputs("<div class=\"legend\">", out);
-            put_key(out, "var(--p1)", "forward");
-            put_key(out, "var(--p5)", "backward");
-            put_key(out, "var(--p0)", "weight gradients");
-            put_key(out, "var(--p3)", "update");
-            put_key(out, "var(--track)", "waiting");
-            fputs("</div>\n<div class=\"lines\">\n", out);
-        }
+        if (!any) put_head(out);
         any = true;
         put_step(out, &results->runs[i], &step);
     }
     if (any) fputs("</div>\n</section>\n", out);
+}
+
+void put_timelines(FILE *out, const Results *results) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *notes = open_memstream(&text, &size);
+    if (!notes) return;
+    put_steps(out, notes, results);
+    if (fclose(notes) == 0 && size) fputs(text, out);
 }

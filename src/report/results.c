@@ -239,8 +239,14 @@ double run_figure(const Run *run, size_t figure) {
     return isfinite(value) ? value : by_metrics(run, figure);
 }
 
+/* Figures that belong to the end of a run. */
+static bool is_final(size_t figure) {
+    return figure == FIGURE_RUNTIME || figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS;
+}
+
 double run_difference(const Results *results, const Run *run, size_t figure) {
     if (run == results->runs) return NAN;
+    if (is_final(figure) && (run->state != RUN_FINISHED || results->runs->state != RUN_FINISHED)) return NAN;
     double base = run_figure(results->runs, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);

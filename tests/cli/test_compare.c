@@ -95,6 +95,18 @@ static void reports(const Place *place) {
     ran_done(&ran);
     assert_refused(2, "is a comparison; name one of its runs", "report", "--watch", place->out);
     assert_refused(2, "follows one run, not 2", "report", "--watch", run, run);
+    /* One that shows nothing, and a comparison that lost its list, beside others. */
+    char empty[80], lost[80];
+    snprintf(empty, sizeof empty, "%s/empty", place->dir);
+    snprintf(lost, sizeof lost, "%s/results.json", place->out);
+    assert_ok(dir_make(empty));
+    assert_ok(file_replace(lost, "{\"runs\": [", 10));
+    ran = program_run("report", empty, place->out, "--out", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "empty: failed: holds no run");
+    assert_contains(ran.out, "whole-batch");
+    assert_contains(ran.out, "results.json");
+    ran_done(&ran);
     assert_refused(2, "holds no run", "report", place->dir);
     assert_refused(2, "is not a run's directory", "report", "/nowhere");
 }

@@ -169,6 +169,9 @@ static void writes_page(void **state) {
     write_run(place, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), METRICS);
     add(&results, place, "base");
     add(&results, place, "fast <b> & \"more\"");
+    char trace[160];
+    snprintf(trace, sizeof trace, "%s/base/trace.json", place->dir);
+    assert_ok(file_replace(trace, "{\"traceEvents\":[", 16));
     assert_ok(results_add(&results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
     failed->error = strdup("out of memory: 5 < 6");
@@ -180,6 +183,8 @@ static void writes_page(void **state) {
     assert_has(html, "1.00k<small class=\"better\">▲ 100.0&nbsp;%</small>");
     assert_has(html, "900 B<small class=\"better\">▼ 25.0&nbsp;%</small>");
     assert_has(html, "4.2500<small class=\"same\">= 0.0&nbsp;%</small>");
+    assert_has(html, "base: ");
+    assert_has(html, "trace.json");
     if (curves) assert_has(html, "<svg");
     assert_ok(results_words(&results, &words));
     assert_has(words, "is the fastest: 1.00k tokens/s, 2.0 times the baseline “base”");
