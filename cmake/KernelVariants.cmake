@@ -2,7 +2,7 @@
 # for the oldest machine of the kind; they are compiled again for newer ones, with WEFT_ISA as the suffix of
 # their symbols, and src/kernels/cpu/backend.c chooses at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
-  gemm16 layernorm linear linear16 linear_int8 micro optim rows table xent)
+  gemm16 layernorm linear linear16 linear_int8 micro optim round rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
@@ -16,6 +16,10 @@ endfunction()
 
 # A product that is added to is one fused operation wherever the machine has it, on every compiler.
 set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
+# What is rounded to a few bits must fall to the same integers everywhere (src/kernels/int4_round.h).
+foreach(file kernels/cpu/round kernels/ref/round compress/int4)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file}.c PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+endforeach()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro.c PROPERTIES
     COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")

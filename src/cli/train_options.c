@@ -22,6 +22,7 @@ static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
+static const char *const rounding_choices[] = {"none", "int8", "int4", NULL};
 static const char *const kind_choices[] = {"weights", "rows", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
@@ -142,6 +143,10 @@ static const Option training_table[] = {
      .help = "Added to AdamW's denominator."},
     {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", .low = 0, .high = INFINITY,
      .help = "Largest norm of all gradients together; larger ones are scaled down to it. 0 turns it off."},
+    {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", rounding_choices), .fallback = "none",
+     .help =
+         "Compute with the layers' weights, and for int8 what they take, rounded as 'weft quantize' would "
+         "leave them, so that the model gets used to it. What is saved is not rounded."},
     {OPT_FLAG("keep-zeros", TrainConfig, keep_zeros),
      .help = "Weights of matrices that are zero stay zero, such as those that 'weft prune' removed."},
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",

@@ -163,6 +163,17 @@ MUST_USE Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_b
 MUST_USE Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale,
                           Tensor factor);
 
+/* What comes of numbers that are kept in a few bits, for training that gets used to it. largest (M) fp32 =
+ * the largest magnitude in each row of x (M,K); a NaN counts as 0. */
+MUST_USE Status row_largest(Exec *exec, Tensor largest, Tensor x);
+/* y (M,K) = x as it comes back from int8 with a scale for each row, in fp32:
+ *   round(x * (127 / largest)) * (largest / 127), to the nearest with ties to even
+ * A row whose 127 / largest overflows becomes 0. NaN stays NaN, and where largest is infinite all of the row
+ * becomes so. y has x's type and may be x. */
+MUST_USE Status round_int8(Exec *exec, Tensor y, Tensor x, Tensor largest);
+/* The same for int4 with steps for groups of INT4_GROUP inputs, as kernels/int4_round.h finds them. */
+MUST_USE Status round_int4(Exec *exec, Tensor y, Tensor x, Tensor largest);
+
 MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
 /* dx = dy * act'(x); dx may be dy. */
 MUST_USE Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act);
@@ -263,6 +274,9 @@ struct KernelTable {
                                   Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
     Status (*int8_tile)(Int8Tile *ret_tile); /* the order in which weights are packed for it */
+    Status (*row_largest)(Stream *, Tensor largest, Tensor x);
+    Status (*round_int8)(Stream *, Tensor y, Tensor x, Tensor largest);
+    Status (*round_int4)(Stream *, Tensor y, Tensor x, Tensor largest);
     Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
     Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
     Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,

@@ -15,6 +15,8 @@
  * selective recompute, they are rounded again from what there is then. The activation's output never lies
  * anywhere: it comes into being as down's input is rounded.
  *
+ * Training may round what products take to fewer bits still (model/rounding.h); that is done anew for each.
+ *
  * Dropout masks are not saved but drawn again, and so is the middle of a post-norm layer, which costs one
  * norm. With selective recompute, norms' outputs and the activation's output are not saved either. Backward
  * puts gradients where what it has used up lay: dpre over act, dqkv over pre. One whose weight gradients are
@@ -23,6 +25,7 @@
 #include <math.h>
 
 #include "model/common.h"
+#include "model/rounding.h"
 #include "parallel/tp.h"
 
 typedef struct LayerParams {
@@ -135,6 +138,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     int64_t B = shape.B, T = shape.T, C = c->hidden, D = C / c->heads;
     int64_t H = c->heads / shape.tp, F = c->inner / shape.tp;
     Tensor stats = row_stats(shape), rows = rows_of(shape, C);
+    rounding_layout(block, shape, scratch);
     Tensor inner = tensor_3d(NULL, type, B, T, F), qkv = tensor_5d(NULL, type, B, T, 3, H, D);
     LayerSaved s = {0};
     s.qkv = tensor_take(saved, qkv);
@@ -252,10 +256,19 @@ static Tensor partial_room(const Pass *pass, const LayerScratch *w, Tensor rows)
     return pass->shape.sequence ? w->whole : rows;
 }
 
+/* A product, not in fp8. `cut`: its inputs are split over tensor ranks. */
+static Status multiply(const Block *block, Pass *pass, bool cut, Tensor y, Tensor pre, Tensor x, Tensor w,
+                       Tensor b, Act act) {
+    TRY(rounding_input(block, pass, cut, &x));
+    TRY(rounding_weights(block, pass, cut, &w));
+    return linear_forward(pass->exec, y, pre, x, w, b, act);
+}
+
 /* A product whose input no activation precedes. */
-static Status project(const Block *block, Pass *pass, Tensor y, Fp8Input kept, Tensor x, Tensor w, Tensor b) {
+static Status project(const Block *block, Pass *pass, bool cut, Tensor y, Fp8Input kept, Tensor x, Tensor w,
+                      Tensor b) {
     if (in_fp8(block, pass->shape)) return linear_fp8_forward(pass->exec, y, kept, x, ACT_NONE, w, b);
-    return linear_forward(pass->exec, y, TENSOR_NONE, x, w, b, ACT_NONE);
+    return multiply(block, pass, cut, y, TENSOR_NONE, x, w, b, ACT_NONE);
 }
 
 static Status project_mlp(const Block *block, Pass *pass, const LayerSaved *s, Tensor y, Tensor x) {
@@ -267,8 +280,8 @@ static Status project_mlp(const Block *block, Pass *pass, const LayerSaved *s, T
         TRY(linear_fp8_forward(e, s->pre, s->into_up, x, ACT_NONE, p.up_w, p.up_b));
         return linear_fp8_forward(e, y, s->into_down, s->pre, act, p.down_w, down_b);
     }
-    TRY(linear_forward(e, s->act, s->pre, x, p.up_w, p.up_b, act));
-    return linear_forward(e, y, TENSOR_NONE, s->act, p.down_w, down_b, ACT_NONE);
+    TRY(multiply(block, pass, false, s->act, s->pre, x, p.up_w, p.up_b, act));
+    return multiply(block, pass, true, y, TENSOR_NONE, s->act, p.down_w, down_b, ACT_NONE);
 }
 
 static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
@@ -284,9 +297,10 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
         input = s.h1;
     }
     TRY(spread(pass, w.input, input, &input));
-    TRY(project(block, pass, heads_as_rows(s.qkv), s.into_qkv, input, p.qkv_w, p.qkv_b));
+    TRY(project(block, pass, false, heads_as_rows(s.qkv), s.into_qkv, input, p.qkv_w, p.qkv_b));
     TRY(attention_forward(e, s.att, s.lse, s.qkv, pass->micro->lens, attention_of(block, pass)));
-    TRY(project(block, pass, partial, s.into_out, heads_as_rows(s.att), p.out_w, tp_once(pass->tp, p.out_b)));
+    TRY(project(block, pass, true, partial, s.into_out, heads_as_rows(s.att), p.out_w,
+                tp_once(pass->tp, p.out_b)));
     TRY(collect(pass, w.a, partial));
     bool pre = pre_norm(block);
     TRY(dropout_add_norm_forward(e, s.sum1, s.h2, pre ? s.mean2 : s.mean1, pre ? s.rstd2 : s.rstd1, x, w.a,
@@ -348,6 +362,7 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
 typedef struct Input {
     Tensor x, pre;
     Act act;
+    bool cut; /* over tensor ranks */
     Fp8Input kept;
     /* fp8: what is found of its gradient, and what was found of the output's. */
     Fp8Found found;
@@ -360,13 +375,17 @@ static Status project_backward(const Block *block, Pass *pass, Tensor dx, Tensor
     if (in_fp8(block, pass->shape))
         return linear_fp8_backward(pass->exec, dx, in.found, dw, db, dy, in.peaks, w, in.kept,
                                    in.act ? in.pre : in.x, in.act);
-    if (dw.data) TRY(linear_backward_weight(pass->exec, dw, db, dy, in.x));
+    if (dw.data) {
+        TRY(rounding_input(block, pass, in.cut, &in.x));
+        TRY(linear_backward_weight(pass->exec, dw, db, dy, in.x));
+    }
     if (!dx.data) return OK;
+    TRY(rounding_weights(block, pass, in.cut, &w));
     return linear_backward_input(pass->exec, dx, dy, w, in.act, in.pre, false);
 }
 
 static Input input_of_down(const Block *block, const LayerSaved *s) {
-    return (Input){.x = s->act, .pre = s->pre, .act = block->config->act, .kept = s->into_down};
+    return (Input){.x = s->act, .pre = s->pre, .act = block->config->act, .cut = true, .kept = s->into_down};
 }
 
 /* Only the weights' gradients, of both products of a part. */
@@ -386,7 +405,7 @@ static Status weight_attention(const Block *block, Pass *pass, const LayerSaved 
     LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
     Tensor input;
     TRY(project_backward(block, pass, TENSOR_NONE, g.out_w, g.out_b, d->da, p.out_w,
-                         (Input){.x = heads_as_rows(s->att), .kept = s->into_out}));
+                         (Input){.x = heads_as_rows(s->att), .cut = true, .kept = s->into_out}));
     TRY(spread(pass, w->input, into_qkv, &input));
     return project_backward(block, pass, TENSOR_NONE, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), p.qkv_w,
                             (Input){.x = input, .kept = s->into_qkv});
@@ -437,7 +456,7 @@ static Status backward_attention(const Block *block, Pass *pass, const LayerSave
     datt.data = dh.data; /* as large, and free until the last product */
     TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
     TRY(project_backward(block, pass, heads_as_rows(datt), g.out_w, g.out_b, d->da, p.out_w,
-                         (Input){.x = heads_as_rows(s->att), .kept = s->into_out}));
+                         (Input){.x = heads_as_rows(s->att), .cut = true, .kept = s->into_out}));
     TRY(attention_backward(pass->exec, d->dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
                            attention_of(block, pass)));
     Input in = {.kept = s->into_qkv};

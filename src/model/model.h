@@ -46,6 +46,9 @@ typedef struct Micro {
     Tensor classes;     /* (B) */
 } Micro;
 
+/* What quantization training gets used to, see model/rounding.h. */
+typedef enum { ROUND_NONE, ROUND_INT8, ROUND_INT4 } RoundTo;
+
 /* What a block's memory depends on. */
 typedef struct Shape {
     int64_t B, T;
@@ -53,6 +56,7 @@ typedef struct Shape {
     bool sequence;       /* between split parts each tensor rank holds 1/tp of the B*T rows */
     DType dtype;         /* of activations and weights */
     bool fp8;            /* layers multiply in 8 bits where their sizes suit (dtype is bf16 then) */
+    RoundTo round;       /* layers compute with rounded weights; not with fp8 */
     DType logits;        /* of logits over the vocabulary: that type or, by default, fp32 */
     bool train;          /* keep what backward needs */
     Recompute recompute; /* selective: blocks keep less; the other modes are the runner's affair */

@@ -258,6 +258,7 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .precision = c->precision,
         .loss_scale = c->loss_scale,
         .loss_scale_steps = c->loss_scale_steps,
+        .quantize_aware = c->quantize_aware,
     };
 }
 

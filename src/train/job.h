@@ -64,6 +64,7 @@ typedef struct JobSpec {
     const char *pp_schedule, *precision;
     double loss_scale;
     int64_t loss_scale_steps;
+    const char *quantize_aware;
 } JobSpec;
 
 /* What a training configuration asks for. */

@@ -27,6 +27,30 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     return OK;
 }
 
+/* Groups of inputs have a scale each, which no two tensor ranks may have to agree on. */
+static Status check_rounding(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t tp) {
+    if (!plan->round) return OK;
+    if (plan->fp8)
+        return USAGE("--quantize-aware %s: --precision fp8 rounds in its own way; bf16 would do",
+                     spec->quantize_aware);
+    if (plan->round != ROUND_INT4 || tp == 1) return OK;
+    if ((c->hidden / tp) % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
+        return USAGE("--quantize-aware int4: a tensor rank's %lld and %lld inputs are no whole groups of %d; "
+                     "a smaller --tp would do",
+                     (long long)(c->hidden / tp), (long long)(c->inner / tp), INT4_GROUP);
+    return OK;
+}
+
+static Status parse_rounding(const char *name, RoundTo *ret_round) {
+    static const char *const names[] = {"none", "int8", "int4"};
+    for (int i = 0; i < 3; i++)
+        if (!name || !strcmp(name, names[i])) {
+            *ret_round = (RoundTo)i;
+            return OK;
+        }
+    return USAGE("--quantize-aware %s: expected none, int8 or int4", name);
+}
+
 static Status check_pipeline(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t pp) {
     if (spec->pp_chunks > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
         return USAGE("--pp-chunks %lld: is for --pp-schedule interleaved", (long long)spec->pp_chunks);
@@ -79,7 +103,9 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     plan->logits = strcmp(spec->device, "cuda") == 0 ? plan->dtype : DT_F32;
     plan->loss_scale = spec->loss_scale;
     plan->scale_steps = spec->loss_scale_steps;
+    TRY(parse_rounding(spec->quantize_aware, &plan->round));
     TRY(check_tensor(config, tp));
+    TRY(check_rounding(spec, config, plan, tp));
     TRY(check_pipeline(spec, config, plan, pp));
     TRY(check_batch(spec, dp));
     if (spec->sequence && seq % tp)

@@ -38,6 +38,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
+                   .round = runner->spec.round,
                    .logits = runner->spec.logits,
                    .train = train,
                    .recompute = runner->spec.recompute};

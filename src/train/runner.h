@@ -31,6 +31,7 @@ typedef struct RunnerSpec {
     bool sequence;         /* sequence parallelism over the tensor ranks */
     DType dtype;           /* what kernels compute with */
     bool fp8;              /* layers' products are of 8 bits; dtype is bf16 */
+    RoundTo round;         /* quantization to get used to; not with fp8 */
     DType logits;          /* what the loss is computed from: fp32 or dtype */
     ScheduleKind schedule; /* SCHEDULE_GPIPE is 0 and, with one stage, as good as any */
     int chunks;            /* of a stage; 0: 1 */

@@ -45,10 +45,11 @@ typedef struct TrainConfig {
     double epochs; /* > 0: instead of steps */
     int64_t batch, micro_batch;
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip;
-    bool keep_zeros;         /* of matrices: pruned weights stay so */
-    int64_t warmup;          /* < 0: a twentieth of the steps */
-    const char *warmup_type; /* "linear", "log"; NULL: linear */
-    const char *schedule;    /* "linear", "cosine", "constant" */
+    const char *quantize_aware; /* "none", "int8", "int4"; NULL: none */
+    bool keep_zeros;            /* of matrices: pruned weights stay so */
+    int64_t warmup;             /* < 0: a twentieth of the steps */
+    const char *warmup_type;    /* "linear", "log"; NULL: linear */
+    const char *schedule;       /* "linear", "cosine", "constant" */
     uint64_t seed;
     /* run */
     const char *out; /* run directory; NULL: none is written */

@@ -85,6 +85,7 @@ typedef struct Layout {
     DType dtype;
     bool wide; /* a model that fp8 suits */
     bool fp8;
+    RoundTo round;
     double loss_scale;
 } Layout;
 
@@ -137,6 +138,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .fp8 = layout->fp8,
+                       .round = layout->round,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,
                        .chunks = layout->chunks,

@@ -49,6 +49,9 @@ Status xent_finish_cuda(Stream *, Tensor losses, Tensor logits, Tensor stats, Te
 Status xent_hits_cuda(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_cuda(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                       float scale, bool gradient);
+Status row_largest_cuda(Stream *, Tensor largest, Tensor x);
+Status round_int8_cuda(Stream *, Tensor y, Tensor x, Tensor largest);
+Status round_int4_cuda(Stream *, Tensor y, Tensor x, Tensor largest);
 Status argmax_cuda(Stream *, Tensor index, Tensor x);
 Status gather_rows_cuda(Stream *, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_cuda(Stream *, Tensor x, Tensor y, Tensor index);

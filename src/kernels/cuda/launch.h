@@ -192,6 +192,11 @@ cudaError_t launch_sort(cudaStream_t stream, RowOrder order, int64_t count, int6
 /* rows.cu. launch_row_keys makes keys of index - start, and `count` of what is not below it. */
 cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
                             int64_t start, int64_t count);
+/* round.cu. `bits`: 8 or 4. */
+cudaError_t launch_row_largest(cudaStream_t stream, DType type, float *largest, const void *x, int64_t M,
+                               int64_t K);
+cudaError_t launch_round_rows(cudaStream_t stream, DType type, int bits, void *y, const void *x,
+                              const float *largest, int64_t M, int64_t K);
 cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
                           int64_t C);
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,

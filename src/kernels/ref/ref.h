@@ -61,6 +61,9 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
 Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                      VocabPart part, float scale, bool gradient);
+Status row_largest_ref(Stream *stream, Tensor largest, Tensor x);
+Status round_int8_ref(Stream *stream, Tensor y, Tensor x, Tensor largest);
+Status round_int4_ref(Stream *stream, Tensor y, Tensor x, Tensor largest);
 Status argmax_ref(Stream *stream, Tensor index, Tensor x);
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index);
 Status scatter_add_rows_ref(Stream *stream, Tensor x, Tensor y, Tensor index);

@@ -1,0 +1,58 @@
+/* Cases of rounding to a few bits and back: results must be equal, since one step is much. */
+#include <math.h>
+
+#include "sweep.h"
+
+/* Rows of zeros, of tiny and huge numbers and of ties; in the second kind some that are not finite. */
+static Tensor some_numbers(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1], K = args->n[2];
+    Tensor x = kit_random(kit, typed(kit, shape2(M, K)));
+    for (int64_t i = 0; i < M * K; i++) {
+        int64_t m = i / K, k = i % K;
+        if (m % 7 == 1) tensor_put(x, i, m % 2 ? 0.0 : -0.0);
+        if (m % 7 == 2) tensor_put(x, i, tensor_get(x, i) * 1e-40);
+        if (m % 7 == 3) tensor_put(x, i, tensor_get(x, i) * 1e4);
+        if (m % 7 == 4) tensor_put(x, i, k % 2 ? 127 : (double)(k * 37 % 255 - 127) * 0.5);
+        if (args->flags % 2 && m % 7 == 5 && k == K / 2) tensor_put(x, i, m % 2 ? NAN : -NAN);
+        if (args->flags % 2 && m % 7 == 6 && k == K / 3) tensor_put(x, i, m % 2 ? INFINITY : -INFINITY);
+    }
+    return x;
+}
+
+static void row_largest_case(Kit *kit, const Args *args) {
+    Tensor x = some_numbers(kit, args), largest = kit_take(kit, shape1(tensor_rows(x)));
+    assert_ok(row_largest(&kit->exec, largest, x));
+    kit_output(kit, "largest", largest);
+}
+
+void row_largest_sweep(Sweep *sweep) {
+    over_rows(sweep, row_largest_case, 2, 0);
+}
+
+/* Into y, or in place. */
+static void round_case(Kit *kit, const Args *args, Status (*round_it)(Exec *, Tensor, Tensor, Tensor)) {
+    Tensor x = some_numbers(kit, args), largest = kit_take(kit, shape1(tensor_rows(x))), y = x;
+    if (args->n[0] % 2) y = kit_take(kit, typed(kit, shape2(tensor_rows(x), tensor_cols(x))));
+    for (int64_t i = 0; i < tensor_count(x); i++) {
+        float size = (float)fabs(tensor_get(x, i)), *most = &tensor_f32(largest)[i / tensor_cols(x)];
+        if (i % tensor_cols(x) == 0 || size > *most) *most = size > 0 ? size : 0;
+    }
+    assert_ok(round_it(&kit->exec, y, x, largest));
+    kit_output(kit, "y", y);
+}
+
+static void round_int8_case(Kit *kit, const Args *args) {
+    round_case(kit, args, round_int8);
+}
+
+static void round_int4_case(Kit *kit, const Args *args) {
+    round_case(kit, args, round_int4);
+}
+
+void round_int8_sweep(Sweep *sweep) {
+    over_rows(sweep, round_int8_case, 2, 0);
+}
+
+void round_int4_sweep(Sweep *sweep) {
+    over_rows(sweep, round_int4_case, 2, 0);
+}
