@@ -10,7 +10,7 @@
 #include "cli/show.h"
 
 static Status check(const Invocation *call, const PruneArgs *args) {
-    static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume"};
+    static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume", "beside"};
     const TrainConfig *config = &args->train.config;
     char label[LABEL_SIZE];
     bool rows = !strcmp(args->kind, "rows");

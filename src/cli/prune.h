@@ -23,7 +23,7 @@ double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t ro
 
 /* All rounds, or those that are still to do; *ret_result as in pruning.json. */
 MUST_USE Status prune_rounds(Invocation *call, const PruneArgs *args, json_t **ret_result);
-/* loss.svg and time.svg in `dir`, by gnuplot; nothing where there is none. */
-MUST_USE Status prune_plot(const char *dir, const json_t *result);
+/* loss.svg and time.svg in `dir`, by gnuplot; nothing where there is none. `beside`: another run, or NULL. */
+MUST_USE Status prune_plot(const char *dir, const json_t *result, const json_t *beside);
 
 #endif

@@ -11,29 +11,40 @@
 
 extern char **environ;
 
-static Status write_plot(FileWriter *file, const json_t *result, const char *name, const char *label,
-                         const char *key) {
+static const char *kind_of(const json_t *result) {
+    const char *kind = json_string_value(json_object_get(json_object_get(result, "settings"), "kind"));
+    return kind ? kind : "weights";
+}
+
+static Status write_curve(FileWriter *file, const json_t *result, const char *name, const char *key) {
     size_t index;
     json_t *row;
-    TRY(file_print(file, "set output '%s.svg'\nset ylabel '%s'\nplot '-' with linespoints\n", name, label));
+    TRY(file_print(file, "$%s << END\n", name));
     json_array_foreach(json_object_get(result, "rounds"), index, row) {
         double sparsity, value;
         if (show_number(row, "sparsity", &sparsity) && show_number(row, key, &value))
             TRY(file_print(file, "%.6g %.6g\n", 100 * sparsity, value));
     }
-    return file_print(file, "e\n");
+    return file_print(file, "END\n");
 }
 
-static Status write_script(const char *path, const json_t *result) {
+static Status write_plot(FileWriter *file, const json_t *result, const json_t *beside, const char *name,
+                         const char *label, const char *key) {
+    TRY(write_curve(file, result, "this", key));
+    if (beside) TRY(write_curve(file, beside, "other", key));
+    TRY(file_print(file, "set output '%s.svg'\nset ylabel '%s'\nplot $this with linespoints pt 7 title '%s'",
+                   name, label, kind_of(result)));
+    if (beside) TRY(file_print(file, ", $other with linespoints pt 5 title '%s'", kind_of(beside)));
+    return file_print(file, "\n");
+}
+
+static Status write_script(const char *path, const json_t *result, const json_t *beside) {
     CLEANUP(file_writer_freep) FileWriter *file = NULL;
-    const char *kind = json_string_value(json_object_get(json_object_get(result, "settings"), "kind"));
     TRY(file_writer_new(&file, path));
-    TRY(file_print(file,
-                   "set terminal svg size 640,420 dynamic background rgb 'white'\nset grid\nunset key\n"
-                   "set xlabel '%s pruned, %%'\n",
-                   kind ? kind : "weights"));
-    TRY(write_plot(file, result, "loss", "validation loss", "val_loss"));
-    TRY(write_plot(file, result, "time", "ms per iteration", "step_ms"));
+    TRY(file_print(file, "set terminal svg size 640,420 dynamic background rgb 'white'\nset grid\n"
+                         "set key top left\nset xlabel 'pruned, %%'\n"));
+    TRY(write_plot(file, result, beside, "loss", "validation loss", "val_loss"));
+    TRY(write_plot(file, result, beside, "time", "ms per iteration", "step_ms"));
     return file_commit(file);
 }
 
@@ -53,10 +64,10 @@ static void run_gnuplot(const char *dir) {
     while (!failed && waitpid(child, &code, 0) < 0 && errno == EINTR) continue;
 }
 
-Status prune_plot(const char *dir, const json_t *result) {
+Status prune_plot(const char *dir, const json_t *result, const json_t *beside) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, "plots.gp"));
-    TRY(write_script(path, result));
+    TRY(write_script(path, result, beside));
     run_gnuplot(dir);
     return OK;
 }

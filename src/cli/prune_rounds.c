@@ -27,6 +27,7 @@ typedef struct Rounds {
     int64_t rows;   /* of its layers */
     char *file;     /* pruning.json */
     json_t *result; /* what it holds */
+    json_t *beside; /* what another run has come to, or NULL */
     bool first;     /* of the ranks */
 } Rounds;
 
@@ -34,6 +35,7 @@ static void rounds_done(Rounds *r) {
     free(r->dense);
     free(r->file);
     json_decref(r->result);
+    json_decref(r->beside);
 }
 
 /* The part that is gone after a round, from what is gone in round 0 on: a model may begin with zeros. */
@@ -82,6 +84,15 @@ static Status open_out(Rounds *r) {
     return json_write_file(r->file, r->result);
 }
 
+static Status open_beside(Rounds *r) {
+    CLEANUP(mem_freep) char *path = NULL;
+    if (!r->args->beside) return OK;
+    TRY(path_join(&path, r->args->beside, "pruning.json"));
+    TRY(json_read_file(path, &r->beside));
+    if (json_is_array(json_object_get(r->beside, "rounds"))) return OK;
+    return FAILED("%s: 'rounds' must be a list", path);
+}
+
 /* ---- one round ---- */
 
 /* Nothing is pruned yet; an amount that the model has reached already is refused before the first step. */
@@ -109,7 +120,8 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
 /* The run's settings, as train would have written them. */
 static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
     static const char *const own[] = {"kind",   "amount",          "global", "per-matrix",   "ramp",
-                                      "rounds", "steps-per-round", "resume", "row-multiple", NULL};
+                                      "rounds", "steps-per-round", "resume", "row-multiple", "beside",
+                                      NULL};
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(r->call, &settings));
     for (const char *const *name = own; *name; name++) json_object_del(settings, *name);
@@ -239,10 +251,11 @@ Status prune_rounds(Invocation *call, const PruneArgs *args, json_t **ret_result
     Rounds r = {.call = call, .args = args, .out = args->train.config.out, .first = call->world->rank == 0};
     TRY(ckpt_model_dir(args->train.config.model, &r.dense));
     TRY(prune_model_rows(args, r.dense, &r.rows));
+    TRY(open_beside(&r));
     TRY(open_out(&r));
     int64_t done = (int64_t)json_array_size(json_object_get(r.result, "rounds"));
     for (int64_t round = done; round <= args->rounds && !call->incomplete; round++) TRY(one_round(&r, round));
-    if (r.first) TRY(prune_plot(r.out, r.result));
+    if (r.first) TRY(prune_plot(r.out, r.result, r.beside));
     *ret_result = json_incref(r.result);
     return OK;
 }

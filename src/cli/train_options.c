@@ -313,6 +313,8 @@ static const Option prune_table[] = {
      .help = "Optimizer steps after each round. Pruned weights stay zero in them."},
     {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
      .help = "Whether a round takes the same part of what remains, or of what there was (even)."},
+    {OPT_TEXT("beside", PruneArgs, beside, "DIR"), .shown = "none",
+     .help = "Another run of rounds, whose curve is drawn into the same plots."},
     {OPT_FLAG("resume", PruneArgs, resume),
      .help = "Go on with rounds that were stopped; the line must be the same otherwise."},
 };

@@ -35,6 +35,7 @@ typedef struct PlanArgs {
 typedef struct PruneArgs {
     TrainArgs train; /* first: the tables of train's options lie in it */
     const char *kind, *ramp;
+    const char *beside; /* another run of rounds; NULL: none */
     double amount;
     bool global, per_matrix, resume;
     int64_t rounds, steps_per_round, row_multiple;
