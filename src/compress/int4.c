@@ -14,7 +14,7 @@ void int4_round(const float *w, int64_t cols, uint8_t *bytes, int8_t *step, floa
     for (int64_t k = 0; k < cols; k++)
         if (fabsf(w[k]) > largest) largest = fabsf(w[k]);
     float scale = int4_scale(largest);
-    memset(bytes, 0, (size_t)((cols + 1) / 2));
+    memset(bytes, 0, ((size_t)cols + 1) / 2);
     *ret_scale = scale;
     for (int64_t first = 0; first < cols; first += INT4_GROUP) {
         float group[INT4_GROUP] = {0};

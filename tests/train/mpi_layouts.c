@@ -213,19 +213,20 @@ static void test_hybrid(void **state) {
 }
 
 /* Training that gets used to quantization rounds with the same scales in any layout. A number that lies
- * between two steps may still fall to either side by the order of a sum, which a mean of losses hardly
- * shows. */
+ * between two steps may still fall to either side by the order of a sum, so runs drift apart a
+ * little after the first step. */
 static void test_rounded(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
+    enum { STEPS_ROUNDED = 10 };
     if (n > 2) skip();
     for (int at = 0; at < 4; at++) {
         Layout alone = {.job = at % 2 ? JOB_BERT : JOB_GPT2, .micro_batch = 2, .wide = true};
         CLEANUP(outcome_done) Outcome plain = run(NULL, &alone, 1);
         alone.round = at / 2 ? ROUND_INT4 : ROUND_INT8;
-        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS);
+        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS_ROUNDED);
         assert_true(apart(expected.loss[0], plain.loss[0]) > 1e-6);
         assert_true(apart(expected.loss[0], plain.loss[0]) < 0.02);
         for (int g = 0; g < 3; g++) {
@@ -236,9 +237,9 @@ static void test_rounded(void **state) {
             layout.recompute = (Recompute)((g + at) % 3);
             layout.schedule = at % 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
             layout.sequence = g == 1 && at < 2;
-            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
-            for (int step = 0; step < STEPS; step++)
-                if (!(apart(found.loss[step], expected.loss[step]) <= (step ? 1e-3 : 1e-5)))
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_ROUNDED);
+            for (int step = 0; step < STEPS_ROUNDED; step++)
+                if (!(apart(found.loss[step], expected.loss[step]) <= (step ? 5e-3 : 1e-5)))
                     fail_msg("%s: rounded to %d: step %d: %.9g, one rank has %.9g", layout_text(&layout),
                              layout.round, step + 1, found.loss[step], expected.loss[step]);
         }
