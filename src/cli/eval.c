@@ -7,6 +7,11 @@
 #include "data/reader.h"
 #include "data/squad_answers.h"
 
+typedef struct EvalArgs {
+    EvalConfig config; /* first: the tables' places are in it */
+    Layout layout;
+} EvalArgs;
+
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
     {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none, with --predictions",
@@ -43,7 +48,8 @@ static const Option table[] = {
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", .low = 0, .high = INFINITY,
      .help = "Stop after N batches; 0 evaluates all of the data."},
     {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
+     .help =
+         "Where to compute: the CPU, or NVIDIA's GPUs, of which ranks take those of their machine in turn."},
     {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices),
      .shown = "fp32, and bf16 on a GPU", .help = "Number format of the computation, as in train."},
     {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
@@ -78,16 +84,51 @@ static const Option squad_table[] = {
     {OPT_INT("max-query", EvalConfig, text.max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
      .help = "Tokens of a question; what is longer is cut."},
 };
+
+static const Option layout_table[] = {
+    {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "those that mpirun or srun started, or dp x tp x pp",
+     .help = "Processes that share the work, as in train."},
+    {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", .low = 1, .high = 1 << 20,
+     .shown = "the ranks that tp x pp leave", .help = "Replicas, which share out the data."},
+    {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", .low = 1, .high = 1 << 20,
+     .help = "Tensor-parallel ranks, for losses and perplexity."},
+    {OPT_INT("pp", EvalArgs, layout.pp), .fallback = "1", .low = 1, .high = 1 << 20,
+     .help = "Pipeline stages, for losses and perplexity."},
+    {OPT_INT("zero", EvalArgs, config.zero), .fallback = "0", .low = 0, .high = 3,
+     .help = "3: replicas share out the parameters, too."},
+    {OPT_FLAG("sequence-parallel", EvalArgs, config.sequence),
+     .help = "Cut what tensor-parallel ranks would all compute, norms, over the positions."},
+};
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0),
-                                     OPTION_GROUP("SQuAD", squad_table, 0)};
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0), OPTION_GROUP("SQuAD", squad_table, 0),
+                                     OPTION_GROUP("Layout", layout_table, 0)};
+
+/* Ranks share the machine as those of train do. */
+static Status enter(Invocation *call, EvalArgs *args, bool *ret_here) {
+    EvalConfig *config = &args->config;
+    TrainArgs train = {.config = {.device = config->device,
+                                  .kernels = config->kernels,
+                                  .precision = config->precision,
+                                  .threads = config->threads,
+                                  .quiet = config->quiet},
+                       .layout = args->layout};
+    TRY(layout_enter(call, &train, false, ret_here));
+    config->threads = train.config.threads;
+    config->quiet = train.config.quiet;
+    config->mesh = train.config.mesh;
+    config->on = train.config.on;
+    return OK;
+}
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    (void)call;
-    EvalConfig *config = arguments;
-    config->log = stderr;
-    return eval_run(config, ret_result);
+    EvalArgs *args = arguments;
+    bool here;
+    TRY(enter(call, args, &here));
+    if (!here) return OK;
+    args->config.log = stderr;
+    return eval_run(&args->config, ret_result);
 }
 
 static void show_part(const json_t *result, const char *what, const char *prefix, FILE *out) {
@@ -183,6 +224,8 @@ static const Example examples[] = {
      "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
     {"A model's answers to SQuAD, their score and the files that hold them",
      "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
+    {"A model too large for one device",
+     "weft eval --model runs/large --data wiki.test.txt --ranks 4 --tp 4"},
     {"The official score of anyone's answers to SQuAD",
      "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"},
 };
@@ -200,7 +243,7 @@ const Command command_eval = {
         "evaluate-v2.0.py has them to the last digit. --predictions scores a file of answers without a "
         "model. "
         "Files may be .gz.",
-    .config_size = sizeof(EvalConfig),
+    .config_size = sizeof(EvalArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .examples = examples,

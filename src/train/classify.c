@@ -37,24 +37,34 @@ static void count(Tally *tally, int32_t given, const float *scores) {
     if (tally->matrix) tally->matrix[given * tally->labels + best]++;
 }
 
-static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
-    Runner *runner = job->runner;
-    int64_t B = runner->spec.micro_batch, examples = dataset_count(data);
-    if (limit > 0 && limit < examples) examples = limit;
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    CLEANUP(mem_freep) float *scores = NULL;
-    TRY(mem_new((size_t)(B * tally->labels), sizeof *scores, &scores));
-    for (int64_t at = 0; at < examples; at += B) {
-        int64_t rows = examples - at < B ? examples - at : B;
-        if (!batch || batch->B != rows) {
-            host_batch_freep(&batch);
-            TRY(host_batch_new(&batch, rows, job->seq));
-        }
-        TRY(dataset_fill(data, (uint64_t)at, false, batch));
-        TRY(runner_logits(runner, batch, HEAD_CLASSIFY, scores));
-        for (int64_t b = 0; b < rows; b++) count(tally, batch->classes[b], scores + b * tally->labels);
-    }
+typedef struct Classified {
+    const Dataset *data;
+    Tally *tally;
+} Classified;
+
+static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
+    const Classified *classified = context;
+    return dataset_fill(classified->data, (uint64_t)at, false, batch);
+}
+
+static Status take_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
+    const Classified *classified = context;
+    (void)at;
+    for (int64_t b = 0; b < batch->B; b++)
+        count(classified->tally, batch->classes[b], scores + b * classified->tally->labels);
     return OK;
+}
+
+static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
+    int64_t examples = dataset_count(data);
+    Classified classified = {data, tally};
+    ScoreWork work = {.head = HEAD_CLASSIFY,
+                      .seq = job->seq,
+                      .width = tally->labels,
+                      .context = &classified,
+                      .fill = fill_rows,
+                      .take = take_rows};
+    return job_scores(job, limit > 0 && limit < examples ? limit : examples, &work);
 }
 
 static double share(int64_t part, int64_t all) {

@@ -29,6 +29,10 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         .text = config->text,
         .log = config->log,
         .quiet = config->quiet,
+        .mesh = config->mesh,
+        .on = config->on,
+        .zero = config->zero,
+        .sequence = config->sequence,
     };
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;

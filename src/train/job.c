@@ -341,66 +341,6 @@ void job_free(Job *job) {
     free(job);
 }
 
-/* A round of an evaluation: batches that go through the stages one behind the other. */
-enum { ROUND_LIMIT = 64 };
-
-typedef struct EvalRound {
-    HostBatch *batch[ROUND_LIMIT];
-    int count;
-} EvalRound;
-
-static void eval_round_done(EvalRound *round) {
-    for (int i = 0; i < round->count; i++) host_batch_free(round->batch[i]);
-}
-
-/* This replica's batches of a round that starts at batch `first` of the data. Where the data ends, batches
- * that count nothing keep the replicas in step. */
-static Status fill_round(const Job *job, const Dataset *data, int64_t first, int64_t examples,
-                         EvalRound *round) {
-    int64_t B = job->runner->spec.micro_batch, replica = job->runner->mesh->at[AXIS_DP];
-    for (int i = 0; i < round->count; i++) {
-        int64_t at = (first + replica * round->count + i) * B;
-        int64_t rows = at >= examples ? 1 : examples - at < B ? examples - at : B;
-        HostBatch **batch = &round->batch[i];
-        if (!*batch || (*batch)->B != rows) {
-            host_batch_freep(batch);
-            TRY(host_batch_new(batch, rows, job->seq));
-        }
-        TRY(dataset_fill(data, at >= examples ? 0 : (uint64_t)at, false, *batch));
-        if (at >= examples) host_batch_blank(*batch);
-    }
-    return OK;
-}
-
-Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result) {
-    Runner *runner = job->runner;
-    int64_t B = runner->spec.micro_batch, examples = dataset_count(data);
-    if (limit > 0 && limit < examples) examples = limit;
-    int stages = runner->mesh->extent[AXIS_PP], replicas = runner->mesh->extent[AXIS_DP];
-    CLEANUP(eval_round_done) EvalRound round = {.count = stages == 1 ? 1 : stages * 4};
-    if (round.count > ROUND_LIMIT) round.count = ROUND_LIMIT;
-    EvalResult result = {.examples = examples};
-    double sums[LOSS_COUNT] = {0};
-    int64_t hits[LOSS_COUNT] = {0};
-    for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
-        TRY(fill_round(job, data, first, examples, &round));
-        TRY(runner_eval(runner, round.batch, round.count, sums, result.counts, hits));
-    }
-    int64_t counted = 0;
-    for (int k = 0; k < LOSS_COUNT; k++) counted += result.counts[k];
-    if (!counted) return FAILED("nothing in the data counts towards the loss");
-    result.loss = loss_objective(sums, result.counts);
-    if (!isfinite(result.loss))
-        return FAILED("the loss over the data is %g: the weights are not fit for use", result.loss);
-    for (int k = 0; k < LOSS_COUNT; k++)
-        if (result.counts[k]) {
-            result.part[k] = sums[k] / (double)result.counts[k];
-            result.accuracy[k] = (double)hits[k] / (double)result.counts[k];
-        }
-    *ret_result = result;
-    return OK;
-}
-
 Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print) {
     enum { PLACES = 16 };
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;

@@ -102,11 +102,29 @@ MUST_USE Status job_val_shards(const char *const *paths, int count, ShardList *l
 /* Mean loss over the first `limit` examples (0: all of the data), the same in every layout. */
 typedef struct EvalResult {
     double loss;
+    double sum[LOSS_COUNT];
     double part[LOSS_COUNT], accuracy[LOSS_COUNT]; /* accuracy: the share of labels with the largest score */
     int64_t counts[LOSS_COUNT];
     int64_t examples;
 } EvalResult;
 MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result);
+/* The same over all windows of a text, `stride` tokens apart; see dataset_windows. */
+MUST_USE Status job_evaluate_windows(const Job *job, const Dataset *data, int64_t stride,
+                                     EvalResult *ret_result);
+
+/* Scores of a head, for work that needs more of them than their loss. */
+typedef struct ScoreWork {
+    Head head;
+    int64_t seq;   /* positions of a batch */
+    int64_t width; /* scores of an example */
+    void *context;
+    Status (*fill)(void *context, int64_t at, HostBatch *batch);
+    /* All ranks are given all scores, in order, with the batch that they are of. */
+    Status (*take)(void *context, int64_t at, const HostBatch *batch, const float *scores);
+} ScoreWork;
+/* Has the model score examples 0 .. count-1, shared out over the replicas. For one tensor rank and one stage.
+ */
+MUST_USE Status job_scores(const Job *job, int64_t count, const ScoreWork *work);
 
 /* Fills a batch with made-up tokens, so that every head that the model has for its task has work. */
 void job_make_up(const Job *job, HostBatch *batch);

@@ -5,24 +5,6 @@
 #include "base/clock.h"
 #include "data/words.h"
 
-static Status run_windows(const Job *job, const Dataset *data, int64_t stride, double sums[LOSS_COUNT],
-                          int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
-    Runner *runner = job->runner;
-    int64_t B = runner->spec.micro_batch, windows = dataset_windows(data, stride);
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    for (int64_t at = 0; at < windows; at += B) {
-        int64_t rows = windows - at < B ? windows - at : B;
-        if (!batch || batch->B != rows) {
-            host_batch_freep(&batch);
-            TRY(host_batch_new(&batch, rows, job->seq));
-        }
-        TRY(dataset_fill_windows(data, stride, at, batch));
-        TRY(runner_eval(runner, &batch, 1, sums, counts, hits));
-    }
-    if (isfinite(sums[LOSS_TOKEN])) return OK;
-    return FAILED("the loss over the data is %g: the weights are not fit for use", sums[LOSS_TOKEN]);
-}
-
 /* What the text's own words make of the sum; shards and token files have none. */
 static Status add_words(const Job *job, const EvalConfig *config, double nll, json_t *result) {
     DataFormat format = FORMAT_AUTO;
@@ -42,23 +24,23 @@ static Status add_words(const Job *job, const EvalConfig *config, double nll, js
 }
 
 Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, json_t **ret_result) {
-    double sums[LOSS_COUNT] = {0}, start = clock_wall();
-    int64_t counts[LOSS_COUNT] = {0}, hits[LOSS_COUNT] = {0};
+    double start = clock_wall();
     int64_t stride = config->stride ? config->stride : job->seq;
     if (stride > job->seq)
         return USAGE("--stride %lld is longer than a window of %lld tokens", (long long)stride,
                      (long long)job->seq);
-    TRY(run_windows(job, data, stride, sums, counts, hits));
-    double nll = sums[LOSS_TOKEN], tokens = (double)counts[LOSS_TOKEN], seconds = clock_wall() - start;
+    EvalResult found;
+    TRY(job_evaluate_windows(job, data, stride, &found));
+    double nll = found.sum[LOSS_TOKEN], accuracy = found.accuracy[LOSS_TOKEN], seconds = clock_wall() - start;
+    int64_t tokens = found.counts[LOSS_TOKEN];
     int64_t windows = dataset_windows(data, stride);
     CLEANUP(json_decrefp)
     json_t *json =
         json_pack("{s:f, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:{s:{s:f, s:f, s:I}}}", "loss",
-                  nll / tokens, "task", task_name(job->task), "examples", (json_int_t)windows, "tokens",
-                  (json_int_t)counts[LOSS_TOKEN], "stride", (json_int_t)stride, "nll", nll, "perplexity",
-                  exp(nll / tokens), "accuracy", (double)hits[LOSS_TOKEN] / tokens, "runtime_s", seconds,
-                  "samples_per_s", (double)windows / seconds, "parts", "token", "loss", nll / tokens,
-                  "accuracy", (double)hits[LOSS_TOKEN] / tokens, "count", (json_int_t)counts[LOSS_TOKEN]);
+                  found.loss, "task", task_name(job->task), "examples", (json_int_t)windows, "tokens",
+                  (json_int_t)tokens, "stride", (json_int_t)stride, "nll", nll, "perplexity", exp(found.loss),
+                  "accuracy", accuracy, "runtime_s", seconds, "samples_per_s", (double)windows / seconds,
+                  "parts", "token", "loss", found.loss, "accuracy", accuracy, "count", (json_int_t)tokens);
     if (!json) return FAILED("out of memory");
     TRY(add_words(job, config, nll, json));
     *ret_result = json_incref(json);

@@ -41,7 +41,17 @@ Status squad_eval_predictions(const EvalConfig *config, json_t **ret_result) {
 
 /* ---- scores of a model ---- */
 
-static void fill_batch(const Job *job, const SquadFeatures *features, size_t first, HostBatch *batch) {
+typedef struct Asking {
+    const Job *job;
+    const SquadFeatures *features;
+    SquadScores *scores;
+    Progress *progress;
+    SquadLoss loss;
+} Asking;
+
+static Status fill_batch(void *context, int64_t first, HostBatch *batch) {
+    const Asking *asking = context;
+    const Job *job = asking->job;
     int64_t B = batch->B, T = batch->T;
     int32_t pad = job->special.pad > 0 ? job->special.pad : 0;
     batch->task = TASK_SPAN;
@@ -50,12 +60,14 @@ static void fill_batch(const Job *job, const SquadFeatures *features, size_t fir
     memset(batch->types, 0, (size_t)(B * T) * sizeof *batch->types);
     for (int64_t b = 0; b < B; b++) {
         int32_t *tokens = batch->tokens + b * T;
-        int32_t length = squad_feature_fill(features, first + (size_t)b, tokens, batch->types + b * T);
+        int32_t length =
+            squad_feature_fill(asking->features, (size_t)(first + b), tokens, batch->types + b * T);
         for (int64_t t = length; t < T; t++) tokens[t] = pad;
         batch->lens[b] = length;
         batch->padded |= length < T;
         batch->span[b] = batch->span[B + b] = (int32_t)T;
     }
+    return OK;
 }
 
 /* -log of the label's share among all positions, padding included, as in training. */
@@ -67,41 +79,35 @@ static double loss_of(const float *logits, int64_t T, int32_t label) {
     return highest + log(sum) - (double)logits[2 * (int64_t)label];
 }
 
-static void take_batch(const SquadFeatures *features, size_t first, const HostBatch *batch,
-                       const float *logits, SquadScores *scores, SquadLoss *loss) {
+static Status take_batch(void *context, int64_t first, const HostBatch *batch, const float *logits) {
+    Asking *asking = context;
     int64_t T = batch->T;
     for (int64_t b = 0; b < batch->B; b++) {
-        const SquadFeature *feature = &features->feature[first + (size_t)b];
+        const SquadFeature *feature = &asking->features->feature[first + b];
         const float *own = logits + 2 * b * T;
-        squad_scores_take(scores, features, first + (size_t)b, own);
+        squad_scores_take(asking->scores, asking->features, (size_t)(first + b), own);
         if (feature->start >= T || feature->end >= T) continue;
-        loss->start += loss_of(own, T, feature->start);
-        loss->end += loss_of(own + 1, T, feature->end);
-        loss->count++;
+        asking->loss.start += loss_of(own, T, feature->start);
+        asking->loss.end += loss_of(own + 1, T, feature->end);
+        asking->loss.count++;
     }
+    if (asking->progress) progress_update(asking->progress, first + batch->B, "");
+    return OK;
 }
 
 Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
                        SquadScores *scores, Progress *progress, SquadLoss *ret_loss) {
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    CLEANUP(mem_freep) float *logits = NULL;
-    size_t most = (size_t)job->runner->spec.micro_batch;
-    SquadLoss loss = {0};
-    TRY(mem_new(2 * most * (size_t)T, sizeof *logits, &logits));
-    for (size_t first = 0; first < count; first += most) {
-        size_t rows = count - first < most ? count - first : most;
-        if (!batch || batch->B != (int64_t)rows) {
-            host_batch_freep(&batch);
-            TRY(host_batch_new(&batch, (int64_t)rows, T));
-        }
-        fill_batch(job, features, first, batch);
-        TRY(runner_logits(job->runner, batch, HEAD_SPAN, logits));
-        take_batch(features, first, batch, logits, scores, &loss);
-        if (progress) progress_update(progress, (int64_t)(first + rows), "");
-    }
-    if (!isfinite(loss.start + loss.end))
+    Asking asking = {.job = job, .features = features, .scores = scores, .progress = progress};
+    ScoreWork work = {.head = HEAD_SPAN,
+                      .seq = T,
+                      .width = 2 * T,
+                      .context = &asking,
+                      .fill = fill_batch,
+                      .take = take_batch};
+    TRY(job_scores(job, (int64_t)count, &work));
+    if (!isfinite(asking.loss.start + asking.loss.end))
         return FAILED("the scores of the model are not finite: its weights are not fit for use");
-    *ret_loss = loss;
+    *ret_loss = asking.loss;
     return OK;
 }
 
@@ -263,7 +269,7 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     double seconds = clock_wall() - start;
     TRY(score_answers(&set, &answers, &result));
     TRY(put_loss(result, &loss, count, seconds));
-    if (squad->out) TRY(write_answers(squad->out, &answers));
+    if (squad->out && job->runner->mesh->rank == 0) TRY(write_answers(squad->out, &answers));
     progress_end(progress);
     *ret_result = json_incref(result);
     return OK;

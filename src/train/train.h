@@ -112,6 +112,10 @@ typedef struct EvalConfig {
     int64_t stride;                           /* lm: tokens from one window to the next; 0: a window */
     const char *device, *kernels, *precision; /* as in TrainConfig */
     int64_t threads;
+    int64_t zero; /* the layout, as in TrainConfig */
+    bool sequence;
+    Mesh *mesh;
+    Device *on;
     SquadEval squad;
     bool quiet;
     FILE *log; /* where warnings show */

@@ -14,9 +14,10 @@ static double number(const json_t *json, const char *name) {
     return json_number_value(value);
 }
 
-static json_t *eval(const char *model, const char *data, const char *seq, const char *stride) {
+static json_t *eval(const char *model, const char *data, const char *seq, const char *stride,
+                    const char *tp) {
     Ran ran = program_run("eval", "--model", model, "--data", data, "--seq", seq, "--stride", stride,
-                          "--batch", "3", "--json");
+                          "--batch", "3", "--json", "--tp", tp);
     if (ran.code) fail_msg("%s", ran.err);
     json_t *json = json_loads(ran.out, 0, NULL);
     ran_done(&ran);
@@ -35,7 +36,8 @@ static void test_windows(void **state) {
     json_array_foreach(json_object_get(golden, "cases"), i, value) {
         char stride[16];
         snprintf(stride, sizeof stride, "%d", (int)number(value, "stride"));
-        CLEANUP(json_decrefp) json_t *found = eval(GOLDEN "/gpt2", at("text.u16"), "16", stride);
+        CLEANUP(json_decrefp)
+        json_t *found = eval(GOLDEN "/gpt2", at("text.u16"), "16", stride, i ? "1" : "2");
         double nll = number(value, "nll"), tokens = number(value, "tokens");
         assert_true(fabs(number(found, "nll") - nll) < 1e-5 * nll);
         assert_true(number(found, "tokens") == tokens);
@@ -56,7 +58,7 @@ static void test_words(void **state) {
                           "--quiet");
     if (ran.code) fail_msg("%s", ran.err);
     ran_done(&ran);
-    CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8");
+    CLEANUP(json_decrefp) json_t *found = eval(at("run"), at("words.txt"), "16", "8", "1");
     double nll = number(found, "nll");
     assert_true(number(found, "words") == 15 + 4);
     assert_true(number(found, "bytes") == sizeof text - 1);

@@ -133,6 +133,15 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
         assert_string_equal(json_string_value(json_object_get(given, id)),
                             questions[i].answer ? questions[i].answer : "");
     }
+    /* Two ranks that share out windows and parameters give the same. */
+    CLEANUP(json_decrefp)
+    json_t *shared = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--ranks", "2",
+                             "--zero", "3", "--batch", "5", "--quiet");
+    assert_true(number(shared, "f1") == 100 && number(shared, "total") == COUNT);
+    assert_true(fabs(number(result, "loss") - number(shared, "loss")) < 1e-6);
+    assert_true(number(result, "best_f1_thresh") == number(shared, "best_f1_thresh"));
+    assert_refused(2, "leave --tp and --pp out", "eval", "--task", "squad", "--model", run, "--data", data,
+                   "--ranks", "2", "--tp", "2", "--quiet");
     /* The loss is the one that training saw. */
     CLEANUP(json_decrefp) json_t *summary = NULL;
     assert_ok(json_read_file(summary_path, &summary));

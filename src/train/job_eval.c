@@ -1,0 +1,132 @@
+/* Models at work without training, on all ranks of a layout.
+ *
+ * Losses come in rounds: each replica takes some batches, and the stages pass them on one behind the other.
+ * Scores go from each replica to all, so that whoever collects answers needs to know nothing of the layout.
+ * Where the data ends in the middle of a round, replicas that have nothing left run a batch that does not
+ * count: parameters that are shared out are gathered by all replicas at once. */
+#include <math.h>
+
+#include "train/job.h"
+
+/* ---- losses ---- */
+
+/* A round of an evaluation: batches that go through the stages one behind the other. */
+enum { ROUND_LIMIT = 64 };
+
+typedef struct EvalRound {
+    HostBatch *batch[ROUND_LIMIT];
+    int count;
+    int64_t stride; /* between windows; 0: examples */
+} EvalRound;
+
+static void eval_round_done(EvalRound *round) {
+    for (int i = 0; i < round->count; i++) host_batch_free(round->batch[i]);
+}
+
+static Status batch_of(HostBatch **batch, int64_t rows, int64_t seq) {
+    if (*batch && (*batch)->B == rows) return OK;
+    host_batch_freep(batch);
+    return host_batch_new(batch, rows, seq);
+}
+
+/* This replica's batches of a round that starts at batch `first` of the data. */
+static Status fill_round(const Job *job, const Dataset *data, int64_t first, int64_t examples,
+                         EvalRound *round) {
+    int64_t B = job->runner->spec.micro_batch, replica = job->runner->mesh->at[AXIS_DP];
+    for (int i = 0; i < round->count; i++) {
+        int64_t at = (first + replica * round->count + i) * B;
+        bool beyond = at >= examples;
+        int64_t rows = beyond ? 1 : examples - at < B ? examples - at : B;
+        HostBatch **batch = &round->batch[i];
+        TRY(batch_of(batch, rows, job->seq));
+        if (beyond) at = 0;
+        if (round->stride)
+            TRY(dataset_fill_windows(data, round->stride, at, *batch));
+        else
+            TRY(dataset_fill(data, (uint64_t)at, false, *batch));
+        if (beyond) host_batch_blank(*batch);
+    }
+    return OK;
+}
+
+static Status evaluate(const Job *job, const Dataset *data, int64_t examples, int64_t stride,
+                       EvalResult *ret_result) {
+    Runner *runner = job->runner;
+    int64_t B = runner->spec.micro_batch;
+    int stages = runner->mesh->extent[AXIS_PP], replicas = runner->mesh->extent[AXIS_DP];
+    CLEANUP(eval_round_done) EvalRound round = {.count = stages == 1 ? 1 : stages * 4, .stride = stride};
+    if (round.count > ROUND_LIMIT) round.count = ROUND_LIMIT;
+    EvalResult result = {.examples = examples};
+    int64_t hits[LOSS_COUNT] = {0};
+    for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
+        TRY(fill_round(job, data, first, examples, &round));
+        TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
+    }
+    int64_t counted = 0;
+    for (int k = 0; k < LOSS_COUNT; k++) counted += result.counts[k];
+    if (!counted) return FAILED("nothing in the data counts towards the loss");
+    result.loss = loss_objective(result.sum, result.counts);
+    if (!isfinite(result.loss))
+        return FAILED("the loss over the data is %g: the weights are not fit for use", result.loss);
+    for (int k = 0; k < LOSS_COUNT; k++)
+        if (result.counts[k]) {
+            result.part[k] = result.sum[k] / (double)result.counts[k];
+            result.accuracy[k] = (double)hits[k] / (double)result.counts[k];
+        }
+    *ret_result = result;
+    return OK;
+}
+
+Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result) {
+    int64_t examples = dataset_count(data);
+    return evaluate(job, data, limit > 0 && limit < examples ? limit : examples, 0, ret_result);
+}
+
+Status job_evaluate_windows(const Job *job, const Dataset *data, int64_t stride, EvalResult *ret_result) {
+    return evaluate(job, data, dataset_windows(data, stride), stride, ret_result);
+}
+
+/* ---- scores ---- */
+
+static int64_t rows_at(int64_t at, int64_t B, int64_t count) {
+    return at >= count ? 0 : count - at < B ? count - at : B;
+}
+
+/* The replicas' scores of a round, one behind the other in `all`; a replica beyond the end scores the first
+ * example again, for nobody. */
+static Status score_round(const Job *job, int64_t first, int64_t count, const ScoreWork *work,
+                          HostBatch **batch, float *own, float *all) {
+    Runner *runner = job->runner;
+    int64_t B = runner->spec.micro_batch, at = first + runner->mesh->at[AXIS_DP] * B;
+    int64_t rows = rows_at(at, B, count);
+    TRY(batch_of(batch, rows ? rows : 1, work->seq));
+    TRY(work->fill(work->context, rows ? at : 0, *batch));
+    TRY(runner_logits(runner, *batch, work->head, own));
+    return host_gather(runner->mesh->axis[AXIS_DP], all, own, (size_t)(B * work->width) * sizeof *own);
+}
+
+Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
+    Runner *runner = job->runner;
+    const Mesh *mesh = runner->mesh;
+    int64_t B = runner->spec.micro_batch, replicas = mesh->extent[AXIS_DP];
+    if (mesh->extent[AXIS_TP] > 1 || mesh->extent[AXIS_PP] > 1)
+        return USAGE("answers and classes need all of the model on a rank; leave --tp and --pp out, or share "
+                     "the parameters out with --zero 3");
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    CLEANUP(mem_freep) float *own = NULL, *all = NULL;
+    TRY(mem_new((size_t)(B * work->width), sizeof *own, &own));
+    TRY(mem_new((size_t)(replicas * B * work->width), sizeof *all, &all));
+    for (int64_t first = 0; first < count; first += replicas * B) {
+        TRY(score_round(job, first, count, work, &batch, own, all));
+        for (int64_t r = 0; r < replicas; r++) {
+            int64_t at = first + r * B, rows = rows_at(at, B, count);
+            if (!rows) break;
+            if (replicas > 1) {
+                TRY(batch_of(&batch, rows, work->seq));
+                TRY(work->fill(work->context, at, batch));
+            }
+            TRY(work->take(work->context, at, batch, all + r * B * work->width));
+        }
+    }
+    return OK;
+}
