@@ -108,6 +108,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
     if (show_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
     fputc('\n', out);
+    if (show_number(result, "utilization", &number)) {
+        fprintf(out, "busy %.1f%% of the time", 100 * number);
+        if (show_number(result, "mfu", &number))
+            fprintf(out, ", at %.1f%% of the machine's peak", 100 * number);
+        if (show_number(result, "noise_scale", &number))
+            fprintf(out, "; gradient noise scale %.3g samples", number);
+        fputc('\n', out);
+    }
     if (show_number(result, "bubble", &number) && number > 0)
         fprintf(out, "stages waited for each other %.1f%% of forward and backward\n", 100 * number);
     if (args->config.out)

@@ -114,7 +114,7 @@ Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket 
 
 /* A stretch of time in which a caller is blocked. */
 typedef struct Stay {
-    int64_t start_ns, cpu_ns;
+    int64_t start_ns, cpu_ns, waited_ns;
 } Stay;
 
 /* Of the calling thread. */
@@ -125,11 +125,12 @@ static int64_t cpu_now(void) {
 }
 
 static Stay stay_begin(const Group *group) {
-    return group->size > 1 ? (Stay){trace_now(), cpu_now()} : (Stay){0};
+    return group->size > 1 ? (Stay){trace_now(), cpu_now(), group->waited_ns} : (Stay){0};
 }
 
+/* Operations on host data may be made of others, which have been counted then. */
 static Status stay_end(Group *group, Stay stay, Status status) {
-    if (group->size == 1) return status;
+    if (group->size == 1 || group->waited_ns != stay.waited_ns) return status;
     int64_t end = trace_now();
     group->waited_ns += end - stay.start_ns;
     group->waited_cpu_ns += cpu_now() - stay.cpu_ns;
@@ -143,7 +144,17 @@ Status ticket_wait(Stream *stream, Ticket *ticket) {
     Group *group = waited.group;
     *ticket = (Ticket){0};
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, group->ops->wait(group, stream, waited));
+    int64_t before = group->waited_ns;
+    Status status = stay_end(group, stay, group->ops->wait(group, stream, waited));
+    group->ticket_ns += group->waited_ns - before;
+    return status;
+}
+
+int64_t group_waited(Group *group) {
+    int64_t ns = group->ops->held_up ? group->ops->held_up(group) : 0;
+    group->ticket_ns += ns;
+    group->waited_ns += ns;
+    return group->waited_ns;
 }
 
 Status comm_batch_begin(Group *group) {

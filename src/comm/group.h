@@ -54,6 +54,9 @@ typedef struct GroupOps {
     Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
     Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
     Status (*wait)(Group *group, Stream *stream, Ticket ticket);
+    /* Nanoseconds since the last call that streams were held up by waits, of those that are over. NULL: waits
+     * block the caller instead. */
+    int64_t (*held_up)(Group *group);
     Status (*batch)(Group *group, bool begin);
     Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
@@ -80,8 +83,9 @@ struct Group {
     const GroupOps *ops;
     int rank, size;
     uint64_t bytes_sent[COMM_KINDS];
-    int64_t waited_ns;     /* that callers have been blocked... */
-    int64_t waited_cpu_ns; /* ...and what they used of the processor meanwhile */
+    int64_t waited_ns;     /* that callers, or their streams, have been blocked; see group_waited... */
+    int64_t ticket_ns;     /* ...of that, by waiting for tickets... */
+    int64_t waited_cpu_ns; /* ...and what callers used of the processor meanwhile */
     Trace *trace;          /* NULL: none */
     const CommNames *names;
     CommLabel label; /* of the operation that is being started */
@@ -110,6 +114,8 @@ MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, T
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* the ticket is zero afterwards */
+/* Brings waited_ns and ticket_ns up to date, where a device keeps them; returns the first. */
+int64_t group_waited(Group *group);
 /* In a trace, the group's next operation goes by this name instead of its kind's. */
 void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second);
 

@@ -141,6 +141,14 @@ const char *mesh_axis_name(int axis) {
     return axis_names[axis];
 }
 
+double mesh_waited_tickets(const Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    int64_t ns = 0;
+    for (int i = 0; i < MESH_GROUPS; i++) ns += groups[i].group->ticket_ns;
+    return 1e-9 * (double)ns;
+}
+
 double mesh_waited_cpu(const Mesh *mesh) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
@@ -154,7 +162,8 @@ void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
     groups_of(mesh, groups);
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) waited[axis] = 0;
     for (int i = 0; i < MESH_GROUPS; i++)
-        if (groups[i].axis < AXIS_COUNT) waited[groups[i].axis] += 1e-9 * (double)groups[i].group->waited_ns;
+        if (groups[i].axis < AXIS_COUNT)
+            waited[groups[i].axis] += 1e-9 * (double)group_waited(groups[i].group);
 }
 
 /* ---- tracing ---- */

@@ -44,6 +44,8 @@ void mesh_sent_by_axis(const Mesh *mesh, uint64_t sent[AXIS_COUNT + 1][COMM_KIND
 const char *mesh_axis_name(int axis); /* "data", "tensor", "pipeline", "all" */
 /* Seconds that this rank has been blocked by other replicas, tensor ranks and stages. */
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
+/* Of those, the seconds for operations on tensors, as of the last mesh_waited. */
+double mesh_waited_tickets(const Mesh *mesh);
 /* Seconds of processor time that went into waiting, for whomever. */
 double mesh_waited_cpu(const Mesh *mesh);
 /* From now on what the groups do is recorded; NULL: no more. Nothing may be in flight. */

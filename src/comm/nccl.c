@@ -1,6 +1,7 @@
 /* Every group has a communicator and a stream of its own. An operation starts on that stream after an event
  * of the caller's stream and ends in another, which the caller's stream waits for when the ticket is waited
- * for; the host waits for nothing. A batch is one launch with one event at its end.
+ * for; the host waits for nothing. A batch is one launch with one event at its end. Two more events around
+ * the wait tell how long it held the stream up.
  *
  * NCCL adds in an order of its own, the same from run to run for the same ranks and sizes.
  */
@@ -56,6 +57,13 @@ typedef struct Mark {
     bool held; /* in a batch that has not been launched */
 } Mark;
 
+/* How long a caller's stream was held up by a wait, between two events on it. */
+typedef struct Stop {
+    cudaEvent_t from, to;
+} Stop;
+
+enum { STOPS_LIMIT = 8192 }; /* waits that are not over; more are not measured */
+
 typedef struct Link {
     Group *host;
     Device *device;
@@ -65,6 +73,8 @@ typedef struct Link {
     cudaEvent_t before; /* the caller's work so far */
     Mark *mark;
     size_t marks, capacity;
+    Stop *stop; /* the first `stops` are under way, in order; the rest have events for later */
+    size_t stops, stops_made, stops_capacity;
     bool batch, broken;
 } Link;
 
@@ -184,11 +194,57 @@ static Status receive_nccl(Group *group, Stream *stream, Tensor data, int from, 
         "receive", ret_ticket);
 }
 
+/* Events for a wait that begins, or NULL: it is not measured. */
+static Status stop_take(Link *link, Stop **ret_stop) {
+    *ret_stop = NULL;
+    if (link->stops == STOPS_LIMIT) return OK;
+    if (link->stops == link->stops_made) {
+        Stop made = {0};
+        TRY(mem_grow(&link->stop, &link->stops_capacity, link->stops_made + 1, sizeof *link->stop));
+        CUDA_TRY(cudaEventCreate(&made.from));
+        link->stop[link->stops_made] = made;
+        Status status = cuda_status(cudaEventCreate(&link->stop[link->stops_made].to), "an event");
+        if (status) {
+            cudaEventDestroy(made.from);
+            return status;
+        }
+        link->stops_made++;
+    }
+    *ret_stop = &link->stop[link->stops++];
+    return OK;
+}
+
+/* Those that are over; their events serve again. An error shows where the stream is waited for. */
+static int64_t held_up_nccl(Group *group) {
+    Link *link = impl(group);
+    double ns = 0;
+    size_t over = 0;
+    for (; over < link->stops; over++) {
+        float ms = 0;
+        if (cudaEventQuery(link->stop[over].to) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, link->stop[over].from, link->stop[over].to) != cudaSuccess)
+            break;
+        ns += 1e6 * (double)ms;
+    }
+    if (over < link->stops) cudaGetLastError(); /* not being ready is no error */
+    for (size_t i = 0; over && i < link->stops - over; i++) {
+        Stop later = link->stop[over + i];
+        link->stop[over + i] = link->stop[i];
+        link->stop[i] = later;
+    }
+    link->stops -= over;
+    return (int64_t)ns;
+}
+
 static Status wait_nccl(Group *group, Stream *stream, Ticket ticket) {
     Link *link = impl(group);
     Mark *mark = &link->mark[ticket.number];
     if (mark->held) return FAILED("internal: an operation was waited for before its batch was complete");
+    Stop *stop;
+    TRY(stop_take(link, &stop));
+    if (stop) CUDA_TRY(cudaEventRecord(stop->from, cuda_stream(stream)));
     CUDA_TRY(cudaStreamWaitEvent(cuda_stream(stream), mark->event, 0));
+    if (stop) CUDA_TRY(cudaEventRecord(stop->to, cuda_stream(stream)));
     mark->used = false;
     return OK;
 }
@@ -239,10 +295,15 @@ static void end_all_nccl(Group *group, int exit_code) {
 static void link_free(Link *link) {
     if (link->comm && !link->broken) link->nccl.destroy(link->comm);
     for (size_t i = 0; i < link->marks; i++) cudaEventDestroy(link->mark[i].event);
+    for (size_t i = 0; i < link->stops_made; i++) {
+        cudaEventDestroy(link->stop[i].from);
+        cudaEventDestroy(link->stop[i].to);
+    }
     if (link->before) cudaEventDestroy(link->before);
     if (link->stream) cudaStreamDestroy(link->stream);
     group_free(link->host);
     free(link->mark);
+    free(link->stop);
     free(link);
 }
 
@@ -275,6 +336,7 @@ static const GroupOps group_ops_nccl = {
     .send = send_nccl,
     .receive = receive_nccl,
     .wait = wait_nccl,
+    .held_up = held_up_nccl,
     .batch = batch_nccl,
     .host_reduce = host_reduce_nccl,
     .host_gather = host_gather_nccl,

@@ -62,6 +62,7 @@ void record_step_begin(Record *record, int64_t number) {
     record->times = runner->times;
     mesh_sent_by_axis(runner->mesh, record->sent);
     record->waited_cpu = mesh_waited_cpu(runner->mesh);
+    record->waited_tickets = mesh_waited_tickets(runner->mesh);
     record->cpu = clock_cpu();
     record->wall = clock_wall();
 }
@@ -96,9 +97,11 @@ static void take_times(Record *record) {
     double known = 0;
     for (int p = 0; p < PHASE_OTHER; p++) known += step->phase_s[p];
     step->phase_s[PHASE_OTHER] = step->step_s - known;
-    double waited = mesh_waited_cpu(runner->mesh) - record->waited_cpu;
-    step->busy_s = device_is_host(runner->device) ? clock_cpu() - record->cpu - waited
-                                                  : now->device_s - before->device_s;
+    if (device_is_host(runner->device))
+        step->busy_s = clock_cpu() - record->cpu - (mesh_waited_cpu(runner->mesh) - record->waited_cpu);
+    else
+        step->busy_s =
+            now->device_s - before->device_s - (mesh_waited_tickets(runner->mesh) - record->waited_tickets);
     uint64_t sent[AXIS_COUNT + 1][COMM_KINDS];
     mesh_sent_by_axis(runner->mesh, sent);
     for (int axis = 0; axis <= AXIS_COUNT; axis++)
@@ -166,8 +169,8 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Of the CPU: the part of all threads' time that was spent, waiting not counted; of a GPU: the part of the
- * time with work on it. */
+/* Of the CPU: the part of all threads' time that was spent; of a GPU: the part of the time with work on it;
+ * waiting for other ranks is neither. */
 static double busy_share(const Record *record, const RankRecord *rank) {
     const Device *device = record->job->device;
     double time = rank->step_s * (device_is_host(device) ? device->threads : 1);
@@ -260,6 +263,28 @@ static json_t *largest_json(const Record *record) {
     return object;
 }
 
+/* Of each rank, for as many as a reader may still want to see in a line. */
+static json_t *each_json(const Record *record) {
+    enum { MANY = 64 };
+    json_t *object = json_object(), *busy = json_array();
+    if (rank_count(record) > MANY) {
+        json_decref(busy);
+        return object;
+    }
+    for (int r = 0; r < rank_count(record); r++)
+        json_array_append_new(busy, number_or_null(busy_share(record, &record->ranks[r])));
+    json_object_set_new(object, "utilization", busy);
+    for (int p = 0; p < STEP_PHASES; p++) {
+        char key[32];
+        json_t *list = json_array();
+        for (int r = 0; r < rank_count(record); r++)
+            json_array_append_new(list, json_real(1e3 * record->ranks[r].phase_s[p]));
+        snprintf(key, sizeof key, "%s_ms", phase_names[p]);
+        json_object_set_new(object, key, list);
+    }
+    return object;
+}
+
 /* ---- a line, and the summary ---- */
 
 static double mfu_of(const Record *record, double tokens_per_s) {
@@ -290,6 +315,7 @@ Status record_line(Record *record, const StepResult *result, json_t *line) {
         "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
         "peak_bytes", largest_json(record));
     if (!more || json_object_update(line, more) != 0) return FAILED("out of memory");
+    if (ranks > 1) json_object_set_new(line, "ranks", each_json(record));
     if (!device_is_host(record->job->device))
         json_object_set_new(line, "gpu_utilization", number_or_null(mean_of(record, gpu_share)));
     if (record->pending_save_s > 0)

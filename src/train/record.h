@@ -49,7 +49,7 @@ typedef struct Record {
     int64_t steps, tokens;
     double pending_save_s; /* saving that no line has told of yet */
     /* When the step began. */
-    double wall, cpu, waited_cpu;
+    double wall, cpu, waited_cpu, waited_tickets;
     RunnerTimes times;
     uint64_t sent[AXIS_COUNT + 1][COMM_KINDS];
     /* How busy the GPU was, by its driver: the newest sample, and the sum of all. */

@@ -108,6 +108,7 @@ static void test_tickets(void **state) {
     static unsigned char bytes[COUNT * sizeof(double)];
     Rig *rig = rig_of(state);
     start(rig, DT_F32, bytes);
+    int64_t waited = group_waited(rig->group);
     for (int turn = 0; turn < 3; turn++) {
         Ticket first, second;
         assert_ok(
@@ -118,6 +119,9 @@ static void test_tickets(void **state) {
         assert_null(first.group);
     }
     assert_holds(rig, rig->to, DT_F32, bytes);
+    int64_t after = group_waited(rig->group); /* the stream was held up, by less than the test takes */
+    assert_true(after >= waited && after - waited < 10000000000);
+    assert_true(group_waited(rig->group) == after);
     Ticket batched[2];
     assert_ok(comm_batch_begin(rig->group));
     for (int i = 0; i < 2; i++)

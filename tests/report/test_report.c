@@ -1,5 +1,6 @@
 /* Reading runs that are whole, cut or damaged, and the page they make; and following one under way. */
 #include <fcntl.h>
+#include <math.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -65,6 +66,27 @@ static double figure(const Run *run, const char *key) {
         if (!strcmp(figures[f].key, key)) return run_figure(run, f);
     fail_msg("no figure %s", key);
     return 0;
+}
+
+/* Against the baseline's batch: (24 + 8) / (24 + 16). The noise is the data's: a run that does not know it
+ * takes the baseline's, and needs none with the same batch. */
+static void weighs_batches(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    write_run(place, "base", "{\"samples_per_s\": 10, \"noise_scale\": 24, \"layout\": {\"batch\": 8}}",
+              NULL);
+    write_run(place, "twice", "{\"samples_per_s\": 15, \"noise_scale\": null, \"layout\": {\"batch\": 16}}",
+              NULL);
+    write_run(place, "same", "{\"samples_per_s\": 20, \"layout\": {\"batch\": 8}}", NULL);
+    add(&results, place, "base");
+    add(&results, place, "twice");
+    add(&results, place, "same");
+    static const double expected[][2] = {{1, 10}, {0.8, 12}, {1, 20}};
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabs(figure(&results.runs[i], "statistical_efficiency") - expected[i][0]) < 1e-12);
+        assert_true(fabs(figure(&results.runs[i], "goodput") - expected[i][1]) < 1e-12);
+    }
+    results_done(&results);
 }
 
 static void reads_whole(void **state) {
@@ -308,7 +330,8 @@ static void follows(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(reads_damaged), TEST(writes_page),
-                                       TEST(without_gnuplot), TEST(nothing_known), TEST(follows)};
+    const struct CMUnitTest tests[] = {TEST(reads_whole), TEST(weighs_batches),  TEST(reads_damaged),
+                                       TEST(writes_page), TEST(without_gnuplot), TEST(nothing_known),
+                                       TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,7 +195,18 @@ static void check_line(const json_t *line) {
     assert_true(number(json_object_get(line, "peak_bytes"), "total") > 0);
 }
 
-static void check_lines(const Shell *shell, int steps, double sent) {
+/* Each rank's share of the means. */
+static void check_ranks(const json_t *line, size_t ranks) {
+    const json_t *each = json_object_get(line, "ranks"), *entry;
+    double sum = 0;
+    size_t i;
+    assert_int_equal(json_array_size(json_object_get(each, "utilization")), ranks);
+    json_array_foreach(json_object_get(each, "compute_ms"), i, entry) sum += json_number_value(entry);
+    double mean = number(json_object_get(line, "phases_ms"), "compute");
+    assert_true(fabs(sum / ((double)ranks * mean) - 1) < 1e-6);
+}
+
+static void check_lines(const Shell *shell, int steps, size_t ranks, double sent) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(mem_freep) char *text = NULL;
     int found = 0, saves = 0;
@@ -210,6 +221,7 @@ static void check_lines(const Shell *shell, int steps, double sent) {
         }
         found++;
         check_line(entry);
+        if (ranks > 1) check_ranks(entry, ranks);
         saves += json_object_get(entry, "checkpoint_ms") != NULL;
         assert_true(number(entry, "sent_bytes") == sent);
     }
@@ -252,7 +264,7 @@ static void alone(void **state) {
     assert_said(shell, 0, "");
     CLEANUP(json_decrefp) json_t *summary = read_json(shell, "run/summary.json");
     CLEANUP(json_decrefp) json_t *peak = read_json(shell, "cache/peak.json");
-    check_lines(shell, 6, 0);
+    check_lines(shell, 6, 1, 0);
     check_summary(summary, 1);
     assert_int_equal(json_object_size(json_object_get(summary, "comm_bytes_by_group")), 0);
     assert_int_equal(json_object_size(peak), 1);
@@ -270,7 +282,7 @@ static void replicas(void **state) {
     CLEANUP(json_decrefp) json_t *summary = read_json(shell, "run/summary.json");
     const json_t *rank = json_array_get(json_object_get(summary, "ranks"), 0);
     double bytes = number(json_object_get(rank, "peak_bytes"), "grads");
-    check_lines(shell, 4, 2 * bytes);
+    check_lines(shell, 4, 2, 2 * bytes);
     check_summary(summary, 2);
     const json_t *sent = json_object_get(summary, "comm_bytes_by_group");
     assert_int_equal(json_object_size(sent), 1);
