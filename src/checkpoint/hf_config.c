@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/hf_heads.h"
 #include "checkpoint/safetensors.h"
 
 enum {
@@ -374,6 +375,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     config.pooler = found ? found->pooler : family == FAMILY_BERT;
     /* GPT2Model has no output matrix of its own, whatever the field says. */
     if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
+    TRY(pruned_heads_read(json, from, &config));
     TRY(read_own(json, from, &config));
     TRY(read_quantization(json, from, &config));
     TRY(status_wrap(config_check(&config), "%s", from));
@@ -472,7 +474,7 @@ static const Architecture *pick_architecture(const ModelConfig *config) {
 static json_t *gpt2_fields(const ModelConfig *c) {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:b}", "model_type",
                      "gpt2", "n_layer", (json_int_t)c->layers, "n_embd", (json_int_t)c->hidden, "n_head",
-                     (json_int_t)c->heads, "n_inner", (json_int_t)c->inner, "n_positions",
+                     (json_int_t)pruned_heads_before(c), "n_inner", (json_int_t)c->inner, "n_positions",
                      (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab, "activation_function",
                      act_text(c->act), "layer_norm_epsilon", real(c->norm_eps), "embd_pdrop",
                      real(c->dropout_embed), "attn_pdrop", real(c->dropout_attn), "resid_pdrop",
@@ -483,10 +485,10 @@ static json_t *gpt2_fields(const ModelConfig *c) {
 static json_t *bert_fields(const ModelConfig *c) {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b}", "model_type",
                      "bert", "num_hidden_layers", (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden,
-                     "num_attention_heads", (json_int_t)c->heads, "intermediate_size", (json_int_t)c->inner,
-                     "max_position_embeddings", (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab,
-                     "type_vocab_size", (json_int_t)c->types, "hidden_act", act_text(c->act),
-                     "layer_norm_eps", real(c->norm_eps), "attention_probs_dropout_prob",
+                     "num_attention_heads", (json_int_t)pruned_heads_before(c), "intermediate_size",
+                     (json_int_t)c->inner, "max_position_embeddings", (json_int_t)c->positions, "vocab_size",
+                     (json_int_t)c->vocab, "type_vocab_size", (json_int_t)c->types, "hidden_act",
+                     act_text(c->act), "layer_norm_eps", real(c->norm_eps), "attention_probs_dropout_prob",
                      real(c->dropout_attn), "hidden_dropout_prob", real(c->dropout_hidden),
                      "classifier_dropout",
                      c->dropout_classify == c->dropout_hidden ? json_null() : real(c->dropout_classify),
@@ -550,6 +552,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
     if (!failed) failed = add_own(json, config, architecture);
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
+    if (!failed && config->head_width)
+        failed = json_object_set_new(json, "pruned_heads", pruned_heads_json(config));
     if (failed) return FAILED("config.json: out of memory");
     *ret_json = json;
     json = NULL;

@@ -182,6 +182,7 @@ static Status keep_fields(json_t *json, const char *assets_dir) {
                                         "num_labels",
                                         "quantization_config",
                                         "quantization",
+                                        "pruned_heads",
                                         "n_ctx",
                                         "weft",
                                         "num_hidden_layers",

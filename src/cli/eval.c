@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/format.h"
+#include "cli/eval_against.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 #include "data/reader.h"
@@ -10,6 +11,8 @@
 typedef struct EvalArgs {
     EvalConfig config; /* first: the tables' places are in it */
     Layout layout;
+    const char **against;
+    int against_count;
 } EvalArgs;
 
 /* clang-format off: one row a line or two reads as the table it is */
@@ -59,6 +62,12 @@ static const Option table[] = {
     {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not name tensors that the model has no place for."},
 };
 
+static const Option against_table[] = {
+    {OPT_LIST("against", EvalArgs, against, "DIR"), .shown = "none",
+     .help = "Other models, such as pruned or quantized ones, over the same data: size on disk, peak memory, "
+             "loss and tokens a second side by side, with the differences from --model."},
+};
+
 static const Option squad_table[] = {
     {OPT_TEXT("predictions", EvalConfig, squad.predictions, "FILE"), .shown = "none",
      .help = "Score these answers, {\"question id\": \"answer\"}, instead of a model's."},
@@ -102,8 +111,9 @@ static const Option layout_table[] = {
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0), OPTION_GROUP("SQuAD", squad_table, 0),
-                                     OPTION_GROUP("Layout", layout_table, 0)};
+static const OptionGroup groups[] = {
+    OPTION_GROUP("Options", table, 0), OPTION_GROUP("Side by side", against_table, 0),
+    OPTION_GROUP("SQuAD", squad_table, 0), OPTION_GROUP("Layout", layout_table, 0)};
 
 /* Ranks share the machine as those of train do. */
 static Status enter(Invocation *call, EvalArgs *args, bool *ret_here) {
@@ -128,6 +138,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(enter(call, args, &here));
     if (!here) return OK;
     args->config.log = stderr;
+    if (args->against_count)
+        return eval_against(&args->config, args->against, args->against_count, ret_result);
     return eval_run(&args->config, ret_result);
 }
 
@@ -194,6 +206,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char text[FORMAT_SIZE];
     double number;
+    if (json_object_get(result, "models")) {
+        eval_against_show(result, out);
+        return OK;
+    }
     if (json_object_get(result, "exact")) show_squad(result, out);
     if (!show_number(result, "loss", &number)) return OK;
     fprintf(out, "loss %.6f", number);
@@ -220,6 +236,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"What quantization costs and gains",
+     "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
     {"A classifier's accuracy, F1 and confusion matrix",
      "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
     {"A model's answers to SQuAD, their score and the files that hold them",

@@ -17,9 +17,9 @@ static Status check(const Invocation *call, const PruneArgs *args) {
     if (args->global && args->per_matrix)
         return USAGE("%s: --global says the opposite; give one of them",
                      invocation_label(call, "per-matrix", label));
-    if (rows && (args->global || args->per_matrix))
-        return USAGE("%s: is for --kind weights; of rows every layer loses as many",
-                     invocation_label(call, args->global ? "global" : "per-matrix", label));
+    if (strcmp(args->kind, "weights") && (args->global || args->per_matrix))
+        return USAGE("%s: is for --kind weights; of %s every layer loses as many",
+                     invocation_label(call, args->global ? "global" : "per-matrix", label), args->kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
         if (!config->data_count && invocation_given(call, needs_data[i]))
             return USAGE("%s: --data FILE is needed, to train on between rounds",
@@ -48,11 +48,11 @@ static Status prune_once(const PruneArgs *args, json_t **ret_result) {
     TRY(prune_model_rows(args, from, &rows));
     TRY(prune_model(args, from, args->amount, rows, out, &state));
     CLEANUP(json_decrefp)
-    json_t *result =
-        json_pack("{s:{s:s, s:s, s:f, s:s}, s:[{s:f, s:I, s:I}]}", "settings", "model", from, "kind",
-                  args->kind, "amount", args->amount, "scope", args->per_matrix ? "per-matrix" : "global",
-                  "rounds", "sparsity", prune_sparsity(args, &state, rows), "params_total",
-                  (json_int_t)state.params, "inner", (json_int_t)state.inner);
+    json_t *result = json_pack("{s:{s:s, s:s, s:f, s:s}, s:[{s:f, s:I, s:I, s:I}]}", "settings", "model",
+                               from, "kind", args->kind, "amount", args->amount, "scope",
+                               args->per_matrix ? "per-matrix" : "global", "rounds", "sparsity",
+                               prune_sparsity(args, &state, rows), "params_total", (json_int_t)state.params,
+                               "inner", (json_int_t)state.inner, "heads", (json_int_t)state.heads);
     if (!result) return FAILED("out of memory while writing the result");
     TRY(path_join(&path, out, "pruning.json"));
     TRY(json_write_file(path, result));
@@ -121,8 +121,9 @@ const Command command_prune = {
     .name = "prune",
     .summary = "take out of a model what counts least, in rounds or at once",
     .description =
-        "Weights become zero and stay so while the model is trained on; rows of the feed-forward parts are "
-        "taken out of the matrices. Either way the result is a checkpoint that transformers loads as it is. "
+        "Weights become zero and stay so while the model is trained on; rows of the feed-forward parts, or "
+        "attention heads, are taken out of the matrices. The result is a checkpoint as transformers has "
+        "them. "
         "Embeddings, norms and biases stay.\n\n"
         "pruning.json has a row for each round, round 0 being the model with nothing pruned, trained as long "
         "as the others. Where gnuplot is installed, loss.svg and time.svg show them.",

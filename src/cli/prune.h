@@ -9,14 +9,15 @@
 /* What a checkpoint has come to. */
 typedef struct PruneState {
     PruneCount count; /* weights of the layers' matrices */
-    int64_t inner, params;
+    int64_t inner, heads, params;
 } PruneState;
 
-/* Writes to `out` the checkpoint in `from` with the part `amount` of its weights or, of `rows` that a layer
- * had before any were pruned, its rows gone. Without `out` it only looks. */
+/* Writes to `out` the checkpoint in `from` with the part `amount` of its weights or, of the `rows` (or heads)
+ * that a layer had before any were pruned, its rows gone. Without `out` it only looks. */
 MUST_USE Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows,
                             const char *out, PruneState *ret_state);
-/* The rows of a layer's feed-forward part; refuses an amount that takes none of them. */
+/* The rows of a layer's feed-forward part, or its heads, as the kind says; refuses an amount that takes none.
+ */
 MUST_USE Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows);
 /* The part that is gone. */
 double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows);

@@ -47,17 +47,32 @@ static Status save(const Work *work, const char *from, const char *out) {
     return hf_save(out, work->fewer ? work->fewer : work->params, work->stream, &options);
 }
 
+static bool of_kind(const PruneArgs *args, const char *kind) {
+    return !strcmp(args->kind, kind);
+}
+
+/* Of `before` rows or heads, what stays. */
+static int64_t kept_of(const PruneArgs *args, int64_t before, double amount) {
+    if (of_kind(args, "heads")) return prune_heads_kept(before, amount, args->train.layout.tp);
+    return prune_rows_kept(before, amount, args->row_multiple);
+}
+
+static Status prune_loaded(Work *work, const PruneArgs *args, double amount, int64_t rows) {
+    if (of_kind(args, "weights")) return prune_weights(work->params, amount, args->per_matrix);
+    int64_t kept = kept_of(args, rows, amount);
+    if (of_kind(args, "rows"))
+        return prune_rows(work->params, kept, work->device, &work->smaller, &work->fewer);
+    return prune_heads(work->params, kept, work->device, &work->smaller, &work->fewer);
+}
+
 Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows, const char *out,
                    PruneState *ret_state) {
     CLEANUP(work_done) Work work = {0};
     TRY(load(&work, from));
-    if (out && !strcmp(args->kind, "rows"))
-        TRY(prune_rows(work.params, prune_rows_kept(rows, amount, args->row_multiple), work.device,
-                       &work.smaller, &work.fewer));
-    else if (out)
-        TRY(prune_weights(work.params, amount, args->per_matrix));
+    if (out) TRY(prune_loaded(&work, args, amount, rows));
     const Store *now = work.fewer ? work.fewer : work.params;
-    PruneState state = {.inner = now->model->config.inner, .params = model_params(now->model)};
+    const ModelConfig *config = &now->model->config;
+    PruneState state = {.inner = config->inner, .heads = config->heads, .params = model_params(now->model)};
     TRY(prune_count(now, &state.count));
     if (out) TRY(save(&work, from, out));
     *ret_state = state;
@@ -67,16 +82,23 @@ Status prune_model(const PruneArgs *args, const char *from, double amount, int64
 Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows) {
     ModelConfig config;
     TRY(hf_config_read(from, &config));
-    int64_t kept = prune_rows_kept(config.inner, args->amount, args->row_multiple);
-    if (!strcmp(args->kind, "rows") && kept == config.inner)
+    bool heads = of_kind(args, "heads");
+    int64_t rows = heads ? config.heads : config.inner, kept = kept_of(args, rows, args->amount);
+    if (of_kind(args, "rows") && kept == rows)
         return USAGE("--amount %g: all of %lld rows in a layer would stay, in multiples of %lld; expected a "
                      "larger amount or a smaller --row-multiple",
-                     args->amount, (long long)config.inner, (long long)args->row_multiple);
-    *ret_rows = config.inner;
+                     args->amount, (long long)rows, (long long)args->row_multiple);
+    if (heads && kept >= rows)
+        return USAGE(
+            "--amount %g: all of %lld heads in a layer would stay, in multiples of %lld tensor ranks; "
+            "expected a larger amount",
+            args->amount, (long long)rows, (long long)args->train.layout.tp);
+    *ret_rows = rows;
     return OK;
 }
 
 double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows) {
-    if (!strcmp(args->kind, "rows")) return 1 - (double)state->inner / (double)rows;
+    if (of_kind(args, "heads")) return 1 - (double)state->heads / (double)rows;
+    if (of_kind(args, "rows")) return 1 - (double)state->inner / (double)rows;
     return (double)state->count.zeros / (double)state->count.total;
 }

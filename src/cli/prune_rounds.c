@@ -24,7 +24,7 @@ typedef struct Rounds {
     const PruneArgs *args;
     const char *out;
     char *dense;    /* the checkpoint that all begins with */
-    int64_t rows;   /* of its layers */
+    int64_t rows;   /* of its layers, or heads */
     char *file;     /* pruning.json */
     json_t *result; /* what it holds */
     json_t *beside; /* what another run has come to, or NULL */
@@ -207,11 +207,12 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     /* Tokens of a step, from the run's rates; then by the median step, which leaves the first one out. */
     if (show_number(summary, "samples_per_s", &samples) && show_number(summary, "tokens_per_s", &tokens))
         tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
-    json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
-                            "sparsity", prune_sparsity(r->args, state, r->rows), "params_total",
-                            (json_int_t)state->params, "inner", (json_int_t)state->inner, "val_loss_pruned",
-                            number_or_null(pruned), "val_loss", number_or_null(trained), "step_ms",
-                            number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
+    json_t *row =
+        json_pack("{s:I, s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round, "sparsity",
+                  prune_sparsity(r->args, state, r->rows), "params_total", (json_int_t)state->params, "inner",
+                  (json_int_t)state->inner, "heads", (json_int_t)state->heads, "val_loss_pruned",
+                  number_or_null(pruned), "val_loss", number_or_null(trained), "step_ms",
+                  number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
     if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }

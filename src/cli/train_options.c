@@ -23,7 +23,7 @@ static const char *const recompute_choices[] = {"none", "selective", "block", NU
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
 static const char *const rounding_choices[] = {"none", "int8", "int4", NULL};
-static const char *const kind_choices[] = {"weights", "rows", NULL};
+static const char *const kind_choices[] = {"weights", "rows", "heads", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
@@ -275,8 +275,8 @@ static const Option plan_table[] = {
 };
 
 static const Option failure_table[] = {
-    {OPT_ROW("mtbf", OPTION_FLOAT, FIELD(FailureArgs, mtbf_hours, double), "HOURS"), .fallback = "0", ABOVE_ZERO,
-     .shown = "devices do not fail",
+    {OPT_ROW("mtbf", OPTION_FLOAT, FIELD(FailureArgs, mtbf_hours, double), "HOURS"), .fallback = "0",
+     ABOVE_ZERO, .shown = "devices do not fail",
      .help = "Mean time between failures of one device, in hours. One that fails stops all: the run starts "
              "again from its newest checkpoint."},
     {OPT_TEXT("checkpoint-every", FailureArgs, checkpoint_every, "SECONDS|auto"), .fallback = "auto",
@@ -287,7 +287,8 @@ static const Option failure_table[] = {
     {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", .low = 0, .high = INFINITY,
      .shown = "300 and what reading the checkpoint takes",
      .help = "From a failure until steps go on: noticing it, new devices, starting, reading the checkpoint."},
-    {OPT_SIZE("storage-bandwidth", FailureArgs, storage_bandwidth), .fallback = "10GB", .low = 1, .high = 1e18,
+    {OPT_SIZE("storage-bandwidth", FailureArgs, storage_bandwidth), .fallback = "10GB", .low = 1,
+     .high = 1e18,
      .help = "Bytes a second that all ranks together write to, or read from, where checkpoints lie."},
 };
 
@@ -295,8 +296,9 @@ static const Option prune_table[] = {
     {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
      .help =
          "What goes: single weights of the layers' matrices, those of the smallest magnitude, which become "
-         "zero; or rows of the feed-forward parts, which are taken out, so that the model gets smaller and "
-         "faster. Of a row counts the norm of what it reads times the norm of what it writes."},
+         "zero; or rows of the feed-forward parts or attention heads, which are taken out, so that the model "
+         "gets smaller and faster. Of a row or head counts the norm of what it reads times the norm of what "
+         "it writes."},
     {OPT_FLOAT("amount", PruneArgs, amount), .required = true, .low = 0, .high = 1, .above_low = true,
      .below_high = true,
      .help =

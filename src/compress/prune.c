@@ -176,14 +176,16 @@ static int by_row(const void *one, const void *two) {
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* The rows of a layer that stay, in their order: the first `kept` of `ret_rows` (F). */
-static Status choose_rows(const Store *params, int64_t layer, int64_t kept, Scored *ret_rows) {
-    size_t F = (size_t)params->model->config.inner;
+typedef Status (*Scores)(const Store *params, int64_t layer, double *score);
+
+/* The rows, or heads, of a layer that stay, in their order: the first `kept` of `ret_rows` (count). */
+static Status choose(const Store *params, int64_t layer, Scores scores, int64_t count, int64_t kept,
+                     Scored *ret_rows) {
     CLEANUP(mem_freep) double *score = NULL;
-    TRY(mem_new(F, sizeof *score, &score));
-    TRY(prune_row_scores(params, layer, score));
-    for (size_t f = 0; f < F; f++) ret_rows[f] = (Scored){score[f], (int64_t)f};
-    qsort(ret_rows, F, sizeof *ret_rows, by_worth);
+    TRY(mem_new((size_t)count, sizeof *score, &score));
+    TRY(scores(params, layer, score));
+    for (int64_t i = 0; i < count; i++) ret_rows[i] = (Scored){score[i], i};
+    qsort(ret_rows, (size_t)count, sizeof *ret_rows, by_worth);
     qsort(ret_rows, (size_t)kept, sizeof *ret_rows, by_row);
     return OK;
 }
@@ -216,23 +218,87 @@ static void copy_same(const Store *from, Store *to) {
     }
 }
 
-Status prune_rows(const Store *params, int64_t kept, Device *device, Model **ret_model, Store **ret_params) {
-    ModelConfig config = params->model->config;
+typedef void (*Copy)(const Store *from, Store *to, int64_t layer, const Scored *rows);
+
+/* A model of `config` with what is worth most of each layer's `count` rows or heads. */
+static Status shrink(const Store *params, const ModelConfig *config, int64_t count, int64_t kept,
+                     Scores scores, Copy copy, Device *device, Model **ret_model, Store **ret_params) {
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(store_freep) Store *store = NULL;
     CLEANUP(mem_freep) Scored *rows = NULL;
-    TRY(mem_new((size_t)config.inner, sizeof *rows, &rows));
-    config.inner = kept;
-    TRY(model_new(&model, &config));
+    TRY(mem_new((size_t)count, sizeof *rows, &rows));
+    TRY(model_new(&model, config));
     TRY(store_new(&store, model, device, MEM_PARAMS));
     copy_same(params, store);
-    for (int64_t layer = 0; layer < config.layers; layer++) {
-        TRY(choose_rows(params, layer, kept, rows));
-        copy_rows(params, store, layer, rows);
+    for (int64_t layer = 0; layer < config->layers; layer++) {
+        TRY(choose(params, layer, scores, count, kept, rows));
+        copy(params, store, layer, rows);
     }
     *ret_model = model;
     *ret_params = store;
     model = NULL;
     store = NULL;
     return OK;
+}
+
+Status prune_rows(const Store *params, int64_t kept, Device *device, Model **ret_model, Store **ret_params) {
+    ModelConfig config = params->model->config;
+    int64_t rows = config.inner;
+    config.inner = kept;
+    return shrink(params, &config, rows, kept, prune_row_scores, copy_rows, device, ret_model, ret_params);
+}
+
+/* ---- heads ---- */
+
+int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple) {
+    int64_t kept = heads - llround(amount * (double)heads);
+    kept = (kept + multiple - 1) / multiple * multiple;
+    return kept < multiple ? multiple : kept;
+}
+
+Status prune_head_scores(const Store *params, int64_t index, double *score) {
+    const ModelConfig *c = &params->model->config;
+    int64_t C = c->hidden, D = config_head_width(c), A = config_attention(c);
+    const float *v = tensor_f32(layer_param(params, index, "attn.qkv.weight")) + 2 * A * C;
+    const float *bias = tensor_f32(layer_param(params, index, "attn.qkv.bias")) + 2 * A;
+    const float *out = tensor_f32(layer_param(params, index, "attn.out.weight")); /* (C,A) */
+    for (int64_t h = 0; h < c->heads; h++) {
+        double reads = 0, writes = 0;
+        for (int64_t a = h * D; a < (h + 1) * D; a++) {
+            reads += (double)bias[a] * bias[a];
+            for (int64_t k = 0; k < C; k++) reads += (double)v[a * C + k] * v[a * C + k];
+            for (int64_t k = 0; k < C; k++) writes += (double)out[k * A + a] * out[k * A + a];
+        }
+        score[h] = sqrt(reads) * sqrt(writes);
+    }
+    return OK;
+}
+
+static void copy_heads(const Store *from, Store *to, int64_t layer, const Scored *heads) {
+    const ModelConfig *c = &from->model->config, *n = &to->model->config;
+    int64_t C = c->hidden, D = config_head_width(c), A = config_attention(c), B = config_attention(n);
+    const float *qkv = tensor_f32(layer_param(from, layer, "attn.qkv.weight"));
+    const float *bias = tensor_f32(layer_param(from, layer, "attn.qkv.bias"));
+    const float *out = tensor_f32(layer_param(from, layer, "attn.out.weight"));
+    float *new_qkv = tensor_f32(layer_param(to, layer, "attn.qkv.weight"));
+    float *new_bias = tensor_f32(layer_param(to, layer, "attn.qkv.bias"));
+    float *new_out = tensor_f32(layer_param(to, layer, "attn.out.weight"));
+    for (int64_t k = 0; k < n->heads; k++) {
+        int64_t old = heads[k].row * D, new = k *D;
+        for (int64_t part = 0; part < 3; part++) {
+            memcpy(new_qkv + (part * B + new) * C, qkv + (part * A + old) * C, (size_t)(D * C) * sizeof *qkv);
+            memcpy(new_bias + part * B + new, bias + part * A + old, (size_t)D * sizeof *bias);
+        }
+        for (int64_t row = 0; row < C; row++)
+            memcpy(new_out + row * B + new, out + row * A + old, (size_t)D * sizeof *out);
+    }
+}
+
+Status prune_heads(const Store *params, int64_t kept, Device *device, Model **ret_model, Store **ret_params) {
+    ModelConfig config = params->model->config;
+    int64_t heads = config.heads;
+    config.head_width = config_head_width(&config);
+    config.heads = kept;
+    if (config_attention(&config) == config.hidden) config.head_width = 0;
+    return shrink(params, &config, heads, kept, prune_head_scores, copy_heads, device, ret_model, ret_params);
 }

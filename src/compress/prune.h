@@ -32,4 +32,13 @@ MUST_USE Status prune_row_scores(const Store *params, int64_t index, double *sco
 MUST_USE Status prune_rows(const Store *params, int64_t kept, Device *device, Model **ret_model,
                            Store **ret_params);
 
+/* Heads that stay of `heads` when the part `amount` goes: at least one, and as many as `multiple` divides. */
+int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple);
+/* What a head is worth: the norm of its values' rows, with their biases, times that of the columns that read
+ * them, which bounds what it can add to the output. score (H) from layer `index`. */
+MUST_USE Status prune_head_scores(const Store *params, int64_t index, double *score);
+/* The same model with `kept` heads in each layer, chosen as rows are. */
+MUST_USE Status prune_heads(const Store *params, int64_t kept, Device *device, Model **ret_model,
+                            Store **ret_params);
+
 #endif

@@ -53,7 +53,7 @@ size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dty
 static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
     DType dtype = s->engine->params->dtype;
-    Tensor cache = tensor_4d(NULL, dtype, s->B, c->heads, s->S, c->hidden / c->heads);
+    Tensor cache = tensor_4d(NULL, dtype, s->B, c->heads, s->S, config_head_width(c));
     Tensor wide = tensor_3d(NULL, dtype, s->B, s->K, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
         s->cache[i].k = tensor_take(bump, cache);

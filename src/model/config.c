@@ -92,7 +92,11 @@ Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of positions", config->positions, 1, 1 << 24));
     TRY(check_range("the number of token types", config->types, config->family == FAMILY_BERT, 1 << 16));
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));
-    if (config->hidden % config->heads)
+    int64_t width = config->head_width;
+    if (width && (width < 1 || config->hidden % width || config->heads > config->hidden / width))
+        return USAGE("%lld heads of %lld each do not fit a hidden width of %lld", (long long)config->heads,
+                     (long long)width, (long long)config->hidden);
+    if (!width && config->hidden % config->heads)
         return USAGE("a hidden width of %lld does not divide into %lld heads; %lld heads would work",
                      (long long)config->hidden, (long long)config->heads,
                      (long long)(config->hidden % 64 == 0 ? config->hidden / 64 : 1));

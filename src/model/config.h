@@ -23,6 +23,8 @@ typedef struct ModelConfig {
     unsigned heads_mask; /* Head bits; BERT with none is the bare encoder */
     bool pooler;         /* BERT's dense + tanh on the first token; NSP and CLASSIFY need it */
     int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
+    int64_t
+        head_width; /* 0: hidden / heads; else heads were pruned, and hidden / head_width is what they were */
     Act act;
     float norm_eps;
     float init_std;
@@ -38,6 +40,14 @@ typedef struct ModelConfig {
     bool int4;           /* int8, but the layers' matrices are of 4 bits */
     bool int4_embedding; /* int8_embedding, but of 4 bits */
 } ModelConfig;
+
+static inline int64_t config_head_width(const ModelConfig *config) {
+    return config->head_width ? config->head_width : config->hidden / config->heads;
+}
+/* Of all heads together: q, k and v are so wide each. */
+static inline int64_t config_attention(const ModelConfig *config) {
+    return config->heads * config_head_width(config);
+}
 
 /* A preset by name, or a usage error that suggests the nearest. */
 MUST_USE Status config_preset(const char *name, ModelConfig *ret_config);

@@ -4,7 +4,8 @@
  *   pre-norm:   mid = x + drop(out(attend(qkv(norm1 x))))     y = mid + drop(down(act(up(norm2 mid))))
  *   post-norm:  mid = norm1(x + drop(out(attend(qkv x))))     y = norm2(mid + drop(down(act(up mid))))
  *
- * B sequences, T positions, C width, H heads of D, F inner width; H, F are this rank's part. qkv and up
+ * B sequences, T positions, C width, H heads of D (together A, which is C unless heads were pruned), F inner
+ * width; H, A, F are this rank's part. qkv and up
  * are split by their outputs, out and down by their inputs: tensor ranks spread rows before qkv and up and
  * collect them after out and down, and backward the other way round (parallel/tp.h). "Rows" below are
  * (B,T,C), or this rank's share of them where they are cut; then `whole` tensors hold all of them for a
@@ -30,8 +31,8 @@
 
 typedef struct LayerParams {
     Tensor norm1_w, norm1_b; /* (C) */
-    Tensor qkv_w, qkv_b;     /* (3H*D,C) (3H*D) */
-    Tensor out_w, out_b;     /* (C,H*D) (C) */
+    Tensor qkv_w, qkv_b;     /* (3A,C) (3A) */
+    Tensor out_w, out_b;     /* (C,A) (C) */
     Tensor norm2_w, norm2_b; /* (C) */
     Tensor up_w, up_b;       /* (F,C) (F) */
     Tensor down_w, down_b;   /* (C,F) (C) */
@@ -76,23 +77,22 @@ static bool pre_norm(const Block *block) {
 /* Whether all four products are of 8 bits. */
 static bool in_fp8(const Block *block, Shape shape) {
     const ModelConfig *c = block->config;
-    int64_t rows = shape.B * shape.T, width = c->hidden / shape.tp, inner = c->inner / shape.tp;
-    return shape.fp8 && linear_fp8_suits(rows, 3 * width, c->hidden) && linear_fp8_suits(rows, width, inner);
+    int64_t rows = shape.B * shape.T, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp;
+    return shape.fp8 && linear_fp8_suits(rows, width, c->hidden) && linear_fp8_suits(rows, c->hidden, inner);
 }
 
 static Status describe_layer(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
-    int64_t width = c->hidden;
+    int64_t width = c->hidden, all = config_attention(c);
     int i = block->index;
     char prefix[PARAM_NAME];
     /* GPT-2 scales what is added to the residual stream by one over the root of the additions. */
     float residual_std = pre_norm(block) ? c->init_std / sqrtf(2.0f * (float)c->layers) : c->init_std;
     snprintf(prefix, sizeof prefix, "layer.%d.norm1", i);
     TRY(describe_norm(ret_params, width, true, prefix));
-    TRY(describe_matrix(ret_params, c->family, c->init_std, 1, 3, width, width, "layer.%d.attn.qkv.weight",
-                        i));
-    TRY(describe_bias(ret_params, 1, 3, width, "layer.%d.attn.qkv.bias", i));
-    TRY(describe_matrix(ret_params, c->family, residual_std, 1, width, width, 0, "layer.%d.attn.out.weight",
+    TRY(describe_matrix(ret_params, c->family, c->init_std, 1, 3, all, width, "layer.%d.attn.qkv.weight", i));
+    TRY(describe_bias(ret_params, 1, 3, all, "layer.%d.attn.qkv.bias", i));
+    TRY(describe_matrix(ret_params, c->family, residual_std, 1, width, all, 0, "layer.%d.attn.out.weight",
                         i));
     TRY(describe_bias(ret_params, -1, width, 0, "layer.%d.attn.out.bias", i));
     snprintf(prefix, sizeof prefix, "layer.%d.norm2", i);
@@ -135,7 +135,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
                          LayerScratch *ret_scratch) {
     const ModelConfig *c = block->config;
     DType type = shape.dtype;
-    int64_t B = shape.B, T = shape.T, C = c->hidden, D = C / c->heads;
+    int64_t B = shape.B, T = shape.T, C = c->hidden, D = config_head_width(c);
     int64_t H = c->heads / shape.tp, F = c->inner / shape.tp;
     Tensor stats = row_stats(shape), rows = rows_of(shape, C);
     rounding_layout(block, shape, scratch);
@@ -181,7 +181,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
 
 static LayerDeferred layer_deferred(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t B = shape.B, T = shape.T, D = c->hidden / c->heads;
+    int64_t B = shape.B, T = shape.T, D = config_head_width(c);
     LayerDeferred d = {0};
     d.dz = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
     d.da = tensor_take(bump, tensor_3d(NULL, shape.dtype, B, T, c->hidden));
@@ -222,7 +222,7 @@ static Status layer_memory(const Block *block, Pass *pass, LayerSaved *ret_saved
 
 static Attention attention_of(const Block *block, const Pass *pass) {
     const ModelConfig *c = block->config;
-    float score = c->scale_attn ? 1.0f / sqrtf((float)(c->hidden / c->heads)) : 1.0f;
+    float score = c->scale_attn ? 1.0f / sqrtf((float)config_head_width(c)) : 1.0f;
     if (c->scale_attn_by_layer) score /= (float)(block->index + 1);
     Attention spec = {.causal = pre_norm(block), .scale = score};
     if (!pass->shape.train) return spec;

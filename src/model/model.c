@@ -187,8 +187,8 @@ int64_t model_params(const Model *model) {
  * works on about a seventh of the positions. */
 double block_flops(const Block *block, int64_t T) {
     const ModelConfig *c = block->config;
-    double C = (double)c->hidden, F = (double)c->inner, V = (double)c->vocab;
-    if (block->ops == &block_ops_layer) return 3 * (8 * C * C + 4 * C * F + 4 * C * (double)T);
+    double C = (double)c->hidden, A = (double)config_attention(c), F = (double)c->inner, V = (double)c->vocab;
+    if (block->ops == &block_ops_layer) return 3 * (8 * C * A + 4 * C * F + 4 * A * (double)T);
     if (block->ops == &block_ops_embed) return 30 * C;
     double flops = 30 * C;
     if (config_has(c, HEAD_LM)) flops += 3 * 2 * V * C;

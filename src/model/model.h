@@ -7,8 +7,8 @@
  *   embed.token (V,C)  embed.position (P,C)
  *   BERT: embed.type (K,C)  embed.norm.weight (C)  embed.norm.bias (C)
  *   layer.I.norm1.weight (C) .bias (C)          GPT-2: before attention; BERT: after it
- *   layer.I.attn.qkv.weight (3,C,C) .bias (3,C)  q, k, v each (out, in)
- *   layer.I.attn.out.weight (C,C) .bias (C)
+ *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v each (out, in); A is C unless heads were pruned
+ *   layer.I.attn.out.weight (C,A) .bias (C)
  *   layer.I.norm2.weight (C) .bias (C)          GPT-2: before the MLP; BERT: after it
  *   layer.I.mlp.up.weight (F,C) .bias (F)
  *   layer.I.mlp.down.weight (C,F) .bias (C)

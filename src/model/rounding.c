@@ -9,7 +9,8 @@ typedef struct Room {
 
 static Room take(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t C = c->hidden, width = C / shape.tp, inner = c->inner / shape.tp, rows = shape.B * shape.T;
+    int64_t C = c->hidden, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp,
+            rows = shape.B * shape.T;
     int64_t most = 3 * width > inner ? 3 * width : inner, widest = C > inner ? C : inner;
     int64_t numbers = most > C ? most : C;
     Room room = {0};

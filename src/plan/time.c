@@ -21,7 +21,8 @@ Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time) {
     const MeshSpec *mesh = &plan->mesh;
     Rate rate = rate_of(run);
     double tokens = (double)plan->batch * (double)plan->seq, ranks = (double)mesh->dp * mesh->tp * mesh->pp;
-    double scores = 2.0 * (double)plan->model.layers * (double)plan->model.hidden * (double)plan->seq;
+    double scores =
+        2.0 * (double)plan->model.layers * (double)config_attention(&plan->model) * (double)plan->seq;
     double forward = tokens * (2 * (double)plan->params_total + scores);
     double speed = cluster->peak_flops[rate] * cluster->product_share[rate] * ranks;
     time.model_flops = 3 * forward;

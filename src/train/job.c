@@ -364,8 +364,9 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress) {
 
 double job_flops_per_token(const Job *job) {
     const ModelConfig *c = &job->model->config;
-    double layer = 4.0 * (double)c->hidden * (double)c->hidden + 2.0 * (double)c->hidden * (double)c->inner;
-    double attention = 2.0 * (double)c->hidden * (double)job->seq;
+    double layer =
+        4.0 * (double)c->hidden * (double)config_attention(c) + 2.0 * (double)c->hidden * (double)c->inner;
+    double attention = 2.0 * (double)config_attention(c) * (double)job->seq;
     double head = c->family == FAMILY_GPT2 ? (double)c->hidden * (double)c->vocab : 0;
     return 6.0 * ((double)c->layers * (layer + attention) + head);
 }

@@ -34,10 +34,11 @@ static Status check_rounding(const JobSpec *spec, const ModelConfig *c, const Ru
         return USAGE("--quantize-aware %s: --precision fp8 rounds in its own way; bf16 would do",
                      spec->quantize_aware);
     if (plan->round != ROUND_INT4 || tp == 1) return OK;
-    if ((c->hidden / tp) % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
+    int64_t width = config_attention(c) / tp;
+    if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
         return USAGE("--quantize-aware int4: a tensor rank's %lld and %lld inputs are no whole groups of %d; "
                      "a smaller --tp would do",
-                     (long long)(c->hidden / tp), (long long)(c->inner / tp), INT4_GROUP);
+                     (long long)width, (long long)(c->inner / tp), INT4_GROUP);
     return OK;
 }
 

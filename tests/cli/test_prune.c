@@ -186,6 +186,43 @@ static void rows_in_rounds(void **state) {
     assert_true(cell(pruning, 2, "sparsity") == 0.5);
 }
 
+/* Half of two heads, then half of the rows; what is left is trained on, and does not divide over two ranks.
+ */
+static void heads(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("one-head"), "--kind", "heads", "--amount",
+                       "0.5", "--rounds", "1", "--steps-per-round", "2", SMALL));
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("one-head/pruning.json"));
+    assert_true(cell(pruning, 0, "heads") == 2);
+    assert_true(cell(pruning, 1, "heads") == 1);
+    /* Of two layers, half of four matrices of 32 x 32 and of q's, k's and v's biases. */
+    assert_true(cell(pruning, 0, "params_total") - cell(pruning, 1, "params_total") == 2 * (2 * 1024 + 48));
+    run_ok(program_run("prune", "--model", in("one-head"), "--out", in("both"), "--kind", "rows", "--amount",
+                       "0.5"));
+    CLEANUP(json_decrefp) json_t *config = read_json(in("both/config.json"));
+    assert_int_equal(json_integer_value(json_object_get(config, "n_head")), 2);
+    assert_int_equal(json_integer_value(json_object_get(config, "n_inner")), 64);
+    assert_int_equal(json_object_size(json_object_get(config, "pruned_heads")), 2);
+    run_ok(program_run("quantize", "--model", in("both"), "--out", in("both-int8"), "--threads", "1"));
+    Ran ran = program_run("eval", "--model", in("base"), "--against", in("both"), in("both-int8"), "--data",
+                          "self", "--max-batches", "2", "--seq", "16", "--threads", "1", "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *side = json_loads(ran.out, 0, NULL);
+    const json_t *models = json_object_get(side, "models");
+    static const char *const keys[] = {"size_bytes", "peak_bytes", "loss", "tokens_per_s"};
+    assert_int_equal(json_array_size(models), 3);
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 4; k++)
+            assert_true(json_number_value(json_object_get(json_array_get(models, i), keys[k])) > 0);
+    for (size_t i = 1; i < 3; i++)
+        assert_true(json_integer_value(json_object_get(json_array_get(models, i), "size_bytes")) <
+                    json_integer_value(json_object_get(json_array_get(models, i - 1), "size_bytes")));
+    ran_done(&ran);
+    if (mpi_built())
+        assert_refused(2, "heads do not divide", "train", "--model", in("both"), "--tp", "2", "--steps", "1",
+                       SMALL);
+}
+
 /* A model that begins with zeros: rounds go on from there. Rows that are too few for a round wait for the
  * next. */
 static void rounds_from_where_it_is(void **state) {
@@ -209,7 +246,9 @@ static void bad_input(void **state) {
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "0");
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "nan");
     assert_refused(2, "--amount X is needed", "prune", "--model", base, "--out", out);
-    assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "heads");
+    assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "legs");
+    assert_refused(2, "heads in a layer would stay", "prune", "--model", base, "--out", out, "--amount",
+                   "0.1", "--kind", "heads");
     assert_refused(2, "--data FILE is needed", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--rounds", "3");
     assert_refused(2, "give one of them", "prune", "--model", base, "--out", out, "--amount", "0.5",
@@ -239,6 +278,7 @@ int main(void) {
         cmocka_unit_test(zeros_stay),
         cmocka_unit_test(weights_in_rounds),
         cmocka_unit_test(rows_in_rounds),
+        cmocka_unit_test(heads),
         cmocka_unit_test(rounds_from_where_it_is),
         cmocka_unit_test(bad_input),
     };

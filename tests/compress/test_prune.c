@@ -255,11 +255,52 @@ static void smaller_is_the_silenced(void **state) {
     assert_ok(dir_remove(dir));
 }
 
+/* Heads that prune_heads takes out are heads whose output nobody reads; and the file says so. */
+static void fewer_heads_are_the_silenced(void **state) {
+    (void)state;
+    for (int64_t kept = 1; kept <= 2; kept++) {
+        char dir[] = "/tmp/weft-test-XXXXXX", out[64], from[256];
+        assert_non_null(mkdtemp(dir));
+        snprintf(out, sizeof out, "%s/out", dir);
+        snprintf(from, sizeof from, "%s/golden/cases/gpt2", WEFT_TEST_DIR);
+        CLEANUP(engine_freep) Engine *dense = NULL, *pruned = NULL;
+        CLEANUP(model_freep) Model *model = NULL;
+        CLEANUP(store_freep) Store *fewer = NULL;
+        assert_ok(engine_new(&dense, from, &(EngineOptions){.threads = 1}));
+        const ModelConfig *c = &dense->model->config;
+        int64_t V = c->vocab, C = c->hidden, H = c->heads, D = C / H;
+        assert_true(kept < H);
+        CLEANUP(mem_freep) float *one = NULL, *two = NULL;
+        CLEANUP(mem_freep) double *score = NULL;
+        assert_ok(mem_new((size_t)V, sizeof *one, &one));
+        assert_ok(mem_new((size_t)V, sizeof *two, &two));
+        assert_ok(mem_new((size_t)H, sizeof *score, &score));
+        assert_ok(prune_heads(dense->params, kept, dense->device, &model, &fewer));
+        assert_ok(hf_save(out, fewer, dense->stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = from}));
+        assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
+        assert_int_equal(pruned->model->config.heads, kept);
+        assert_int_equal(config_head_width(&pruned->model->config), D);
+        for (int layer = 0; layer < c->layers; layer++) {
+            assert_ok(prune_head_scores(dense->params, layer, score));
+            float *weights = tensor_f32(find(dense->params, layer, "attn.out.weight"));
+            for (int64_t h = 0; h < H; h++) {
+                int64_t better = 0;
+                for (int64_t g = 0; g < H; g++) better += score[g] > score[h];
+                for (int64_t i = 0; better >= kept && i < C * D; i++) weights[i / D * C + h * D + i % D] = 0;
+            }
+        }
+        scores_of(dense, one);
+        scores_of(pruned, two);
+        assert_true(largest_difference(one, two, V) < 1e-5);
+        assert_ok(dir_remove(dir));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(smallest_weights_go),     cmocka_unit_test(equals_go_in_order),
         cmocka_unit_test(rows_that_stay),          cmocka_unit_test(worthless_rows_go),
-        cmocka_unit_test(smaller_is_the_silenced),
+        cmocka_unit_test(smaller_is_the_silenced), cmocka_unit_test(fewer_heads_are_the_silenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

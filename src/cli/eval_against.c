@@ -1,0 +1,120 @@
+/* Each model runs on a device of its own, so that memory is counted from nothing; what is prepared of the
+ * data is there from the second model on. Of a checkpoint's directory, what holds weights counts as its size.
+ */
+#include "cli/eval_against.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/show.h"
+
+static bool holds_weights(const char *name) {
+    const char *end = strrchr(name, '.');
+    return end && (!strcmp(end, ".safetensors") || !strcmp(end, ".bin")) &&
+           strcmp(name, "optimizer.safetensors");
+}
+
+static Status size_of(const char *model, int64_t *ret_bytes) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    TRY(ckpt_model_dir(model, &dir));
+    DIR *open = opendir(dir);
+    if (!open) return FAILED("%s: cannot be read, expected a checkpoint directory", dir);
+    int64_t bytes = 0;
+    for (struct dirent *entry; (entry = readdir(open));) {
+        struct stat found;
+        if (holds_weights(entry->d_name) && fstatat(dirfd(open), entry->d_name, &found, 0) == 0)
+            bytes += (int64_t)found.st_size;
+    }
+    closedir(open);
+    *ret_bytes = bytes;
+    return OK;
+}
+
+static Status measure(const EvalConfig *config, const char *model, json_t *models) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    EvalConfig mine = *config;
+    int64_t bytes = 0;
+    double seconds = 0, tokens = 0;
+    TRY(size_of(model, &bytes));
+    TRY(device_new(&device, config->device, 0, (int)config->threads));
+    mine.model = model;
+    mine.on = device;
+    TRY(eval_run(&mine, &result));
+    int failed = json_object_set_new(result, "model", json_string(model));
+    failed |= json_object_set_new(result, "size_bytes", json_integer(bytes));
+    failed |= json_object_set_new(result, "peak_bytes", json_integer((json_int_t)device->total.peak));
+    if (show_number(result, "runtime_s", &seconds) && show_number(result, "tokens", &tokens) && seconds > 0)
+        failed |= json_object_set_new(result, "tokens_per_s", json_real(tokens / seconds));
+    if (failed || json_array_append(models, result)) return FAILED("out of memory");
+    return OK;
+}
+
+Status eval_against(const EvalConfig *config, const char *const *against, int count, json_t **ret_result) {
+    CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
+    if (!config->model) return USAGE("--against: --model DIR is needed, to compare with");
+    if (config->mesh && config->mesh->world->size > 1)
+        return USAGE("--against: is for one rank; several models one after the other would do");
+    TRY(measure(config, config->model, models));
+    for (int i = 0; i < count; i++) TRY(measure(config, against[i], models));
+    result = json_pack("{s:O}", "models", models);
+    if (!result) return FAILED("out of memory");
+    *ret_result = json_incref(result);
+    return OK;
+}
+
+/* A number, and by how much it differs from the first model's. */
+static void show_cell(FILE *out, const json_t *row, const json_t *first, const char *key, bool bytes) {
+    char text[FORMAT_SIZE], change[32] = "";
+    double value, before;
+    if (!show_number(row, key, &value)) {
+        fprintf(out, "  %20s", "-");
+        return;
+    }
+    if (bytes)
+        format_bytes(text, value);
+    else
+        snprintf(text, sizeof text, "%.0f", value);
+    if (row != first && show_number(first, key, &before) && before > 0)
+        snprintf(change, sizeof change, "%+.1f %%", 100 * (value / before - 1));
+    fprintf(out, "  %9s %10s", text, change);
+}
+
+static void show_loss(FILE *out, const json_t *row, const json_t *first) {
+    static const char *const keys[] = {"loss", "f1", "exact"};
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        char change[32] = "";
+        double value, before;
+        if (!show_number(row, keys[i], &value)) continue;
+        if (row != first && show_number(first, keys[i], &before))
+            snprintf(change, sizeof change, "%+.4f", value - before);
+        fprintf(out, "  %9.4f %9s", value, change);
+        return;
+    }
+    fprintf(out, "  %19s", "-");
+}
+
+void eval_against_show(const json_t *result, FILE *out) {
+    const json_t *models = json_object_get(result, "models"), *first = json_array_get(models, 0);
+    size_t index, widest = strlen("model");
+    json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)models, index, row) {
+        size_t length = strlen(json_string_value(json_object_get(row, "model")));
+        if (length > widest) widest = length;
+    }
+    fprintf(out, "%-*s  %20s  %20s  %19s  %20s\n", (int)widest, "model", "size on disk", "peak memory",
+            json_object_get(first, "loss") ? "loss" : "F1", "tokens/s");
+    json_array_foreach((json_t *)(uintptr_t)models, index, row) {
+        fprintf(out, "%-*s", (int)widest, json_string_value(json_object_get(row, "model")));
+        show_cell(out, row, first, "size_bytes", true);
+        show_cell(out, row, first, "peak_bytes", true);
+        show_loss(out, row, first);
+        show_cell(out, row, first, "tokens_per_s", false);
+        fputc('\n', out);
+    }
+}
