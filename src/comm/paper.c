@@ -21,17 +21,23 @@ typedef struct PaperGroup {
     size_t count, capacity;
 } PaperGroup;
 
-static Status start(Group *group, Ticket *ret_ticket) {
+static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, Ticket *ret_ticket) {
     PaperGroup *paper = group->impl;
     *ret_ticket = (Ticket){.group = group, .number = ++paper->numbers};
-    return OK;
+    return ledger_add(stream->device->ledger, (Note){.kind = NOTE_START,
+                                                     .what = kind,
+                                                     .stream = stream,
+                                                     .other = group,
+                                                     .number = paper->numbers,
+                                                     .bytes = (double)bytes});
 }
 
 /* A reduction of `bytes` in all, of which each peer has `part` for this rank. */
-static Status reduce(Group *group, Stream *stream, size_t bytes, size_t part, Ticket *ret_ticket) {
+static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, size_t part,
+                     Ticket *ret_ticket) {
     PaperGroup *paper = group->impl;
     if (bytes == 0) return OK;
-    TRY(start(group, ret_ticket));
+    TRY(start(group, stream, kind, bytes, ret_ticket));
     if (!paper->staged) return OK;
     if (bytes > SMALL) {
         if (stream->comm.data) return OK;
@@ -48,28 +54,36 @@ static Status reduce(Group *group, Stream *stream, size_t bytes, size_t part, Ti
 
 static Status all_reduce_paper(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
     (void)op;
-    return reduce(group, stream, tensor_bytes(data), tensor_bytes(data), ret_ticket);
+    return reduce(group, stream, COMM_ALL_REDUCE, tensor_bytes(data), tensor_bytes(data), ret_ticket);
 }
 
 static Status reduce_scatter_paper(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
                                    Ticket *ret_ticket) {
     (void)op;
-    return reduce(group, stream, tensor_bytes(src), tensor_bytes(dst), ret_ticket);
+    return reduce(group, stream, COMM_REDUCE_SCATTER, tensor_bytes(src), tensor_bytes(dst), ret_ticket);
 }
 
 static Status all_gather_paper(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
-    (void)stream, (void)src;
-    return tensor_bytes(dst) ? start(group, ret_ticket) : OK;
+    (void)src;
+    if (!tensor_bytes(dst)) return OK;
+    return start(group, stream, COMM_ALL_GATHER, tensor_bytes(dst), ret_ticket);
+}
+
+static Status broadcast_paper(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
+    (void)root;
+    if (!tensor_bytes(data)) return OK;
+    return start(group, stream, COMM_BROADCAST, tensor_bytes(data), ret_ticket);
 }
 
 static Status move_paper(Group *group, Stream *stream, Tensor data, int other, Ticket *ret_ticket) {
-    (void)stream, (void)other;
-    return tensor_bytes(data) ? start(group, ret_ticket) : OK;
+    (void)other;
+    return tensor_bytes(data) ? start(group, stream, COMM_SEND, tensor_bytes(data), ret_ticket) : OK;
 }
 
 static Status wait_paper(Group *group, Stream *stream, Ticket ticket) {
     PaperGroup *paper = group->impl;
-    (void)stream;
+    TRY(ledger_add(stream->device->ledger,
+                   (Note){.kind = NOTE_WAIT, .stream = stream, .other = group, .number = ticket.number}));
     for (size_t i = 0; i < paper->count; i++) {
         if (paper->held[i].number != ticket.number) continue;
         dev_free(&paper->held[i].buffer);
@@ -131,7 +145,7 @@ static const GroupOps group_ops_paper = {
     .all_reduce = all_reduce_paper,
     .reduce_scatter = reduce_scatter_paper,
     .all_gather = all_gather_paper,
-    .broadcast = move_paper,
+    .broadcast = broadcast_paper,
     .send = move_paper,
     .receive = move_paper,
     .wait = wait_paper,

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/ledger.h"
 
 typedef enum {
     MEM_PARAMS,
@@ -58,9 +59,10 @@ struct Device {
     int threads; /* that the host computes with: the CPU's kernels, and what comes before a GPU's */
     MemStat mem[MEM_TAGS];
     MemStat total;
-    MemStat host; /* see dev_alloc_host */
-    size_t limit; /* bytes that may be allocated in all; 0: no limit */
-    bool keep;    /* after a failure: nothing is given back, since other ranks may still write to it */
+    MemStat host;   /* see dev_alloc_host */
+    size_t limit;   /* bytes that may be allocated in all; 0: no limit */
+    bool keep;      /* after a failure: nothing is given back, since other ranks may still write to it */
+    Ledger *ledger; /* on paper: where what is asked of it is written down; NULL: nowhere */
     void *impl;
 };
 

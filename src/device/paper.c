@@ -33,15 +33,21 @@ static Status alloc_paper_host(Device *device, size_t bytes, void **ret_data) {
     return *ret_data ? OK : FAILED("out of memory: %zu bytes of the host's", bytes);
 }
 
+static Status note(Stream *stream, NoteKind kind, int what, size_t bytes, const void *other) {
+    return ledger_add(
+        stream->device->ledger,
+        (Note){.kind = kind, .what = what, .stream = stream, .other = other, .bytes = (double)bytes});
+}
+
 static Status copy_paper(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
-    (void)stream, (void)src;
+    (void)src;
     if (kind == COPY_TO_HOST) memset(dst, 0, bytes);
-    return OK;
+    return note(stream, NOTE_COPY, kind, bytes, NULL);
 }
 
 static Status zero_paper(Stream *stream, void *dst, size_t bytes) {
-    (void)stream, (void)dst, (void)bytes;
-    return OK;
+    (void)dst;
+    return note(stream, NOTE_ZERO, 0, bytes, NULL);
 }
 
 static Status stream_nothing_paper(Stream *stream) {
@@ -49,9 +55,12 @@ static Status stream_nothing_paper(Stream *stream) {
     return OK;
 }
 
+static Status stream_sync_paper(Stream *stream) {
+    return note(stream, NOTE_SYNC, 0, 0, NULL);
+}
+
 static Status stream_wait_paper(Stream *stream, Stream *other) {
-    (void)stream, (void)other;
-    return OK;
+    return note(stream, NOTE_JOIN, 0, 0, other);
 }
 
 static Status mark_paper(Stream *stream, int mark) {
@@ -83,7 +92,7 @@ const DeviceOps device_ops_paper = {
     .zero = zero_paper,
     .stream_init = stream_nothing_paper,
     .stream_done = stream_done_paper,
-    .stream_sync = stream_nothing_paper,
+    .stream_sync = stream_sync_paper,
     .stream_wait = stream_wait_paper,
     .mark = mark_paper,
     .elapsed = elapsed_paper,

@@ -129,6 +129,8 @@ Status measure_start(const Exec *exec, double *ret_start) {
 }
 
 Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes) {
+    Ledger *ledger = exec->stream->device->ledger;
+    if (ledger) TRY(ledger_kernel(ledger, exec->stream, (int)id, flops, bytes));
     if (!exec->profile) return OK;
     TRY(stream_sync(exec->stream));
     KernelStat *stat = &exec->profile->kernel[id];

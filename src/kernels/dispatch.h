@@ -39,7 +39,10 @@ MUST_USE Status measure_stop(const Exec *exec, KernelId id, double start, double
 /* A slot's outcome on paper, where asking for the workspace ends it. */
 MUST_USE Status paper_outcome(Stream *stream, Status status);
 
-/* Runs the slot and returns; with a profile, counts the call. */
+/* On paper, says more of the call that is about to run; see Note. */
+#define SIZES(a, b, c, act) ledger_size(exec->stream->device->ledger, a, b, c, act)
+
+/* Runs the slot and returns; with a profile, counts the call, and on paper notes it. */
 #define RUN(id, flops, bytes, slot, ...)                                                                     \
     do {                                                                                                     \
         double start_ = 0;                                                                                   \

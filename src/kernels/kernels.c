@@ -28,6 +28,7 @@ Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tens
     if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
     if (pre.data) CHECK_MATRIX(pre, x.dtype, M, N);
     if (M == 0 || N == 0) return OK;
+    SIZES(M, N, K, act != ACT_NONE);
     RUN(KERNEL_LINEAR_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, w, b),
         linear_forward, y, pre, x, w, b, act);
 }
@@ -43,6 +44,7 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act
     CHECK_MATRIX(dx, w.dtype, M, K);
     if (act != ACT_NONE) CHECK_MATRIX(pre, w.dtype, M, K);
     if (M == 0 || K == 0) return OK;
+    SIZES(M, K, N, act != ACT_NONE);
     RUN(KERNEL_LINEAR_BACKWARD_INPUT, 2.0 * (double)M * (double)N * (double)K, BYTES(dx, dy, w, pre),
         linear_backward_input, dx, dy, w, act, pre, accumulate);
 }
@@ -56,6 +58,7 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
     CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
     if (M == 0 || N == 0) return OK;
+    SIZES(N, K, M, false);
     RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
         linear_backward_weight, dw, db, dy, x);
 }
@@ -82,6 +85,7 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     if (b.data) CHECK_COUNT(b, DT_BF16, N);
     TRY(check_fp8(__func__, M, N, K, kept));
     if (M == 0 || N == 0) return OK;
+    SIZES(M, N, K, act != ACT_NONE);
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, kept.turned, x, w, b),
         linear_fp8_forward, y, kept, x, act, w, b);
 }
@@ -111,6 +115,7 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Ten
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.turned.data)) CHECK_MATRIX(x, DT_BF16, M, K);
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double products = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
+    SIZES(M, N, K, act != ACT_NONE);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, products * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.turned), linear_fp8_backward, dx, found, dw, db, dy, peaks, w, kept, x,
         act);
@@ -244,6 +249,7 @@ Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor 
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
+    SIZES(s.B * s.H, s.T, s.D, false);
     RUN(KERNEL_ATTENTION_FORWARD, 4 * s.pairs * (double)s.D, BYTES(out, lse, qkv, lens), attention_forward,
         out, lse, qkv, lens, spec);
 }
@@ -260,6 +266,7 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
     /* Five products over all pairs: scores again, and the gradients of weights, v, q and k. */
+    SIZES(s.B * s.H, s.T, s.D, false);
     RUN(KERNEL_ATTENTION_BACKWARD, 10 * s.pairs * (double)s.D, BYTES(dqkv, dout, out, lse, qkv, lens),
         attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
 }

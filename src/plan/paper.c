@@ -64,16 +64,23 @@ static Status measure_saving(const OnPaper *paper, size_t *ret_total) {
     return OK;
 }
 
+void paper_rank_done(PaperRank *rank) {
+    tape_done(&rank->tape);
+}
+
 Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank) {
     CLEANUP(on_paper_done) OnPaper paper = {0};
     PaperRank result = {0};
+    CLEANUP(ledger_done) Ledger ledger = {0};
     TRY(on_paper_init(&paper, run, rank));
     uint64_t before[COMM_KINDS] = {0};
     for (int step = 1; step <= STEPS; step++) {
         StepResult step_result;
         mesh_sent(paper.mesh, before);
+        if (run->timed && step == STEPS) paper.device->ledger = &ledger;
         TRY(runner_step(paper.runner, paper.micro, run->spec.micros, step, 1e-4, &step_result));
     }
+    paper.device->ledger = NULL;
     mesh_sent(paper.mesh, result.sent);
     for (int k = 0; k < COMM_KINDS; k++) result.sent[k] -= before[k];
     double sums[LOSS_COUNT] = {0};
@@ -84,6 +91,7 @@ Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank) {
     result.memory.total = paper.device->total.peak;
     result.memory.host = paper.device->host.peak;
     TRY(measure_saving(&paper, &result.memory.saving));
+    if (run->timed) TRY(tape_init(&result.tape, &ledger, paper.runner, run->spec.micros));
     *ret_rank = result;
     return OK;
 }

@@ -3,7 +3,7 @@
 #ifndef WEFT_PLAN_PAPER_H
 #define WEFT_PLAN_PAPER_H
 
-#include "train/runner.h"
+#include "plan/tape.h"
 
 /* The most bytes of each tag that a rank holds at once, and of all together. */
 typedef struct RankMemory {
@@ -18,6 +18,7 @@ typedef struct PaperRank {
     int64_t params; /* elements that it holds while it computes: its stage's, cut over tensor ranks */
     int64_t kept;   /* ... of which it keeps so many (--zero 3) */
     int blocks;     /* of its stage */
+    Tape tape;      /* of a step, where it was asked for */
 } PaperRank;
 
 /* What runs: `spec` is the runner's, without mesh and kernels. */
@@ -29,9 +30,11 @@ typedef struct PaperRun {
     int threads;            /* that a rank computes with on the CPU */
     const HostBatch *batch; /* a micro-batch; its contents do not matter */
     int evals;              /* micro-batches of an evaluation; 0: there is none */
+    bool timed;             /* with a tape */
 } PaperRun;
 
 /* Carries out some steps, and an evaluation, as this rank. */
+void paper_rank_done(PaperRank *rank);
 MUST_USE Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank);
 /* Elements that the tensor ranks of one replica hold together: what they all have counts for each, and
  * vocabularies with their padding. */

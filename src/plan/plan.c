@@ -12,6 +12,7 @@ enum {
 };
 
 void plan_done(Plan *plan) {
+    for (int s = 0; plan->stage && s < plan->stages; s++) paper_rank_done(&plan->stage[s]);
     free(plan->stage);
     *plan = (Plan){0};
 }
@@ -102,6 +103,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .device = spec->config.device,
                     .threads = threads,
                     .batch = batch,
+                    .timed = spec->timed,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
     if (spec->memory_only) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(run_stages(&plan, &run));

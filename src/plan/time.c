@@ -1,6 +1,6 @@
 #include "plan/time.h"
 
-#include "base/memory.h"
+#include "plan/simulate.h"
 
 const char *time_phase(TimePhase phase) {
     static const char *const names[PHASE_COUNT] = {"forward",       "recompute", "backward",
@@ -8,45 +8,74 @@ const char *time_phase(TimePhase phase) {
     return names[phase];
 }
 
-static Rate rate_of(const RunnerSpec *run) {
-    return run->fp8                ? RATE_FP8
-           : run->dtype == DT_BF16 ? RATE_BF16
-           : run->dtype == DT_F16  ? RATE_FP16
-                                   : RATE_FP32;
+/* ---- what there is to do ---- */
+
+typedef struct Work {
+    double flops, sent[COMM_KINDS];
+} Work;
+
+static void add_stretch(Work *work, const Tape *tape, Stretch stretch, double times, const Costs *costs) {
+    for (int i = 0; i < stretch.count; i++) {
+        const Beat *beat = &tape->beat[stretch.first + i];
+        bool product = beat->kind == BEAT_KERNEL && beat->size[0] > 0;
+        if (product && beat->phase != PHASE_RECOMPUTE) work->flops += times * beat->flops;
+        if (beat->kind == BEAT_START && beat->party != PARTY_HOST)
+            work->sent[beat->what] += times * cost_sent(costs, beat);
+    }
+}
+
+/* Of one rank of a stage. */
+static Work work_of(const Plan *plan, const Costs *costs, int stage) {
+    static const ActionKind kinds[] = {ACTION_FORWARD, ACTION_BACKWARD, ACTION_BACKWARD_INPUT,
+                                       ACTION_BACKWARD_WEIGHT};
+    const Tape *tape = &plan->stage[stage].tape;
+    int micros = plan->runner.micros, chunks = tape->chunks, parts = plan->stages * chunks;
+    Work work = {0};
+    add_stretch(&work, tape, tape->begin, 1, costs);
+    add_stretch(&work, tape, tape->end, 1, costs);
+    for (int kind = 0; kind < COMPUTATIONS; kind++)
+        for (int chunk = 0; chunk < chunks; chunk++)
+            for (MicroPlace place = 0; place < MICRO_PLACES; place++) {
+                double times = place == MICRO_MIDDLE                 ? micros - 2
+                               : place == MICRO_FIRST && micros == 1 ? 0
+                                                                     : 1;
+                if (times > 0)
+                    add_stretch(&work, tape, *tape_slot(tape, tape->computation, kinds[kind], chunk, place),
+                                times, costs);
+            }
+    for (int chunk = 0; chunk < chunks && plan->stages > 1; chunk++) {
+        int part = chunk * plan->stages + stage;
+        work.sent[COMM_SEND] += ((part > 0) + (part < parts - 1)) * micros * tape->message;
+    }
+    return work;
+}
+
+static void sum_up(const Plan *plan, const Costs *costs, PlanTime *time) {
+    double most = -1;
+    for (int s = 0; s < plan->stages; s++) {
+        Work work = work_of(plan, costs, s);
+        double sent = 0;
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += work.sent[kind];
+        time->model_flops += work.flops * plan->mesh.dp * plan->mesh.tp;
+        if (sent <= most) continue;
+        most = sent;
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++) time->sent[kind] = work.sent[kind];
+    }
 }
 
 Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time) {
     PlanTime time = {0};
-    const RunnerSpec *run = &plan->runner;
-    const MeshSpec *mesh = &plan->mesh;
-    Rate rate = rate_of(run);
-    double tokens = (double)plan->batch * (double)plan->seq, ranks = (double)mesh->dp * mesh->tp * mesh->pp;
-    double scores =
-        2.0 * (double)plan->model.layers * (double)config_attention(&plan->model) * (double)plan->seq;
-    double forward = tokens * (2 * (double)plan->params_total + scores);
-    double speed = cluster->peak_flops[rate] * cluster->product_share[rate] * ranks;
-    time.model_flops = 3 * forward;
-    time.phase_s[PHASE_FORWARD] = forward / speed;
-    time.phase_s[PHASE_BACKWARD] = 2 * forward / speed;
-    if (run->recompute == RECOMPUTE_BLOCK) time.phase_s[PHASE_RECOMPUTE] = forward / speed;
-    double busy = time.phase_s[PHASE_FORWARD] + time.phase_s[PHASE_BACKWARD] + time.phase_s[PHASE_RECOMPUTE];
-    time.phase_s[PHASE_BUBBLE] = busy * (mesh->pp - 1) / run->micros / (run->chunks ? run->chunks : 1);
-    uint64_t most = 0;
-    for (int s = 0; s < plan->stages; s++) {
-        uint64_t sent = 0;
-        for (int k = 0; k < COMM_KINDS; k++) sent += plan->stage[s].sent[k];
-        if (sent < most) continue;
-        most = sent;
-        for (int k = 0; k < COMM_KINDS; k++) time.sent[k] = (double)plan->stage[s].sent[k];
-    }
-    const Link *link = ranks > cluster->devices_per_node ? &cluster->between : &cluster->within;
-    time.phase_s[PHASE_COMMUNICATION] = (double)most / (link->bandwidth * link->share);
-    double kept = (double)plan->stage[0].kept;
-    time.phase_s[PHASE_OPTIMIZER] = 30 * kept / (cluster->memory_bandwidth * cluster->memory_share);
-    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.step_s += time.phase_s[phase];
+    Simulated simulated;
+    Costs costs = costs_of(plan, cluster);
+    if (!plan->stage[0].tape.chunks) return FAILED("internal: a plan without tapes has no time");
+    TRY(simulate(plan, &costs, &simulated));
+    sum_up(plan, &costs, &time);
+    time.step_s = simulated.step_s;
+    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
+    double ranks = (double)plan->mesh.dp * plan->mesh.tp * plan->mesh.pp;
     time.samples_per_s = (double)plan->batch / time.step_s;
-    time.tokens_per_s = tokens / time.step_s;
-    time.mfu = time.model_flops / time.step_s / (ranks * cluster->peak_flops[rate]);
+    time.tokens_per_s = time.samples_per_s * (double)plan->seq;
+    time.mfu = time.model_flops / time.step_s / (ranks * cluster->peak_flops[costs.rate]);
     time.bubble = time.phase_s[PHASE_BUBBLE] / time.step_s;
     *ret_time = time;
     return OK;

@@ -10,18 +10,6 @@
 #include "plan/cluster.h"
 #include "plan/plan.h"
 
-/* What a rank does at a moment of a step; each moment counts once. Communication is what nothing runs beside:
- * the rest of it is hidden and takes no time. */
-typedef enum {
-    PHASE_FORWARD,
-    PHASE_RECOMPUTE, /* of the forward again, for backward */
-    PHASE_BACKWARD,
-    PHASE_COMMUNICATION, /* waiting for other replicas and tensor ranks, and for the host's memory */
-    PHASE_BUBBLE,        /* waiting for other stages */
-    PHASE_OPTIMIZER,     /* the gradients' norm, the update, and parameters that come together after it */
-    PHASE_COUNT
-} TimePhase;
-
 const char *time_phase(TimePhase phase); /* "forward" ... */
 
 typedef struct PlanTime {

@@ -281,7 +281,16 @@ static Status do_action(Runner *runner, const Round *round, Action action) {
     return FAILED("internal: an unknown action");
 }
 
+/* On paper: what follows is this action's. */
+static Status note_action(Runner *runner, Action action) {
+    return ledger_add(runner->device->ledger, (Note){.kind = NOTE_ACTION,
+                                                     .what = action.kind,
+                                                     .stream = runner->stream,
+                                                     .size = {(double)action.micro, (double)action.chunk}});
+}
+
 static Status run_action(Runner *runner, const Round *round, Action action) {
+    TRY(note_action(runner, action));
     if (!action_computes(action.kind)) return do_action(runner, round, action);
     TRY(await_message(runner, action));
     int64_t start = trace_now();
@@ -308,6 +317,7 @@ Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) 
         TRY(run_action(runner, round, schedule->action[i]));
     }
     if (open) TRY(end_batch(runner));
+    TRY(ledger_add(runner->device->ledger, (Note){.kind = NOTE_END, .stream = runner->stream}));
     for (size_t i = 0; i < runner->relays; i++) TRY(ticket_wait(runner->stream, &runner->relay[i].ticket));
     return OK;
 }

@@ -1,0 +1,161 @@
+#include "plan/cost.h"
+
+#include <math.h>
+
+/* ---- links ---- */
+
+/* `size` ranks, each `stride` after the one before. */
+static Reach reach_of(const Cluster *cluster, int size, double stride) {
+    const Link *within = &cluster->within, *between = &cluster->between;
+    double node = cluster->devices_per_node;
+    Reach reach = {.size = size, .port = PORT_WITHIN, .bandwidth = within->bandwidth * within->share};
+    double here = stride >= node ? 1 : fmin(size, floor(node / stride)), nodes = ceil(size / here);
+    reach.hops_within = here > 1 ? ceil(log2(here)) : 0;
+    reach.hops_between = nodes > 1 ? ceil(log2(nodes)) : 0;
+    /* The members of a node share out what goes to others. */
+    double out = here * between->bandwidth * between->share;
+    if (nodes > 1 && (here == 1 || out < reach.bandwidth)) {
+        reach.port = PORT_BETWEEN;
+        reach.bandwidth = out;
+    }
+    return reach;
+}
+
+static Rate rate_of(const RunnerSpec *run) {
+    if (run->fp8) return RATE_FP8;
+    return run->dtype == DT_BF16 ? RATE_BF16 : run->dtype == DT_F16 ? RATE_FP16 : RATE_FP32;
+}
+
+Costs costs_of(const Plan *plan, const Cluster *cluster) {
+    const MeshSpec *mesh = &plan->mesh;
+    int shard = mesh->shard ? mesh->shard : mesh->dp;
+    double tp = mesh->tp;
+    Costs costs = {.cluster = cluster,
+                   .rate = rate_of(&plan->runner),
+                   .width = (double)dtype_size(plan->runner.dtype),
+                   .host_state = plan->runner.offload != OFFLOAD_NONE};
+    costs.party[PARTY_TENSOR] = reach_of(cluster, mesh->tp, 1);
+    costs.party[PARTY_SHARD] = reach_of(cluster, shard, tp);
+    costs.party[PARTY_REPLICA] = reach_of(cluster, mesh->dp / shard, tp * shard);
+    costs.party[PARTY_ENDS] = reach_of(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
+    costs.party[PARTY_HOST] =
+        (Reach){.size = 1, .port = PORT_HOST, .bandwidth = cluster->host.bandwidth * cluster->host.share};
+    return costs;
+}
+
+double cost_sent(const Costs *costs, const Beat *beat) {
+    double size = costs->party[beat->party].size;
+    if (beat->party == PARTY_HOST) return beat->bytes;
+    return (beat->what == COMM_ALL_REDUCE ? 2 : 1) * beat->bytes * (size - 1) / size;
+}
+
+double cost_operation(const Costs *costs, const Beat *beat) {
+    const Reach *reach = &costs->party[beat->party];
+    double latency = beat->party == PARTY_HOST ? costs->cluster->host.latency_s
+                                               : reach->hops_within * costs->cluster->within.latency_s +
+                                                     reach->hops_between * costs->cluster->between.latency_s;
+    if (beat->what == COMM_ALL_REDUCE && beat->party != PARTY_HOST) latency *= 2;
+    return latency + cost_sent(costs, beat) / reach->bandwidth;
+}
+
+double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {
+    const MeshSpec *mesh = &plan->mesh;
+    double apart = (double)mesh->dp * mesh->tp, node = costs->cluster->devices_per_node;
+    double next = stage + 1 < mesh->pp ? stage + 1 : 0;
+    bool same = floor(stage * apart / node) == floor(next * apart / node);
+    const Link *link = same ? &costs->cluster->within : &costs->cluster->between;
+    return link->latency_s + bytes / (link->bandwidth * link->share);
+}
+
+/* ---- kernels ---- */
+
+static double memory_s(const Costs *costs, double bytes) {
+    return bytes / (costs->cluster->memory_bandwidth * costs->cluster->memory_share);
+}
+
+static double product_s(const Costs *costs, Rate rate, double M, double N, double K) {
+    const Cluster *c = costs->cluster;
+    return 2 * (M * N + c->product_wave / 2) * (K + c->product_depth) /
+           (c->peak_flops[rate] * c->product_share[rate]);
+}
+
+/* Layers in fp8 have bf16 around them. */
+static Rate plain_rate(const Costs *costs) {
+    return costs->rate == RATE_FP8 ? RATE_BF16 : costs->rate;
+}
+
+static Cost cost_linear(const Costs *costs, const Beat *beat) {
+    const double *size = beat->size;
+    double outputs = size[0] * size[1], passes = 0, launches = 1;
+    if (beat->what == KERNEL_LINEAR_BACKWARD_WEIGHT) {
+        passes = size[0] * size[2] * costs->width; /* the bias' gradient reads dy */
+        launches++;
+    } else if (beat->act) {
+        passes = 2 * outputs * costs->width;
+        launches++;
+    }
+    double compute = product_s(costs, plain_rate(costs), size[0], size[1], size[2]);
+    return (Cost){fmax(compute, memory_s(costs, beat->bytes)) + memory_s(costs, passes), launches};
+}
+
+/* Rounding finds the largest magnitude first, then reads again and writes both ways round. */
+enum { ROUND_BYTES = 6 };
+
+static Cost cost_fp8(const Costs *costs, const Beat *beat) {
+    double M = beat->size[0], N = beat->size[1], K = beat->size[2];
+    bool backward = beat->what == KERNEL_LINEAR_FP8_BACKWARD;
+    double products = product_s(costs, RATE_FP8, M, N, K);
+    double rounded = M * K + N * K, launches = 5;
+    if (backward) {
+        products = product_s(costs, RATE_FP8, M, K, N) + product_s(costs, RATE_FP8, N, K, M);
+        rounded = M * N + N * K;
+        launches = 8;
+    }
+    return (Cost){products + memory_s(costs, ROUND_BYTES * rounded), launches};
+}
+
+static Cost cost_attention(const Costs *costs, const Beat *beat) {
+    const Cluster *c = costs->cluster;
+    bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
+    double compute = beat->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
+    return (Cost){fmax(compute, memory_s(costs, beat->bytes)), backward ? 3 : 1};
+}
+
+static Cost cost_plain(const Costs *costs, const Beat *beat) {
+    double bytes = beat->bytes, launches = 1, seconds = 0;
+    switch (beat->what) {
+    case KERNEL_LAYERNORM_BACKWARD:
+    case KERNEL_SUM:
+    case KERNEL_SUM_SQUARES: launches = 2; break;
+    case KERNEL_EMBEDDING_BACKWARD: launches = 5; break;
+    case KERNEL_ADAMW_STEP:
+        if (costs->host_state) seconds = bytes / costs->party[PARTY_HOST].bandwidth;
+        bytes *= 30.0 / 18; /* what is written was read before */
+        break;
+    default: break;
+    }
+    seconds = fmax(seconds, fmax(memory_s(costs, bytes), beat->flops / costs->cluster->vector_flops));
+    return (Cost){seconds, launches};
+}
+
+Cost cost_beat(const Costs *costs, const Beat *beat) {
+    Cost cost = {0, 1};
+    if (beat->kind == BEAT_ZERO) {
+        cost.device_s = memory_s(costs, beat->bytes);
+    } else if (beat->kind == BEAT_COPY) {
+        cost.device_s = costs->cluster->host.latency_s + beat->bytes / costs->party[PARTY_HOST].bandwidth;
+    } else if (beat->kind == BEAT_KERNEL) {
+        switch (beat->what) {
+        case KERNEL_LINEAR_FORWARD:
+        case KERNEL_LINEAR_BACKWARD_INPUT:
+        case KERNEL_LINEAR_BACKWARD_WEIGHT: cost = cost_linear(costs, beat); break;
+        case KERNEL_LINEAR_FP8_FORWARD:
+        case KERNEL_LINEAR_FP8_BACKWARD: cost = cost_fp8(costs, beat); break;
+        case KERNEL_ATTENTION_FORWARD:
+        case KERNEL_ATTENTION_BACKWARD: cost = cost_attention(costs, beat); break;
+        default: cost = cost_plain(costs, beat); break;
+        }
+    }
+    cost.device_s += cost.launches * costs->cluster->kernel_s;
+    return cost;
+}
