@@ -25,13 +25,13 @@ enum { LEDGER_SIZES = 3 };
 typedef struct Note {
     NoteKind kind;
     int what;
-    bool act;            /* a product with an activation or its slope */
-    const void *stream;  /* on which it is */
-    const void *other;   /* see the kind */
-    uint64_t number;     /* of an operation of its group */
-    double flops, bytes; /* as the kernel's profile counts them; of a collective, all of the tensor's */
-    double
-        size[LEDGER_SIZES]; /* products: M, N, K; attention: heads x sequences, positions, width of a head */
+    bool act;                  /* a product with an activation or its slope; attention with dropout */
+    const void *stream;        /* on which it is */
+    const void *other;         /* see the kind */
+    uint64_t number;           /* of an operation of its group */
+    double flops, bytes;       /* as the kernel's profile counts them; of a collective, all of the tensor's */
+    double size[LEDGER_SIZES]; /* products: M, N, K; attention: heads x sequences, positions, width of a
+    head; losses: rows, vocabulary; updates: parameters */
 } Note;
 
 typedef struct Ledger {

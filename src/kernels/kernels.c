@@ -249,7 +249,7 @@ Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor 
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
-    SIZES(s.B * s.H, s.T, s.D, false);
+    SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
     RUN(KERNEL_ATTENTION_FORWARD, 4 * s.pairs * (double)s.D, BYTES(out, lse, qkv, lens), attention_forward,
         out, lse, qkv, lens, spec);
 }
@@ -266,7 +266,7 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
     /* Five products over all pairs: scores again, and the gradients of weights, v, q and k. */
-    SIZES(s.B * s.H, s.T, s.D, false);
+    SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
     RUN(KERNEL_ATTENTION_BACKWARD, 10 * s.pairs * (double)s.D, BYTES(dqkv, dout, out, lse, qkv, lens),
         attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
 }

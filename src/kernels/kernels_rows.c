@@ -96,6 +96,7 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
     if (M == 0) return OK;
     double flops = gradient ? 4.0 * (double)tensor_count(logits) : 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels) + (gradient ? 2 * BYTES(logits) : 0);
+    SIZES(M, tensor_cols(logits), 0, false);
     RUN(KERNEL_XENT_FINISH, flops, bytes, xent_finish, losses, logits, stats, labels, part, scale, gradient);
 }
 
@@ -107,6 +108,7 @@ Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor 
     if (M == 0) return OK;
     double flops = (gradient ? 8.0 : 4.0) * (double)tensor_count(logits) + 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels, logits) + (gradient ? BYTES(logits) : 0);
+    SIZES(M, tensor_cols(logits), 0, false);
     RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 
@@ -218,6 +220,7 @@ Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Ten
         CHECK_COUNT(copy, copy.dtype, count);
     }
     if (count == 0) return OK;
+    SIZES(count, 0, 0, false);
     RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, copy, grad), adamw_step, param, m, v,
         copy, grad, spec);
 }

@@ -59,6 +59,26 @@ static const Figure figures[] = {
     {"links.host", "latency_s", AT(host.latency_s), FROM_ZERO, false},
     {"links.host", "bandwidth", AT(host.bandwidth), ABOVE_ZERO, false},
     {"links.host", "share", AT(host.share), SHARE, false},
+    {"software.forward", "rows", AT(software.forward.rows), FROM_ZERO, false},
+    {"software.forward", "parts", AT(software.forward.parts), FROM_ZERO, false},
+    {"software.forward", "scores", AT(software.forward.scores), FROM_ZERO, false},
+    {"software.forward", "masked", AT(software.forward.masked), FROM_ZERO, false},
+    {"software.forward", "launches", AT(software.forward.launches), FROM_ZERO, false},
+    {"software.forward", "stall_s", AT(software.forward.stall_s), FROM_ZERO, false},
+    {"software.backward", "rows", AT(software.backward.rows), FROM_ZERO, false},
+    {"software.backward", "parts", AT(software.backward.parts), FROM_ZERO, false},
+    {"software.backward", "scores", AT(software.backward.scores), FROM_ZERO, false},
+    {"software.backward", "masked", AT(software.backward.masked), FROM_ZERO, false},
+    {"software.backward", "launches", AT(software.backward.launches), FROM_ZERO, false},
+    {"software.backward", "stall_s", AT(software.backward.stall_s), FROM_ZERO, false},
+    {"software", "recompute_stall_s", AT(software.recompute_stall_s), FROM_ZERO, false},
+    {"software", "loss_bytes", AT(software.loss_bytes), FROM_ZERO, false},
+    {"software", "update_bytes", AT(software.update_bytes), FROM_ZERO, false},
+    {"software", "update_stall_s", AT(software.update_stall_s), FROM_ZERO, false},
+    {"software", "gradient_bytes", AT(software.gradient_bytes), ABOVE_ZERO, false},
+    {"software", "overlap", AT(software.overlap), FROM_ZERO, false},
+    {"software", "all_positions", AT(software.all_positions), FROM_ZERO, false},
+    {"software", "launch_s", AT(software.launch_s), FROM_ZERO, false},
 };
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
@@ -75,6 +95,10 @@ static const struct {
               {"device", "peak_flops"},
               {"device", "product_share"},
               {"device", "attention_share"},
+              {"", "software"},
+              {"software", "title"},
+              {"software", "forward"},
+              {"software", "backward"},
               {"links", "within"},
               {"links", "between"},
               {"links", "host"}};
@@ -87,7 +111,10 @@ static const char *const sections[] = {"",
                                        "links",
                                        "links.within",
                                        "links.between",
-                                       "links.host"};
+                                       "links.host",
+                                       "software",
+                                       "software.forward",
+                                       "software.backward"};
 
 enum { OTHERS = sizeof others / sizeof *others, SECTIONS = sizeof sections / sizeof *sections };
 
@@ -216,7 +243,9 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     const json_t *section = NULL;
     Cluster cluster = {0};
     TRY(json_parse(text, size, from, &root));
+    cluster.software.present = json_object_get(root, "software");
     for (int s = 0; s < SECTIONS; s++) {
+        if (!strncmp(sections[s], "software", 8) && !cluster.software.present) continue;
         TRY(find_section(root, from, sections[s], &section));
         TRY(check_keys(section, from, sections[s]));
         for (int i = 0; i < FIGURES; i++)

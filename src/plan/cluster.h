@@ -17,6 +17,31 @@ typedef struct Link {
 
 enum { CLUSTER_NAME = 64 };
 
+/* What a program other than weft does with a layer, forward and backward. */
+typedef struct LayerHabit {
+    double
+        rows; /* times that (tokens, width) is read or written outside of products, on every tensor rank... */
+    double parts;    /* ...and cut over them... */
+    double scores;   /* ...and the matrix of all pairs of positions... */
+    double masked;   /* ...and it again, where later positions are masked */
+    double launches; /* kernels that the host starts */
+    double stall_s;  /* that the device stands still for the host */
+} LayerHabit;
+
+/* A program other than weft, of which plans shall speak. */
+typedef struct Software {
+    bool present;
+    LayerHabit forward, backward;
+    double recompute_stall_s; /* for a layer's forward again */
+    double loss_bytes;        /* that are moved for a logit */
+    double update_bytes;      /* that are moved to update a parameter, the norm included */
+    double update_stall_s;    /* that the device stands still for a layer's update */
+    double gradient_bytes;    /* of a gradient on its way to other replicas */
+    double overlap;           /* 1: it goes on its way during backward */
+    double all_positions;     /* 1: masked tokens are predicted at all positions */
+    double launch_s;          /* of the host, to start a kernel; in place of the device's */
+} Software;
+
 typedef struct Cluster {
     char name[CLUSTER_NAME], device[CLUSTER_NAME];
     bool gpu;
@@ -37,6 +62,7 @@ typedef struct Cluster {
     double host_memory_bytes; /* of a node */
     Link within, between;     /* devices of a node, and of different ones */
     Link host;                /* a device and its node's memory */
+    Software software;        /* none: weft itself */
 } Cluster;
 
 /* By the name of one that is built in, or a file's. */

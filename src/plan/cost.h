@@ -12,6 +12,7 @@
 typedef struct Cost {
     double device_s;
     double launches; /* of the host */
+    double stall_s;  /* afterwards the host waits for the device, and then so long for itself */
 } Cost;
 
 typedef enum { PORT_WITHIN, PORT_BETWEEN, PORT_HOST, PORT_COUNT } Port;
@@ -32,6 +33,7 @@ typedef struct Costs {
 } Costs;
 
 Costs costs_of(const Plan *plan, const Cluster *cluster);
+double cost_launch(const Costs *costs);
 Cost cost_beat(const Costs *costs, const Beat *beat);
 /* Of an operation that a beat starts, and the bytes that a rank sends for it (see CommKind). */
 double cost_operation(const Costs *costs, const Beat *beat);

@@ -77,6 +77,15 @@ static int micros_for_memory(const RunnerSpec *run, int stages) {
     return holds_all || run->micros < enough ? run->micros : enough;
 }
 
+static void pick_all(HostBatch *batch) {
+    batch->pick_count = batch->B * batch->T;
+    batch->loss_count[LOSS_TOKEN] = batch->pick_count;
+    for (int64_t i = 0; i < batch->pick_count; i++) {
+        batch->picks[i] = (int32_t)i;
+        batch->pick_labels[i] = batch->labels[i];
+    }
+}
+
 Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
@@ -90,6 +99,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(settle_job(&job, spec, mesh, device));
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
     job_make_up(job, batch);
+    if (spec->all_positions && job->task == TASK_MLM) pick_all(batch);
     plan.model = job->model->config;
     plan.runner = job->plan;
     plan.runner.mesh = NULL;

@@ -11,8 +11,9 @@
 typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
     MeshSpec mesh;
-    bool memory_only; /* what a step sends does not matter: fewer micro-batches say the same of memory */
-    bool timed;       /* for plan_time, see plan/time.h */
+    bool memory_only;   /* what a step sends does not matter: fewer micro-batches say the same of memory */
+    bool timed;         /* for plan_time, see plan/time.h */
+    bool all_positions; /* masked tokens are predicted at all positions (Software) */
 } PlanSpec;
 
 typedef struct Plan {

@@ -110,10 +110,8 @@ static Status add_move(Player *player, Move move) {
     return OK;
 }
 
-static Status add_kernel(Player *player, size_t first, const Beat *beat) {
-    const Cluster *cluster = player->costs->cluster;
-    Cost cost = cost_beat(player->costs, beat);
-    double host = cost.launches * cluster->launch_s;
+static Status add_run(Player *player, size_t first, const Beat *beat, Cost cost) {
+    double host = cost.launches * cost_launch(player->costs);
     Move *last = player->moves > first ? &player->move[player->moves - 1] : NULL;
     if (!last || last->kind != MOVE_RUN || last->phase != beat->phase)
         return add_move(player, (Move){.kind = MOVE_RUN,
@@ -125,6 +123,13 @@ static Status add_kernel(Player *player, size_t first, const Beat *beat) {
     last->idle_s = fmax(last->idle_s, last->host_s) + cost.device_s;
     last->device_s += cost.device_s;
     return OK;
+}
+
+static Status add_kernel(Player *player, size_t first, const Beat *beat) {
+    Cost cost = cost_beat(player->costs, beat);
+    TRY(add_run(player, first, beat, cost));
+    if (cost.stall_s == 0) return OK;
+    return add_move(player, (Move){.kind = MOVE_SYNC, .phase = beat->phase, .host_s = cost.stall_s});
 }
 
 static Status translate(Player *player, const Tape *tape, Stretch stretch, Stretch *ret_moves) {
@@ -160,7 +165,9 @@ static void wait_until(Player *player, double moment, TimePhase phase) {
 }
 
 static Status play_move(Player *player, const Move *move) {
-    bool beside = player->costs->cluster->gpu; /* a CPU's ranks carry their messages themselves */
+    const Cluster *cluster = player->costs->cluster;
+    /* A CPU's ranks carry their messages themselves. */
+    bool beside = cluster->gpu && !(cluster->software.present && cluster->software.overlap == 0);
     switch (move->kind) {
     case MOVE_RUN: {
         double end = fmax(player->device + move->device_s, player->host + move->idle_s);
@@ -169,14 +176,14 @@ static Status play_move(Player *player, const Move *move) {
         return OK;
     }
     case MOVE_START:
-        player->host += player->costs->cluster->launch_s;
+        player->host += cost_launch(player->costs);
         TRY(start_operation(player, move->party, fmax(player->device, player->host), move->device_s));
         if (!beside) wait_until(player, end_of(player, move->party, 1), PHASE_COMMUNICATION);
         return OK;
     case MOVE_WAIT:
         wait_until(player, end_of(player, move->party, move->back), PHASE_COMMUNICATION);
         return OK;
-    case MOVE_SYNC: player->host = fmax(player->host, player->device); return OK;
+    case MOVE_SYNC: player->host = fmax(player->host, player->device) + move->host_s; return OK;
     }
     return OK;
 }
@@ -257,7 +264,7 @@ static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
             const Stretch *found = tape_slot(tape, player->computation, action.kind, action.chunk, place);
             TRY(play(player, *found));
         } else if (!action_receives(action.kind)) {
-            player->host += player->costs->cluster->launch_s;
+            player->host += cost_launch(player->costs);
             *arrival = fmax(player->device, player->host) + message_s(pipeline, player, action.kind);
         }
         *ret_moved = true;

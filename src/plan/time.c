@@ -17,7 +17,7 @@ typedef struct Work {
 static void add_stretch(Work *work, const Tape *tape, Stretch stretch, double times, const Costs *costs) {
     for (int i = 0; i < stretch.count; i++) {
         const Beat *beat = &tape->beat[stretch.first + i];
-        bool product = beat->kind == BEAT_KERNEL && beat->size[0] > 0;
+        bool product = beat->kind == BEAT_KERNEL && beat->size[2] > 0;
         if (product && beat->phase != PHASE_RECOMPUTE) work->flops += times * beat->flops;
         if (beat->kind == BEAT_START && beat->party != PARTY_HOST)
             work->sent[beat->what] += times * cost_sent(costs, beat);
