@@ -79,6 +79,11 @@ static const Figure figures[] = {
     {"software", "overlap", AT(software.overlap), FROM_ZERO, false},
     {"software", "all_positions", AT(software.all_positions), FROM_ZERO, false},
     {"software", "launch_s", AT(software.launch_s), FROM_ZERO, false},
+    {"software.held", "param_bytes", AT(software.held_param_bytes), FROM_ZERO, false},
+    {"software.held", "logit_bytes", AT(software.held_logit_bytes), FROM_ZERO, false},
+    {"software.held", "rows", AT(software.held_rows), FROM_ZERO, false},
+    {"software.held", "parts", AT(software.held_parts), FROM_ZERO, false},
+    {"software.held", "scores", AT(software.held_scores), FROM_ZERO, false},
 };
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
@@ -99,6 +104,7 @@ static const struct {
               {"software", "title"},
               {"software", "forward"},
               {"software", "backward"},
+              {"software", "held"},
               {"links", "within"},
               {"links", "between"},
               {"links", "host"}};
@@ -114,7 +120,8 @@ static const char *const sections[] = {"",
                                        "links.host",
                                        "software",
                                        "software.forward",
-                                       "software.backward"};
+                                       "software.backward",
+                                       "software.held"};
 
 enum { OTHERS = sizeof others / sizeof *others, SECTIONS = sizeof sections / sizeof *sections };
 

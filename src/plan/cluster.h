@@ -40,6 +40,10 @@ typedef struct Software {
     double overlap;           /* 1: it goes on its way during backward */
     double all_positions;     /* 1: masked tokens are predicted at all positions */
     double launch_s;          /* of the host, to start a kernel; in place of the device's */
+    /* What is held: bytes of a parameter with all that belongs to it, and of a logit; and of a layer, between
+     * forward and backward, how many times (tokens, width), the same cut over tensor ranks, and the scores.
+     */
+    double held_param_bytes, held_logit_bytes, held_rows, held_parts, held_scores;
 } Software;
 
 typedef struct Cluster {

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "plan/software.h"
+
 /* ---- links ---- */
 
 /* `size` ranks, each `stride` after the one before. */
@@ -77,11 +79,11 @@ double cost_message(const Costs *costs, const Plan *plan, int stage, double byte
 
 /* ---- kernels ---- */
 
-static double memory_s(const Costs *costs, double bytes) {
+double cost_memory(const Costs *costs, double bytes) {
     return bytes / (costs->cluster->memory_bandwidth * costs->cluster->memory_share);
 }
 
-static double product_s(const Costs *costs, Rate rate, double M, double N, double K) {
+double cost_product(const Costs *costs, Rate rate, double M, double N, double K) {
     const Cluster *c = costs->cluster;
     return 2 * (M * N + c->product_wave / 2) * (K + c->product_depth) /
            (c->peak_flops[rate] * c->product_share[rate]);
@@ -103,25 +105,26 @@ static Cost cost_linear(const Costs *costs, const Beat *beat) {
         passes = 2 * outputs * costs->width;
         launches++;
     }
-    double compute = product_s(costs, plain_rate(costs), size[0], size[1], size[2]);
-    return (Cost){.device_s = fmax(compute, memory_s(costs, beat->bytes)) + memory_s(costs, passes),
+    double compute = cost_product(costs, plain_rate(costs), size[0], size[1], size[2]);
+    return (Cost){.device_s = fmax(compute, cost_memory(costs, beat->bytes)) + cost_memory(costs, passes),
                   .launches = launches};
 }
 
-/* Rounding finds the largest magnitude first, then reads again and writes both ways round. */
-enum { ROUND_BYTES = 6 };
+/* Rounding reads a number and writes it both ways round; that of inputs and weights finds the largest
+ * magnitude first, which reads once more. Backward is told it for most gradients. */
+enum { ROUND_BYTES = 4, SEEK_BYTES = 2 };
 
 static Cost cost_fp8(const Costs *costs, const Beat *beat) {
     double M = beat->size[0], N = beat->size[1], K = beat->size[2];
     bool backward = beat->what == KERNEL_LINEAR_FP8_BACKWARD;
-    double products = product_s(costs, RATE_FP8, M, N, K);
-    double rounded = M * K + N * K, launches = 5;
+    double products = cost_product(costs, RATE_FP8, M, N, K);
+    double rounding = (ROUND_BYTES + SEEK_BYTES) * (M * K + N * K), launches = 5;
     if (backward) {
-        products = product_s(costs, RATE_FP8, M, K, N) + product_s(costs, RATE_FP8, N, K, M);
-        rounded = M * N + N * K;
+        products = cost_product(costs, RATE_FP8, M, K, N) + cost_product(costs, RATE_FP8, N, K, M);
+        rounding = ROUND_BYTES * (M * N) + (ROUND_BYTES + SEEK_BYTES) * (N * K);
         launches = 8;
     }
-    return (Cost){.device_s = products + memory_s(costs, ROUND_BYTES * rounded), .launches = launches};
+    return (Cost){.device_s = products + cost_memory(costs, rounding), .launches = launches};
 }
 
 /* With dropout weft's own kernels run instead of cuDNN's: 3.8 and 11.5 ms for 2.6 and 8.3 on an H200. */
@@ -132,7 +135,7 @@ static Cost cost_attention(const Costs *costs, const Beat *beat) {
     bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
     double compute = beat->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
     if (beat->act && c->gpu) compute *= DROPOUT_TIMES;
-    return (Cost){.device_s = fmax(compute, memory_s(costs, beat->bytes)), .launches = backward ? 3 : 1};
+    return (Cost){.device_s = fmax(compute, cost_memory(costs, beat->bytes)), .launches = backward ? 3 : 1};
 }
 
 static Cost cost_plain(const Costs *costs, const Beat *beat) {
@@ -148,61 +151,18 @@ static Cost cost_plain(const Costs *costs, const Beat *beat) {
         break;
     default: break;
     }
-    seconds = fmax(seconds, fmax(memory_s(costs, bytes), beat->flops / costs->cluster->vector_flops));
+    seconds = fmax(seconds, fmax(cost_memory(costs, bytes), beat->flops / costs->cluster->vector_flops));
     return (Cost){.device_s = seconds, .launches = launches};
-}
-
-/* ---- programs other than weft ---- */
-
-/* Scores of all pairs of positions, mask or not, by batched products and passes between them. What else a
- * layer does outside of its products is counted here too: it has attention once. */
-static Cost software_layer(const Costs *costs, const Beat *beat) {
-    const Software *software = &costs->cluster->software;
-    bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
-    const LayerHabit *habit = backward ? &software->backward : &software->forward;
-    double heads = beat->size[0], T = beat->size[1], D = beat->size[2], scores = heads * T * T * costs->width;
-    double part = heads * T * D * costs->width, rows = part * costs->party[PARTY_TENSOR].size;
-    double wide = fmax(product_s(costs, costs->rate, heads * T, T, D), memory_s(costs, scores + 2 * part));
-    double deep = fmax(product_s(costs, costs->rate, heads * T, D, T), memory_s(costs, scores + 2 * part));
-    double seconds = backward ? wide + 3 * deep : wide + deep;
-    bool masked = beat->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
-    double passes = habit->scores + (masked ? habit->masked : 0);
-    seconds += memory_s(costs, habit->rows * rows + habit->parts * part + passes * scores);
-    double stall = habit->stall_s + (beat->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
-    return (Cost){seconds, habit->launches, stall};
-}
-
-static Cost cost_software(const Costs *costs, const Beat *beat) {
-    const Software *software = &costs->cluster->software;
-    const double *size = beat->size;
-    switch (beat->what) {
-    case KERNEL_ATTENTION_FORWARD:
-    case KERNEL_ATTENTION_BACKWARD: return software_layer(costs, beat);
-    case KERNEL_LINEAR_FORWARD:
-    case KERNEL_LINEAR_BACKWARD_INPUT:
-    case KERNEL_LINEAR_BACKWARD_WEIGHT:
-        return (Cost){.device_s = fmax(product_s(costs, costs->rate, size[0], size[1], size[2]),
-                                       memory_s(costs, beat->bytes)),
-                      .launches = 0};
-    case KERNEL_XENT_LOSS:
-    case KERNEL_XENT_FINISH:
-        return (Cost){.device_s = memory_s(costs, size[0] * size[1] * software->loss_bytes), .launches = 0};
-    case KERNEL_ADAMW_STEP:
-        return (Cost){memory_s(costs, size[0] * software->update_bytes), 0, software->update_stall_s};
-    case KERNEL_EMBEDDING_FORWARD:
-    case KERNEL_EMBEDDING_BACKWARD: return cost_plain(costs, beat);
-    default: return (Cost){0};
-    }
 }
 
 Cost cost_beat(const Costs *costs, const Beat *beat) {
     Cost cost = {.launches = 1};
     if (beat->kind == BEAT_ZERO) {
-        if (!costs->cluster->software.present) cost.device_s = memory_s(costs, beat->bytes);
+        if (!costs->cluster->software.present) cost.device_s = cost_memory(costs, beat->bytes);
     } else if (beat->kind == BEAT_COPY) {
         cost.device_s = costs->cluster->host.latency_s + beat->bytes / costs->party[PARTY_HOST].bandwidth;
     } else if (beat->kind == BEAT_KERNEL && costs->cluster->software.present) {
-        cost = cost_software(costs, beat);
+        cost = software_cost(costs, beat);
     } else if (beat->kind == BEAT_KERNEL) {
         switch (beat->what) {
         case KERNEL_LINEAR_FORWARD:

@@ -33,6 +33,10 @@ typedef struct Costs {
 } Costs;
 
 Costs costs_of(const Plan *plan, const Cluster *cluster);
+/* Of bytes that a kernel moves, and of a product of M x N outputs, sums of K each. */
+double cost_memory(const Costs *costs, double bytes);
+double cost_product(const Costs *costs, Rate rate, double M, double N, double K);
+/* Of the host, to start a kernel. */
 double cost_launch(const Costs *costs);
 Cost cost_beat(const Costs *costs, const Beat *beat);
 /* Of an operation that a beat starts, and the bytes that a rank sends for it (see CommKind). */

@@ -30,7 +30,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     if (c->device && strcmp(c->device, kind))
         return USAGE("--device %s: the devices of cluster %s are of kind %s", c->device, cluster->name, kind);
     c->device = kind;
-    spec->all_positions = cluster->software.all_positions > 0;
+    spec->software = cluster->software.present ? &cluster->software : NULL;
     if (!c->precision) c->precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
     return has(cluster, c->precision) ? OK : refuse_precision(cluster, c->precision);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "plan/software.h"
 #include "train/job.h"
 
 enum {
@@ -58,12 +59,13 @@ static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device
     return check_sizes(*ret_job);
 }
 
-static Status run_stages(Plan *plan, const PaperRun *run) {
+static Status run_stages(Plan *plan, const PaperRun *run, const Software *software) {
     MeshSpec mesh = run->mesh;
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
     for (int s = 0; s < mesh.pp; s++) {
         TRY(paper_rank(run, s * mesh.dp * mesh.tp, &plan->stage[s]));
+        if (software) plan->stage[s].memory.saving = (size_t)software_memory(software, plan, s);
         if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
     }
     return OK;
@@ -99,7 +101,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(settle_job(&job, spec, mesh, device));
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
     job_make_up(job, batch);
-    if (spec->all_positions && job->task == TASK_MLM) pick_all(batch);
+    if (spec->software && spec->software->all_positions > 0 && job->task == TASK_MLM) pick_all(batch);
     plan.model = job->model->config;
     plan.runner = job->plan;
     plan.runner.mesh = NULL;
@@ -113,10 +115,10 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .device = spec->config.device,
                     .threads = threads,
                     .batch = batch,
-                    .timed = spec->timed,
+                    .timed = spec->timed || spec->software,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
     if (spec->memory_only) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
-    TRY(run_stages(&plan, &run));
+    TRY(run_stages(&plan, &run, spec->software));
     *ret_plan = plan;
     plan = (Plan){0};
     return OK;

@@ -5,15 +5,17 @@
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
+#include "plan/cluster.h"
 #include "plan/paper.h"
 #include "train/train.h"
 
 typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
     MeshSpec mesh;
-    bool memory_only;   /* what a step sends does not matter: fewer micro-batches say the same of memory */
-    bool timed;         /* for plan_time, see plan/time.h */
-    bool all_positions; /* masked tokens are predicted at all positions (Software) */
+    bool memory_only; /* what a step sends does not matter: fewer micro-batches say the same of memory */
+    bool timed;       /* for plan_time, see plan/time.h */
+    const Software
+        *software; /* a program other than weft; NULL: none. Its time and what it must hold are planned. */
 } PlanSpec;
 
 typedef struct Plan {

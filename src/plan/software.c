@@ -1,0 +1,93 @@
+#include "plan/software.h"
+
+#include <math.h>
+
+/* ---- time ---- */
+
+/* Scores of all pairs of positions, masked or not, by batched products and passes between them. What else a
+ * layer does outside of its products is counted here too: it has attention once. */
+static Cost layer_cost(const Costs *costs, const Beat *beat) {
+    const Software *software = &costs->cluster->software;
+    bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
+    const LayerHabit *habit = backward ? &software->backward : &software->forward;
+    double heads = beat->size[0], T = beat->size[1], D = beat->size[2], scores = heads * T * T * costs->width;
+    double part = heads * T * D * costs->width, rows = part * costs->party[PARTY_TENSOR].size;
+    double moved = cost_memory(costs, scores + 2 * part);
+    double wide = fmax(cost_product(costs, costs->rate, heads * T, T, D), moved);
+    double deep = fmax(cost_product(costs, costs->rate, heads * T, D, T), moved);
+    double seconds = backward ? wide + 3 * deep : wide + deep;
+    bool masked = beat->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
+    double passes = habit->scores + (masked ? habit->masked : 0);
+    seconds += cost_memory(costs, habit->rows * rows + habit->parts * part + passes * scores);
+    double stall = habit->stall_s + (beat->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
+    return (Cost){.device_s = seconds, .launches = habit->launches, .stall_s = stall};
+}
+
+Cost software_cost(const Costs *costs, const Beat *beat) {
+    const Software *software = &costs->cluster->software;
+    const double *size = beat->size;
+    Cost cost = {0};
+    switch (beat->what) {
+    case KERNEL_ATTENTION_FORWARD:
+    case KERNEL_ATTENTION_BACKWARD: return layer_cost(costs, beat);
+    case KERNEL_LINEAR_FORWARD:
+    case KERNEL_LINEAR_BACKWARD_INPUT:
+    case KERNEL_LINEAR_BACKWARD_WEIGHT:
+        cost.device_s = fmax(cost_product(costs, costs->rate, size[0], size[1], size[2]),
+                             cost_memory(costs, beat->bytes));
+        break;
+    case KERNEL_XENT_LOSS:
+    case KERNEL_XENT_FINISH:
+        cost.device_s = cost_memory(costs, size[0] * size[1] * software->loss_bytes);
+        break;
+    case KERNEL_ADAMW_STEP:
+        cost.device_s = cost_memory(costs, size[0] * software->update_bytes);
+        cost.stall_s = software->update_stall_s;
+        break;
+    case KERNEL_EMBEDDING_FORWARD:
+    case KERNEL_EMBEDDING_BACKWARD: cost.device_s = cost_memory(costs, beat->bytes); break;
+    default: break;
+    }
+    return cost;
+}
+
+/* ---- memory ---- */
+
+/* What a micro-batch leaves for its backward, and the most that one layer does; and its logits. */
+typedef struct Held {
+    double kept, layer, logits;
+} Held;
+
+static void add_layer(Held *held, const Software *software, const Plan *plan, const Beat *beat) {
+    double T = beat->size[1], width = (double)dtype_size(plan->runner.dtype);
+    double part = beat->size[0] * T * beat->size[2] * width, rows = part * plan->mesh.tp;
+    double scores = beat->size[0] * T * T * width;
+    held->layer = software->held_rows * rows + software->held_parts * part + software->held_scores * scores;
+    held->kept += plan->runner.recompute == RECOMPUTE_BLOCK ? rows : held->layer;
+}
+
+static Held held_by(const Software *software, const Plan *plan, const Tape *tape) {
+    Held held = {0};
+    for (int chunk = 0; chunk < tape->chunks; chunk++) {
+        Stretch forward = *tape_slot(tape, tape->computation, ACTION_FORWARD, chunk, MICRO_LAST);
+        for (int i = 0; i < forward.count; i++) {
+            const Beat *beat = &tape->beat[forward.first + i];
+            if (beat->kind != BEAT_KERNEL) continue;
+            if (beat->what == KERNEL_ATTENTION_FORWARD) add_layer(&held, software, plan, beat);
+            if (beat->what == KERNEL_XENT_LOSS || beat->what == KERNEL_XENT_FINISH)
+                held.logits += beat->size[0] * beat->size[1] * software->held_logit_bytes;
+        }
+    }
+    return held;
+}
+
+/* Parameters, their gradients and moments are those of weft, but for the bytes of each. */
+double software_memory(const Software *software, const Plan *plan, int stage) {
+    const PaperRank *rank = &plan->stage[stage];
+    const size_t *tag = rank->memory.tag;
+    double own = plan->runner.dtype == DT_F32 ? 16 : 18;
+    double state = (double)tag[MEM_PARAMS] + (double)tag[MEM_GRADS] + (double)tag[MEM_OPTIMIZER];
+    Held held = held_by(software, plan, &rank->tape);
+    double flights = fmin(plan->runner.micros, plan->mesh.pp - stage);
+    return state * software->held_param_bytes / own + flights * held.kept + fmax(held.layer, held.logits);
+}
