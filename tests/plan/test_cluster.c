@@ -67,7 +67,7 @@ static void bad_ones(void **state) {
                  "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1",
                  "'device.peak_flops.x' is not known");
     refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
-                 "'device.memory_share' is 1.75, expected more than 0 and at most 1");
+                 "'device.memory_share' is 1.626, expected more than 0 and at most 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
