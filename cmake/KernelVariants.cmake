@@ -2,7 +2,7 @@
 # for the oldest machine of the kind; they are compiled again for newer ones, with WEFT_ISA as the suffix of
 # their symbols, and src/kernels/cpu/backend.c chooses at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
-  gemm16 layernorm linear linear16 linear_int8 micro optim round rows table xent)
+  gemm16 layernorm linear linear16 linear_int8 linear_sparse micro optim round rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 

@@ -2,6 +2,7 @@
  *
  *   DIR/config.json, model.safetensors (or shards and model.safetensors.index.json)
  *   DIR/int8.safetensors        instead, of a model that is quantized; see hf_int8.c
+ *   DIR/sparse.safetensors      instead, of one stored without the weights that are 0; see hf_sparse.h
  *   DIR/optimizer.safetensors   first and second moments: "exp_avg.NAME", "exp_avg_sq.NAME"
  *   DIR/weft.json               step, seed, run progress; its presence says the directory is whole
  */
@@ -76,6 +77,8 @@ MUST_USE Status int8_list_add(Int8List *list, const char *name, int bits, int64_
 /* Gives the model its int8 parameters from a directory's tensors; nothing to do where it has none. Before a
  * store of it is bound. */
 MUST_USE Status hf_int8_load(const char *dir, Model *model, const Exec *exec);
+/* The same for weights that are mostly 0, where config.sparse_products is set. */
+MUST_USE Status hf_sparse_load(const char *dir, Model *model, const Exec *exec);
 /* Whether a model that may be quantized runs on a device in a type; `dir` names it in messages. */
 MUST_USE Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype);
 
@@ -85,6 +88,7 @@ typedef struct SaveOptions {
     const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
     const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
     const LabelSet *labels;    /* names of the labels, where there are as many as the model has; or NULL */
+    bool sparse;               /* without the layers' weights that are 0; the model's config says so too */
     Int8List *int8;            /* all of the model's int8 parameters; NULL: it has none */
 } SaveOptions;
 

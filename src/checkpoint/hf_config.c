@@ -353,6 +353,17 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     return OK;
 }
 
+static Status read_sparsity(const json_t *json, const char *from, ModelConfig *config) {
+    const json_t *sparsity = json_object_get(json, "sparsity");
+    if (!sparsity) return OK;
+    const char *method = json_string_value(json_object_get(sparsity, "method"));
+    if (!method || strcmp(method, "weft-sparse"))
+        return FAILED("%s: 'sparsity.method' is '%.40s', expected 'weft-sparse'", from,
+                      method ? method : "not a text");
+    config->sparse = true;
+    return OK;
+}
+
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
     const Architecture *found = NULL;
@@ -378,6 +389,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(pruned_heads_read(json, from, &config));
     TRY(read_own(json, from, &config));
     TRY(read_quantization(json, from, &config));
+    TRY(read_sparsity(json, from, &config));
     TRY(status_wrap(config_check(&config), "%s", from));
     *ret_config = config;
     return OK;
@@ -552,6 +564,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
     if (!failed) failed = add_own(json, config, architecture);
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
+    if (!failed && config->sparse)
+        failed = json_object_set_new(json, "sparsity", json_pack("{s:s}", "method", "weft-sparse"));
     if (!failed && config->head_width)
         failed = json_object_set_new(json, "pruned_heads", pruned_heads_json(config));
     if (failed) return FAILED("config.json: out of memory");

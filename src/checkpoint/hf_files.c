@@ -103,15 +103,16 @@ static Status exists_in(const char *dir, const char *name, bool *ret_exists) {
 }
 
 static Status open_any(HfFiles *files) {
-    bool single = false, index = false, int8 = false, pickle = false, pickle_index = false;
+    bool single = false, index = false, int8 = false, sparse = false, pickle = false, pickle_index = false;
     TRY(exists_in(files->dir, HF_WEIGHTS, &single));
     TRY(exists_in(files->dir, HF_INT8, &int8));
+    TRY(exists_in(files->dir, HF_SPARSE, &sparse));
     TRY(exists_in(files->dir, HF_INDEX, &index));
     TRY(exists_in(files->dir, "pytorch_model.bin", &pickle));
     TRY(exists_in(files->dir, "pytorch_model.bin.index.json", &pickle_index));
-    if (single || (int8 && !index)) {
+    if (single || ((int8 || sparse) && !index)) {
         const SafeFile *file;
-        TRY(open_file(files, single ? HF_WEIGHTS : HF_INT8, &file));
+        TRY(open_file(files, single ? HF_WEIGHTS : int8 ? HF_INT8 : HF_SPARSE, &file));
         return add_tensors(files);
     }
     if (index) return open_index(files);

@@ -6,6 +6,7 @@
 
 #define HF_WEIGHTS "model.safetensors"
 #define HF_INT8    "int8.safetensors"
+#define HF_SPARSE  "sparse.safetensors"
 #define HF_INDEX   "model.safetensors.index.json"
 
 typedef struct HfEntry {
@@ -22,7 +23,7 @@ typedef struct HfFiles {
     size_t entries, entries_capacity;
 } HfFiles;
 
-/* Opens model.safetensors, a quantized model's int8.safetensors, or the shards that
+/* Opens model.safetensors, int8.safetensors or sparse.safetensors instead, or the shards that
  * model.safetensors.index.json lists. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 void hf_files_free(HfFiles *files);

@@ -14,6 +14,7 @@
 #include "checkpoint/hf_int8.h"
 #include "checkpoint/hf_load.h"
 #include "checkpoint/hf_names.h"
+#include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
 
 #define MLM_BIAS     "cls.predictions.bias"
@@ -141,7 +142,6 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
     return host_written(stream, data, count, room);
 }
 
-/* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
 /* The values of an int8 parameter do not go into a store: hf_int8_load reads them. */
 static Status check_int8(Loader *loader, const ParamDesc *desc) {
     LoadReport *report = &loader->report;
@@ -151,7 +151,29 @@ static Status check_int8(Loader *loader, const ParamDesc *desc) {
     return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
 }
 
+/* A matrix that is stored without its zeros. */
+static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTensors *found,
+                          const ParamRef *ref) {
+    if (!ref || desc->sparse) return OK;
+    CLEANUP(mem_freep) float *values = NULL;
+    TRY(sparse_expand(desc, found, &values));
+    HfTensor whole = {.part = -1, .ndim = 2, .dim = {1, param_count(desc)}};
+    SafeTensor tensor = {.name = desc->name,
+                         .type = "F32",
+                         .dtype = DT_F32,
+                         .ndim = 2,
+                         .dim = {1, whole.dim[1]},
+                         .data = (const unsigned char *)values,
+                         .bytes = (size_t)whole.dim[1] * sizeof *values};
+    return store_read_slot(loader->store, *ref, &whole, (const SafeTensor *const[]){&tensor}, 1,
+                           loader->stream);
+}
+
+/* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
 static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *ref) {
+    SparseTensors sparse = {0};
+    if (loader->model->config.sparse) TRY(sparse_find(loader->files, desc, &sparse));
+    if (sparse.mask) return load_sparse(loader, desc, &sparse, ref);
     if (desc->int8) return check_int8(loader, desc);
     HfTensor wanted[HF_PARTS];
     const SafeTensor *tensor[HF_PARTS];

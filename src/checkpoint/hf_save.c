@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_int8.h"
+#include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
 
 enum { FILE_NAME = 64 };
@@ -57,9 +58,11 @@ static void fill_shards(HfPlan *plan, const SaveOptions *options) {
     int64_t used = 0;
     plan->shards = 1;
     plan->int8 = options->int8 != NULL;
+    plan->sparse = options->sparse;
+    bool whole = plan->int8 || plan->sparse; /* one file */
     for (size_t i = 0; i < plan->count; i++) {
         int64_t bytes = hf_tensor_count(&plan->item[i].tensor) * (int64_t)dtype_size(options->dtype);
-        if (options->shard_bytes > 0 && !plan->int8 && used > 0 && used + bytes > options->shard_bytes) {
+        if (options->shard_bytes > 0 && !whole && used > 0 && used + bytes > options->shard_bytes) {
             plan->shards++;
             used = 0;
         }
@@ -73,7 +76,8 @@ Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *opt
     for (int i = 0; i < model->count; i++) {
         const Block *block = &model->block[i];
         for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied && !block->params.desc[j].int8)
+            if (!block->params.desc[j].tied && !block->params.desc[j].int8 &&
+                !(options->sparse && sparse_param(block, &block->params.desc[j])))
                 TRY(add_param(&plan, &model->config, &block->params.desc[j], block->ref[j], options->dtype));
     }
     fill_shards(&plan, options);
@@ -127,7 +131,7 @@ static Status check_values(const HfPlan *plan, const Store *params, Stream *stre
 
 static void shard_name(char name[FILE_NAME], const HfPlan *plan, int shard) {
     if (plan->shards == 1)
-        snprintf(name, FILE_NAME, plan->int8 ? HF_INT8 : HF_WEIGHTS);
+        snprintf(name, FILE_NAME, plan->int8 ? HF_INT8 : plan->sparse ? HF_SPARSE : HF_WEIGHTS);
     else
         snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", shard + 1, plan->shards);
 }
@@ -183,6 +187,7 @@ static Status keep_fields(json_t *json, const char *assets_dir) {
                                         "quantization_config",
                                         "quantization",
                                         "pruned_heads",
+                                        "sparsity",
                                         "n_ctx",
                                         "weft",
                                         "num_hidden_layers",
@@ -229,7 +234,9 @@ static const char *torch_name(DType dtype) {
 
 static Status write_config(const char *dir, const ModelConfig *config, const SaveOptions *options) {
     CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(hf_config_json(config, &json));
+    ModelConfig written = *config;
+    written.sparse = options->sparse;
+    TRY(hf_config_json(&written, &json));
     if (options->assets_dir) TRY(keep_fields(json, options->assets_dir));
     if (options->labels && config_has(config, HEAD_CLASSIFY))
         TRY(name_labels(json, options->labels, config->labels));
@@ -333,9 +340,12 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     TRY(dir_make(temporary));
     CLEANUP(save_list_done) SaveList list = {0};
     TRY(hf_plan_list(&plan, temporary, params, options->dtype, &list));
+    int64_t at = list.count ? safe_writer_declared(list.file[0]) : 0;
     if (options->int8) TRY(int8_declare(options->int8, list.file[0]));
+    if (options->sparse) TRY(sparse_declare(params, options->dtype, list.file[0]));
     TRY(save_list_create(&list));
     if (options->int8) TRY(int8_place(options->int8, list.file[0]));
+    if (options->sparse) TRY(sparse_place(params, options->dtype, at, list.file[0]));
     TRY(save_list_write(&list, NULL, stream));
     TRY(hf_write_rest(temporary, &plan, &params->model->config, options));
     TRY(dir_sync(temporary));

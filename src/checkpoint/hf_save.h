@@ -18,7 +18,8 @@ typedef struct HfPlan {
     HfItem *item;
     size_t count, capacity;
     int shards;
-    bool int8; /* in one file with the int8 parameters */
+    bool int8;   /* in one file with the int8 parameters */
+    bool sparse; /* the layers' matrices lie beside the items */
     int64_t bytes, numel;
 } HfPlan;
 

@@ -34,6 +34,7 @@ static Status load_params(Engine *engine, const char *dir) {
     TRY(load_report_check(&engine->report, dir, &engine->model->config, false));
     load_report_done(&engine->report);
     TRY(hf_int8_load(dir, engine->model, &engine->exec));
+    TRY(hf_sparse_load(dir, engine->model, &engine->exec));
     TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
     return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
 }
@@ -52,6 +53,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     engine->exec.stream = engine->stream;
     TRY(group_new_self(&engine->tp));
     TRY(hf_int8_suits(from, &config, engine->device, options->dtype));
+    config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));

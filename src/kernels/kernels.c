@@ -9,6 +9,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
+#include "kernels/sparse.h"
 
 static const double act_forward_flops[ACT_COUNT] = {
     [ACT_NONE] = 0, [ACT_GELU_TANH] = 9, [ACT_GELU_ERF] = 5, [ACT_RELU] = 1, [ACT_TANH] = 1};
@@ -18,6 +19,7 @@ static const double act_backward_flops[ACT_COUNT] = {
 Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     if (exec->observer) TRY(exec->observer->see(exec->observer, exec->stream, x, w));
     if (w.dtype == DT_Q8 || w.dtype == DT_Q4) return linear_int8_forward(exec, y, pre, x, w, b, act);
+    if (w.dtype == DT_SPARSE) return linear_sparse_forward(exec, y, pre, x, w, b, act);
     CHECK_FLOAT(x);
     CHECK_FLOAT(w);
     TRY(check_act(__func__, act));

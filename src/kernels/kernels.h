@@ -163,6 +163,15 @@ MUST_USE Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_b
 MUST_USE Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale,
                           Tensor factor);
 
+/* Linear layers most of whose weights are 0, for inference. sparse_pack puts the weights that are not into
+ * the order that they are multiplied in: mask (N, K / 8 rounded up) uint8 has a bit for each, the lowest of a
+ * byte first, and values fp32 are those that it names, those of output n from first[n] up to first[n + 1].
+ * packed is (N,K) of DT_SPARSE over sparse_bytes bytes, of host memory. linear_forward takes it in place of
+ * w: then x, y, pre and b are fp32. */
+MUST_USE Status sparse_bytes(const Exec *exec, Tensor mask, int64_t N, int64_t K, size_t *ret_bytes);
+MUST_USE Status sparse_pack(const Exec *exec, Tensor packed, Tensor mask, const int64_t *first,
+                            Tensor values);
+
 /* What comes of numbers that are kept in a few bits, for training that gets used to it. largest (M) fp32 =
  * the largest magnitude in each row of x (M,K); a NaN counts as 0. */
 MUST_USE Status row_largest(Exec *exec, Tensor largest, Tensor x);
@@ -274,6 +283,7 @@ struct KernelTable {
                                   Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
     Status (*int8_tile)(Int8Tile *ret_tile); /* the order in which weights are packed for it */
+    Status (*linear_sparse_forward)(Stream *, Tensor y, Tensor x, Tensor w, Tensor b);
     Status (*row_largest)(Stream *, Tensor largest, Tensor x);
     Status (*round_int8)(Stream *, Tensor y, Tensor x, Tensor largest);
     Status (*round_int4)(Stream *, Tensor y, Tensor x, Tensor largest);

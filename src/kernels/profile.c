@@ -7,6 +7,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_LINEAR_FP8_FORWARD] = "linear_fp8_forward",
     [KERNEL_LINEAR_FP8_BACKWARD] = "linear_fp8_backward",
     [KERNEL_LINEAR_INT8_FORWARD] = "linear_int8_forward",
+    [KERNEL_LINEAR_SPARSE_FORWARD] = "linear_sparse_forward",
     [KERNEL_ROW_LARGEST] = "row_largest",
     [KERNEL_ROUND_INT8] = "round_int8",
     [KERNEL_ROUND_INT4] = "round_int4",

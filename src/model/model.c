@@ -46,13 +46,24 @@ static Status make_units(Model *model) {
     return OK;
 }
 
+static bool layer_matrix(const Block *block, const ParamDesc *desc) {
+    return block->ops == &block_ops_layer && strstr(desc->name, ".weight") && desc->decay;
+}
+
+static void mark_sparse(Block *block) {
+    for (size_t i = 0; block->config->sparse_products && i < block->params.count; i++) {
+        ParamDesc *desc = &block->params.desc[i];
+        desc->sparse = desc->int8 = layer_matrix(block, desc);
+    }
+}
+
 /* Norms, biases and positions stay as they are. */
 static void mark_int8(Block *block) {
     const ModelConfig *config = block->config;
     for (size_t i = 0; config->int8 && i < block->params.count; i++) {
         ParamDesc *desc = &block->params.desc[i];
         bool words = !strcmp(desc->name, "embed.token") || !strcmp(desc->name, "head.output.weight");
-        bool matrix = block->ops == &block_ops_layer && strstr(desc->name, ".weight") && desc->decay;
+        bool matrix = layer_matrix(block, desc);
         desc->int8 = matrix || (words && config->int8_embedding);
         desc->int4 = matrix ? config->int4 : desc->int8 && config->int4_embedding;
     }
@@ -72,6 +83,7 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         model->count++;
         TRY(block->ops->describe(block, &block->params));
         mark_int8(block);
+        mark_sparse(block);
         TRY(mem_new(block->params.count, sizeof *block->int8, &block->int8));
     }
     TRY(make_units(model));
@@ -87,6 +99,8 @@ void model_free(Model *model) {
         free(model->block[i].ref);
         free(model->block[i].int8);
     }
+    for (size_t i = 0; i < model->sparse_count; i++) dev_free(&model->sparse[i]);
+    free(model->sparse);
     dev_free(&model->packed);
     for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
     free(model->unit);
@@ -171,6 +185,34 @@ Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q4, &packed));
     return int4_pack(exec, packed, w, step, scale, factor);
+}
+
+static Tensor *find_sparse(Model *model, const char *name) {
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (desc->sparse && !strcmp(desc->name, name)) return &model->block[i].int8[j];
+        }
+    return NULL;
+}
+
+Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask, const int64_t *first,
+                        Tensor values) {
+    Tensor *place = find_sparse(model, name);
+    ParamRef ref;
+    if (!place || !find_param(model, name, &ref))
+        return FAILED("internal: the model has no sparse parameter %s", name);
+    const ParamDesc *desc = &model->unit[ref.unit].desc[ref.slot];
+    int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
+    size_t bytes;
+    TRY(sparse_bytes(exec, mask, rows, cols, &bytes));
+    TRY(mem_grow(&model->sparse, &model->sparse_capacity, model->sparse_count + 1, sizeof *model->sparse));
+    Buffer *buffer = &model->sparse[model->sparse_count];
+    *buffer = (Buffer){0};
+    TRY(dev_alloc(exec->stream->device, MEM_PARAMS, bytes, buffer));
+    model->sparse_count++;
+    *place = tensor_2d(buffer->data, DT_SPARSE, rows, cols);
+    return sparse_pack(exec, *place, mask, first, values);
 }
 
 int64_t model_params(const Model *model) {

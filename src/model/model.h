@@ -140,7 +140,9 @@ typedef struct Model {
     int count;
     ParamList *unit;
     int units;
-    Buffer packed; /* what blocks' int8 weights lie in */
+    Buffer packed;  /* what blocks' int8 weights lie in */
+    Buffer *sparse; /* what blocks' sparse weights lie in */
+    size_t sparse_count, sparse_capacity;
 } Model;
 
 extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
@@ -155,6 +157,10 @@ MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name,
 /* The same for one of 4 bits, as int4_pack takes it. */
 MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
                                Tensor scale, Tensor factor);
+/* The same for one that is sparse (config.sparse_products): mask, first and values as sparse_pack takes them.
+ */
+MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
+                                 const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* each parameter once */
 /* Operations that a block needs for one of T positions, forward and backward; for sharing out blocks. */
 double block_flops(const Block *block, int64_t T);

@@ -27,6 +27,7 @@ typedef struct ParamDesc {
     bool shared;  /* several blocks use it, so it has a unit of its own */
     bool int8;    /* its values are of 8 bits and lie elsewhere (model_set_int8): none in a flat buffer */
     bool int4;    /* int8, but of 4 bits (model_set_int4) */
+    bool sparse;  /* int8, but its values are those that are not 0 (model_set_sparse) */
     bool tied;    /* the storage is that of the parameter of this name in an earlier block */
 } ParamDesc;
 

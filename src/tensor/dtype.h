@@ -18,8 +18,9 @@ typedef enum {
     DT_E4M3, /* 8 bits: 4 of exponent, 3 of fraction, up to 448, no infinity */
     DT_E5M2, /* 8 bits: 5 of exponent, 2 of fraction, up to 57344 */
     DT_I8,
-    DT_Q8, /* int8 weights with their scales, as int8_pack leaves them: only kernels look inside */
-    DT_Q4, /* the same of 4 bits, as int4_pack leaves them */
+    DT_Q8,     /* int8 weights with their scales, as int8_pack leaves them: only kernels look inside */
+    DT_Q4,     /* the same of 4 bits, as int4_pack leaves them */
+    DT_SPARSE, /* weights that are mostly 0, as sparse_pack leaves them */
     DT_COUNT
 } DType;
 

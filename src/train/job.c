@@ -300,6 +300,8 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
     if (config.int8) TRY(hf_int8_suits(job->model_dir, &config, job->device, job->plan.dtype));
+    config.sparse_products = config.sparse && !spec->train && device_is_host(job->device) &&
+                             job->plan.dtype == DT_F32 && (!spec->mesh || spec->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
     *ret_job = job;
     job = NULL;
@@ -314,6 +316,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
     }
     TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
     if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
+    if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));
     TRY(store_init_params(job->runner->params, job->runner->stream, job->plan.seed));
     *ret_report = (LoadReport){0};
     if (job->model_dir)

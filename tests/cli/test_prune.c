@@ -186,6 +186,50 @@ static void rows_in_rounds(void **state) {
     assert_true(cell(pruning, 2, "sparsity") == 0.5);
 }
 
+static double loss_of(const char *model) {
+    Ran ran = program_run("eval", "--model", model, "--data", "self", "--max-batches", "2", "--seq", "16",
+                          "--threads", "1", "--json");
+    if (ran.code) fail_msg("%s", ran.err);
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    ran_done(&ran);
+    return json_number_value(json_object_get(json, "loss"));
+}
+
+static int64_t bytes_of(const char *path) {
+    CLEANUP(file_map_done) FileMap map = {0};
+    assert_ok(file_map_init(&map, path));
+    return (int64_t)map.size;
+}
+
+/* Without its zeros a model is smaller, computes the same, can be trained on, and comes back bit for bit. */
+static void without_zeros(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("ninety"), "--amount", "0.9"));
+    run_ok(program_run("convert", "--model", in("ninety"), "--out", in("packed"), "--sparse"));
+    run_ok(program_run("convert", "--model", in("packed"), "--out", in("unpacked")));
+    assert_false(path_exists(in("packed/model.safetensors")));
+    assert_true(bytes_of(in("packed/sparse.safetensors")) < bytes_of(in("ninety/model.safetensors")));
+    CLEANUP(file_map_done) FileMap before = {0}, after = {0};
+    assert_ok(file_map_init(&before, in("ninety/model.safetensors")));
+    assert_ok(file_map_init(&after, in("unpacked/model.safetensors")));
+    assert_int_equal(before.size, after.size);
+    assert_memory_equal(before.data, after.data, before.size);
+    assert_true(fabs(loss_of(in("packed")) - loss_of(in("ninety"))) < 1e-5);
+    Ran dense = program_run("generate", "--model", in("ninety"), "--prompt", "abc", "--max-tokens", "8",
+                            "--temperature", "0", "--threads", "1");
+    Ran packed = program_run("generate", "--model", in("packed"), "--prompt", "abc", "--max-tokens", "8",
+                             "--temperature", "0", "--threads", "1");
+    assert_int_equal(packed.code, 0);
+    assert_string_equal(packed.out, dense.out);
+    ran_done(&dense);
+    ran_done(&packed);
+    run_ok(program_run("train", "--model", in("packed"), "--steps", "1", "--keep-zeros", "--out",
+                       in("on-packed"), SMALL));
+    assert_true(fabs(number(in("on-packed"), "sparsity") - 0.9) < 1e-3);
+    assert_refused(2, "--sparse", "convert", "--model", in("ninety"), "--out", in("never"), "--sparse",
+                   "--max-shard-size", "1MB");
+}
+
 /* Half of two heads, then half of the rows; what is left is trained on, and does not divide over two ranks.
  */
 static void heads(void **state) {
@@ -279,6 +323,7 @@ int main(void) {
         cmocka_unit_test(weights_in_rounds),
         cmocka_unit_test(rows_in_rounds),
         cmocka_unit_test(heads),
+        cmocka_unit_test(without_zeros),
         cmocka_unit_test(rounds_from_where_it_is),
         cmocka_unit_test(bad_input),
     };

@@ -37,6 +37,7 @@ void linear_backward_weight_sweep(Sweep *sweep);
 void linear_fp8_forward_sweep(Sweep *sweep);
 void linear_fp8_backward_sweep(Sweep *sweep);
 void linear_int8_forward_sweep(Sweep *sweep);
+void linear_sparse_forward_sweep(Sweep *sweep);
 void row_largest_sweep(Sweep *sweep);
 void round_int8_sweep(Sweep *sweep);
 void round_int4_sweep(Sweep *sweep);

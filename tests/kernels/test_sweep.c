@@ -204,6 +204,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_LINEAR_FP8_FORWARD] = linear_fp8_forward_sweep,
     [KERNEL_LINEAR_FP8_BACKWARD] = linear_fp8_backward_sweep,
     [KERNEL_LINEAR_INT8_FORWARD] = linear_int8_forward_sweep,
+    [KERNEL_LINEAR_SPARSE_FORWARD] = linear_sparse_forward_sweep,
     [KERNEL_ROW_LARGEST] = row_largest_sweep,
     [KERNEL_ROUND_INT8] = round_int8_sweep,
     [KERNEL_ROUND_INT4] = round_int4_sweep,
@@ -261,7 +262,8 @@ static int64_t sweep_slot(KernelId id, DType compute) {
 static void test_slot(void **state) {
     KernelId id = (KernelId)(uintptr_t)*state;
     assert_non_null(sweeps[id]);
-    if (id == KERNEL_LINEAR_INT8_FORWARD && test_on_cuda()) skip(); /* for the CPU alone */
+    if ((id == KERNEL_LINEAR_INT8_FORWARD || id == KERNEL_LINEAR_SPARSE_FORWARD) && test_on_cuda())
+        skip(); /* for the CPU alone */
     int64_t failures = 0;
     for (DType compute = DT_F32; compute <= DT_F16; compute++) failures += sweep_slot(id, compute);
     assert_int_equal(failures, 0);

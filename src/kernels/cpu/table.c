@@ -12,6 +12,7 @@ void VARIANT(table_override)(KernelTable *table) {
     VARIANT(layernorm_override)(table);
     VARIANT(linear_override)(table);
     VARIANT(linear_int8_override)(table);
+    VARIANT(linear_sparse_override)(table);
     VARIANT(optim_override)(table);
     VARIANT(round_override)(table);
     VARIANT(rows_override)(table);

@@ -38,6 +38,7 @@ void VARIANT(embedding_override)(KernelTable *table);
 void VARIANT(layernorm_override)(KernelTable *table);
 void VARIANT(linear_override)(KernelTable *table);
 void VARIANT(linear_int8_override)(KernelTable *table);
+void VARIANT(linear_sparse_override)(KernelTable *table);
 void VARIANT(optim_override)(KernelTable *table);
 void VARIANT(round_override)(KernelTable *table);
 void VARIANT(rows_override)(KernelTable *table);

@@ -61,6 +61,7 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
 Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                      VocabPart part, float scale, bool gradient);
+Status linear_sparse_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b);
 Status row_largest_ref(Stream *stream, Tensor largest, Tensor x);
 Status round_int8_ref(Stream *stream, Tensor y, Tensor x, Tensor largest);
 Status round_int4_ref(Stream *stream, Tensor y, Tensor x, Tensor largest);

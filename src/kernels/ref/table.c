@@ -27,6 +27,7 @@ void kernels_ref_fill(KernelTable *table) {
         .linear_fp8_backward = linear_fp8_backward_ref,
         .linear_int8_forward = linear_int8_forward_ref,
         .int8_tile = int8_tile_ref,
+        .linear_sparse_forward = linear_sparse_forward_ref,
         .row_largest = row_largest_ref,
         .round_int8 = round_int8_ref,
         .round_int4 = round_int4_ref,

@@ -1,0 +1,178 @@
+#include "checkpoint/hf_sparse.h"
+
+#include <string.h>
+
+#include "checkpoint/convert.h"
+
+enum { SPARSE_NAME = PARAM_NAME + 16 };
+
+bool sparse_param(const Block *block, const ParamDesc *desc) {
+    return block->ops == &block_ops_layer && desc->decay && desc->ndim >= 2;
+}
+
+static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
+    *ret_cols = desc->dim[desc->ndim - 1];
+    *ret_rows = param_count(desc) / *ret_cols;
+}
+
+/* ---- writing ---- */
+
+static int64_t count_values(const float *w, int64_t count) {
+    int64_t values = 0;
+    for (int64_t i = 0; i < count; i++) values += w[i] != 0;
+    return values;
+}
+
+static Status declare_one(const ParamDesc *desc, const float *w, DType dtype, SafeWriter *writer) {
+    char name[SPARSE_NAME];
+    int64_t rows, cols;
+    sizes_of(desc, &rows, &cols);
+    snprintf(name, sizeof name, "%s.values", desc->name);
+    TRY(safe_writer_declare(writer, name, dtype, 1, (const int64_t[]){count_values(w, rows * cols)}));
+    snprintf(name, sizeof name, "%s.mask", desc->name);
+    return safe_writer_declare(writer, name, DT_U8, 2, (const int64_t[]){rows, (cols + 7) / 8});
+}
+
+static Status place_one(const ParamDesc *desc, const float *w, DType dtype, int64_t *at, SafeWriter *writer) {
+    int64_t rows, cols, found = 0;
+    sizes_of(desc, &rows, &cols);
+    int64_t bytes = (cols + 7) / 8, count = count_values(w, rows * cols);
+    CLEANUP(mem_freep) float *values = NULL;
+    CLEANUP(mem_freep) uint8_t *mask = NULL;
+    TRY(mem_new((size_t)count + 1, sizeof *values, &values));
+    TRY(mem_new((size_t)(rows * bytes), 1, &mask));
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t k = 0; k < cols; k++) {
+            float value = w[n * cols + k];
+            if (value == 0) continue;
+            mask[n * bytes + k / 8] = (uint8_t)(mask[n * bytes + k / 8] | 1u << k % 8);
+            values[found++] = value;
+        }
+    TRY(values_place(writer, *at, dtype, values, count));
+    *at += count * (int64_t)dtype_size(dtype);
+    TRY(safe_writer_place(writer, *at, mask, (size_t)(rows * bytes)));
+    *at += rows * bytes;
+    return OK;
+}
+
+Status sparse_declare(const Store *params, DType dtype, SafeWriter *writer) {
+    const Model *model = params->model;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (sparse_param(&model->block[i], desc))
+                TRY(declare_one(desc, tensor_f32(params->view[i][j]), dtype, writer));
+        }
+    return OK;
+}
+
+Status sparse_place(const Store *params, DType dtype, int64_t at, SafeWriter *writer) {
+    const Model *model = params->model;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (sparse_param(&model->block[i], desc))
+                TRY(place_one(desc, tensor_f32(params->view[i][j]), dtype, &at, writer));
+        }
+    return OK;
+}
+
+/* ---- reading ---- */
+
+static HfEntry *find_part(HfFiles *files, const ParamDesc *desc, const char *part) {
+    char name[SPARSE_NAME];
+    snprintf(name, sizeof name, "%s.%s", desc->name, part);
+    HfEntry *entry = hf_files_find(files, name);
+    if (entry) entry->used = true;
+    return entry;
+}
+
+static const uint8_t *mask_row(const SparseTensors *tensors, int64_t row) {
+    return (const uint8_t *)tensors->mask->data + row * tensors->mask->dim[1];
+}
+
+/* Bits of a row; those past its end must not be set, or the count will not fit. */
+static int64_t count_row(const SparseTensors *tensors, int64_t row) {
+    const uint8_t *bits = mask_row(tensors, row);
+    int64_t count = 0;
+    for (int64_t i = 0; i < tensors->mask->dim[1]; i++) count += __builtin_popcount(bits[i]);
+    return count;
+}
+
+Status sparse_find(HfFiles *files, const ParamDesc *desc, SparseTensors *ret_tensors) {
+    HfEntry *mask = find_part(files, desc, "mask"), *values = find_part(files, desc, "values");
+    int64_t rows, cols, count = 0;
+    *ret_tensors = (SparseTensors){0};
+    if (!mask || !values) return OK;
+    sizes_of(desc, &rows, &cols);
+    const SafeTensor *m = mask->tensor, *v = values->tensor;
+    char found[SHAPE_TEXT];
+    if (m->dtype != DT_U8 || m->ndim != 2 || m->dim[0] != rows || m->dim[1] != (cols + 7) / 8)
+        return FAILED("%s: tensor '%s' is %s %s, the model expects U8 [%lld, %lld]", mask->path, m->name,
+                      m->type, safe_shape_text(found, m->ndim, m->dim), (long long)rows,
+                      (long long)((cols + 7) / 8));
+    SparseTensors tensors = {m, v};
+    for (int64_t n = 0; n < rows; n++) {
+        count += count_row(&tensors, n);
+        if (cols % 8 && mask_row(&tensors, n)[cols / 8] >> cols % 8)
+            return FAILED("%s: tensor '%s' has bits past its %lld inputs", mask->path, m->name,
+                          (long long)cols);
+    }
+    if (v->dtype > DT_F64 || v->ndim != 1 || v->dim[0] != count)
+        return FAILED("%s: tensor '%s' is %s %s, expected the %lld numbers that the mask has", values->path,
+                      v->name, v->type, safe_shape_text(found, v->ndim, v->dim), (long long)count);
+    *ret_tensors = tensors;
+    return OK;
+}
+
+static Status read_values(const SparseTensors *tensors, float **ret_values) {
+    size_t count = (size_t)tensors->values->dim[0];
+    CLEANUP(mem_freep) float *values = NULL;
+    TRY(mem_new(count + 1, sizeof *values, &values));
+    TRY(values_read(values, tensors->values, 0, (int64_t)count));
+    *ret_values = values;
+    values = NULL;
+    return OK;
+}
+
+Status sparse_expand(const ParamDesc *desc, const SparseTensors *tensors, float **ret_values) {
+    int64_t rows, cols, at = 0;
+    sizes_of(desc, &rows, &cols);
+    CLEANUP(mem_freep) float *values = NULL, *all = NULL;
+    TRY(read_values(tensors, &values));
+    TRY(mem_new((size_t)(rows * cols), sizeof *all, &all));
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t k = 0; k < cols; k++)
+            if (mask_row(tensors, n)[k / 8] >> k % 8 & 1) all[n * cols + k] = values[at++];
+    *ret_values = all;
+    all = NULL;
+    return OK;
+}
+
+static Status load_one(const char *dir, Model *model, const Exec *exec, const ParamDesc *desc,
+                       HfFiles *files) {
+    SparseTensors found;
+    int64_t rows, cols;
+    sizes_of(desc, &rows, &cols);
+    TRY(sparse_find(files, desc, &found));
+    if (!found.mask) return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
+    CLEANUP(mem_freep) float *values = NULL;
+    CLEANUP(mem_freep) int64_t *first = NULL;
+    TRY(read_values(&found, &values));
+    TRY(mem_new((size_t)rows + 1, sizeof *first, &first));
+    for (int64_t n = 0; n < rows; n++) first[n + 1] = first[n] + count_row(&found, n);
+    Tensor mask = tensor_2d((void *)(uintptr_t)found.mask->data, DT_U8, rows, (cols + 7) / 8);
+    return model_set_sparse(model, exec, desc->name, mask, first, tensor_1d(values, DT_F32, first[rows]));
+}
+
+Status hf_sparse_load(const char *dir, Model *model, const Exec *exec) {
+    if (!model->config.sparse_products) return OK;
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, dir));
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const ParamDesc *desc = &model->block[i].params.desc[j];
+            if (desc->sparse) TRY(load_one(dir, model, exec, desc, files));
+        }
+    return OK;
+}
