@@ -20,8 +20,10 @@ typedef struct GenerateConfig {
     double temperature, top_p;
     uint64_t seed;
     bool greedy, stream, ignore_end, skip_special;
-    const char *device, *kernels, *precision;
+    const char *device, *kernels, *precision, *kv;
 } GenerateConfig;
+
+static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
 enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
 
@@ -71,6 +73,10 @@ static const Option run_options[] = {
      .help = "Sequences that are computed at once; the result does not depend on it."},
     {OPT_CHOICE("precision", GenerateConfig, precision, "TYPE", precision_choices),
      .shown = "fp32, and bf16 on a GPU", .help = "Number format of weights, caches and the computation."},
+    {OPT_CHOICE("kv", GenerateConfig, kv, "TYPE", kv_choices), .shown = "as --precision",
+     .help =
+         "Number format of the caches of keys and values. On the CPU bf16 beside fp32 takes half the memory, "
+         "int8 a little more than a quarter."},
     {OPT_CHOICE("device", GenerateConfig, device, "NAME", device_choices), .fallback = "cpu",
      .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
     {OPT_CHOICE("kernels", GenerateConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
@@ -339,7 +345,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                    &(EngineOptions){.device = config->device,
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
-                                    .dtype = precision.dtype}));
+                                    .dtype = precision.dtype,
+                                    .cache = config->kv}));
     if (precision.tf32) device_allow_tf32(engine->device);
     note_unused(&engine->report, config->model);
     CLEANUP(writing_done)

@@ -39,6 +39,28 @@ static Status load_params(Engine *engine, const char *dir) {
     return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
 }
 
+/* Caches of another type than the computation's are for the CPU. */
+static Status settle_cache(Engine *engine, const EngineOptions *options) {
+    static const struct {
+        const char *name;
+        DType dtype;
+    } types[] = {{"fp32", DT_F32}, {"bf16", DT_BF16}, {"int8", DT_I8}};
+    engine->cache = options->dtype;
+    if (!options->cache) return OK;
+    int at = 0, count = (int)(sizeof types / sizeof *types);
+    while (at < count && strcmp(options->cache, types[at].name)) at++;
+    if (at == count)
+        return USAGE("caches of '%s' are not known: expected fp32, bf16 or int8", options->cache);
+    engine->cache = types[at].dtype;
+    if (engine->cache == options->dtype) return OK;
+    if (!device_is_host(engine->device))
+        return USAGE("caches of %s beside a computation in %s are for the CPU so far", options->cache,
+                     dtype_name(options->dtype));
+    if (engine->cache == DT_I8 || (engine->cache == DT_BF16 && options->dtype == DT_F32)) return OK;
+    return USAGE("caches of %s beside a computation in %s: expected %s or int8", options->cache,
+                 dtype_name(options->dtype), dtype_name(options->dtype));
+}
+
 Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
     const char *device = options->device ? options->device : "cpu";
     CLEANUP(mem_freep) char *from = NULL;
@@ -48,6 +70,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
     TRY(device_new(&engine->device, device, 0, options->threads));
+    TRY(settle_cache(engine, options));
     TRY(kernels_for(device, options->kernels, &engine->exec.table));
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;

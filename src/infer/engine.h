@@ -10,7 +10,8 @@ typedef struct EngineOptions {
     const char *device;  /* "cpu", "cuda"; NULL: "cpu" */
     const char *kernels; /* NULL: the device's own */
     int threads;         /* 0: all that the process may use */
-    DType dtype;         /* what it computes with, and keeps weights and caches in */
+    DType dtype;         /* what it computes with, and keeps weights in */
+    const char *cache;   /* what it keeps keys and values in: "fp32", "bf16", "int8"; NULL: as dtype */
 } EngineOptions;
 
 typedef struct Engine {
@@ -20,6 +21,7 @@ typedef struct Engine {
     Model *model;
     Store *params;
     Exec exec;
+    DType cache;       /* of keys and values */
     LoadReport report; /* tensors of the files that were not used; nothing is missing */
 } Engine;
 

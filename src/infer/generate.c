@@ -78,13 +78,12 @@ static Status run_init(Run *run) {
     int64_t context = spec->prompts[run->order[0]].count + spec->max_tokens - 1;
     int64_t batch = spec->batch, chunk = spec->chunk;
     if (batch == 0) {
-        batch =
-            (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context, run->engine->params->dtype));
+        batch = (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context, run->engine->cache));
         batch = batch < 1 ? 1 : batch > AUTO_BATCH ? AUTO_BATCH : batch;
     }
     run->batch = batch < spec->count ? batch : spec->count;
     if (chunk == 0) {
-        chunk = AUTO_ROWS / run->batch;
+        chunk = device_is_host(run->engine->device) ? AUTO_CHUNK : AUTO_ROWS / run->batch;
         chunk = chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
     }
     TRY(mem_new((size_t)run->batch, sizeof *run->place, &run->place));

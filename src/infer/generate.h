@@ -46,8 +46,9 @@ typedef struct Generated {
     double prefill_s, decode_s; /* prompts until the first new tokens; the rest */
 } Generated;
 
-/* Continues all prompts. What a prompt gives does not depend on the others, on the batch or on the chunk,
- * but for the last bits of rounding. A prompt without room for max_tokens is refused before anything runs. */
+/* Continues all prompts. What a prompt gives does not depend on the others or on the batch: on the CPU in no
+ * bit, on a GPU but for the last bits of rounding, as it is with the chunk. A prompt without room for
+ * max_tokens is refused before anything runs. */
 MUST_USE Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
 void generated_free(Generated *generated);
 DEFINE_FREEP(Generated, generated)

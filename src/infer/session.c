@@ -5,6 +5,9 @@
  * a sequence's last token is put aside when its chunk comes, and the head sees these (B,C) rows only.
  * Everything but the weights lies in two buffers that are laid out once.
  *
+ * On the CPU a chunk is of one sequence, and a step of no more sequences than products are summed up alike
+ * for (STEP_ROWS): then what a sequence gives does not depend on the others in any bit.
+ *
  * A step, one token for each sequence, is the same work every time but for what lies in memory: it is done
  * once as it comes, recorded the next time, and then replayed, for each number of sequences apart. Where the
  * device has no recordings, or a step cannot be recorded, it goes on as it came.
@@ -14,6 +17,7 @@
 #include <string.h>
 
 enum { MOST_RECORDED = 64 }; /* sequences of a step that is recorded */
+enum { STEP_ROWS = 64 };     /* sequences of a step on the CPU */
 
 /* Steps of a number of sequences. */
 typedef struct Steps {
@@ -23,13 +27,13 @@ typedef struct Steps {
 
 struct Session {
     Engine *engine;
-    bool best_only;
+    bool best_only, apart; /* apart: chunks are of one sequence */
     int64_t B, S, K;
     Buffer memory, scratch;
     KvCache *cache;        /* per layer */
     KvCache *active;       /* its first sequences, those of the chunk at hand */
     Tensor news;           /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b) and fresh (b) */
-    Tensor x, y;           /* (B,K,C) */
+    Tensor x, y;           /* (B,K,C), or as much as a chunk or step takes of it */
     Tensor last;           /* (B,C) */
     Tensor logits;         /* (B,V) */
     Tensor best;           /* (B) int32 */
@@ -46,15 +50,22 @@ static int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* Elements of a cache's row: one head of one position. */
+static int64_t cache_width(const ModelConfig *config, DType dtype) {
+    return config_head_width(config) + (dtype == DT_I8 ? CACHE_SCALE : 0);
+}
+
 size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype) {
-    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->hidden * dtype_size(dtype);
+    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->heads *
+           (size_t)cache_width(config, dtype) * dtype_size(dtype);
 }
 
 static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
     DType dtype = s->engine->params->dtype;
-    Tensor cache = tensor_4d(NULL, dtype, s->B, c->heads, s->S, config_head_width(c));
-    Tensor wide = tensor_3d(NULL, dtype, s->B, s->K, c->hidden);
+    Tensor cache = tensor_4d(NULL, s->engine->cache, s->B, c->heads, s->S, cache_width(c, s->engine->cache));
+    int64_t rows = s->apart ? (s->B > s->K ? s->B : s->K) : s->B * s->K;
+    Tensor wide = tensor_2d(NULL, dtype, rows, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
         s->cache[i].k = tensor_take(bump, cache);
         s->cache[i].v = tensor_take(bump, cache);
@@ -72,16 +83,23 @@ static Shape shape_of(const Session *s, int64_t B, int64_t T) {
     return (Shape){.B = B, .T = T, .tp = 1, .dtype = s->engine->params->dtype};
 }
 
-static Status allocate(Session *s) {
+/* What blocks need for (B,T) at most. */
+static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratch) {
     const Model *model = s->engine->model;
-    size_t saved = 0, scratch = head_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
     for (int i = 0; i < model->count - 1; i++) {
         size_t block_saved, block_scratch;
         const Block *block = &model->block[i];
-        block->ops->measure(block, shape_of(s, s->B, s->K), &block_saved, &block_scratch);
-        if (block_saved > saved) saved = block_saved;
-        if (block_scratch > scratch) scratch = block_scratch;
+        block->ops->measure(block, shape, &block_saved, &block_scratch);
+        if (block_saved > *saved) *saved = block_saved;
+        if (block_scratch > *scratch) *scratch = block_scratch;
     }
+}
+
+static Status allocate(Session *s) {
+    const Model *model = s->engine->model;
+    size_t saved = 0, scratch = head_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
+    measure(s, shape_of(s, s->apart ? 1 : s->B, s->K), &saved, &scratch);
+    measure(s, shape_of(s, s->B, 1), &saved, &scratch);
     Bump bump = {0};
     layout(s, saved, &bump);
     Device *device = s->engine->device;
@@ -104,7 +122,7 @@ static Status check_sizes(const Engine *engine, int64_t batch, int64_t context, 
         return USAGE("%lld positions are needed, but the model has %lld", (long long)context,
                      (long long)c->positions);
     size_t bytes, widest = (size_t)(c->inner > c->hidden ? c->inner : c->hidden);
-    if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->params->dtype), &bytes) ||
+    if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->cache), &bytes) ||
         !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
         !mul_size((size_t)batch, (size_t)c->vocab * sizeof(float), &bytes))
         return FAILED("%lld sequences of %lld positions do not fit into memory", (long long)batch,
@@ -118,6 +136,7 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     CLEANUP(session_freep) Session *s = NULL;
     TRY(mem_new(1, sizeof *s, &s));
     s->engine = engine;
+    s->apart = device_is_host(engine->device);
     s->B = batch, s->S = context, s->K = min_of(chunk, context);
     TRY(mem_new((size_t)c->layers, sizeof *s->cache, &s->cache));
     TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
@@ -152,13 +171,18 @@ void session_free(Session *s) {
     free(s);
 }
 
-/* The rectangle of the next chunk; 0 x 0 when all is fed. No filler may lie past the last position. */
-static Shape next_chunk(const Session *s, const Feed *feed, int64_t count) {
+/* Sequences of the session that go through the model together. */
+typedef struct Part {
+    int64_t first, count;
+} Part;
+
+/* The rectangle of a part's next chunk; 0 x 0 when all is fed. No filler may lie past the last position. */
+static Shape next_chunk(const Session *s, const Feed *feed, Part part) {
     int64_t rows = 0, longest = 0, room = s->K;
-    for (int64_t b = 0; b < count; b++) {
+    for (int64_t b = part.first; b < part.first + part.count; b++) {
         int64_t left = feed[b].count - s->fed[b];
         if (left == 0) continue;
-        rows = b + 1;
+        rows = b - part.first + 1;
         room = min_of(room, s->S - s->length[b]);
         if (left > longest) longest = left;
     }
@@ -174,14 +198,14 @@ static int64_t fresh_at(Shape shape) {
 }
 
 /* Puts the chunk's tokens, and how many are new where, on the stage, which the device must have read. */
-static void stage_chunk(Session *s, const Feed *feed, Shape shape) {
+static void stage_chunk(Session *s, const Feed *feed, int64_t first, Shape shape) {
     int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
     memset(tokens, 0, (size_t)(shape.B * shape.T) * sizeof *tokens);
-    for (int64_t b = 0; b < shape.B; b++) {
-        int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
-        fresh[b] = (int32_t)added;
-        past[b] = added ? (int32_t)s->length[b] : 0;
-        if (added) memcpy(tokens + b * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
+    for (int64_t i = 0; i < shape.B; i++) {
+        int64_t b = first + i, added = min_of(feed[b].count - s->fed[b], shape.T);
+        fresh[i] = (int32_t)added;
+        past[i] = added ? (int32_t)s->length[b] : 0;
+        if (added) memcpy(tokens + i * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
     }
 }
 
@@ -195,8 +219,9 @@ static Pass pass_of(Session *s, Shape shape) {
     };
 }
 
-/* Takes the chunk from the stage through all blocks but the head; their output is in *ret_x. */
-static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
+/* Takes the chunk of sequences from `first` on from the stage through all blocks but the head; their output
+ * is in *ret_x. */
+static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
     Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->news.data, DT_I32, B, T)};
@@ -208,8 +233,8 @@ static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
     size_t staged = (size_t)(fresh_at(shape) + B) * sizeof(int32_t);
     TRY(stream_copy(s->engine->stream, s->news.data, s->stage.data, staged, COPY_TO_DEVICE));
     for (int64_t i = 0; i < model->config.layers; i++) {
-        s->active[i].k = tensor_slice(s->cache[i].k, 0, B);
-        s->active[i].v = tensor_slice(s->cache[i].v, 0, B);
+        s->active[i].k = tensor_slice(s->cache[i].k, first, B);
+        s->active[i].v = tensor_slice(s->cache[i].v, first, B);
     }
     Pass pass = pass_of(s, shape);
     pass.micro = &micro;
@@ -227,40 +252,45 @@ static Status run_chunk(Session *s, Shape shape, Tensor *ret_x) {
 }
 
 /* Counts the chunk's tokens as fed and puts the rows aside whose sequence is at its end. */
-static Status finish_chunk(Session *s, const Feed *feed, Shape shape, Tensor x) {
+static Status finish_chunk(Session *s, const Feed *feed, int64_t first, Shape shape, Tensor x) {
     size_t row = (size_t)s->last.dim[1] * dtype_size(s->last.dtype);
-    for (int64_t b = 0; b < shape.B; b++) {
-        int64_t added = min_of(feed[b].count - s->fed[b], shape.T);
+    for (int64_t i = 0; i < shape.B; i++) {
+        int64_t b = first + i, added = min_of(feed[b].count - s->fed[b], shape.T);
         s->fed[b] += added;
         s->length[b] += added;
         if (!added || s->fed[b] < feed[b].count) continue;
         TRY(stream_copy(s->engine->stream, (char *)s->last.data + (size_t)b * row,
-                        (char *)x.data + (size_t)(b * shape.T + added - 1) * row, row, COPY_ON_DEVICE));
+                        (char *)x.data + (size_t)(i * shape.T + added - 1) * row, row, COPY_ON_DEVICE));
     }
     return OK;
 }
 
-/* Scores for what follows x (b,C), and what the host is to have of them. */
-static Status score(Session *s, Tensor x) {
+static float *scores_of(const Session *s, int64_t sequence) {
+    return (float *)s->scores.data + sequence * s->logits.dim[1];
+}
+
+/* Scores for what follows x (b,C) of sequences from `first` on, and what the host is to have of them. */
+static Status score(Session *s, int64_t first, Tensor x) {
     const Model *model = s->engine->model;
     Stream *stream = s->engine->stream;
     int64_t count = x.dim[0];
     int at = model->count - 1;
     Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
-    Tensor logits = tensor_slice(s->logits, 0, count), best = tensor_slice(s->best, 0, count);
+    Tensor logits = tensor_slice(s->logits, first, count), best = tensor_slice(s->best, first, count);
     TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, x));
     if (!s->best_only)
-        return stream_copy(stream, s->scores.data, logits.data, tensor_bytes(logits), COPY_TO_HOST);
+        return stream_copy(stream, scores_of(s, first), logits.data, tensor_bytes(logits), COPY_TO_HOST);
     TRY(argmax(&s->engine->exec, best, logits));
-    return stream_copy(stream, s->chosen.data, best.data, tensor_bytes(best), COPY_TO_HOST);
+    return stream_copy(stream, (int32_t *)s->chosen.data + first, best.data, tensor_bytes(best),
+                       COPY_TO_HOST);
 }
 
-/* One token, on the stage, for each of `count` sequences. */
-static Status step(Session *s, int64_t count) {
+/* One token, on the stage, for each of a part's sequences. */
+static Status step(Session *s, Part part) {
     Tensor x;
-    TRY(run_chunk(s, shape_of(s, count, 1), &x));
-    return score(s, tensor_2d(x.data, x.dtype, count, s->last.dim[1]));
+    TRY(run_chunk(s, part.first, shape_of(s, part.count, 1), &x));
+    return score(s, part.first, tensor_2d(x.data, x.dtype, part.count, s->last.dim[1]));
 }
 
 /* A step that cannot be recorded stays as it is; if something is wrong with it, doing it will say so. */
@@ -269,7 +299,7 @@ static Status record_step(Session *s, int64_t count, Steps *steps) {
     bool begun = false;
     TRY(stream_record_begin(stream, &begun));
     if (begun) {
-        CLEANUP(status_freep) Status status = step(s, count);
+        CLEANUP(status_freep) Status status = step(s, (Part){0, count});
         CLEANUP(recording_freep) Recording *recording = NULL;
         CLEANUP(status_freep) Status end = stream_record_end(stream, &recording);
         if (!status && !end) {
@@ -285,32 +315,54 @@ static Status take_step(Session *s, int64_t count) {
     Steps *steps = &s->steps[min_of(count, MOST_RECORDED)];
     if (count > MOST_RECORDED || steps->unrecordable || !steps->done_once) {
         steps->done_once = true;
-        return step(s, count);
+        return step(s, (Part){0, count});
     }
     if (steps->recording && !recording_holds(steps->recording)) {
         recording_free(steps->recording);
         steps->recording = NULL;
     }
     if (!steps->recording) TRY(record_step(s, count, steps));
-    return steps->recording ? recording_replay(steps->recording) : step(s, count);
+    return steps->recording ? recording_replay(steps->recording) : step(s, (Part){0, count});
+}
+
+/* As many sequences as go together. */
+static Part part_from(const Session *s, int64_t first, int64_t count, int64_t most) {
+    return (Part){first, s->apart ? min_of(count - first, most) : count};
 }
 
 static Status feed_step(Session *s, const Feed *feed, int64_t count) {
-    stage_chunk(s, feed, shape_of(s, count, 1));
-    TRY(take_step(s, count));
+    Part part;
+    for (int64_t first = 0; first < count; first += part.count) {
+        part = part_from(s, first, count, STEP_ROWS);
+        stage_chunk(s, feed, first, shape_of(s, part.count, 1));
+        TRY(s->apart ? step(s, part) : take_step(s, part.count));
+    }
     for (int64_t b = 0; b < count; b++) s->length[b]++;
     return OK;
 }
 
-static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
-    for (Shape shape; (shape = next_chunk(s, feed, count)).B > 0;) {
+static Status feed_part(Session *s, const Feed *feed, Part part) {
+    for (Shape shape; (shape = next_chunk(s, feed, part)).B > 0;) {
         Tensor x;
         TRY(stream_sync(s->engine->stream)); /* the last chunk has left the stage */
-        stage_chunk(s, feed, shape);
-        TRY(run_chunk(s, shape, &x));
-        TRY(finish_chunk(s, feed, shape, x));
+        stage_chunk(s, feed, part.first, shape);
+        TRY(run_chunk(s, part.first, shape, &x));
+        TRY(finish_chunk(s, feed, part.first, shape, x));
     }
-    return score(s, tensor_slice(s->last, 0, count));
+    return OK;
+}
+
+static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
+    Part part;
+    for (int64_t first = 0; first < count; first += part.count) {
+        part = part_from(s, first, count, 1);
+        TRY(feed_part(s, feed, part));
+    }
+    for (int64_t first = 0; first < count; first += part.count) {
+        part = part_from(s, first, count, STEP_ROWS);
+        TRY(score(s, first, tensor_slice(s->last, first, part.count)));
+    }
+    return OK;
 }
 
 Status session_feed(Session *s, const Feed *feed, int64_t count) {
@@ -335,10 +387,6 @@ void session_want_best(Session *s) {
 
 int32_t session_best(const Session *s, int64_t sequence) {
     return ((const int32_t *)s->chosen.data)[sequence];
-}
-
-static float *scores_of(const Session *s, int64_t sequence) {
-    return (float *)s->scores.data + sequence * s->logits.dim[1];
 }
 
 const float *session_scores(const Session *s, int64_t sequence) {

@@ -95,19 +95,37 @@ Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor
     return OK;
 }
 
-static int32_t pack_row4(const Int8View *view, const uint8_t *row, const int8_t *step, int64_t output) {
+/* One output's weights of 4 bits; places (INT4_GROUP) are those of a cut. */
+static int32_t pack_row4(const Int8View *view, const Int4Place *places, const uint8_t *row,
+                         const int8_t *step, int64_t output) {
     const Int8Head *head = view->head;
-    int8_t *first = int8_panel(view, output);
+    int8_t *cut = int8_panel(view, output);
     int32_t total = 0;
-    for (int64_t k = 0; k < head->inputs; k++) {
-        Int4Place place = int4_place(head->tile, output, k % INT4_GROUP);
-        int8_t *cut = first + k / INT4_GROUP * int4_cut_bytes(head->tile);
-        int half = row[k / 2] >> (k % 2 ? 4 : 0) & 15;
-        cut[place.byte] = (int8_t)(cut[place.byte] | (place.high ? half << 4 : half));
-        cut[place.step] = step[k / INT4_GROUP];
-        total += step[k / INT4_GROUP] * ((half ^ 8) - 8);
+    for (int64_t k = 0; k < head->inputs; k += INT4_GROUP, cut += int4_cut_bytes(head->tile)) {
+        int64_t left = head->inputs - k, count = left < INT4_GROUP ? left : INT4_GROUP;
+        int32_t sum = 0;
+        for (int64_t i = 0; i < count; i++) {
+            int half = row[(k + i) / 2] >> (i % 2 ? 4 : 0) & 15;
+            int8_t *byte = cut + places[i].byte;
+            *byte = (int8_t)(*byte | half << (places[i].high ? 4 : 0));
+            sum += (half ^ 8) - 8;
+        }
+        cut[places[0].step] = step[k / INT4_GROUP];
+        total += sum * step[k / INT4_GROUP];
     }
     return total;
+}
+
+/* Outputs of a panel share bytes, so one thread packs it. */
+static void pack_panel4(const Int8View *view, const uint8_t *w, const int8_t *step, int64_t first,
+                        int64_t end) {
+    int64_t K = view->head->inputs;
+    for (int64_t n = first; n < end; n++) {
+        Int4Place places[INT4_GROUP];
+        for (int i = 0; i < INT4_GROUP; i++) places[i] = int4_place(view->head->tile, n, i);
+        view->sums[n] =
+            pack_row4(view, places, w + n * ((K + 1) / 2), step + n * ((K + INT4_GROUP - 1) / INT4_GROUP), n);
+    }
 }
 
 /* Whether an output's sums fit 32 bits whatever its weights and inputs are. */
@@ -130,11 +148,10 @@ Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor 
             return FAILED("int4 weights: the steps of output %lld are too large", (long long)n);
     Int8View view = {0};
     TRY(pack_begin(exec, 4, packed, scale, factor, &view));
-    int64_t cols = view.head->tile.cols; /* outputs of a panel share bytes, so one thread packs it */
+    int64_t cols = view.head->tile.cols;
 #pragma omp parallel for schedule(static) if (N * K > 65536)
-    for (int64_t panel = 0; panel < (N + cols - 1) / cols; panel++)
-        for (int64_t n = panel * cols; n < N && n < (panel + 1) * cols; n++)
-            view.sums[n] = pack_row4(&view, (const uint8_t *)w.data + n * bytes, steps + n * groups, n);
+    for (int64_t first = 0; first < N; first += cols)
+        pack_panel4(&view, w.data, steps, first, first + cols < N ? first + cols : N);
     return OK;
 }
 

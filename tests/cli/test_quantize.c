@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "corpus.h"
+#include "infer/session.h"
 
 #define CASES WEFT_TEST_DIR "/golden/cases/"
 
@@ -88,6 +89,79 @@ static void test_text(void **state) {
     quantize("run", "writes", "--int8-embedding");
     CLEANUP(mem_freep) char *before = greedy("run"), *after = greedy("writes");
     assert_int_equal(strncmp(before, after, 40), 0);
+}
+
+enum { CROWD = 70, PROMPT = 40, ROUNDS = 3 };
+
+/* Prompts of 1 to PROMPT tokens, then single tokens. */
+static void feed_round(Session *session, int32_t ids[][PROMPT + ROUNDS], const int *who, int count,
+                       int turn) {
+    Feed feed[CROWD];
+    for (int i = 0; i < count; i++) {
+        int length = 1 + who[i] * 7 % PROMPT;
+        feed[i] = turn ? (Feed){ids[who[i]] + length + turn - 1, 1} : (Feed){ids[who[i]], length};
+    }
+    assert_ok(session_feed(session, feed, count));
+}
+
+/* Scores of sequences alone are, bit for bit, those that they have among many. */
+static void alone_as_among_many(const char *model, DType dtype, const char *cache) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    CLEANUP(session_freep) Session *many = NULL, *one = NULL;
+    EngineOptions options = {.threads = 2, .dtype = dtype, .cache = cache};
+    assert_ok(engine_new(&engine, at(model), &options));
+    static int32_t ids[CROWD][PROMPT + ROUNDS];
+    int64_t V = engine->model->config.vocab;
+    int who[CROWD];
+    for (int b = 0; b < CROWD; b++) {
+        who[b] = b;
+        for (int t = 0; t < PROMPT + ROUNDS; t++)
+            ids[b][t] = (int32_t)rng_below(rng_key(7, "crowd", 0), (uint64_t)(b * 100 + t), (uint64_t)V);
+    }
+    assert_ok(session_new(&many, engine, CROWD, PROMPT + ROUNDS, 32));
+    assert_ok(session_new(&one, engine, 1, PROMPT + ROUNDS, 32));
+    static const int some[] = {0, 5, 66};
+    for (int i = 0; i < 3; i++) {
+        session_reset(many);
+        session_reset(one);
+        for (int turn = 0; turn < ROUNDS; turn++) {
+            feed_round(many, ids, who, CROWD, turn);
+            feed_round(one, ids, &some[i], 1, turn);
+            assert_memory_equal(session_scores(many, some[i]), session_scores(one, 0),
+                                (size_t)V * sizeof(float));
+        }
+    }
+}
+
+static void test_crowd(void **state) {
+    (void)state;
+    quantize("run", "crowd8", "--int8-embedding");
+    quantize("run", "crowd4", "--bits=4");
+    alone_as_among_many("run", DT_F32, NULL);
+    alone_as_among_many("run", DT_F32, "bf16");
+    alone_as_among_many("run", DT_BF16, NULL);
+    alone_as_among_many("crowd8", DT_F32, "int8");
+    alone_as_among_many("crowd4", DT_F32, "int8");
+}
+
+/* Caches of fewer bits change what is written little, and others are refused. */
+static void test_caches(void **state) {
+    (void)state;
+    static const char *const types[] = {"fp32", "bf16", "int8"};
+    char *text[3];
+    for (int i = 0; i < 3; i++) {
+        Ran ran = program_run("generate", "--model", at("run"), "--prompt", "the quick brown", "--max-tokens",
+                              "40", "--greedy", "--threads", "1", "--kv", types[i]);
+        if (ran.code) fail_msg("%s", ran.err);
+        free(ran.err);
+        text[i] = ran.out;
+        assert_int_equal(strncmp(text[i], text[0], 40), 0);
+    }
+    for (int i = 0; i < 3; i++) free(text[i]);
+    const char *model = at("run");
+    assert_refused(2, "int4", "generate", "--model", model, "--prompt", "a", "--kv", "int4");
+    assert_refused(2, "expected bf16 or int8", "generate", "--model", model, "--prompt", "a", "--kv", "fp32",
+                   "--precision", "bf16");
 }
 
 /* Columns of a layer's matrices, and of the norm before them, times and over a number: the same function. */
@@ -198,9 +272,10 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),     cmocka_unit_test(test_four),    cmocka_unit_test(test_text),
-        cmocka_unit_test(test_outliers), cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_loss),    cmocka_unit_test(test_crowd), cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_four),    cmocka_unit_test(test_text),  cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

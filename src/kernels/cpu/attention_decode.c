@@ -1,6 +1,7 @@
 /* Attention of new positions against caches of keys and values. Several new positions at once (a prompt)
  * go through the tiles of attention_forward.c; one or a few are bound by reading the caches, so each
- * query runs along the rows of its head once for the scores and once for the values.
+ * query runs along the rows of its head once for the scores and once for the values. Caches of 8 bits are
+ * read as they are by those, and widened first for the tiles.
  *
  * Legend: B sequences, T new positions, S positions a cache holds, H heads, D = C/H */
 #include <math.h>
@@ -36,6 +37,37 @@ static ALWAYS_INLINE void row_scores(DType dtype, float *scores, const float *q,
         for (; d < D; d++) dot += q[d] * half_get(k, dtype, row + d);
         scores[i] = (dot + vec_sum_of(dots[0] + dots[1])) * scale;
     }
+}
+
+/* The same where rows are of 8 bits, with their scale behind them. */
+static float row_scale(const int8_t *row, int64_t D) {
+    float scale;
+    memcpy(&scale, row + D, sizeof scale);
+    return scale;
+}
+
+static void row_scores_int8(float *scores, const float *q, const int8_t *k, int64_t keys, int64_t D,
+                            float scale) {
+    for (int64_t i = 0; i < keys; i++, k += D + CACHE_SCALE) {
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (int64_t d = 0; d < D; d++) dot += q[d] * (float)k[d];
+        scores[i] = dot * (row_scale(k, D) * scale);
+    }
+}
+
+static void row_mix_int8(float *out, const float *weights, const int8_t *v, int64_t keys, int64_t D) {
+    int64_t pitch = D + CACHE_SCALE, i = 0;
+    memset(out, 0, (size_t)D * sizeof *out);
+    for (; i + 2 <= keys; i += 2, v += 2 * pitch) {
+        float w0 = weights[i] * row_scale(v, D), w1 = weights[i + 1] * row_scale(v + pitch, D);
+#pragma omp simd
+        for (int64_t d = 0; d < D; d++) out[d] += w0 * (float)v[d] + w1 * (float)v[pitch + d];
+    }
+    if (i == keys) return;
+    float w = weights[i] * row_scale(v, D);
+#pragma omp simd
+    for (int64_t d = 0; d < D; d++) out[d] += w * (float)v[d];
 }
 
 /* out (D) = weights (keys) v, four rows at a time. */
@@ -77,49 +109,103 @@ static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t
     float *scores = space->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
     const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, space->query);
-    BY_TYPE(job->k.in.dtype, row_scores, scores, q, run_at(job->k.in, job->k.at), keys, D, job->scale);
+    bool eight = job->k.in.dtype == DT_I8;
+    const void *k = run_at(job->k.in, job->k.at), *v = run_at(job->v.in, job->v.at);
+    if (eight)
+        row_scores_int8(scores, q, k, keys, D, job->scale);
+    else
+        BY_TYPE(job->k.in.dtype, row_scores, scores, q, k, keys, D, job->scale);
     float most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < keys; i++) most = scores[i] > most ? scores[i] : most;
     for (int64_t i = 0; i < keys; i += VEC) vec_store(scores + i, vec_exp(vec_load(scores + i) - most));
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < keys; i++) sum += scores[i];
     float *out = run_out(job->out.in, at, space->out);
-    BY_TYPE(job->v.in.dtype, row_mix, out, scores, run_at(job->v.in, job->v.at), keys, D);
+    if (eight)
+        row_mix_int8(out, scores, v, keys, D);
+    else
+        BY_TYPE(job->v.in.dtype, row_mix, out, scores, v, keys, D);
     float inverse = 1.0f / sum;
 #pragma omp simd
     for (int64_t d = 0; d < D; d++) out[d] *= inverse;
     run_end(job->out.in, at, D, out);
 }
 
-/* Rows first .. first + count - 1 of a cache = the new ones. */
-static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count) {
-    size_t size = dtype_size(cache.in.dtype);
-    for (int64_t t = 0; t < count; t++)
-        memcpy((char *)cache.in.data + (size_t)(cache.at + (first + t) * cache.stride) * size,
-               (char *)fresh.in.data + (size_t)(fresh.at + t * fresh.stride) * size, (size_t)cache.D * size);
+/* A row of 8 bits from D numbers. */
+static void round_row(int8_t *to, const float *x, int64_t D) {
+    float largest = 0;
+    int finite = 1;
+    for (int64_t d = 0; d < D; d++) {
+        finite &= isfinite(x[d]) != 0;
+        largest = fabsf(x[d]) > largest ? fabsf(x[d]) : largest;
+    }
+    float scale = finite ? largest / 127.0f : NAN, finer = finite && largest > 0 ? 127.0f / largest : 0;
+    if (isinf(finer)) finer = 0; /* as good as zero */
+    for (int64_t d = 0; d < D; d++) to[d] = finite ? (int8_t)rintf(x[d] * finer) : 0;
+    memcpy(to + D, &scale, sizeof scale);
+}
+
+/* Rows first .. first + count - 1 of a cache = the new ones; `row` holds one. */
+static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count, float *row) {
+    DType type = cache.in.dtype;
+    size_t size = dtype_size(type);
+    for (int64_t t = 0; t < count; t++) {
+        void *to = (char *)cache.in.data + (size_t)(cache.at + (first + t) * cache.stride) * size;
+        int64_t at = fresh.at + t * fresh.stride;
+        if (type == fresh.in.dtype)
+            memcpy(to, run_at(fresh.in, at), (size_t)cache.D * size);
+        else if (type == DT_I8)
+            round_row(to, run_in(fresh.in, at, cache.D, row), cache.D);
+        else
+            half_store(to, type, 0, run_in(fresh.in, at, cache.D, row), cache.D);
+    }
+}
+
+/* The first rows of a cache of 8 bits as fp32, at `to`. */
+static Rows widen(Rows cache, int64_t count, float *to) {
+    const int8_t *from = (const int8_t *)cache.in.data + cache.at;
+    for (int64_t i = 0; i < count; i++, from += cache.stride) {
+        float scale = row_scale(from, cache.D), *row = to + i * cache.D;
+#pragma omp simd
+        for (int64_t d = 0; d < cache.D; d++) row[d] = (float)from[d] * scale;
+    }
+    return (Rows){tensor_2d(to, DT_F32, count, cache.D), 0, cache.D, cache.D};
+}
+
+/* Many new positions, by the tiles. */
+static void tiles_run(HeadJob *job, void *memory) {
+    Bump bump = {.base = memory};
+    if (job->k.in.dtype == DT_I8) {
+        size_t bytes = (size_t)(job->keys * job->D) * sizeof(float);
+        job->k = widen(job->k, job->keys, bump_take(&bump, bytes));
+        job->v = widen(job->v, job->keys, bump_take(&bump, bytes));
+    }
+    attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_space(job->keys, job->D)));
 }
 
 /* One head of one sequence: its new rows go to the caches, then its queries run. */
 static void head_decode(const HeadJob *job, Rows keys, Rows values, void *memory) {
-    cache_put(keys, job->past, job->k, job->T);
-    cache_put(values, job->past, job->v, job->T);
+    Bump bump = {.base = memory};
+    Space space = space_take(&bump, job->keys, job->D);
+    cache_put(keys, job->past, job->k, job->T, space.query);
+    cache_put(values, job->past, job->v, job->T, space.query);
     HeadJob cached = *job;
     cached.k = keys;
     cached.v = values;
     if (job->T >= TILES_FROM) {
-        attention_head(&cached, (Range){0, job->T}, memory);
+        tiles_run(&cached, memory);
         return;
     }
-    Bump bump = {.base = memory};
-    Space space = space_take(&bump, job->keys, job->D);
     for (int64_t t = 0; t < job->T; t++) query_run(&cached, t, &space, job->past + t + 1);
 }
 
-static size_t decode_space(int64_t T, int64_t keys, int64_t D) {
-    if (T >= TILES_FROM) return attention_head_space(keys, D);
-    Bump count = {0};
-    space_take(&count, keys, D);
-    return (size_t)round_to((int64_t)count.used, BUMP_ALIGN);
+static size_t decode_space(int64_t T, int64_t keys, int64_t D, bool eight) {
+    Bump few = {0}, many = {0};
+    space_take(&few, keys, D);
+    if (T < TILES_FROM) return (size_t)round_to((int64_t)few.used, BUMP_ALIGN);
+    for (int i = 0; eight && i < 2; i++) bump_take(&many, (size_t)(keys * D) * sizeof(float));
+    bump_take(&many, attention_head_space(keys, D));
+    return (size_t)round_to((int64_t)(few.used > many.used ? few.used : many.used), BUMP_ALIGN);
 }
 
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
@@ -132,8 +218,7 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
         longest = keys > longest ? keys : longest;
     }
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
-    size_t few = decode_space(1, longest, s.D), many = decode_space(s.T, longest, s.D);
-    size_t each = few > many ? few : many;
+    size_t each = decode_space(s.T, longest, s.D, kcache.dtype == DT_I8);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
@@ -151,7 +236,8 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
             .v = head_part(qkv, s, PART_V, b, h),
             .out = head_out(out, s, b, h),
         };
-        Rows keys = {kcache, at * S * s.D, s.D, s.D}, values = {vcache, at * S * s.D, s.D, s.D};
+        int64_t pitch = kcache.dim[3];
+        Rows keys = {kcache, at * S * pitch, pitch, s.D}, values = {vcache, at * S * pitch, pitch, s.D};
         head_decode(&job, keys, values, (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
     }
     return OK;

@@ -114,26 +114,42 @@ static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t r
 }
 
 /* Left operands of a few rows, as generation has them: packing the right one would cost more than the
- * product, which only has to read it once. Takes a right operand whose columns lie in rows. */
-enum { FEW_ROWS = 24, DOT_ROWS = 4, DOT_COLS = 4 };
+ * product, which only has to read it once. Takes a right operand whose columns lie in rows. An element is
+ * summed in the same order however many rows there are, so that a sequence gets the same bits alone and in a
+ * batch. */
+enum { DOT_ROWS = 4, DOT_COLS = 8 };
+/* Columns of a tile of two rows or more; sums must fit the registers. */
+#if defined(__aarch64__) || defined(__AVX512F__)
+enum { DOT_COLS_TWO = 8, DOT_COLS_FOUR = 4 };
+#else
+enum { DOT_COLS_TWO = 4, DOT_COLS_FOUR = 2 };
+#endif
 
 static bool is_few(const Gemm *gemm) {
     return gemm->m <= FEW_ROWS && !gemm->a.trans && gemm->b.trans;
 }
 
-/* `rows` is a constant wherever this is called. */
+/* `rows` and `cols` are constants wherever this is called. */
 static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int64_t row, int64_t col,
-                                                           int rows) {
+                                                           int rows, int cols) {
     VecF sum[DOT_ROWS][DOT_COLS] = {0};
     const float *a[DOT_ROWS], *b[DOT_COLS];
     for (int i = 0; i < rows; i++) a[i] = gemm->a.data + (row + i) * gemm->a.stride;
-    for (int j = 0; j < DOT_COLS; j++) b[j] = gemm->b.data + least(col + j, gemm->n - 1) * gemm->b.stride;
+    for (int j = 0; j < cols; j++) b[j] = gemm->b.data + least(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
-    for (; k + VEC <= gemm->k; k += VEC)
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < DOT_COLS; j++) sum[i][j] += vec_load(a[i] + k) * vec_load(b[j] + k);
+    /* The next columns lie behind these; fetched meanwhile, they come as one stream and not as several. */
+    const float *ahead = b[0] + cols * gemm->b.stride;
+    for (; k + VEC <= gemm->k; k += VEC) {
+        for (int line = 0; line < cols * VEC; line += 16) __builtin_prefetch(ahead + cols * k + line, 0, 2);
+#pragma GCC unroll 8
+        for (int j = 0; j < cols; j++) {
+            const VecF right = vec_load(b[j] + k);
+#pragma GCC unroll 4
+            for (int i = 0; i < rows; i++) sum[i][j] += vec_load(a[i] + k) * right;
+        }
+    }
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < DOT_COLS && col + j < gemm->n; j++) {
+        for (int j = 0; j < cols && col + j < gemm->n; j++) {
             float total = vec_sum_of(sum[i][j]);
             for (int64_t rest = k; rest < gemm->k; rest++) total += a[i][rest] * b[j][rest];
             float *c = gemm->c + (row + i) * gemm->n + col + j;
@@ -141,11 +157,16 @@ static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int
         }
 }
 
+/* DOT_COLS columns. */
 static void dot_columns(const Gemm *gemm, int64_t col) {
     int64_t row = 0;
-    for (; row + DOT_ROWS <= gemm->m; row += DOT_ROWS) dot_tile(gemm, row, col, DOT_ROWS);
-    for (; row + 2 <= gemm->m; row += 2) dot_tile(gemm, row, col, 2);
-    if (row < gemm->m) dot_tile(gemm, row, col, 1);
+    for (; row + DOT_ROWS <= gemm->m; row += DOT_ROWS)
+        for (int j = 0; j < DOT_COLS; j += DOT_COLS_FOUR)
+            if (col + j < gemm->n) dot_tile(gemm, row, col + j, DOT_ROWS, DOT_COLS_FOUR);
+    for (; row + 2 <= gemm->m; row += 2)
+        for (int j = 0; j < DOT_COLS; j += DOT_COLS_TWO)
+            if (col + j < gemm->n) dot_tile(gemm, row, col + j, 2, DOT_COLS_TWO);
+    if (row < gemm->m) dot_tile(gemm, row, col, 1, DOT_COLS);
 }
 
 static void few_run(int threads, const Gemm *gemm) {

@@ -11,7 +11,7 @@
 #include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
-enum { ROWS_MAX = 2048, BLOCK_ROWS = 96, BLOCK_COLS = 96 };
+enum { ROWS_MAX = 2048, BLOCK_ROWS = 96, BLOCK_COLS = 96, FEW = 16 };
 
 /* ---- tiles in plain C ---- */
 
@@ -278,11 +278,11 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static void run_block(const Work *work, int64_t row0, int64_t col0) {
+static void run_block(const Work *work, int64_t row0, int64_t col0, int64_t cols) {
     const Micro8 *micro = work->micro;
     int64_t depth = work->weights.head->depth, stride = work->wide;
     bool four = work->weights.head->bits == 4;
-    int64_t rows = least(work->high, work->M - row0), cols = least(work->wide, work->N - col0);
+    int64_t rows = least(work->high, work->M - row0);
     int32_t *sums = (int32_t *)(void *)own_space(work);
     for (int64_t col = 0; col < cols; col += micro->tile.cols) {
         const int8_t *panel = int8_panel(&work->weights, col0 + col);
@@ -294,11 +294,19 @@ static void run_block(const Work *work, int64_t row0, int64_t col0) {
     for (int64_t row = 0; row < rows; row++) finish_row(work, sums + row * stride, row0 + row, col0, cols);
 }
 
+/* Of a few rows, reading the weights is what takes time: each thread reads on and on. */
+static void run_columns(const Work *work) {
+    Range mine = range_mine(work->N, work->micro->tile.cols);
+    for (int64_t col = mine.from; col < mine.to; col += work->wide)
+        run_block(work, 0, col, least(work->wide, mine.to - col));
+}
+
 static void run_blocks(const Work *work) {
     int64_t down = (work->M + work->high - 1) / work->high, over = (work->N + work->wide - 1) / work->wide;
 #pragma omp for schedule(dynamic)
     for (int64_t at = 0; at < down * over; at++)
-        run_block(work, at / over * work->high, at % over * work->wide);
+        run_block(work, at / over * work->high, at % over * work->wide,
+                  least(work->wide, work->N - at % over * work->wide));
 }
 
 static Status take_space(Stream *stream, Work *work, int threads) {
@@ -337,7 +345,10 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
 #pragma omp parallel num_threads(threads)
         {
             round_rows(&work);
-            run_blocks(&work);
+            if (work.M <= FEW)
+                run_columns(&work);
+            else
+                run_blocks(&work);
         }
     }
     return OK;

@@ -127,6 +127,76 @@ static void along_mmla(void *panels, bool left, PackSource source, int64_t panel
         along(panels, COLS, source, panel_stride);
 }
 
+/* ---- a few rows, right columns as they lie ---- */
+
+enum { STEPS = 2 * GROUP, COL_PAIRS = FEW_COLS / 2 };
+
+/* The sums of even and odd groups go apart, so that products need not wait for each other. */
+typedef struct FewSums {
+    float32x4_t of[2][COL_PAIRS][2];
+} FewSums;
+
+/* Eight steps; `pairs` is a constant wherever this is called. */
+static inline __attribute__((always_inline)) void few_steps(FewSums *sums, int pairs, const bfloat16_t *a,
+                                                            const uint16_t *const *b, int64_t k) {
+#pragma GCC unroll 4
+    for (int j = 0; j < COL_PAIRS; j++) {
+        const uint64x2_t first = vreinterpretq_u64_u16(vld1q_u16(b[2 * j] + k));
+        const uint64x2_t second = vreinterpretq_u64_u16(vld1q_u16(b[2 * j + 1] + k));
+        const bfloat16x8_t even = vreinterpretq_bf16_u64(vzip1q_u64(first, second));
+        const bfloat16x8_t odd = vreinterpretq_bf16_u64(vzip2q_u64(first, second));
+#pragma GCC unroll 2
+        for (int i = 0; i < pairs; i++) {
+            sums->of[i][j][0] = vbfmmlaq_f32(sums->of[i][j][0], vld1q_bf16(a + 8 * i), even);
+            sums->of[i][j][1] = vbfmmlaq_f32(sums->of[i][j][1], vld1q_bf16(a + ROWS * GROUP + 8 * i), odd);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void few_tile(int64_t depth, int pairs, int rows,
+                                                           const bfloat16_t *a, int cols,
+                                                           const uint16_t *const *b, float *c,
+                                                           int64_t c_stride) {
+    FewSums sums = {0};
+    int64_t k = 0;
+    /* The next columns lie behind these; fetched meanwhile, they come as one stream and not as eight. */
+    const uint16_t *ahead = b[FEW_COLS - 1] + (b[1] - b[0]);
+    for (; k + STEPS <= depth; k += STEPS) {
+        __builtin_prefetch(ahead + FEW_COLS * k, 0, 2);
+        __builtin_prefetch(ahead + FEW_COLS * k + 32, 0, 2);
+        few_steps(&sums, pairs, a + k * ROWS, b, k);
+    }
+    if (k < depth) {
+        uint16_t rest[FEW_COLS][STEPS] = {{0}};
+        uint16_t left[2 * ROWS * GROUP] = {0};
+        const uint16_t *ends[FEW_COLS];
+        memcpy(left, a + k * ROWS, (size_t)pack16_round_up(depth - k, GROUP) * ROWS * sizeof *left);
+        for (int j = 0; j < FEW_COLS; j++) {
+            memcpy(rest[j], b[j] + k, (size_t)(depth - k) * sizeof *b[j]);
+            ends[j] = rest[j];
+        }
+        few_steps(&sums, pairs, (const bfloat16_t *)(const void *)left, ends, 0);
+    }
+    for (int i = 0; i < pairs; i++)
+        for (int j = 0; j < COL_PAIRS; j++) {
+            float four[4];
+            vst1q_f32(four, vaddq_f32(sums.of[i][j][0], sums.of[i][j][1]));
+            for (int at = 0; at < 4; at++)
+                if (2 * i + at / 2 < rows && 2 * j + at % 2 < cols)
+                    c[(2 * i + at / 2) * c_stride + 2 * j + at % 2] = four[at];
+        }
+}
+
+static void few_mmla(int64_t depth, int rows, const void *left, int cols, const uint16_t *b, int64_t b_stride,
+                     float *c, int64_t c_stride) {
+    const bfloat16_t *a = left;
+    const uint16_t *column[FEW_COLS];
+    for (int j = 0; j < FEW_COLS; j++) column[j] = b + (j < cols ? j : cols - 1) * b_stride;
+    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
+        few_tile(depth, 2, rows, a, cols, column, c, c_stride);
+    if (rows > 0) few_tile(depth, 1, rows, a, cols, column, c, c_stride);
+}
+
 const Micro16 micro16_mmla = {
     .name = "bfmmla",
     .dtype = DT_BF16,
@@ -137,6 +207,7 @@ const Micro16 micro16_mmla = {
     .tile = tile_mmla,
     .pack_across = across_mmla,
     .pack_along = along_mmla,
+    .few = few_mmla,
 };
 
 #endif

@@ -1,10 +1,12 @@
-/* Rows by index, and the transpose. Where rows may collide (scatter) the threads take columns, so each
- * element is summed by one thread in the order of the index. */
+/* Rows by index, the transpose, and where the largest of a row is. Where rows may collide (scatter) the
+ * threads take columns, so each element is summed by one thread in the order of the index. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/ref/ref.h"
 
 enum { TILE = 16 };
 
@@ -69,7 +71,46 @@ static Status transpose_cpu(Stream *stream, Tensor y, Tensor x) {
     return OK;
 }
 
+/* The largest of a row, then where it is first; -1 where that means nothing. */
+static int32_t argmax_row(const float *x, int64_t C) {
+    enum { WIDE = 4 * VEC };
+    VecF most[4] = {vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY)};
+    VecI damaged = {0};
+    int64_t c = 0;
+    for (; c + WIDE <= C; c += WIDE)
+        for (int i = 0; i < 4; i++) {
+            VecF v = vec_load(x + c + i * VEC);
+            damaged |= v != v;
+            most[i] = vec_select(v > most[i], v, most[i]);
+        }
+    float largest = -INFINITY;
+    for (int lane = 0; lane < VEC; lane++) {
+        if (damaged[lane]) return -1;
+        for (int i = 0; i < 4; i++) largest = most[i][lane] > largest ? most[i][lane] : largest;
+    }
+    for (; c < C; c++) {
+        if (isnan(x[c])) return -1;
+        largest = x[c] > largest ? x[c] : largest;
+    }
+    if (isinf(largest)) return -1;
+    for (c = 0; x[c] != largest;) c++;
+    return (int32_t)c;
+}
+
+static Status argmax_cpu(Stream *stream, Tensor index, Tensor x) {
+    if (x.dtype != DT_F32) return argmax_ref(stream, index, x);
+    int64_t M = tensor_rows(x), C = tensor_cols(x);
+#pragma omp parallel num_threads(M > 1 ? threads_for(stream, M * C) : 1)
+    {
+        Range mine = range_mine(M, 1);
+        for (int64_t m = mine.from; m < mine.to; m++)
+            tensor_i32(index)[m] = argmax_row(tensor_f32(x) + m * C, C);
+    }
+    return OK;
+}
+
 void VARIANT(rows_override)(KernelTable *table) {
+    table->argmax = argmax_cpu;
     table->gather_rows = gather_rows_cpu;
     table->scatter_add_rows = scatter_add_rows_cpu;
     table->transpose = transpose_cpu;

@@ -44,6 +44,10 @@ void VARIANT(round_override)(KernelTable *table);
 void VARIANT(rows_override)(KernelTable *table);
 void VARIANT(xent_override)(KernelTable *table);
 
+/* A product of so many rows, as generation has them, is summed up in a way that does not depend on how many
+ * there are: a sequence gets the same bits alone and in a batch. */
+enum { FEW_ROWS = 64 };
+
 /* Part of a count: [from, to). */
 typedef struct Range {
     int64_t from, to;

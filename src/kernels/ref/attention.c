@@ -3,6 +3,7 @@
  * A query sees the keys below lens[b] and, when causal, none past itself. A query that sees none has
  * output 0, lse -infinity and no gradient. Dropout acts on the softmax's weights. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/ref/ref.h"
 
@@ -126,20 +127,50 @@ Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor o
     return OK;
 }
 
-/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, from element `row`
- * of them on; `to` and `from` are where the query's rows start. */
+/* Row `row` of a cache = D numbers of qkv. */
+static void cache_put(Tensor cache, int64_t row, Tensor qkv, int64_t from, int64_t D) {
+    int64_t at = row * cache.dim[3];
+    if (cache.dtype != DT_I8) {
+        for (int64_t d = 0; d < D; d++) tensor_put(cache, at + d, tensor_get(qkv, from + d));
+        return;
+    }
+    float largest = 0;
+    bool finite = true;
+    for (int64_t d = 0; d < D; d++) {
+        float size = fabsf((float)tensor_get(qkv, from + d));
+        finite &= (bool)isfinite(size);
+        if (size > largest) largest = size;
+    }
+    float scale = finite ? largest / 127.0f : NAN, finer = finite && largest > 0 ? 127.0f / largest : 0;
+    if (isinf(finer)) finer = 0; /* as good as zero */
+    int8_t *to = (int8_t *)cache.data + at;
+    for (int64_t d = 0; d < D; d++)
+        to[d] = finite ? (int8_t)rintf((float)tensor_get(qkv, from + d) * finer) : 0;
+    memcpy(to + D, &scale, sizeof scale);
+}
+
+static double cache_get(Tensor cache, int64_t row, int64_t d, int64_t D) {
+    int64_t at = row * cache.dim[3];
+    if (cache.dtype != DT_I8) return tensor_get(cache, at + d);
+    const int8_t *from = (const int8_t *)cache.data + at;
+    float scale;
+    memcpy(&scale, from + D, sizeof scale);
+    return (double)from[d] * scale;
+}
+
+/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, from row `row` on;
+ * `to` and `from` are where the query's rows start. */
 static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, Tensor kcache,
                        Tensor vcache, int64_t row, int64_t seen, int64_t D, double scale) {
     for (int64_t k = 0; k < seen; k++) {
         double total = 0;
-        for (int64_t d = 0; d < D; d++)
-            total += tensor_get(qkv, from + d) * tensor_get(kcache, row + k * D + d);
+        for (int64_t d = 0; d < D; d++) total += tensor_get(qkv, from + d) * cache_get(kcache, row + k, d, D);
         weight[k] = scale * total;
     }
     softmax(weight, seen);
     for (int64_t d = 0; d < D; d++) {
         double total = 0;
-        for (int64_t k = 0; k < seen; k++) total += weight[k] * tensor_get(vcache, row + k * D + d);
+        for (int64_t k = 0; k < seen; k++) total += weight[k] * cache_get(vcache, row + k, d, D);
         tensor_put(out, to + d, total);
     }
 }
@@ -164,14 +195,12 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
     TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            int64_t row = (b * s.H + h) * S * s.D; /* of the caches: (S,D) */
+            int64_t row = (b * s.H + h) * S; /* of the caches */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
-            for (int64_t t = 0; t < count; t++)
-                for (int64_t d = 0; d < s.D; d++) {
-                    int64_t to = row + (first + t) * s.D + d;
-                    tensor_put(kcache, to, tensor_get(qkv, head_at(s, PART_K, b, t, h) + d));
-                    tensor_put(vcache, to, tensor_get(qkv, head_at(s, PART_V, b, t, h) + d));
-                }
+            for (int64_t t = 0; t < count; t++) {
+                cache_put(kcache, row + first + t, qkv, head_at(s, PART_K, b, t, h), s.D);
+                cache_put(vcache, row + first + t, qkv, head_at(s, PART_V, b, t, h), s.D);
+            }
             for (int64_t t = 0; t < count; t++)
                 decode_row(out, ((b * s.T + t) * s.H + h) * s.D, workspace, qkv, head_at(s, PART_Q, b, t, h),
                            kcache, vcache, row, first + t + 1, s.D, scale);
