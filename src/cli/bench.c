@@ -3,16 +3,17 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "cli/leaderboard.h"
 #include "cli/show.h"
-#include "cli/train_options.h"
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    TrainArgs *args = arguments;
+    BenchArgs *args = arguments;
     bool here;
-    TRY(layout_enter(call, args, false, &here));
+    TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
-    args->config.log = stderr;
-    return bench_run(&args->config, ret_result);
+    args->train.config.log = stderr;
+    if (args->leaderboard) return leaderboard_run(args, ret_result);
+    return bench_run(&args->train.config, ret_result);
 }
 
 static double member(const json_t *object, const char *key) {
@@ -58,7 +59,10 @@ static Status print_kernels(const json_t *result, FILE *out) {
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    (void)call;
+    if (((const BenchArgs *)call->config)->leaderboard) {
+        leaderboard_show(result, out);
+        return OK;
+    }
     char text[FORMAT_SIZE];
     fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, ", text_of(result, "model"),
             format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
@@ -89,6 +93,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Where GPT-2's time goes", "weft bench --model gpt2 --seq 256 --batch 4"},
     {"The same for BERT, on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
+    {"Generation and training in five figures, on a GPU",
+     "weft bench --model gpt2-medium --seq 128 --steps 20 --device cuda --leaderboard board.json"},
 };
 
 const Command command_bench = {
@@ -98,7 +104,7 @@ const Command command_bench = {
         "Runs a few training steps on made-up tokens. Shows for each kernel its calls and time in a step, "
         "its rate of operations against the machine's measured peak (that of a large matrix product), and "
         "its rate of memory traffic.",
-    .config_size = sizeof(TrainArgs),
+    .config_size = sizeof(BenchArgs),
     .groups = bench_groups,
     .group_count = BENCH_GROUPS,
     .examples = examples,

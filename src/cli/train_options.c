@@ -250,6 +250,21 @@ static const Option bench_table[] = {
     {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
 };
 
+static const Option leader_table[] = {
+    {OPT_TEXT("leaderboard", BenchArgs, leaderboard, "FILE"), .shown = "none",
+     .help =
+         "Instead, measure generation of 1 and 12 sequences and training in micro-batches of 4 and 12, and "
+         "write "
+         "{loss, inference_latency_1, inference_latency_12, training_throughput_4, training_throughput_12}, "
+         "rates in tokens a second."},
+    {OPT_LIST("data", BenchArgs, data, "FILE"),
+     .help = "With --leaderboard: what the loss is of, where --model is a checkpoint."},
+    {OPT_INT("accumulate", BenchArgs, accumulate), .fallback = "40", .low = 1, .high = 1 << 16,
+     .help = "With --leaderboard: micro-batches of a step."},
+    {OPT_INT("new-tokens", BenchArgs, new_tokens), .fallback = "500", .low = 1, .high = INT32_MAX,
+     .help = "With --leaderboard: tokens of a sequence that is generated."},
+};
+
 static const Option plan_table[] = {
     {OPT_INT("batch", PlanArgs, train.config.batch), .fallback = "0", .low = 1, .high = 1 << 24,
      .shown = "a micro-batch for each replica, 4 for each stage",
@@ -354,6 +369,7 @@ const OptionGroup train_groups[TRAIN_GROUPS] = {
 const OptionGroup bench_groups[BENCH_GROUPS] = {
     OPTION_GROUP("Model", model_table, offsetof(TrainArgs, config)),
     OPTION_GROUP("Measurement", bench_table, offsetof(TrainArgs, config)),
+    OPTION_GROUP("Leaderboard", leader_table, 0),
     OPTION_GROUP("Layout", layout_table, 0),
 };
 

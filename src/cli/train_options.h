@@ -15,6 +15,14 @@ typedef struct TrainArgs {
     Layout layout;
 } TrainArgs;
 
+typedef struct BenchArgs {
+    TrainArgs train;         /* first: the tables of train's options lie in it */
+    const char *leaderboard; /* NULL: a step by kernel instead */
+    const char **data;
+    int data_count;
+    int64_t accumulate, new_tokens;
+} BenchArgs;
+
 /* What plan makes of failures; see plan/failure.h. */
 typedef struct FailureArgs {
     double mtbf_hours; /* 0: devices do not fail */
@@ -41,7 +49,7 @@ typedef struct PruneArgs {
     int64_t rounds, steps_per_round, row_multiple;
 } PruneArgs;
 
-enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 3, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };
+enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 4, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };
 extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS],
     prune_groups[PRUNE_GROUPS];
 

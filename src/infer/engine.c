@@ -61,12 +61,9 @@ static Status settle_cache(Engine *engine, const EngineOptions *options) {
                  dtype_name(options->dtype), dtype_name(options->dtype));
 }
 
-Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
+/* All but the model and its weights. */
+static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
     const char *device = options->device ? options->device : "cpu";
-    CLEANUP(mem_freep) char *from = NULL;
-    ModelConfig config;
-    TRY(kernels_suit(device, options->kernels));
-    TRY(engine_find(dir, &from, &config));
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
     TRY(device_new(&engine->device, device, 0, options->threads));
@@ -75,10 +72,37 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;
     TRY(group_new_self(&engine->tp));
+    *ret_engine = engine;
+    engine = NULL;
+    return OK;
+}
+
+Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
+    CLEANUP(mem_freep) char *from = NULL;
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    ModelConfig config;
+    TRY(kernels_suit(options->device ? options->device : "cpu", options->kernels));
+    TRY(engine_find(dir, &from, &config));
+    TRY(engine_begin(&engine, options));
     TRY(hf_int8_suits(from, &config, engine->device, options->dtype));
     config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from));
+    TRY(store_convert(engine->params, &engine->exec, options->dtype));
+    *ret_engine = engine;
+    engine = NULL;
+    return OK;
+}
+
+Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,
+                         const EngineOptions *options) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    TRY(kernels_suit(options->device ? options->device : "cpu", options->kernels));
+    TRY(check_generates("the model", config));
+    TRY(engine_begin(&engine, options));
+    TRY(model_new(&engine->model, config));
+    TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
+    TRY(store_init_params(engine->params, engine->stream, seed));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));
     *ret_engine = engine;
     engine = NULL;

@@ -30,6 +30,9 @@ typedef struct Engine {
  * model that cannot generate is refused. */
 MUST_USE Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config);
 MUST_USE Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options);
+/* The same with weights drawn as at the start of a training, for measuring. */
+MUST_USE Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,
+                                  const EngineOptions *options);
 void engine_free(Engine *engine);
 DEFINE_FREEP(Engine, engine)
 

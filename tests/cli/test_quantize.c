@@ -215,6 +215,30 @@ static void test_outliers(void **state) {
     assert_true(loss_of("wild-plain", "cpu") > before + 0.05);
 }
 
+/* The five figures of the leaderboard, of a checkpoint and of a model that is only a name. */
+static void test_leaderboard(void **state) {
+    (void)state;
+    static const char *const keys[] = {"loss", "inference_latency_1", "inference_latency_12",
+                                       "training_throughput_4", "training_throughput_12"};
+    CLEANUP(json_decrefp)
+    json_t *result =
+        run_json("bench", "--model", at("run"), "--leaderboard", at("board.json"), "--data", at("other.txt"),
+                 "--seq", "16", "--steps", "1", "--accumulate", "2", "--new-tokens", "20", "--threads", "1");
+    CLEANUP(json_decrefp) json_t *file = NULL;
+    assert_ok(json_read_file(at("board.json"), &file));
+    assert_true(json_equal(result, file));
+    assert_int_equal(json_object_size(file), 5);
+    for (int i = 0; i < 5; i++) assert_true(json_number_value(json_object_get(file, keys[i])) > 0);
+    assert_float_equal(json_number_value(json_object_get(file, "loss")), loss_of("run", "cpu"), 1e-3);
+    CLEANUP(json_decrefp)
+    json_t *fresh = run_json("bench", "--model", "gpt2", "--layers", "1", "--hidden", "32", "--heads", "2",
+                             "--vocab", "200", "--leaderboard", at("fresh.json"), "--seq", "8", "--steps",
+                             "1", "--accumulate", "1", "--new-tokens", "3", "--threads", "1");
+    assert_true(json_is_null(json_object_get(fresh, "loss")));
+    assert_refused(2, "--new-tokens 64", "bench", "--model", at("run"), "--leaderboard", at("no.json"),
+                   "--seq", "8", "--steps", "1", "--accumulate", "1", "--new-tokens", "64", "--threads", "1");
+}
+
 static void test_info(void **state) {
     (void)state;
     quantize("run", "shown", "--int8-embedding");
@@ -272,10 +296,10 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),    cmocka_unit_test(test_crowd), cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_four),    cmocka_unit_test(test_text),  cmocka_unit_test(test_outliers),
-        cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),    cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_caches),      cmocka_unit_test(test_four),    cmocka_unit_test(test_text),
+        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

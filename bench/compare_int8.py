@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""The forward pass of GPT-2 124M in int8 and in fp32, by weft and by ONNX Runtime, side by side on this machine.
+
+    python bench/compare_int8.py [--weft build/release/weft] [--threads 1,2] [--batches 32,64]
+
+A pass takes `batch` sequences of 64 random tokens to the scores of all positions. weft runs `eval`, which also takes the
+loss of the scores: the time of a batch is that of a run of several batches less that of a run of one. ONNX Runtime runs
+the model that torch exports from transformers, as it is and after quantize_dynamic (weights int8, what layers take
+rounded as it comes), both with random weights. Every measurement is a process of its own, pinned to as many CPUs as it has
+threads; the sides take turns, and the best of all rounds counts, since a busy neighbour only ever makes a run slower.
+
+Needs torch, transformers, onnx and onnxruntime for the peer's side (--no-peer leaves it out); this file imports them only
+in processes that use them.
+"""
+import argparse
+import json
+import os
+import platform
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SEQ, VOCAB = 64, 50257
+
+
+def run(command, threads):
+    pinned = ["taskset", "-c", ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:threads])] + command
+    done = subprocess.run(pinned, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+# --- the peer's side, in processes of its own ---------------------------------------------------------------
+
+
+def export(folder):
+    import torch
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    class Scores(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(input_ids=ids, use_cache=False).logits
+
+    torch.manual_seed(1)
+    config = GPT2Config()
+    config._attn_implementation = "eager"
+    model = Scores(GPT2LMHeadModel(config).eval())
+    ids = torch.zeros(2, SEQ, dtype=torch.long)
+    batch = torch.export.Dim("batch", min=1, max=1024)
+    torch.onnx.export(model, (ids,), folder / "fp32.onnx", input_names=["ids"], output_names=["scores"],
+                      dynamo=True, dynamic_shapes={"ids": {0: batch}}, external_data=True)
+    quantize_dynamic(folder / "fp32.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
+
+
+def peer_worker(args):
+    import numpy
+    import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = args.threads[0]
+    session = onnxruntime.InferenceSession(str(args.worker), options, providers=["CPUExecutionProvider"])
+    ids = numpy.random.default_rng(1).integers(0, VOCAB, (args.batches[0], SEQ), dtype=numpy.int64)
+    times = []
+    for _ in range(1 + args.passes):
+        start = time.perf_counter()
+        session.run(None, {"ids": ids})
+        times.append(time.perf_counter() - start)
+    print(json.dumps(min(times[1:])))
+
+
+# --- weft ----------------------------------------------------------------------------------------------------
+
+
+def weft_models(args, folder):
+    """Random weights, and the same in int8."""
+    fp32, int8 = folder / "fp32", folder / "int8"
+    if not fp32.exists():
+        tokens = folder / "few.u16"
+        tokens.write_bytes(struct.pack("<2000H", *[i % 1000 for i in range(2000)]))
+        run([args.weft, "train", "--model", "gpt2", "--data", str(tokens), "--format", "u16", "--vocab", str(VOCAB), "--seq",
+             "8", "--batch", "1", "--steps", "1", "--lr", "0", "--out", str(folder / "run"), "--quiet"], 1)
+        (folder / "run").rename(fp32)
+    if not int8.exists():
+        run([args.weft, "quantize", "--model", str(fp32), "--out", str(int8), "--int8-embedding"], 1)
+    return {"fp32": fp32, "int8": int8}
+
+
+def weft_tokens(folder, batch, passes):
+    path = folder / f"tokens-{batch}.u16"
+    draw = random.Random(1)
+    count = (batch * (passes + 1) + 1) * SEQ + 1
+    path.write_bytes(struct.pack(f"<{count}H", *[draw.randrange(VOCAB) for _ in range(count)]))
+    return path
+
+
+def weft_time(args, model, tokens, threads, batch):
+    def seconds(batches):
+        out = run([args.weft, "eval", "--model", str(model), "--data", str(tokens), "--format", "u16", "--seq", str(SEQ),
+                   "--batch", str(batch), "--max-batches", str(batches), "--threads", str(threads), "--json"], threads)
+        return json.loads(out)["runtime_s"]
+    return (seconds(1 + args.passes) - seconds(1)) / args.passes
+
+
+def measure(args, folder):
+    models = weft_models(args, folder)
+    if args.peer and not (folder / "int8.onnx").exists():
+        run([sys.executable, __file__, "--export", str(folder)], len(os.sched_getaffinity(0)))
+    best = {}
+    for _ in range(args.rounds):
+        for threads in args.threads:
+            for batch in args.batches:
+                tokens = weft_tokens(folder, batch, args.passes)
+                for kind in ("fp32", "int8"):
+                    key = (threads, batch, "weft", kind)
+                    best[key] = min(best.get(key, 1e9), weft_time(args, models[kind], tokens, threads, batch))
+                    if not args.peer:
+                        continue
+                    key = (threads, batch, "peer", kind)
+                    out = run([sys.executable, __file__, "--worker", str(folder / f"{kind}.onnx"), "--threads",
+                               str(threads), "--batches", str(batch), "--passes", str(args.passes)], threads)
+                    best[key] = min(best.get(key, 1e9), json.loads(out))
+    return best
+
+
+def show(best, args):
+    print(f"{platform.machine()}, GPT-2 124M, {SEQ} positions, ms a pass, best of {args.rounds} rounds of {args.passes}")
+    print("| threads | batch | weft fp32 | weft int8 | ratio | ONNX Runtime fp32 | its int8 | ratio | weft int8 against it |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for threads in args.threads:
+        for batch in args.batches:
+            cells = [str(threads), str(batch)]
+            for side in ("weft", "peer"):
+                fp32, int8 = best.get((threads, batch, side, "fp32")), best.get((threads, batch, side, "int8"))
+                cells += [f"{1e3 * fp32:.0f}", f"{1e3 * int8:.0f}", f"{fp32 / int8:.2f}x"] if int8 else ["", "", ""]
+            other = best.get((threads, batch, "peer", "int8"))
+            cells.append(f"{other / best[threads, batch, 'weft', 'int8']:.2f}x" if other else "")
+            print("| " + " | ".join(cells) + " |")
+
+
+def main():
+    numbers = lambda text: [int(n) for n in text.split(",")]  # noqa: E731
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
+    parser.add_argument("--threads", type=numbers, default=[1, 2])
+    parser.add_argument("--batches", type=numbers, default=[32, 64])
+    parser.add_argument("--passes", type=int, default=2, help="timed passes of a measurement")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--no-peer", dest="peer", action="store_false")
+    parser.add_argument("--work", type=Path, help="where models are kept; default: a temporary folder")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.export:
+        return export(args.export)
+    if args.worker:
+        return peer_worker(args)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        best = measure(args, folder)
+    show(best, args)
+    if args.json:
+        args.json.write_text(json.dumps({" ".join(map(str, key)): value for key, value in best.items()}, indent=1))
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

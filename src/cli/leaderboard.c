@@ -1,0 +1,140 @@
+/* A step is `accumulate` micro-batches of B sequences, so a throughput is accumulate x B x positions x steps
+ * / seconds. Training comes first: its memory is free again when the model generates. With several ranks all
+ * of them train, and the first does the rest. */
+#include "cli/leaderboard.h"
+
+#include <string.h>
+
+#include "base/fs.h"
+#include "infer/generate.h"
+
+enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MOST_AT_ONCE = 12 };
+
+static const int64_t latency_of[LATENCIES] = {1, 12}, throughput_of[THROUGHPUTS] = {4, 12};
+
+static Status set(json_t *result, const char *name, int64_t B, json_t *value) {
+    char key[64];
+    snprintf(key, sizeof key, B ? "%s_%lld" : "%s", name, (long long)B);
+    return json_object_set_new(result, key, value) ? FAILED("out of memory while writing the result") : OK;
+}
+
+static Status add_throughputs(const BenchArgs *args, json_t *result) {
+    for (int i = 0; i < THROUGHPUTS; i++) {
+        TrainConfig config = args->train.config;
+        int64_t replicas = args->train.layout.dp > 1 ? args->train.layout.dp : 1;
+        config.micro_batch = throughput_of[i];
+        config.batch = throughput_of[i] * args->accumulate * replicas;
+        config.steps_only = true;
+        config.trace_file = NULL;
+        CLEANUP(json_decrefp) json_t *measured = NULL;
+        TRY(bench_run(&config, &measured));
+        TRY(set(result, "training_throughput", throughput_of[i],
+                json_real(json_number_value(json_object_get(measured, "tokens_per_s")))));
+    }
+    return OK;
+}
+
+/* The preset with what was changed of it; its positions are its own, however long the sequences of training
+ * are. */
+static Status fresh_config(const TrainConfig *c, ModelConfig *ret_config) {
+    ModelConfig config;
+    TRY(config_preset(c->model, &config));
+    if (c->layers) config.layers = c->layers;
+    if (c->hidden) config.hidden = c->hidden, config.inner = 4 * c->hidden;
+    if (c->heads) config.heads = c->heads;
+    if (c->inner) config.inner = c->inner;
+    if (c->vocab) config.vocab = c->vocab;
+    *ret_config = config;
+    return OK;
+}
+
+static Status open_engine(const TrainConfig *c, Engine **ret_engine) {
+    Precision precision;
+    TRY(kernels_precision(c->device, c->precision, &precision));
+    EngineOptions options = {
+        .device = c->device, .kernels = c->kernels, .threads = (int)c->threads, .dtype = precision.dtype};
+    if (path_is_dir(c->model)) return engine_new(ret_engine, c->model, &options);
+    ModelConfig config;
+    TRY(fresh_config(c, &config));
+    return engine_new_random(ret_engine, &config, c->seed, &options);
+}
+
+/* Seconds that B sequences of so many new tokens take, each from a token of its own. */
+static Status time_tokens(Engine *engine, int64_t B, int64_t tokens, double *ret_seconds) {
+    int32_t first[MOST_AT_ONCE];
+    Prompt prompts[MOST_AT_ONCE];
+    for (int64_t b = 0; b < B; b++) {
+        first[b] = (int32_t)(b % engine->model->config.vocab);
+        prompts[b] = (Prompt){.ids = &first[b], .count = 1, .sequence = (uint64_t)b};
+    }
+    GenerateSpec spec = {.prompts = prompts, .count = B, .max_tokens = tokens, .end_token = -1, .batch = B};
+    spec.sampling.top_p = 1;
+    CLEANUP(generated_freep) Generated *generated = NULL;
+    TRY(generate(engine, &spec, &generated));
+    *ret_seconds = generated->prefill_s + generated->decode_s;
+    return OK;
+}
+
+static Status add_latencies(const BenchArgs *args, json_t *result) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    TRY(open_engine(&args->train.config, &engine));
+    int64_t room = engine->model->config.positions - 1;
+    if (args->new_tokens > room)
+        return USAGE("--new-tokens %lld: the model has %lld positions after the first",
+                     (long long)args->new_tokens, (long long)room);
+    for (int i = 0; i < LATENCIES; i++) {
+        int64_t B = latency_of[i];
+        double seconds;
+        TRY(time_tokens(engine, B, args->new_tokens < WARM_UP ? args->new_tokens : WARM_UP, &seconds));
+        TRY(time_tokens(engine, B, args->new_tokens, &seconds));
+        TRY(set(result, "inference_latency", B, json_real((double)(B * args->new_tokens) / seconds)));
+    }
+    return OK;
+}
+
+static Status add_loss(const BenchArgs *args, json_t *result) {
+    const TrainConfig *c = &args->train.config;
+    if (!args->data_count || !path_is_dir(c->model)) return set(result, "loss", 0, json_null());
+    EvalConfig config = {.model = c->model,
+                         .task = "lm",
+                         .format = "auto",
+                         .text = {.field = "text", .label_field = "label", .documents = "file"},
+                         .data = args->data,
+                         .data_count = args->data_count,
+                         .batch = 4,
+                         .device = c->device,
+                         .kernels = c->kernels,
+                         .precision = c->precision,
+                         .threads = c->threads,
+                         .quiet = true,
+                         .log = stderr};
+    CLEANUP(json_decrefp) json_t *measured = NULL;
+    TRY(eval_run(&config, &measured));
+    return set(result, "loss", 0, json_real(json_number_value(json_object_get(measured, "loss"))));
+}
+
+Status leaderboard_run(const BenchArgs *args, json_t **ret_result) {
+    const Mesh *mesh = args->train.config.mesh;
+    CLEANUP(json_decrefp) json_t *result = json_object();
+    if (!result) return FAILED("out of memory");
+    TRY(add_throughputs(args, result));
+    if (!mesh || mesh->world->rank == 0) {
+        TRY(add_latencies(args, result));
+        TRY(add_loss(args, result));
+        TRY(json_write_file(args->leaderboard, result));
+    }
+    *ret_result = result;
+    result = NULL;
+    return OK;
+}
+
+void leaderboard_show(const json_t *result, FILE *out) {
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)result, key, value) {
+        if (json_is_number(value))
+            fprintf(out, "%-24s %12.4f\n", key, json_number_value(value));
+        else
+            fprintf(out, "%-24s %12s\n", key, "unknown");
+    }
+}
