@@ -292,12 +292,11 @@ static bool is_few(const Gemm16 *gemm) {
     return gemm->m <= FEW_ROWS && !gemm->a.trans && gemm->b.trans && gemm->b.dtype != DT_F32;
 }
 
-/* The left operand as fp32, rows k apart, or in panels, and where the sums go, rows n apart. */
+/* The left operand as fp32, rows k apart, and where the sums go, rows n apart. */
 typedef struct Few {
     const Gemm16 *gemm;
     float *left, *sums;
-    const Micro16 *micro; /* NULL: fp32 */
-    char *panels;
+    const Micro16 *micro; /* takes both operands as they are; NULL: none does */
 } Few;
 
 /* `rows` and `load` are constants wherever this is called. */
@@ -339,12 +338,9 @@ static inline __attribute__((always_inline)) void dot_columns(const Few *few, in
 /* The same for FEW_COLS columns by the machine's own instructions. */
 static void few_columns(const Few *few, int64_t col, int64_t end) {
     const Gemm16 *gemm = few->gemm;
-    const Micro16 *micro = few->micro;
-    int64_t panel = round_up(gemm->k, micro->unit) * micro->rows * (int64_t)sizeof(uint16_t);
-    for (int64_t row = 0; row < gemm->m; row += micro->rows)
-        micro->few(gemm->k, (int)least(micro->rows, gemm->m - row), few->panels + row / micro->rows * panel,
-                   (int)least(FEW_COLS, end - col), (const uint16_t *)gemm->b.data + col * gemm->b.stride,
-                   gemm->b.stride, few->sums + row * gemm->n + col, gemm->n);
+    few->micro->few(gemm->k, gemm->m, gemm->a.data, gemm->a.stride, (int)least(FEW_COLS, end - col),
+                    (const uint16_t *)gemm->b.data + col * gemm->b.stride, gemm->b.stride, few->sums + col,
+                    gemm->n);
 }
 
 static void few_part(const Few *few, Range mine) {
@@ -357,33 +353,17 @@ static void few_part(const Few *few, Range mine) {
         for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(few, col, vec_load_f16);
 }
 
-/* The left operand as those that multiply it want it. */
-static void few_pack(const Few *few) {
-    const Gemm16 *gemm = few->gemm;
-    const Micro16 *micro = few->micro;
-    if (micro) {
-        PackSource source = {gemm->a.data, gemm->a.stride, gemm->m, gemm->k};
-        micro->pack_across(few->panels, true, source, round_up(gemm->k, micro->unit) * micro->rows);
-        return;
-    }
-    for (int64_t row = 0; row < gemm->m; row++)
-        half_load(few->left + row * gemm->k, gemm->a.data, gemm->a.dtype, row * gemm->a.stride, gemm->k);
-}
-
 static Status few_run(Stream *stream, int threads, const Gemm16 *gemm) {
     int64_t m = gemm->m, n = gemm->n, k = gemm->k;
     const Micro16 *micro = NULL;
     if (gemm->a.dtype == DT_BF16 && gemm->b.dtype == DT_BF16) TRY(micro16_choose(&micro));
     if (micro && (!micro->few || (gemm->c && gemm->add))) micro = NULL;
-    int64_t left = micro ? round_up(m, micro->rows) * round_up(k, micro->unit) / 2 : m * k;
+    int64_t left = micro ? 0 : m * k;
     void *space;
     TRY(stream_workspace(stream, (size_t)(left + (gemm->c ? 0 : m * n)) * sizeof(float), &space));
-    Few few = {.gemm = gemm,
-               .left = space,
-               .sums = gemm->c ? gemm->c : (float *)space + left,
-               .micro = micro,
-               .panels = space};
-    few_pack(&few);
+    Few few = {gemm, space, gemm->c ? gemm->c : (float *)space + left, micro};
+    for (int64_t row = 0; row < m && !micro; row++)
+        half_load(few.left + row * k, gemm->a.data, gemm->a.dtype, row * gemm->a.stride, k);
 #pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(n, 16);

@@ -39,14 +39,15 @@ typedef struct Micro16 {
      * operand. The depth is filled up to a multiple of unit. */
     void (*pack_across)(void *panels, bool left, PackSource source, int64_t panel_stride);
     void (*pack_along)(void *panels, bool left, PackSource source, int64_t panel_stride);
-    /* c (rows, cols), rows c_stride apart, = a left panel of which `rows` exist times `cols` right columns,
-     * at most FEW_COLS, that are not packed: each is `depth` steps in a row, the next one b_stride on. NULL:
-     * there is no such way. */
-    void (*few)(int64_t depth, int rows, const void *a, int cols, const uint16_t *b, int64_t b_stride,
-                float *c, int64_t c_stride);
+    /* c (rows, cols), rows c_stride apart, = `rows` left rows times `cols` right columns, at most FEW_COLS.
+     * Neither is packed: rows and columns are `depth` steps one after the other, the next one a_stride
+     * respectively b_stride on. An element's sum does not depend on how many rows there are. NULL: there is
+     * no such way. */
+    void (*few)(int64_t depth, int64_t rows, const uint16_t *a, int64_t a_stride, int cols, const uint16_t *b,
+                int64_t b_stride, float *c, int64_t c_stride);
 } Micro16;
 
-enum { FEW_COLS = 8 };
+enum { FEW_COLS = 4 };
 
 /* Those that the build's machine kind has; each runs only where bf16.c finds its instructions. */
 extern const Micro16 micro16_mmla;

@@ -8,6 +8,9 @@
 #include "kernels/cpu/micro8.h"
 
 enum { ROWS = 8, COLS = 12, GROUP = 8, PAIRS = COLS / 2 };
+enum {
+    AHEAD = 16384
+}; /* bytes: panels lie one after the other, and what few rows take time for is reading them */
 
 /* Two sums side by side are four columns of two rows. */
 static inline void store_pair(int32_t *c, int64_t c_stride, int rows, int32x4_t left, int32x4_t right) {
@@ -50,12 +53,18 @@ static void tile_whole(int64_t depth, int rows, const int8_t *a, const int8_t *b
 static inline __attribute__((always_inline)) void
 tile_few(int64_t depth, int pairs, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
     int32x4_t sum[2][PAIRS] = {{{0}}};
-    for (int64_t k = 0; k < depth; k += GROUP, a += ROWS * GROUP, b += COLS * GROUP)
+    for (int64_t k = 0; k < depth; k += 2 * GROUP) {
+        for (int line = 0; line < 2 * COLS * GROUP; line += 64) __builtin_prefetch(b + AHEAD + line, 0, 2);
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++, a += ROWS * GROUP, b += COLS * GROUP)
 #pragma GCC unroll 6
-        for (int j = 0; j < PAIRS; j++) {
-            const int8x16_t right = vld1q_s8(b + 16 * j);
-            for (int i = 0; i < pairs; i++) sum[i][j] = vmmlaq_s32(sum[i][j], vld1q_s8(a + 16 * i), right);
-        }
+            for (int j = 0; j < PAIRS; j++) {
+                const int8x16_t right = vld1q_s8(b + 16 * j);
+#pragma GCC unroll 2
+                for (int i = 0; i < pairs; i++)
+                    sum[i][j] = vmmlaq_s32(sum[i][j], vld1q_s8(a + 16 * i), right);
+            }
+    }
     for (int i = 0; i < pairs; i++)
 #pragma GCC unroll 3
         for (int j = 0; j < PAIRS; j += 2)
@@ -97,6 +106,8 @@ static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int p
     int32x4_t total[2][PAIRS] = {{{0}}};
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
         int32x4_t sum[2][PAIRS] = {{{0}}};
+        for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
+            __builtin_prefetch(b + AHEAD / 2 + line, 0, 2);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP)
 #pragma GCC unroll 3

@@ -127,74 +127,117 @@ static void along_mmla(void *panels, bool left, PackSource source, int64_t panel
         along(panels, COLS, source, panel_stride);
 }
 
-/* ---- a few rows, right columns as they lie ---- */
+/* ---- a few rows, both operands as they lie ---- */
 
-enum { STEPS = 2 * GROUP, COL_PAIRS = FEW_COLS / 2 };
+enum { STEPS = 2 * GROUP, COL_PAIRS = FEW_COLS / 2, AHEAD = 16384 };
 
-/* The sums of even and odd groups go apart, so that products need not wait for each other. */
+/* Of up to two pairs of rows and COL_PAIRS pairs of columns. The sums of four groups in turn go apart, so
+ * that products need not wait for each other. */
 typedef struct FewSums {
-    float32x4_t of[2][COL_PAIRS][2];
+    float32x4_t of[2][COL_PAIRS][4];
 } FewSums;
 
-/* Eight steps; `pairs` is a constant wherever this is called. */
-static inline __attribute__((always_inline)) void few_steps(FewSums *sums, int pairs, const bfloat16_t *a,
-                                                            const uint16_t *const *b, int64_t k) {
-#pragma GCC unroll 4
+/* Two lines, four steps of each side by side, twice. */
+typedef struct LinePair {
+    bfloat16x8_t even, odd;
+} LinePair;
+
+static inline LinePair load_pair(const uint16_t *first, const uint16_t *second) {
+    const uint64x2_t one = vreinterpretq_u64_u16(vld1q_u16(first));
+    const uint64x2_t two = vreinterpretq_u64_u16(vld1q_u16(second));
+    return (LinePair){vreinterpretq_bf16_u64(vzip1q_u64(one, two)),
+                      vreinterpretq_bf16_u64(vzip2q_u64(one, two))};
+}
+
+/* Eight steps; `pairs` and `turn`, which of the two pairs of sums, are constants wherever this is called. */
+static inline __attribute__((always_inline)) void
+few_steps(FewSums *sums, int pairs, int turn, const uint16_t *const *a, const uint16_t *const *b, int64_t k) {
+    LinePair left[2];
+#pragma GCC unroll 2
+    for (int i = 0; i < pairs; i++) left[i] = load_pair(a[2 * i] + k, a[2 * i + 1] + k);
+#pragma GCC unroll 2
     for (int j = 0; j < COL_PAIRS; j++) {
-        const uint64x2_t first = vreinterpretq_u64_u16(vld1q_u16(b[2 * j] + k));
-        const uint64x2_t second = vreinterpretq_u64_u16(vld1q_u16(b[2 * j + 1] + k));
-        const bfloat16x8_t even = vreinterpretq_bf16_u64(vzip1q_u64(first, second));
-        const bfloat16x8_t odd = vreinterpretq_bf16_u64(vzip2q_u64(first, second));
+        const LinePair right = load_pair(b[2 * j] + k, b[2 * j + 1] + k);
 #pragma GCC unroll 2
         for (int i = 0; i < pairs; i++) {
-            sums->of[i][j][0] = vbfmmlaq_f32(sums->of[i][j][0], vld1q_bf16(a + 8 * i), even);
-            sums->of[i][j][1] = vbfmmlaq_f32(sums->of[i][j][1], vld1q_bf16(a + ROWS * GROUP + 8 * i), odd);
+            float32x4_t *to = &sums->of[i][j][2 * turn];
+            to[0] = vbfmmlaq_f32(to[0], left[i].even, right.even);
+            to[1] = vbfmmlaq_f32(to[1], left[i].odd, right.odd);
         }
     }
 }
 
+/* What is left of up to eight steps, filled up with zeroes. */
+static inline __attribute__((always_inline)) void few_rest(FewSums *sums, int pairs, int turn,
+                                                           const uint16_t *const *a, const uint16_t *const *b,
+                                                           int64_t k, int64_t count) {
+    uint16_t rows[4][STEPS] = {{0}}, cols[FEW_COLS][STEPS] = {{0}};
+    const uint16_t *left[4], *right[FEW_COLS];
+    for (int i = 0; i < 2 * pairs; i++) left[i] = memcpy(rows[i], a[i] + k, (size_t)count * sizeof *a[i]);
+    for (int j = 0; j < FEW_COLS; j++) right[j] = memcpy(cols[j], b[j] + k, (size_t)count * sizeof *b[j]);
+    few_steps(sums, pairs, turn, left, right, 0);
+}
+
+/* Of two sums of 2 x 2: their first rows, respectively their second ones. */
+static inline float32x4_t first_of(float32x4_t left, float32x4_t right) {
+    return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
+}
+static inline float32x4_t second_of(float32x4_t left, float32x4_t right) {
+    return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
+}
+
+/* A row of up to FEW_COLS sums, if it is there. */
+static inline void few_store(float *c, int cols, bool there, float32x4_t row) {
+    float four[FEW_COLS];
+    if (!there) return;
+    if (cols == FEW_COLS) {
+        vst1q_f32(c, row);
+        return;
+    }
+    vst1q_f32(four, row);
+    memcpy(c, four, (size_t)cols * sizeof *c);
+}
+
+static inline float32x4_t sum_of(const float32x4_t *four) {
+    return vaddq_f32(vaddq_f32(four[0], four[1]), vaddq_f32(four[2], four[3]));
+}
+
+/* Right columns lie one after the other: those to come are fetched in their order, as one stream. */
 static inline __attribute__((always_inline)) void few_tile(int64_t depth, int pairs, int rows,
-                                                           const bfloat16_t *a, int cols,
+                                                           const uint16_t *const *a, int cols,
                                                            const uint16_t *const *b, float *c,
-                                                           int64_t c_stride) {
+                                                           int64_t c_stride, bool fetch) {
     FewSums sums = {0};
     int64_t k = 0;
-    /* The next columns lie behind these; fetched meanwhile, they come as one stream and not as eight. */
-    const uint16_t *ahead = b[FEW_COLS - 1] + (b[1] - b[0]);
-    for (; k + STEPS <= depth; k += STEPS) {
-        __builtin_prefetch(ahead + FEW_COLS * k, 0, 2);
-        __builtin_prefetch(ahead + FEW_COLS * k + 32, 0, 2);
-        few_steps(&sums, pairs, a + k * ROWS, b, k);
+    const char *ahead = (const char *)b[0] + AHEAD;
+    for (; k + 2 * STEPS <= depth; k += 2 * STEPS) {
+        if (fetch) __builtin_prefetch(ahead + FEW_COLS * k * 2, 0, 2);
+        if (fetch) __builtin_prefetch(ahead + FEW_COLS * k * 2 + 64, 0, 2);
+        few_steps(&sums, pairs, 0, a, b, k);
+        few_steps(&sums, pairs, 1, a, b, k + STEPS);
     }
-    if (k < depth) {
-        uint16_t rest[FEW_COLS][STEPS] = {{0}};
-        uint16_t left[2 * ROWS * GROUP] = {0};
-        const uint16_t *ends[FEW_COLS];
-        memcpy(left, a + k * ROWS, (size_t)pack16_round_up(depth - k, GROUP) * ROWS * sizeof *left);
-        for (int j = 0; j < FEW_COLS; j++) {
-            memcpy(rest[j], b[j] + k, (size_t)(depth - k) * sizeof *b[j]);
-            ends[j] = rest[j];
-        }
-        few_steps(&sums, pairs, (const bfloat16_t *)(const void *)left, ends, 0);
+    if (k < depth) few_rest(&sums, pairs, 0, a, b, k, depth - k < STEPS ? depth - k : STEPS);
+    if (k + STEPS < depth) few_rest(&sums, pairs, 1, a, b, k + STEPS, depth - k - STEPS);
+#pragma GCC unroll 2
+    for (int i = 0; i < pairs; i++) {
+        const float32x4_t left = sum_of(sums.of[i][0]), right = sum_of(sums.of[i][1]);
+        few_store(c + 2 * i * c_stride, cols, rows > 2 * i, first_of(left, right));
+        few_store(c + (2 * i + 1) * c_stride, cols, rows > 2 * i + 1, second_of(left, right));
     }
-    for (int i = 0; i < pairs; i++)
-        for (int j = 0; j < COL_PAIRS; j++) {
-            float four[4];
-            vst1q_f32(four, vaddq_f32(sums.of[i][j][0], sums.of[i][j][1]));
-            for (int at = 0; at < 4; at++)
-                if (2 * i + at / 2 < rows && 2 * j + at % 2 < cols)
-                    c[(2 * i + at / 2) * c_stride + 2 * j + at % 2] = four[at];
-        }
 }
 
-static void few_mmla(int64_t depth, int rows, const void *left, int cols, const uint16_t *b, int64_t b_stride,
-                     float *c, int64_t c_stride) {
-    const bfloat16_t *a = left;
-    const uint16_t *column[FEW_COLS];
+static void few_mmla(int64_t depth, int64_t rows, const uint16_t *a, int64_t a_stride, int cols,
+                     const uint16_t *b, int64_t b_stride, float *c, int64_t c_stride) {
+    const uint16_t *row[4], *column[FEW_COLS];
     for (int j = 0; j < FEW_COLS; j++) column[j] = b + (j < cols ? j : cols - 1) * b_stride;
-    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
-        few_tile(depth, 2, rows, a, cols, column, c, c_stride);
-    if (rows > 0) few_tile(depth, 1, rows, a, cols, column, c, c_stride);
+    for (int64_t at = 0; at < rows; at += 4) {
+        int count = rows - at < 4 ? (int)(rows - at) : 4;
+        for (int i = 0; i < 4; i++) row[i] = a + (at + (i < count ? i : count - 1)) * a_stride;
+        if (count > 2)
+            few_tile(depth, 2, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
+        else
+            few_tile(depth, 1, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
+    }
 }
 
 const Micro16 micro16_mmla = {
