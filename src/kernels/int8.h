@@ -26,6 +26,7 @@ typedef struct Int8Head {
     int64_t padded, depth;   /* outputs and inputs with what is added at the edges */
     int bits;                /* 8 or 4 */
     bool factors;
+    const char *place; /* where all of this lies on a device; NULL: here */
 } Int8Head;
 
 static inline int64_t int8_round_up(int64_t value, int64_t unit) {

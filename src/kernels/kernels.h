@@ -144,14 +144,18 @@ MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tenso
 /* Linear layers with weights of 8 bits, for inference. int8_pack puts weights w (N,K) int8 into the order
  * that a backend multiplies them in, with the scale of each output and, if given, a factor for each input:
  * packed is (N,K) of DT_Q8 over int8_bytes bytes, of host memory; of outputs past those of w all weights are
- * 0. linear_forward takes it in place of w: then x, y, pre and b are fp32, and each row of x is rounded to 8
- * bits on its own, whatever the other rows are: largest = max |x * factor|;  q = x * factor * (127 /
- * largest), to the nearest with ties to even y = act(sum(q * w) * (largest / 127) * scale + b) Sums are of
- * integers and exact. A row that holds a number that is not finite gives NaN. The leading rows of packed
- * weights (tensor_slice from 0 on) are packed weights too. */
+ * 0. linear_forward takes it in place of w: then x, y, pre and b are fp32 (on a GPU of any type that
+ * linear_forward takes), and each row of x is rounded to 8 bits on its own, whatever the other rows are:
+ * largest = max |x * factor|;  q = x * factor * (127 / largest), to the nearest with ties to even y =
+ * act(sum(q * w) * (largest / 127) * scale + b) Sums are of integers and exact. A row that holds a number
+ * that is not finite gives NaN. The leading rows of packed weights (tensor_slice from 0 on) are packed
+ * weights too. */
 enum { INT8_DEEPEST = 65536 }; /* inputs at most, so that sums fit 32 bits */
 MUST_USE Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
 MUST_USE Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor);
+/* Copies packed weights, of 8 or 4 bits, to a device's memory of their bytes, to be multiplied by there. They
+ * stay what is given to linear_forward. */
+MUST_USE Status int8_move(const Exec *exec, Tensor packed, void *memory);
 
 /* The same with weights of 4 bits, packed being DT_Q4. w (N,(K+1)/2) uint8: a byte's low half is the weight
  * of an even input and its high half that of the next, from -8 to 7; where K is odd, the last half is not
@@ -222,7 +226,7 @@ MUST_USE Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor v
 /* x (B,T,C) = wte[tokens] + wpe[t + past[b]] + wtype[types]. tokens, types (B,T), past (B) int32.
  * wpe, wtype, types, past may be none; types that are none are all 0. Token rows outside this rank's
  * vocabulary part give 0, and so do positions at or past wpe's end (the padding of a ragged batch). wte may
- * be packed int8 weights without factors; the rest is fp32 then. */
+ * be packed int8 weights without factors; on a CPU the rest is fp32 then. */
 MUST_USE Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
                                   Tensor wpe, Tensor wtype, VocabPart part);
 /* Any of dwte, dwpe, dwtype may be none. */
@@ -286,7 +290,7 @@ struct KernelTable {
     Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                   Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
-    Status (*int8_tile)(Int8Tile *ret_tile); /* the order in which weights are packed for it */
+    Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* the order in which weights are packed for it */
     Status (*linear_sparse_forward)(Stream *, Tensor y, Tensor x, Tensor w, Tensor b);
     Status (*row_largest)(Stream *, Tensor largest, Tensor x);
     Status (*round_int8)(Stream *, Tensor y, Tensor x, Tensor largest);

@@ -6,13 +6,13 @@
 #include "kernels/int8.h"
 
 static Status check_backend(const char *function, const Exec *exec) {
-    if (exec->table->linear_int8_forward && device_is_host(exec->stream->device)) return OK;
-    return FAILED("internal: %s: int8 weights are for the CPU", function);
+    if (exec->table->linear_int8_forward) return OK;
+    return FAILED("internal: %s: %s has no int8 weights", function, exec->table->name);
 }
 
 static Status head_of(const Exec *exec, int bits, int64_t N, int64_t K, Int8Head *ret_head) {
     Int8Tile tile = {0};
-    TRY(exec->table->int8_tile(&tile));
+    TRY(exec->table->int8_tile(bits, &tile));
     *ret_head = (Int8Head){.mark = INT8_MARK,
                            .tile = tile,
                            .outputs = N,
@@ -155,6 +155,16 @@ Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor 
     return OK;
 }
 
+Status int8_move(const Exec *exec, Tensor packed, void *memory) {
+    Int8Head *head = packed.data;
+    size_t bytes = 0;
+    TRY(packed_bytes(exec, head->bits, head->outputs, head->inputs, &bytes));
+    TRY(stream_copy(exec->stream, memory, packed.data, bytes, COPY_TO_DEVICE));
+    TRY(stream_sync(exec->stream));
+    head->place = memory;
+    return OK;
+}
+
 static Status check_packed(const char *function, Tensor w) {
     DType dtype = w.dtype == DT_Q4 ? DT_Q4 : DT_Q8;
     TRY(check_matrix(function, "w", w, dtype, tensor_rows(w), tensor_cols(w)));
@@ -169,13 +179,14 @@ Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w,
     TRY(check_backend(__func__, exec));
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    CHECK_MATRIX(x, DT_F32, M, K);
+    bool wide = !strcmp(exec->table->name, "cpu"); /* whose kernels know nothing else */
+    CHECK_MATRIX(x, wide ? DT_F32 : x.dtype, M, K);
     TRY(check_packed(__func__, w));
     CHECK_MATRIX(w, w.dtype, N, K);
-    CHECK_MATRIX(y, DT_F32, M, N);
-    if (b.data) CHECK_COUNT(b, DT_F32, N);
+    CHECK_MATRIX(y, y.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
+    if (b.data) CHECK_COUNT(b, x.dtype, N);
     if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
-    if (pre.data) CHECK_MATRIX(pre, DT_F32, M, N);
+    if (pre.data) CHECK_MATRIX(pre, y.dtype, M, N);
     if (M == 0 || N == 0) return OK;
     double read = (double)N * (double)K * (w.dtype == DT_Q4 ? 17.0 / 32 : 1);
     RUN(KERNEL_LINEAR_INT8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, b) + read,

@@ -40,7 +40,8 @@ Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tens
     if (wtype.data) TRY(check_table(__func__, "wtype", wtype, x.dtype, C, 1));
     if (past.data) CHECK_INDEX(past, x.dim[0]);
     if (tensor_count(x) == 0) return OK;
-    if (packed) return embedding_int8_forward(exec, x, tokens, types, past, wte, wpe, wtype, part);
+    if (packed && device_is_host(exec->stream->device))
+        return embedding_int8_forward(exec, x, tokens, types, past, wte, wpe, wtype, part);
     int adds = (wpe.data != NULL) + (wtype.data != NULL), tables = 1 + adds;
     RUN(KERNEL_EMBEDDING_FORWARD, (double)adds * (double)tensor_count(x),
         BYTES(x, tokens, types) + (double)tables * BYTES(x), embedding_forward, x, tokens, types, past, wte,

@@ -102,6 +102,7 @@ void model_free(Model *model) {
     for (size_t i = 0; i < model->sparse_count; i++) dev_free(&model->sparse[i]);
     free(model->sparse);
     dev_free(&model->packed);
+    dev_free(&model->placed);
     for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
     free(model->unit);
     free(model->block);
@@ -133,6 +134,19 @@ static Status packed_size(const Exec *exec, const ParamDesc *desc, size_t *ret_b
     return OK;
 }
 
+/* On a GPU the host packs, and keeps what it packed. */
+static Status alloc_packed(Model *model, Device *device, size_t bytes) {
+    if (device_is_host(device)) return dev_alloc(device, MEM_PARAMS, bytes, &model->packed);
+    TRY(dev_alloc_host(device, bytes, &model->packed));
+    return dev_alloc(device, MEM_PARAMS, bytes, &model->placed);
+}
+
+static Status move_packed(const Model *model, const Exec *exec, Tensor packed) {
+    if (!model->placed.data) return OK;
+    ptrdiff_t at = (char *)packed.data - (char *)model->packed.data;
+    return int8_move(exec, packed, (char *)model->placed.data + at);
+}
+
 /* Gives all packed parameters places in one buffer: large enough for large pages, which spare a machine that
  * reads them all again and again much looking up. */
 static Status place_packed(Model *model, const Exec *exec) {
@@ -144,7 +158,7 @@ static Status place_packed(Model *model, const Exec *exec) {
             TRY(packed_size(exec, desc, &bytes));
             total += bytes;
         }
-    TRY(dev_alloc(exec->stream->device, MEM_PARAMS, total, &model->packed));
+    TRY(alloc_packed(model, exec->stream->device, total));
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
@@ -177,14 +191,16 @@ Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w
                       Tensor factor) {
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q8, &packed));
-    return int8_pack(exec, packed, w, scale, factor);
+    TRY(int8_pack(exec, packed, w, scale, factor));
+    return move_packed(model, exec, packed);
 }
 
 Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step, Tensor scale,
                       Tensor factor) {
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q4, &packed));
-    return int4_pack(exec, packed, w, step, scale, factor);
+    TRY(int4_pack(exec, packed, w, step, scale, factor));
+    return move_packed(model, exec, packed);
 }
 
 static Tensor *find_sparse(Model *model, const char *name) {

@@ -140,7 +140,8 @@ typedef struct Model {
     int count;
     ParamList *unit;
     int units;
-    Buffer packed;  /* what blocks' int8 weights lie in */
+    Buffer packed;  /* what blocks' int8 weights lie in... */
+    Buffer placed;  /* ...and, on a GPU, its copy there */
     Buffer *sparse; /* what blocks' sparse weights lie in */
     size_t sparse_count, sparse_capacity;
 } Model;

@@ -41,22 +41,28 @@ static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool c
     return tensor_slice(packed, 0, N);
 }
 
+/* GPUs have them in all types, CPUs in fp32. */
+static Tensor in_type(Kit *kit, Tensor shape) {
+    return test_on_cuda() ? typed(kit, shape) : shape;
+}
+
 /* Rows of several kinds: with one number far from the others, of zeroes, tiny, huge, of ties, not finite. */
 static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
-    Tensor x = kit_random(kit, shape2(M, K));
+    Tensor x = kit_random(kit, in_type(kit, shape2(M, K)));
     for (int64_t m = 0; m < M; m++) {
-        float *row = tensor_f32(x) + m * K;
         for (int64_t k = 0; k < K; k++) {
-            if (m % 11 == 2) row[k] = 0;
-            if (m % 11 == 3) row[k] *= 1e-30f;
-            if (m % 11 == 4) row[k] *= 1e30f;
-            if (m % 11 == 5) row[k] *= 1e-43f;
-            if (m % 11 == 6) row[k] = (float)(k * 37 % 255 - 127) * 0.5f;
+            double value = tensor_get(x, m * K + k);
+            if (m % 11 == 2) value = 0;
+            if (m % 11 == 3) value *= 1e-30;
+            if (m % 11 == 4) value *= 1e30;
+            if (m % 11 == 5) value *= 1e-43;
+            if (m % 11 == 6) value = (double)(k * 37 % 255 - 127) * 0.5;
+            tensor_put(x, m * K + k, value);
         }
-        if (m % 11 == 1) row[m % K] = 300;
-        if (m % 11 == 6) row[K - 1] = 127;
-        if (m == 18) row[K / 2] = NAN;
-        if (m == 19) row[0] = -INFINITY;
+        if (m % 11 == 1) tensor_put(x, m * K + m % K, 300);
+        if (m % 11 == 6) tensor_put(x, m * K + K - 1, 127);
+        if (m == 18) tensor_put(x, m * K + K / 2, NAN);
+        if (m == 19) tensor_put(x, m * K, -INFINITY);
     }
     return x;
 }
@@ -68,9 +74,9 @@ static void linear_case(Kit *kit, const Args *args, bool four) {
     unsigned rest = args->flags / 4 / ACT_COUNT;
     Tensor w = (four ? some_weights4 : some_weights)(kit, N, K, rest & 1, rest & 2);
     Tensor x = some_rows(kit, M, K);
-    Tensor y = kit_take(kit, shape2(M, N)), pre = TENSOR_NONE, b = TENSOR_NONE;
-    if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, shape2(M, N)));
-    if (args->flags & 2) b = kit_random(kit, shape1(N));
+    Tensor y = kit_take(kit, in_type(kit, shape2(M, N))), pre = TENSOR_NONE, b = TENSOR_NONE;
+    if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, in_type(kit, shape2(M, N))));
+    if (args->flags & 2) b = kit_random(kit, in_type(kit, shape1(N)));
     assert_ok(linear_forward(&kit->exec, y, pre, x, w, b, act));
     kit_output(kit, "y", y);
 }

@@ -121,7 +121,8 @@ static const Micro8 micro8_plain = {.name = "plain",
                                     .run = run_plain,
                                     .run4 = run4_plain};
 
-static Status int8_tile_cpu(Int8Tile *ret_tile) {
+static Status int8_tile_cpu(int bits, Int8Tile *ret_tile) {
+    (void)bits;
     const Micro8 *micro = NULL;
     TRY(micro8_choose(&micro));
     *ret_tile = micro ? micro->tile : micro8_plain.tile;

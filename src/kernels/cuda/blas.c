@@ -19,7 +19,8 @@
  * (w, dy) and (x, dy turned).
  *
  * Products of 8-bit operands have both as their inner dimension lies, which is what tensor cores take: right
- * turned, left not. Their units are numbers on the device.
+ * turned, left not. Their units are numbers on the device. Those of integers have sums of 32 bits and no
+ * units.
  *
  * Algorithms that split the inner dimension may only reduce in fp32 and in a step of its own; all that
  * remain give the same bits each time.
@@ -114,6 +115,8 @@ static cudaDataType_t data_type(int64_t dtype) {
     case DT_F16: return CUDA_R_16F;
     case DT_E4M3: return CUDA_R_8F_E4M3;
     case DT_E5M2: return CUDA_R_8F_E5M2;
+    case DT_I8: return CUDA_R_8I;
+    case DT_I32: return CUDA_R_32I;
     default: return CUDA_R_32F;
     }
 }
@@ -127,7 +130,9 @@ static PlanKey plan_key(const CudaProduct *p, bool tf32) {
         .left_type = p->left_type,
         .right_type = p->right_type,
         .out_type = p->out_type,
-        .compute = fast ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+        .compute = p->out_type == DT_I32 ? CUBLAS_COMPUTE_32I
+                   : fast                ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                         : CUBLAS_COMPUTE_32F,
         .left_turned = p->left_turned,
         .right_turned = p->right_turned,
         .accumulate = p->accumulate,
@@ -190,7 +195,8 @@ static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
     int32_t op_right = key->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t op_left = key->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(key);
-    BLAS_TRY(api->desc_create(&plan->desc, (cublasComputeType_t)key->compute, CUDA_R_32F));
+    cudaDataType_t scale = key->compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
+    BLAS_TRY(api->desc_create(&plan->desc, (cublasComputeType_t)key->compute, scale));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_right, sizeof op_right));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
@@ -282,11 +288,16 @@ static Status plan_new(Blas *blas, const PlanKey *key, const CudaProduct *produc
 cublasStatus_t blas_run(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream) {
     const BlasApi *api = &blas->api;
-    float alpha = 1, beta = product->accumulate ? 1 : 0;
+    float one = 1, zero = 0;
+    int32_t whole_one = 1, whole_zero = 0;
+    bool whole = plan->key.compute == CUBLAS_COMPUTE_32I;
+    const void *alpha = whole ? (const void *)&whole_one : &one,
+               *nothing = whole ? (const void *)&whole_zero : &zero;
+    const void *beta = product->accumulate ? alpha : nothing;
     cublasStatus_t status = point(api, plan, product);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    return api->matmul(blas->handle, plan->desc, &alpha, product->right, plan->right, product->left,
-                       plan->left, &beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE,
+    return api->matmul(blas->handle, plan->desc, alpha, product->right, plan->right, product->left,
+                       plan->left, beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE,
                        stream);
 }
 

@@ -23,6 +23,8 @@ Status linear_backward_weight_cuda(Stream *, Tensor dw, Tensor db, Tensor dy, Te
 Status linear_fp8_forward_cuda(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
 Status linear_fp8_backward_cuda(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                 Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
+Status linear_int8_forward_cuda(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
+Status int8_tile_cuda(int bits, Int8Tile *ret_tile);
 Status act_forward_cuda(Stream *, Tensor y, Tensor x, Act);
 Status act_backward_cuda(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
 Status layernorm_forward_cuda(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
@@ -78,6 +80,10 @@ MUST_USE Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels);
  * bytes beside it. */
 MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
                           void **ret_more);
+
+/* linear_int8.c: embedding_forward with a packed token table. */
+MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
+                                    Tensor wte, EmbeddingTables tables);
 
 /* A dropout as device code takes it. */
 CudaDropout cuda_dropout(const Dropout *dropout);

@@ -11,6 +11,8 @@ Status embedding_forward_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor ty
                               .tokens = vocab_columns(part, tensor_rows(wte)),
                               .positions = wpe.data ? tensor_rows(wpe) : 0,
                               .types = wtype.data ? tensor_rows(wtype) : 0};
+    if (wte.dtype == DT_Q8 || wte.dtype == DT_Q4)
+        return embedding_int8_cuda(stream, x, tokens, types, past, wte, tables);
     LAUNCH(launch_embedding_forward(cuda_stream(stream), x.dtype, x.data, tokens.data, types.data, past.data,
                                     tables, x.dim[0] * x.dim[1], x.dim[1], x.dim[2]));
     return OK;

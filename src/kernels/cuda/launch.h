@@ -116,6 +116,32 @@ cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, in
 size_t fp8_find_room(int64_t rows, int64_t cols);
 cudaError_t launch_fp8_find(cudaStream_t stream, const CudaFinding *finding, void *scratch);
 
+/* linear_int8.cu */
+
+enum { CUDA_INT8_FEW = 16 };
+
+/* y = act(x w^T + b) with weights of few bits; see kernels/int8.h for what lies where. */
+typedef struct CudaInt8 {
+    int64_t M, N, K, depth; /* depth: K with what is added to it */
+    int bits;
+    const int8_t *panels;        /* on the device */
+    const float *scale, *factor; /* factor: NULL where there is none */
+    DType type, out;             /* of x and bias, and of y and pre: the same or fp32 */
+    const void *x, *bias;
+    void *y, *pre;
+    CudaAct act;
+    int8_t *rounded; /* scratch: (M,depth) ... */
+    float *unit;     /* ... and (M) */
+} CudaInt8;
+
+/* Fills rounded and unit. */
+cudaError_t launch_int8_round(cudaStream_t stream, const CudaInt8 *call);
+/* Rows first .. first + CUDA_INT8_FEW - 1, as far as there are. */
+cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t first);
+/* The same from their sums (rows,N). */
+cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const int32_t *sums, int64_t first,
+                               int64_t rows);
+
 /* attention*.cu */
 
 /* The rows (of D elements) of every head: those of head h of sequence b start at data + b * batch + h * head
@@ -216,6 +242,10 @@ typedef struct EmbeddingTables {
 cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
                                      const int32_t *types, const int32_t *past, EmbeddingTables tables,
                                      int64_t rows, int64_t positions, int64_t C);
+/* linear_int8.cu: the same with a token table of few bits; `tables` has the others. */
+cudaError_t launch_embedding_int8(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
+                                  const int32_t *types, const int32_t *past, EmbeddingTables tables,
+                                  const CudaInt8 *words, int64_t rows, int64_t positions);
 size_t embedding_partial_bytes(int64_t count, int64_t C);
 cudaError_t launch_token_gradient(cudaStream_t stream, DType type, float *dwte, const void *dx,
                                   RowOrder order, int64_t count, int64_t C, int64_t columns, float *partial);

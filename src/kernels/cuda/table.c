@@ -9,6 +9,8 @@ bool kernels_cuda_fill(KernelTable *table) {
         .linear_backward_weight = linear_backward_weight_cuda,
         .linear_fp8_forward = linear_fp8_forward_cuda,
         .linear_fp8_backward = linear_fp8_backward_cuda,
+        .linear_int8_forward = linear_int8_forward_cuda,
+        .int8_tile = int8_tile_cuda,
         .attention_forward = attention_forward_cuda,
         .attention_backward = attention_backward_cuda,
         .attention_decode = attention_decode_cuda,

@@ -5,7 +5,8 @@
 #include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
-Status int8_tile_ref(Int8Tile *ret_tile) {
+Status int8_tile_ref(int bits, Int8Tile *ret_tile) {
+    (void)bits;
     *ret_tile = (Int8Tile){1, 1, 16};
     return OK;
 }
@@ -27,11 +28,13 @@ static float round_row(int8_t *q, const float *x, const float *factor, int64_t K
 Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     Int8View view = int8_view(w);
-    void *row;
-    TRY(stream_workspace(stream, (size_t)K, &row));
-    int8_t *q = row;
+    void *room;
+    TRY(stream_workspace(stream, (size_t)K * (sizeof(float) + 1), &room));
+    float *row = room;
+    int8_t *q = (int8_t *)(row + K);
     for (int64_t m = 0; m < M; m++) {
-        float unit = round_row(q, tensor_f32(x) + m * K, view.factor, K);
+        for (int64_t k = 0; k < K; k++) row[k] = (float)tensor_get(x, m * K + k);
+        float unit = round_row(q, row, view.factor, K);
         for (int64_t n = 0; n < N; n++) {
             int32_t total = 0;
             for (int64_t k = 0; k < K && !isnan(unit); k++) total += q[k] * int8_value(&view, n, k);

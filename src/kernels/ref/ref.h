@@ -33,7 +33,7 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
 Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
                                Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act);
 Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
-Status int8_tile_ref(Int8Tile *ret_tile);
+Status int8_tile_ref(int bits, Int8Tile *ret_tile);
 Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act);
 Status act_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act);
 Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
