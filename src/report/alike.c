@@ -26,6 +26,10 @@ double run_params(const Run *run) {
     return number(json_object_get(run->summary, "params_total"));
 }
 
+double run_threads(const Run *run) {
+    return number(json_object_get(layout_of(run), "threads"));
+}
+
 const char *run_text(const Run *run, const char *key) {
     return json_string_value(json_object_get(layout_of(run), key));
 }

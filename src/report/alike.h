@@ -9,6 +9,7 @@
 double run_ranks(const Run *run);
 double run_batch(const Run *run);
 double run_params(const Run *run);
+double run_threads(const Run *run); /* of each rank */
 /* A text of its layout, such as "precision"; NULL: not known. */
 const char *run_text(const Run *run, const char *key);
 

@@ -181,7 +181,13 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
     fputs("</div>\n", out);
     TRY(put_by_ranks(out, results, sweep, curves));
-    fputs("</div>\n</section>\n", out);
+    fputs("</div>\n", out);
+    if (results_differ(results, run_threads))
+        fputs("<p class=\"note\">Ranks share the cores of their machine: where there are more of them, each "
+              "has "
+              "fewer threads.</p>\n",
+              out);
+    fputs("</section>\n", out);
     return OK;
 }
 

@@ -44,10 +44,9 @@ static void put_badges(FILE *out, const Results *results, const Run *run) {
 /* The layout, and what else is not the same in all runs. */
 static void put_layout(FILE *out, const Results *results, const Run *run) {
     char layout[LAYOUT_SIZE], number[FORMAT_SIZE];
-    run_layout(run, layout);
-    if (!layout[0]) return;
     fputs("<small>", out);
-    put_html(out, layout);
+    put_badges(out, results, run);
+    put_html(out, run_layout(run, layout));
     if (results_differ(results, run_params) && isfinite(run_params(run)))
         fprintf(out, ", %s parameters", format_count(number, run_params(run)));
     if (results_differ(results, run_batch) && isfinite(run_batch(run)))
@@ -74,7 +73,6 @@ static void put_row(FILE *out, const Results *results, const Run *run, size_t co
     fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
             run_color(results, run));
     put_html(out, run->name);
-    put_badges(out, results, run);
     put_layout(out, results, run);
     fputs("</th>", out);
     if (!shows(run)) {

@@ -172,16 +172,21 @@ static void put_saving(FILE *out, const double *own, const double *other, double
 }
 
 /* The ranks are not better used, there are more of them. */
-static void put_price(FILE *out, const double *own, const double *other, double own_total,
-                      double other_total) {
+static void put_price(FILE *out, const Run *winner, const Run *other, const double *own,
+                      const double *others) {
     Phase most = PHASE_COMPUTE;
-    double part = 100 * other_total / own_total;
-    for (int p = 0; p < PHASES; p++)
-        if (own[p] - other[p] > own[most] - other[most]) most = (Phase)p;
-    fprintf(out, " Each of them does %.0f %% of what one does there", part);
-    if (own[most] > other[most] && own_total > 1.01 * other_total)
+    double own_total = 0, other_total = 0, threads = run_threads(winner), more = run_threads(other);
+    for (int p = 0; p < PHASES; p++) {
+        if (own[p] - others[p] > own[most] - others[most]) most = (Phase)p;
+        own_total += own[p];
+        other_total += others[p];
+    }
+    fprintf(out, " Each of them does %.0f %% of what one does there", 100 * other_total / own_total);
+    if (threads < more)
+        fprintf(out, ", with %.0f thread%s instead of %.0f", threads, threads == 1 ? "" : "s", more);
+    else if (most != PHASE_COMPUTE && own[most] > others[most] && own_total > 1.01 * other_total)
         fprintf(out, ", mostly for %s: %.0f %% of the time instead of %.0f %%", phases[most].doing,
-                100 * own[most] / own_total, 100 * other[most] / other_total);
+                100 * own[most] / own_total, 100 * others[most] / other_total);
     fputs(".", out);
 }
 
@@ -192,7 +197,7 @@ static void put_why(FILE *out, const Run *winner, const Run *other) {
     if (own_total < other_total)
         put_saving(out, own, others, own_total, other_total);
     else if (run_ranks(winner) > run_ranks(other))
-        put_price(out, own, others, own_total, other_total);
+        put_price(out, winner, other, own, others);
 }
 
 /* ---- models of several sizes ---- */
