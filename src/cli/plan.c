@@ -139,8 +139,32 @@ static void print_memory(const json_t *result, FILE *out) {
 static void print_saving(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     json_int_t saving = whole(result, "memory_saving");
+    if (text_of(json_object_get(result, "cluster"), "software")) return; /* it holds what it holds */
     if (saving > whole(json_object_get(result, "memory_per_rank"), "total"))
         fprintf(out, "while a checkpoint is written, up to %s in all\n", format_bytes(text, (double)saving));
+}
+
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static void print_time(const json_t *result, FILE *out) {
+    const json_t *phases = json_object_get(result, "phases_ms");
+    if (!phases) return;
+    const char *program = text_of(json_object_get(result, "cluster"), "software"), *separator = "";
+    char samples[FORMAT_SIZE], tokens[FORMAT_SIZE];
+    double step = number(result, "step_ms");
+    fprintf(out, "\na step takes %.4g ms%s%s: ", step, program ? " with " : "", program ? program : "");
+    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+        double ms = number(phases, time_phase(phase));
+        if (ms < 5e-4 * step) continue;
+        fprintf(out, "%s%s %.4g (%.1f %%)", separator, time_phase(phase), ms, 100 * ms / step);
+        separator = ", ";
+    }
+    fprintf(out, "\n%s samples/s, %s tokens/s; %.1f %% of the devices' peak rate; bubble %.1f %%\n",
+            format_count(samples, number(result, "samples_per_s")),
+            format_count(tokens, number(result, "tokens_per_s")), 100 * number(result, "mfu"),
+            100 * number(result, "bubble"));
 }
 
 static void print_fit(const json_t *result, FILE *out) {
@@ -174,6 +198,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     print_memory(result, out);
     print_saving(result, out);
     print_fit(result, out);
+    print_time(result, out);
     plan_failure_show(result, out);
     return OK;
 }
@@ -184,6 +209,8 @@ static const Example examples[] = {
     {"Whether a model of 8.3 billion parameters fits 16 GPUs",
      "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
      "block --precision fp16 --cluster dgx2-v100"},
+    {"How long a step of BERT-large takes on an H200, and where the time goes",
+     "weft plan --model bert-large --batch 32 --micro-batch 32 --dropout 0 --cluster h200"},
     {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
     {"The zero-bubble schedule, as a file too",
      "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
@@ -197,7 +224,8 @@ const Command command_plan = {
         "for. Nothing is allocated: the code that a run is made of is carried out on paper, so the figures "
         "are those that a run would report as its peaks. With --cluster it says whether that fits the "
         "devices "
-        "and, if not, the smallest changes that would make it fit.\n"
+        "and, if not, the smallest changes that would make it fit; and how long a step takes, from a "
+        "simulation of what the run would ask of its devices and links.\n"
         "With --draw it shows what each pipeline stage does when instead, and how much of the time stages "
         "wait (the bubble), with every part of the model equally costly, backward twice as long as forward, "
         "and messages that take no time. The lists drawn are those that a run carries out, checked for "

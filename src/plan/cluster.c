@@ -262,6 +262,8 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     const json_t *device = json_object_get(root, "device");
     TRY(read_names(root, device, from, &cluster));
     TRY(check_shares(from, &cluster));
+    if (cluster.software.present)
+        TRY(read_text(json_object_get(root, "software"), from, "software", "title", cluster.software.title));
     if (cluster.reserve_bytes >= cluster.memory_bytes)
         return FAILED("%s: 'device.reserve_bytes' is %g, expected less than the memory of %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);

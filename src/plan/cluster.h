@@ -31,6 +31,7 @@ typedef struct LayerHabit {
 /* A program other than weft, of which plans shall speak. */
 typedef struct Software {
     bool present;
+    char title[CLUSTER_NAME];
     LayerHabit forward, backward;
     double recompute_stall_s; /* for a layer's forward again */
     double loss_bytes;        /* that are moved for a logit */

@@ -159,6 +159,8 @@ Cost cost_beat(const Costs *costs, const Beat *beat) {
     Cost cost = {.launches = 1};
     if (beat->kind == BEAT_ZERO) {
         if (!costs->cluster->software.present) cost.device_s = cost_memory(costs, beat->bytes);
+    } else if (beat->kind == BEAT_COPY && beat->what == COPY_ON_DEVICE) {
+        cost.device_s = cost_memory(costs, 2 * beat->bytes);
     } else if (beat->kind == BEAT_COPY) {
         cost.device_s = costs->cluster->host.latency_s + beat->bytes / costs->party[PARTY_HOST].bandwidth;
     } else if (beat->kind == BEAT_KERNEL && costs->cluster->software.present) {

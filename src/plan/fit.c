@@ -248,10 +248,11 @@ Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json) {
         json_array_append_new(list, json_pack("{s:s, s:I}", "options", fit->change[i].options, "total",
                                               (json_int_t)fit->change[i].total));
     CLEANUP(json_decrefp)
-    json_t *more = json_pack("{s:{s:s, s:s, s:f, s:f}, s:f, s:b, s:O}", "cluster", "name", cluster->name,
-                             "device", cluster->device, "memory_bytes", cluster->memory_bytes,
-                             "reserve_bytes", cluster->reserve_bytes, "memory_available", fit->available,
-                             "fits", fit->fits, "would_fit", list);
+    json_t *more = json_pack("{s:{s:s, s:s, s:f, s:f, s:s*}, s:f, s:b, s:O}", "cluster", "name",
+                             cluster->name, "device", cluster->device, "memory_bytes", cluster->memory_bytes,
+                             "reserve_bytes", cluster->reserve_bytes, "software",
+                             cluster->software.present ? cluster->software.title : NULL, "memory_available",
+                             fit->available, "fits", fit->fits, "would_fit", list);
     if (!more || json_object_update(json, more) != 0) return FAILED("out of memory while writing the plan");
     return OK;
 }

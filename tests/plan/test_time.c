@@ -1,0 +1,237 @@
+/* The time of a step: against measured ones, and where the answer is known. */
+#include <math.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "plan/fit.h"
+#include "plan/time.h"
+
+static PlanTime time_of(const char *name, const Cluster *cluster, PlanSpec spec, bool *ret_fits) {
+    Plan plan = {0};
+    PlanTime time;
+    spec.timed = true;
+    assert_ok(fit_settle(&spec, cluster));
+    assert_ok(plan_init(&plan, &spec));
+    assert_ok(plan_time(&plan, cluster, &time));
+    double sum = 0;
+    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) sum += time.phase_s[phase];
+    if (fabs(sum / time.step_s - 1) > 1e-9)
+        fail_msg("%s: phases add up to %g of %g s", name, sum, time.step_s);
+    double available = cluster->memory_bytes - cluster->reserve_bytes;
+    if (ret_fits) *ret_fits = (double)plan.stage[plan.fullest].memory.saving <= available;
+    plan_done(&plan);
+    return time;
+}
+
+static PlanSpec spec_of(const char *model, const char *task, int64_t batch, int64_t seq,
+                        const char *precision) {
+    return (PlanSpec){.config = {.model = model,
+                                 .task = task,
+                                 .format = "auto",
+                                 .recompute = "none",
+                                 .precision = precision,
+                                 .dropout = -1,
+                                 .seq = seq,
+                                 .batch = batch,
+                                 .micro_batch = batch},
+                      .mesh = {.dp = 1, .tp = 1, .pp = 1}};
+}
+
+/* ---- against measured steps ---- */
+
+/* A study with Megatron on two machines with V100 (docs/planning.md). */
+typedef struct StudyRow {
+    const char *cluster, *model;
+    int layers, hidden, heads, ranks, tp, batch;
+    bool recompute;
+    double ms; /* 0: it ran out of memory */
+} StudyRow;
+
+static const StudyRow study[] = {
+    {"v100-pcie-8", "bert-large", 24, 1024, 16, 8, 1, 14, false, 832},
+    {"v100-pcie-8", "gpt2", 24, 1024, 16, 8, 1, 24, true, 3470},
+    {"v100-pcie-8", "gpt2", 24, 1024, 16, 8, 1, 3, false, 655},
+    {"dgx2-v100", "gpt2", 24, 1024, 16, 8, 1, 32, true, 3794},
+    {"dgx2-v100", "gpt2", 24, 1024, 16, 16, 1, 32, true, 3842},
+    {"dgx2-v100", "gpt2", 40, 1536, 16, 16, 1, 24, true, 0},
+    {"dgx2-v100", "gpt2", 40, 1536, 16, 16, 1, 8, true, 2533},
+    {"dgx2-v100", "gpt2", 54, 1920, 20, 16, 1, 2, true, 0},
+    {"dgx2-v100", "gpt2", 54, 1920, 20, 16, 2, 8, true, 2697},
+    {"dgx2-v100", "gpt2", 72, 3072, 32, 16, 8, 8, true, 2672},
+    {"dgx2-v100", "bert-large", 24, 1024, 16, 16, 1, 14, false, 541},
+    {"dgx2-v100", "bert-large", 24, 1024, 16, 16, 2, 30, false, 667},
+    {"dgx2-v100", "bert-large", 40, 1536, 16, 16, 2, 8, false, 640},
+    {"dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 2, false, 713},
+    {"dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 2, true, 1059},
+    {"dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, true, 4754},
+};
+
+static void predicts_a_study(void **state) {
+    (void)state;
+    double sum = 0, worst = 0;
+    int count = 0;
+    for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
+        const StudyRow *row = &study[i];
+        int dp = row->ranks / row->tp;
+        PlanSpec spec =
+            spec_of(row->model, "auto", row->batch * dp, strcmp(row->model, "gpt2") ? 512 : 1024, "fp16");
+        spec.config.micro_batch = row->batch;
+        spec.config.layers = row->layers;
+        spec.config.hidden = row->hidden;
+        spec.config.heads = row->heads;
+        spec.config.recompute = row->recompute ? "block" : "none";
+        spec.mesh = (MeshSpec){.dp = dp, .tp = row->tp, .pp = 1};
+        Cluster cluster;
+        bool fits;
+        assert_ok(cluster_find(row->cluster, &cluster));
+        PlanTime time = time_of(row->model, &cluster, spec, &fits);
+        if (fits != (row->ms > 0)) fail_msg("row %zu: %s", i, fits ? "fits" : "does not fit");
+        if (row->ms == 0) continue;
+        double error = fabs(1e3 * time.step_s / row->ms - 1);
+        if (error > 0.12) fail_msg("row %zu: %g ms, measured %g", i, 1e3 * time.step_s, row->ms);
+        sum += error;
+        worst = fmax(worst, error);
+        count++;
+    }
+    assert_true(sum / count < 0.04);
+    assert_true(worst < 0.07);
+}
+
+static void predicts_an_h200(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *task, *precision;
+        int batch, seq;
+        double ms;
+    } rows[] = {
+        {"gpt2", "lm", "bf16", 32, 1024, 56.1},        {"gpt2-medium", "lm", "bf16", 16, 1024, 77.3},
+        {"gpt2-large", "lm", "bf16", 16, 1024, 161.4}, {"gpt2-medium", "lm", "bf16", 4, 128, 10.4},
+        {"gpt2-medium", "lm", "bf16", 12, 128, 13.8},  {"bert-base", "span", "bf16", 32, 384, 18.5},
+        {"bert-large", "mlm", "bf16", 32, 512, 71.7},  {"gpt2", "lm", "fp8", 32, 1024, 51.4},
+        {"gpt2-medium", "lm", "fp8", 16, 1024, 67.2},  {"gpt2-large", "lm", "fp8", 16, 1024, 131.3},
+        {"bert-large", "mlm", "fp8", 32, 512, 62.6},
+    };
+    Cluster cluster;
+    assert_ok(cluster_find("h200", &cluster));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        PlanSpec spec = spec_of(rows[i].model, rows[i].task, rows[i].batch, rows[i].seq, rows[i].precision);
+        spec.config.dropout = 0;
+        PlanTime time = time_of(rows[i].model, &cluster, spec, NULL);
+        if (fabs(1e3 * time.step_s / rows[i].ms - 1) > 0.07)
+            fail_msg("%s in %s, %d x %d: %g ms, measured %g", rows[i].model, rows[i].precision, rows[i].batch,
+                     rows[i].seq, 1e3 * time.step_s, rows[i].ms);
+        assert_true(time.mfu > 0.05 && time.mfu < 0.6);
+    }
+}
+
+/* ---- where the answer is known ---- */
+
+/* One whose links take no time, and whose kernels take theirs by operations alone. */
+static Cluster ideal(void) {
+    Cluster cluster;
+    assert_ok(cluster_find("h200", &cluster));
+    Link *const links[] = {&cluster.within, &cluster.between, &cluster.host};
+    for (int i = 0; i < 3; i++) *links[i] = (Link){.latency_s = 0, .bandwidth = 1e18, .share = 1};
+    cluster.launch_s = cluster.kernel_s = 0;
+    cluster.memory_bandwidth = 1e18;
+    cluster.vector_flops = 1e18;
+    return cluster;
+}
+
+static PlanSpec small(int layers, int batch) {
+    PlanSpec spec = spec_of("gpt2", "lm", batch, 128, "bf16");
+    spec.config.layers = layers;
+    spec.config.hidden = 256;
+    spec.config.heads = 4;
+    spec.config.vocab = 128; /* a head that weighs nothing beside layers */
+    spec.config.micro_batch = 1;
+    return spec;
+}
+
+static void waits_for_no_ideal_link(void **state) {
+    (void)state;
+    Cluster cluster = ideal();
+    PlanSpec spec = small(4, 8);
+    double alone = time_of("alone", &cluster, spec, NULL).step_s;
+    for (int zero = 0; zero <= 3; zero++) {
+        spec.mesh = (MeshSpec){.dp = 4, .tp = 1, .pp = 1};
+        spec.config.batch = 32;
+        spec.config.zero = zero;
+        PlanTime time = time_of("replicas", &cluster, spec, NULL);
+        assert_true(time.phase_s[PHASE_COMMUNICATION] < 1e-6 * time.step_s);
+        assert_true(fabs(time.step_s / alone - 1) < 1e-6);
+    }
+}
+
+/* Stages of four equal layers, and two that are a little heavier by embedding and head. */
+static void has_the_bubble_of_1f1b(void **state) {
+    (void)state;
+    Cluster cluster = ideal();
+    cluster.product_wave = cluster.product_depth = 0;
+    for (int micros = 4; micros <= 16; micros *= 2) {
+        PlanSpec spec = small(16, micros);
+        spec.config.pp_schedule = "1f1b";
+        spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
+        double bubble = time_of("stages", &cluster, spec, NULL).bubble, formula = 3.0 / (micros + 3.0);
+        if (fabs(bubble - formula) > 0.03)
+            fail_msg("%d micro-batches: %g, expected %g", micros, bubble, formula);
+    }
+}
+
+/* Slower links take longer, more of it than is hidden; and what they take, by far slower ones, adds up. */
+static void waits_for_slow_links(void **state) {
+    (void)state;
+    PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "bf16");
+    spec.config.dropout = 0;
+    spec.config.micro_batch = 4;
+    spec.mesh = (MeshSpec){.dp = 8, .tp = 1, .pp = 1};
+    Cluster cluster;
+    assert_ok(cluster_find("h200", &cluster));
+    double before = 0;
+    for (double bandwidth = 1e12; bandwidth >= 1e9; bandwidth /= 10) {
+        cluster.within.bandwidth = bandwidth;
+        PlanTime time = time_of("replicas", &cluster, spec, NULL);
+        double transfer = time.sent[COMM_ALL_REDUCE] / (bandwidth * cluster.within.share);
+        assert_true(time.step_s > before);
+        assert_true(time.phase_s[PHASE_COMMUNICATION] < transfer * 1.01 + 1e-3);
+        assert_true(time.step_s > transfer);
+        before = time.step_s;
+    }
+    /* On other nodes, links between them count. */
+    cluster.within.bandwidth = 1e12;
+    cluster.devices_per_node = 1;
+    assert_true(time_of("nodes", &cluster, spec, NULL).step_s >
+                time_of("node", &cluster, spec, NULL).step_s - 1e-12);
+    cluster.between.bandwidth = 1e9;
+    assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
+}
+
+/* 16,384 ranks, and as many micro-batches as they need. */
+static void is_quick(void **state) {
+    (void)state;
+    Cluster cluster;
+    assert_ok(cluster_find("h100", &cluster));
+    PlanSpec spec = spec_of("gpt2", "lm", 4096, 2048, "bf16");
+    spec.config.layers = 96;
+    spec.config.hidden = 12288;
+    spec.config.heads = 96;
+    spec.config.micro_batch = 1;
+    spec.config.zero = 1;
+    spec.config.pp_schedule = "1f1b";
+    spec.memory_only = true;
+    spec.mesh = (MeshSpec){.dp = 128, .tp = 8, .pp = 16};
+    PlanTime time = time_of("16,384 ranks", &cluster, spec, NULL);
+    assert_true(time.mfu > 0.2 && time.mfu < 0.7);
+    double params = 174.6e9, tokens = 4096.0 * 2048;
+    assert_true(fabs(time.model_flops / (6 * params * tokens) - 1) < 0.1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(predicts_a_study),        cmocka_unit_test(predicts_an_h200),
+        cmocka_unit_test(waits_for_no_ideal_link), cmocka_unit_test(has_the_bubble_of_1f1b),
+        cmocka_unit_test(waits_for_slow_links),    cmocka_unit_test(is_quick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
