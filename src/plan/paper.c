@@ -68,6 +68,13 @@ void paper_rank_done(PaperRank *rank) {
     tape_done(&rank->tape);
 }
 
+Status paper_rank_copy(PaperRank *ret_rank, const PaperRank *rank) {
+    PaperRank copy = *rank;
+    TRY(tape_copy(&copy.tape, &rank->tape));
+    *ret_rank = copy;
+    return OK;
+}
+
 Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank) {
     CLEANUP(on_paper_done) OnPaper paper = {0};
     PaperRank result = {0};

@@ -35,6 +35,7 @@ typedef struct PaperRun {
 
 /* Carries out some steps, and an evaluation, as this rank. */
 void paper_rank_done(PaperRank *rank);
+MUST_USE Status paper_rank_copy(PaperRank *ret_rank, const PaperRank *rank);
 MUST_USE Status paper_rank(const PaperRun *run, int rank, PaperRank *ret_rank);
 /* Elements that the tensor ranks of one replica hold together: what they all have counts for each, and
  * vocabularies with their padding. */

@@ -59,24 +59,61 @@ static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device
     return check_sizes(*ret_job);
 }
 
-static Status run_stages(Plan *plan, const PaperRun *run, const Software *software) {
+/* ---- stages ---- */
+
+/* From some number on, more micro-batches do not take more memory: a pipeline is full, and gradients that
+ * come are added to some that are there. Interleaved schedules take them in groups of as many as there are
+ * stages, or in less even ones where that does not divide. */
+static int micros_for_memory(const RunnerSpec *run, int stages) {
+    enum { UNEVEN_GROUPS = 16 };
+    bool holds_all = stages > 1 && run->schedule == SCHEDULE_GPIPE;
+    bool uneven = run->schedule == SCHEDULE_INTERLEAVED && run->micros % stages;
+    int enough = stages == 1 ? 3 : (uneven ? UNEVEN_GROUPS : 3) * stages + run->micros % stages;
+    return holds_all || run->micros < enough ? run->micros : enough;
+}
+
+/* The stage before this one that has as many blocks in each chunk and is no end; -1: none. */
+static int stage_alike(const int *first, int stages, int chunks, int stage) {
+    for (int s = 1; s < stage && stage < stages - 1; s++) {
+        bool same = true;
+        for (int part = s, own = stage; part < stages * chunks; part += stages, own += stages)
+            same = same && first[part + 1] - first[part] == first[own + 1] - first[own];
+        if (same) return s;
+    }
+    return -1;
+}
+
+/* What a sketch does with a stage: those at the ends and the one after the first need most memory. Of others
+ * only the time is of interest, for which three micro-batches are enough, or that of one like it. */
+static Status sketch_stage(Plan *plan, const PaperRun *run, const int *first, int stage) {
+    enum { FIRST_MIDDLE_LAST = 3 };
+    int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? run->spec.chunks : 1;
+    int alike = stage_alike(first, plan->stages, chunks, stage);
+    if (alike > 0) return paper_rank_copy(&plan->stage[stage], &plan->stage[alike]);
+    PaperRun quick = *run;
+    quick.evals = 0;
+    bool full = stage < 2 || stage == plan->stages - 1;
+    if (!full && quick.spec.micros > FIRST_MIDDLE_LAST) quick.spec.micros = FIRST_MIDDLE_LAST;
+    return paper_rank(&quick, rank, &plan->stage[stage]);
+}
+
+static Status run_stages(Plan *plan, const PaperRun *run, bool sketch, const Software *software) {
     MeshSpec mesh = run->mesh;
+    CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
+    if (sketch)
+        TRY(runner_cut(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
+                       &first));
     for (int s = 0; s < mesh.pp; s++) {
-        TRY(paper_rank(run, s * mesh.dp * mesh.tp, &plan->stage[s]));
+        if (sketch)
+            TRY(sketch_stage(plan, run, first, s));
+        else
+            TRY(paper_rank(run, s * mesh.dp * mesh.tp, &plan->stage[s]));
         if (software) plan->stage[s].memory.saving = (size_t)software_memory(software, plan, s);
         if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
     }
     return OK;
-}
-
-/* From some number on, more micro-batches do not take more memory: a pipeline is full, and gradients that
- * come are added to some that are there. */
-static int micros_for_memory(const RunnerSpec *run, int stages) {
-    int enough = stages == 1 ? 3 : 2 * stages * run->chunks + stages;
-    bool holds_all = stages > 1 && run->schedule == SCHEDULE_GPIPE;
-    return holds_all || run->micros < enough ? run->micros : enough;
 }
 
 static void pick_all(HostBatch *batch) {
@@ -117,8 +154,8 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .batch = batch,
                     .timed = spec->timed || spec->software,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
-    if (spec->memory_only) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
-    TRY(run_stages(&plan, &run, spec->software));
+    if (spec->memory_only || spec->sketch) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
+    TRY(run_stages(&plan, &run, spec->sketch, spec->software));
     *ret_plan = plan;
     plan = (Plan){0};
     return OK;

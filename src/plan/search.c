@@ -86,7 +86,7 @@ static Status plan_whole(Finder *finder, const SearchLayout *layout, const Searc
             return OK;
         }
     PlanSpec spec = search_plan_spec(finder->spec, layout);
-    spec.timed = spec.memory_only = true;
+    spec.timed = spec.sketch = true;
     TRY(plan_init(&plan, &spec));
     SearchPlan whole = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
     whole.fits = (double)whole.bytes <= finder->found.available;

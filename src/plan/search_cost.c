@@ -98,16 +98,8 @@ static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const L
 
 /* ---- stages ---- */
 
-/* How the runner cuts the model into parts; see runner_chunks_init. */
 static Status find_cut(SearchCosts *costs, int parts, const int **ret_first) {
-    const Model *model = costs->model;
-    CLEANUP(mem_freep) double *cost = NULL;
-    if (!costs->cut[parts]) {
-        TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
-        TRY(mem_new((size_t)parts + 1, sizeof **costs->cut, &costs->cut[parts]));
-        for (int i = 0; i < model->count; i++) cost[i] = block_flops(&model->block[i], costs->seq);
-        TRY(stages_balance(cost, model->count, parts, costs->cut[parts]));
-    }
+    if (!costs->cut[parts]) TRY(runner_cut(costs->model, costs->seq, parts, &costs->cut[parts]));
     *ret_first = costs->cut[parts];
     return OK;
 }

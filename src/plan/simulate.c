@@ -197,15 +197,9 @@ static Status play(Player *player, Stretch moves) {
 
 static Status player_init(Player *player, const Plan *plan, const Costs *costs, int stage) {
     const Tape *tape = &plan->stage[stage].tape;
-    const RunnerSpec *run = &plan->runner;
     size_t slots = (size_t)(COMPUTATIONS * tape->chunks * MICRO_PLACES);
-    ScheduleSpec spec = {.kind = run->schedule,
-                         .stages = plan->mesh.pp,
-                         .chunks = run->chunks > 0 ? run->chunks : 1,
-                         .micros = run->micros};
     player->plan = plan;
     player->costs = costs;
-    TRY(schedule_init(&player->schedule, &spec, stage));
     TRY(mem_new(slots, sizeof *player->computation, &player->computation));
     TRY(translate(player, tape, tape->begin, &player->begin));
     for (size_t i = 0; i < slots; i++)
@@ -226,6 +220,20 @@ static void pipeline_done(Pipeline *pipeline) {
     free(pipeline->player);
     free(pipeline->forward);
     free(pipeline->backward);
+}
+
+/* All stages' lists at once: one at a time takes as long for each. */
+static Status give_schedules(Pipeline *pipeline) {
+    const RunnerSpec *run = &pipeline->plan->runner;
+    ScheduleSpec spec = {.kind = run->schedule,
+                         .stages = pipeline->count,
+                         .chunks = run->chunks > 0 ? run->chunks : 1,
+                         .micros = run->micros};
+    CLEANUP(mem_freep) Schedule *stages = NULL;
+    TRY(mem_new((size_t)pipeline->count, sizeof *stages, &stages));
+    TRY(schedule_init_all(stages, &spec));
+    for (int s = 0; s < pipeline->count; s++) pipeline->player[s].schedule = stages[s];
+    return OK;
 }
 
 /* Where the moment stands at which a message is there: that of a send, or what a computation waits for. */
@@ -348,5 +356,6 @@ Status simulate(const Plan *plan, const Costs *costs, Simulated *ret_result) {
     TRY(mem_new(slots, sizeof *pipeline.forward, &pipeline.forward));
     TRY(mem_new(slots, sizeof *pipeline.backward, &pipeline.backward));
     for (int s = 0; s < plan->stages; s++) TRY(player_init(&pipeline.player[s], plan, costs, s));
+    TRY(give_schedules(&pipeline));
     return play_steps(&pipeline, ret_result);
 }

@@ -10,6 +10,21 @@ void tape_done(Tape *tape) {
     *tape = (Tape){0};
 }
 
+Status tape_copy(Tape *ret_tape, const Tape *tape) {
+    CLEANUP(tape_done) Tape copy = *tape;
+    size_t slots = (size_t)(COMPUTATIONS * tape->chunks * MICRO_PLACES);
+    copy.beat = NULL;
+    copy.computation = NULL;
+    copy.capacity = tape->count;
+    TRY(mem_new(tape->count, sizeof *copy.beat, &copy.beat));
+    TRY(mem_new(slots, sizeof *copy.computation, &copy.computation));
+    if (tape->count) memcpy(copy.beat, tape->beat, tape->count * sizeof *copy.beat);
+    if (slots) memcpy(copy.computation, tape->computation, slots * sizeof *copy.computation);
+    *ret_tape = copy;
+    copy = (Tape){0};
+    return OK;
+}
+
 MicroPlace micro_place(int micro, int micros) {
     return micro == micros - 1 ? MICRO_LAST : micro == 0 ? MICRO_FIRST : MICRO_MIDDLE;
 }

@@ -68,6 +68,7 @@ typedef struct Tape {
 
 /* From the notes of one whole step of a runner. */
 MUST_USE Status tape_init(Tape *ret_tape, const Ledger *ledger, const Runner *runner, int micros);
+MUST_USE Status tape_copy(Tape *ret_tape, const Tape *tape);
 void tape_done(Tape *tape);
 MicroPlace micro_place(int micro, int micros);
 /* That of a computation in the tape's list, or in one of the same form. */

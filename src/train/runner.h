@@ -125,6 +125,9 @@ typedef struct StepResult {
 MUST_USE Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec);
 void runner_free(Runner *runner);
 DEFINE_FREEP(Runner, runner)
+/* How a model is cut into parts, each of a chunk of a stage: part p has blocks first[p] to first[p + 1] - 1.
+ * (*ret_first)[parts + 1] is to free. */
+MUST_USE Status runner_cut(const Model *model, int64_t seq, int parts, int **ret_first);
 /* After runner->params was filled: what kernels compute with follows. Collective. */
 MUST_USE Status runner_publish(Runner *runner);
 

@@ -10,16 +10,24 @@
 
 /* ---- chunks ---- */
 
-Status runner_chunks_init(Runner *runner) {
-    const Model *model = runner->model;
-    int stages = runner->mesh->extent[AXIS_PP], stage = runner->mesh->at[AXIS_PP];
-    int chunks = runner->spec.chunks > 1 ? runner->spec.chunks : 1, parts = stages * chunks;
+Status runner_cut(const Model *model, int64_t seq, int parts, int **ret_first) {
     CLEANUP(mem_freep) double *cost = NULL;
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
     TRY(mem_new((size_t)parts + 1, sizeof *first, &first));
-    for (int i = 0; i < model->count; i++) cost[i] = block_flops(&model->block[i], runner->spec.seq);
+    for (int i = 0; i < model->count; i++) cost[i] = block_flops(&model->block[i], seq);
     TRY(stages_balance(cost, model->count, parts, first));
+    *ret_first = first;
+    first = NULL;
+    return OK;
+}
+
+Status runner_chunks_init(Runner *runner) {
+    const Model *model = runner->model;
+    int stages = runner->mesh->extent[AXIS_PP], stage = runner->mesh->at[AXIS_PP];
+    int chunks = runner->spec.chunks > 1 ? runner->spec.chunks : 1, parts = stages * chunks;
+    CLEANUP(mem_freep) int *first = NULL;
+    TRY(runner_cut(model, runner->spec.seq, parts, &first));
     TRY(mem_new((size_t)chunks, sizeof *runner->chunk, &runner->chunk));
     runner->chunks = chunks;
     for (int c = 0; c < chunks; c++) {
