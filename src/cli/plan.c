@@ -43,6 +43,8 @@ static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);
+    if (args->measure) return plan_measure(call, ret_result);
+    if (args->out) return USAGE("--out: is for --measure");
     if (args->sweep) return plan_sweep(call, ret_result);
     if (call->operand_count)
         return USAGE("'%s': a file is for the picture that --draw or --sweep makes", call->operands[0]);
@@ -192,6 +194,7 @@ static void print_fit(const json_t *result, FILE *out) {
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PlanArgs *args = call->config;
     if (args->draw) return plan_draw_show(call, result, out);
+    if (args->measure) return plan_measure_show(result, out), OK;
     if (args->sweep) return plan_sweep_show(result, out), OK;
     if (args->search) return plan_search_show(result, out), OK;
     print_layout(result, out);

@@ -20,6 +20,10 @@ void plan_search_show(const json_t *result, FILE *out);
 MUST_USE Status plan_sweep(Invocation *call, json_t **ret_result);
 void plan_sweep_show(const json_t *result, FILE *out);
 
+/* --measure: a description of this machine. */
+MUST_USE Status plan_measure(Invocation *call, json_t **ret_result);
+void plan_measure_show(const json_t *result, FILE *out);
+
 /* --mtbf and its like. Refuses those that are given without it; *ret_spec has no devices where devices do not
  * fail. `params` are the whole model's. */
 MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params,

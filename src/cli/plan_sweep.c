@@ -1,4 +1,4 @@
-/* weft plan --sweep: how training scales, as a table and as curves. */
+/* weft plan --sweep: how training scales, as a table and as lines. */
 #include <string.h>
 
 #include "base/format.h"
@@ -43,54 +43,54 @@ static const Panel panels[PANELS] = {
 };
 
 /* x and y of the points that there are. */
-typedef struct Curves {
+typedef struct Lines {
     double *x[SCALING_COUNT + 1], *y[SCALING_COUNT + 1];
     Series series[SCALING_COUNT + 1];
     size_t count;
-} Curves;
+} Lines;
 
-static void curves_done(Curves *curves) {
+static void lines_done(Lines *lines) {
     for (int i = 0; i <= SCALING_COUNT; i++) {
-        free(curves->x[i]);
-        free(curves->y[i]);
+        free(lines->x[i]);
+        free(lines->y[i]);
     }
 }
 
-static Status add_curve(Curves *curves, const Sweep *sweep, Scaling scaling, const Panel *panel) {
-    size_t at = curves->count, points = 0;
-    TRY(mem_new((size_t)sweep->count, sizeof(double), &curves->x[at]));
-    TRY(mem_new((size_t)sweep->count, sizeof(double), &curves->y[at]));
+static Status add_curve(Lines *lines, const Sweep *sweep, Scaling scaling, const Panel *panel) {
+    size_t at = lines->count, points = 0;
+    TRY(mem_new((size_t)sweep->count, sizeof(double), &lines->x[at]));
+    TRY(mem_new((size_t)sweep->count, sizeof(double), &lines->y[at]));
     for (int i = 0; i < sweep->count; i++) {
         const SweepPoint *point = &sweep->point[scaling][i];
         if (!point->fits) continue;
-        curves->x[at][points] = point->ranks;
-        curves->y[at][points++] = panel->value(point);
+        lines->x[at][points] = point->ranks;
+        lines->y[at][points++] = panel->value(point);
     }
-    curves->series[curves->count++] = (Series){.x = curves->x[at],
-                                               .y = curves->y[at],
-                                               .count = points,
-                                               .color = colors[scaling],
-                                               .width = 2,
-                                               .points = true};
+    lines->series[lines->count++] = (Series){.x = lines->x[at],
+                                             .y = lines->y[at],
+                                             .count = points,
+                                             .color = colors[scaling],
+                                             .width = 2,
+                                             .points = true};
     return OK;
 }
 
 /* The rate that the first device would have made of so many. */
-static Status add_ideal(Curves *curves) {
-    const Series *real = &curves->series[curves->count - 1];
-    size_t at = curves->count;
-    TRY(mem_new(2, sizeof(double), &curves->x[at]));
-    TRY(mem_new(2, sizeof(double), &curves->y[at]));
+static Status add_ideal(Lines *lines) {
+    const Series *real = &lines->series[lines->count - 1];
+    size_t at = lines->count;
+    TRY(mem_new(2, sizeof(double), &lines->x[at]));
+    TRY(mem_new(2, sizeof(double), &lines->y[at]));
     for (size_t i = 0; real->count && i < 2; i++) {
-        curves->x[at][i] = real->x[i ? real->count - 1 : 0];
-        curves->y[at][i] = real->y[0] * curves->x[at][i] / real->x[0];
+        lines->x[at][i] = real->x[i ? real->count - 1 : 0];
+        lines->y[at][i] = real->y[0] * lines->x[at][i] / real->x[0];
     }
-    curves->series[curves->count++] = (Series){.x = curves->x[at],
-                                               .y = curves->y[at],
-                                               .count = real->count ? 2 : 0,
-                                               .color = gray,
-                                               .width = 1,
-                                               .gap = 6};
+    lines->series[lines->count++] = (Series){.x = lines->x[at],
+                                             .y = lines->y[at],
+                                             .count = real->count ? 2 : 0,
+                                             .color = gray,
+                                             .width = 1,
+                                             .gap = 6};
     return OK;
 }
 
@@ -113,18 +113,18 @@ static void put_colored(FILE *out, const char *svg) {
 
 static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) {
     const Panel *panel = &panels[at];
-    CLEANUP(curves_done) Curves curves = {0};
+    CLEANUP(lines_done) Lines lines = {0};
     CLEANUP(mem_freep) char *svg = NULL;
     double tics[TICS];
     int stride = (sweep->count + TICS - 1) / TICS, tic_count = 0;
     for (int i = 0; i < sweep->count; i += stride)
         tics[tic_count++] = (1 - 1e-9) * sweep->point[0][i].ranks; /* within the axis */
-    for (Scaling s = 0; s < SCALING_COUNT; s++) TRY(add_curve(&curves, sweep, s, panel));
-    if (panel->format == AXIS_POWERS) TRY(add_ideal(&curves));
+    for (Scaling s = 0; s < SCALING_COUNT; s++) TRY(add_curve(&lines, sweep, s, panel));
+    if (panel->format == AXIS_POWERS) TRY(add_ideal(&lines));
     Plot plot = {.name = panel->name,
                  .x_label = "devices",
-                 .series = curves.series,
-                 .count = curves.count,
+                 .series = lines.series,
+                 .count = lines.count,
                  .y_format = panel->format,
                  .x_log = true,
                  .from_zero = panel->format != AXIS_POWERS,

@@ -283,6 +283,10 @@ static const Option plan_table[] = {
      .help = "How it scales, instead: searches at each of these numbers of devices, such as 16,32,...,1024, "
              "with the same batch (strong scaling) and with one that grows along (weak). --batch is that of "
              "the first. With a file named, draws curves into it."},
+    {OPT_FLAG("measure", PlanArgs, measure),
+     .help = "Measure this machine instead and describe it in --out, for --cluster: kernels, memory, and with "
+             "--ranks how fast they talk. Takes about a minute, in which nothing else should run."},
+    {OPT_TEXT("out", PlanArgs, out, "FILE"), .shown = "none", .help = "The file that --measure writes."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
     {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,

@@ -35,7 +35,8 @@ typedef struct PlanArgs {
     TrainArgs train; /* model, layout, batch and micro-batch alone */
     const char *cluster;
     const char *sweep; /* numbers of devices; NULL: none */
-    bool draw, search;
+    const char *out;   /* of --measure */
+    bool draw, search, measure;
     int64_t micros;
     FailureArgs failure;
 } PlanArgs;

@@ -16,12 +16,14 @@ Status ledger_add(Ledger *ledger, Note note) {
     return OK;
 }
 
-Status ledger_kernel(Ledger *ledger, const void *stream, int kernel, double flops, double bytes) {
+Status ledger_kernel(Ledger *ledger, const void *stream, int kernel, double flops, double bytes,
+                     double seconds) {
     Note note = {.kind = NOTE_KERNEL,
                  .what = kernel,
                  .stream = stream,
                  .flops = flops,
                  .bytes = bytes,
+                 .seconds = seconds,
                  .act = ledger->act};
     memcpy(note.size, ledger->size, sizeof note.size);
     memset(ledger->size, 0, sizeof ledger->size);

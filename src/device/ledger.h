@@ -1,6 +1,7 @@
-/* What is asked of a device on paper (device_new_paper), written down in order: kernels and collectives with
- * their sizes, copies, waits. How long a run takes follows from it (plan/time.h), so the list is made where
- * the run itself passes: by the functions of kernels.h, by the groups on paper and by the runner. */
+/* What is asked of a device, mostly one on paper (device_new_paper), written down in order: kernels and
+ * collectives with their sizes, copies, waits. How long a run takes follows from it (plan/time.h), so the
+ * list is made where the run itself passes: by the functions of kernels.h, by the groups on paper and by the
+ * runner. */
 #ifndef WEFT_DEVICE_LEDGER_H
 #define WEFT_DEVICE_LEDGER_H
 
@@ -32,6 +33,7 @@ typedef struct Note {
     double flops, bytes;       /* as the kernel's profile counts them; of a collective, all of the tensor's */
     double size[LEDGER_SIZES]; /* products: M, N, K; attention: heads x sequences, positions, width of a
     head; losses: rows, vocabulary; updates: parameters */
+    double seconds;            /* that a kernel took, where a profile measures it; else 0 */
 } Note;
 
 typedef struct Ledger {
@@ -52,6 +54,7 @@ static inline void ledger_size(Ledger *ledger, int64_t a, int64_t b, int64_t c, 
     ledger->size[2] = (double)c;
     ledger->act = act;
 }
-MUST_USE Status ledger_kernel(Ledger *ledger, const void *stream, int kernel, double flops, double bytes);
+MUST_USE Status ledger_kernel(Ledger *ledger, const void *stream, int kernel, double flops, double bytes,
+                              double seconds);
 
 #endif

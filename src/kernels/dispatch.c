@@ -130,13 +130,15 @@ Status measure_start(const Exec *exec, double *ret_start) {
 
 Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes) {
     Ledger *ledger = exec->stream->device->ledger;
-    if (ledger) TRY(ledger_kernel(ledger, exec->stream, (int)id, flops, bytes));
-    if (!exec->profile) return OK;
-    TRY(stream_sync(exec->stream));
-    KernelStat *stat = &exec->profile->kernel[id];
-    stat->calls++;
-    stat->seconds += now() - start;
-    stat->flops += flops;
-    stat->bytes += bytes;
-    return OK;
+    double seconds = 0;
+    if (exec->profile) {
+        TRY(stream_sync(exec->stream));
+        seconds = now() - start;
+        KernelStat *stat = &exec->profile->kernel[id];
+        stat->calls++;
+        stat->seconds += seconds;
+        stat->flops += flops;
+        stat->bytes += bytes;
+    }
+    return ledger ? ledger_kernel(ledger, exec->stream, (int)id, flops, bytes, seconds) : OK;
 }

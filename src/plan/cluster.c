@@ -100,6 +100,7 @@ static const struct {
               {"device", "peak_flops"},
               {"device", "product_share"},
               {"device", "attention_share"},
+              {"device", "kernels"},
               {"", "software"},
               {"software", "title"},
               {"software", "forward"},
@@ -245,6 +246,27 @@ static Status read_names(const json_t *root, const json_t *device, const char *f
     return OK;
 }
 
+/* Optional: {"fp32": {...}, ..., "source": a text}. */
+static Status read_kernels(const json_t *device, const char *from, Cluster *cluster) {
+    const json_t *kernels = json_object_get(device, "kernels");
+    const char *key;
+    json_t *value;
+    if (!kernels) return OK;
+    if (!json_is_object(kernels)) return FAILED("%s: 'device.kernels' must be an object", from);
+    TRY(check_source(kernels, from, "device.kernels"));
+    json_object_foreach((json_t *)(uintptr_t)kernels, key, value) {
+        char path[PATH_SIZE];
+        Rate rate = 0;
+        while (rate < RATE_COUNT && strcmp(rate_name(rate), key)) rate++;
+        path_of(path, "device.kernels", key);
+        if (rate < RATE_COUNT)
+            TRY(kernel_curves_read(value, from, path, &cluster->kernels[rate]));
+        else if (strcmp(key, "source"))
+            return FAILED("%s: '%s' is not a precision, expected fp32, tf32, bf16, fp16 or fp8", from, path);
+    }
+    return OK;
+}
+
 Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster) {
     CLEANUP(json_decrefp) json_t *root = NULL;
     const json_t *section = NULL;
@@ -264,6 +286,7 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
     TRY(check_shares(from, &cluster));
     if (cluster.software.present)
         TRY(read_text(json_object_get(root, "software"), from, "software", "title", cluster.software.title));
+    TRY(read_kernels(device, from, &cluster));
     if (cluster.reserve_bytes >= cluster.memory_bytes)
         return FAILED("%s: 'device.reserve_bytes' is %g, expected less than the memory of %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);

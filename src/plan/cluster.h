@@ -6,7 +6,7 @@
 #ifndef WEFT_PLAN_CLUSTER_H
 #define WEFT_PLAN_CLUSTER_H
 
-#include "base/json.h"
+#include "plan/kernel_curve.h"
 
 typedef enum { RATE_FP32, RATE_TF32, RATE_BF16, RATE_FP16, RATE_FP8, RATE_COUNT } Rate;
 
@@ -68,6 +68,8 @@ typedef struct Cluster {
     Link within, between;     /* devices of a node, and of different ones */
     Link host;                /* a device and its node's memory */
     Software software;        /* none: weft itself */
+    /* What kernels take as measured, by precision; those without points follow from the figures above. */
+    KernelCurves kernels[RATE_COUNT];
 } Cluster;
 
 /* By the name of one that is built in, or a file's. */

@@ -155,8 +155,23 @@ static Cost cost_plain(const Costs *costs, const Beat *beat) {
     return (Cost){.device_s = seconds, .launches = launches};
 }
 
+/* As measured, where it was. */
+static bool cost_measured(const Costs *costs, const Beat *beat, Cost *ret_cost) {
+    const KernelCurve *curve =
+        beat->kind == BEAT_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[beat->what] : NULL;
+    if (!curve || !curve->count) return false;
+    *ret_cost = (Cost){.device_s = kernel_curve_seconds(
+                           curve, kernel_curve_work((KernelId)beat->what, beat->flops, beat->bytes)),
+                       .launches = 1};
+    return true;
+}
+
 Cost cost_beat(const Costs *costs, const Beat *beat) {
     Cost cost = {.launches = 1};
+    if (cost_measured(costs, beat, &cost)) {
+        cost.device_s += costs->cluster->kernel_s;
+        return cost;
+    }
     if (beat->kind == BEAT_ZERO) {
         if (!costs->cluster->software.present) cost.device_s = cost_memory(costs, beat->bytes);
     } else if (beat->kind == BEAT_COPY && beat->what == COPY_ON_DEVICE) {

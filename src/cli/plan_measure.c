@@ -1,0 +1,72 @@
+/* weft plan --measure: a cluster's description of the machine it runs on. */
+#include <string.h>
+
+#include "base/format.h"
+#include "cli/machine.h"
+#include "cli/plan.h"
+#include "device/registry.h"
+#include "plan/measure.h"
+
+/* "2 threads of Neoverse-V1", or the GPU's name. */
+static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
+    CLEANUP(json_decrefp) json_t *machine = json_object();
+    if (strcmp(config->device, "cuda") == 0) {
+        CudaInfo info;
+        device_cuda_info(&info);
+        snprintf(name, CLUSTER_NAME, "%.60s", info.devices ? info.device[0].name : "a GPU");
+        return OK;
+    }
+    TRY(machine_describe(machine));
+    const char *cpu = json_string_value(json_object_get(machine, "cpu"));
+    int threads = device_host_threads((int)config->threads);
+    snprintf(name, CLUSTER_NAME, threads > 1 ? "%d threads of %.40s" : "%d thread of %.40s", threads,
+             cpu ? cpu : "this machine");
+    return OK;
+}
+
+Status plan_measure(Invocation *call, json_t **ret_result) {
+    PlanArgs *args = call->config;
+    TrainConfig *config = &args->train.config;
+    Layout *layout = &args->train.layout;
+    char name[CLUSTER_NAME];
+    bool here;
+    CLEANUP(json_decrefp) json_t *cluster = NULL;
+    if (!args->out) return USAGE("--measure: needs a file to write; name it with --out FILE");
+    if (args->cluster) return USAGE("--cluster: does not go with --measure, which describes one");
+    if (layout->tp > 1 || layout->pp > 1) return USAGE("--measure: takes --ranks alone, not --tp or --pp");
+    TRY(layout_enter(call, &args->train, false, &here));
+    if (!here) return OK;
+    TRY(name_device(config, name));
+    MeasureSpec spec = {.device = config->device,
+                        .precision = config->precision,
+                        .name = name,
+                        .threads = (int)config->threads,
+                        .on = config->on,
+                        .world = config->mesh->world,
+                        .log = call->world && call->world->rank > 0 ? NULL : stderr};
+    TRY(measure_cluster(&spec, &cluster));
+    if (spec.world->rank == 0) TRY(json_write_file(args->out, cluster));
+    *ret_result = json_pack("{s:s, s:O}", "file", args->out, "cluster", cluster);
+    return *ret_result ? OK : FAILED("out of memory while describing the machine");
+}
+
+static double value_of(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(json_object_get(object, key), "value"));
+}
+
+void plan_measure_show(const json_t *result, FILE *out) {
+    const json_t *cluster = json_object_get(result, "cluster"), *device = json_object_get(cluster, "device");
+    const json_t *within = json_object_get(json_object_get(cluster, "links"), "within");
+    char text[FORMAT_SIZE];
+    const char *key;
+    json_t *peak;
+    fprintf(out, "%s", json_string_value(json_object_get(device, "name")));
+    json_object_foreach(json_object_get(device, "peak_flops"), key, peak) fprintf(
+        out, ", %s %sFLOP/s", key, format_count(text, json_number_value(json_object_get(peak, "value"))));
+    fprintf(out, ", memory %s/s, %.2f us between kernels\n",
+            format_bytes(text, value_of(device, "memory_bandwidth")), 1e6 * value_of(device, "kernel_s"));
+    if (value_of(cluster, "devices_per_node") > 1)
+        fprintf(out, "%.0f ranks: latency %.1f us, %s/s\n", value_of(cluster, "devices_per_node"),
+                1e6 * value_of(within, "latency_s"), format_bytes(text, value_of(within, "bandwidth")));
+    fprintf(out, "described in %s\n", json_string_value(json_object_get(result, "file")));
+}

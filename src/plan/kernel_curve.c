@@ -1,0 +1,109 @@
+#include "plan/kernel_curve.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool by_operations(KernelId kernel) {
+    switch (kernel) {
+    case KERNEL_LINEAR_FORWARD:
+    case KERNEL_LINEAR_BACKWARD_INPUT:
+    case KERNEL_LINEAR_BACKWARD_WEIGHT:
+    case KERNEL_LINEAR_FP8_FORWARD:
+    case KERNEL_LINEAR_FP8_BACKWARD:
+    case KERNEL_ATTENTION_FORWARD:
+    case KERNEL_ATTENTION_BACKWARD: return true;
+    default: return false;
+    }
+}
+
+double kernel_curve_work(KernelId kernel, double flops, double bytes) {
+    return by_operations(kernel) ? flops : bytes;
+}
+
+double kernel_curve_seconds(const KernelCurve *curve, double work) {
+    int last = curve->count - 1, at = 0;
+    if (work <= curve->work[0]) return curve->seconds[0] * work / curve->work[0];
+    if (work >= curve->work[last]) return curve->seconds[last] * work / curve->work[last];
+    while (curve->work[at + 1] < work) at++;
+    double part = log(work / curve->work[at]) / log(curve->work[at + 1] / curve->work[at]);
+    return curve->seconds[at] * pow(curve->seconds[at + 1] / curve->seconds[at], part);
+}
+
+static void merge_closest(KernelCurve *curve) {
+    int at = 0;
+    for (int i = 1; i + 1 < curve->count; i++)
+        if (curve->work[i + 1] / curve->work[i] < curve->work[at + 1] / curve->work[at]) at = i;
+    curve->work[at] = sqrt(curve->work[at] * curve->work[at + 1]);
+    curve->seconds[at] = sqrt(curve->seconds[at] * curve->seconds[at + 1]);
+    for (int i = at + 1; i + 1 < curve->count; i++) {
+        curve->work[i] = curve->work[i + 1];
+        curve->seconds[i] = curve->seconds[i + 1];
+    }
+    curve->count--;
+}
+
+void kernel_curve_add(KernelCurve *curve, double work, double seconds) {
+    if (curve->count == CURVE_POINTS) merge_closest(curve);
+    int at = curve->count++;
+    for (; at > 0 && curve->work[at - 1] > work; at--) {
+        curve->work[at] = curve->work[at - 1];
+        curve->seconds[at] = curve->seconds[at - 1];
+    }
+    curve->work[at] = work;
+    curve->seconds[at] = seconds;
+}
+
+/* ---- JSON ---- */
+
+static KernelId kernel_of(const char *name) {
+    KernelId kernel = 0;
+    while (kernel < KERNEL_COUNT && strcmp(kernel_name(kernel), name)) kernel++;
+    return kernel;
+}
+
+static Status read_points(const json_t *list, const char *from, const char *path, const char *name,
+                          KernelCurve *curve) {
+    size_t count = json_array_size(list);
+    if (count < 1 || count > CURVE_POINTS)
+        return FAILED("%s: '%s.%s' has %zu points, expected 1 to %d of the form [work, seconds]", from, path,
+                      name, count, CURVE_POINTS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *point = json_array_get(list, i);
+        double work = json_number_value(json_array_get(point, 0));
+        double seconds = json_number_value(json_array_get(point, 1));
+        bool right = json_array_size(point) == 2 && work > 0 && work < 1e30 && seconds > 0 && seconds < 1e9;
+        if (!right || (i && work <= curve->work[i - 1]))
+            return FAILED("%s: '%s.%s': point %zu is not right, expected [work, seconds], both above 0, and "
+                          "work that rises",
+                          from, path, name, i + 1);
+        curve->work[i] = work;
+        curve->seconds[i] = seconds;
+    }
+    curve->count = (int)count;
+    return OK;
+}
+
+Status kernel_curves_read(const json_t *object, const char *from, const char *path, KernelCurves *curves) {
+    const char *name;
+    json_t *list;
+    if (!json_is_object(object)) return FAILED("%s: '%s' must be an object of kernels", from, path);
+    json_object_foreach((json_t *)(uintptr_t)object, name, list) {
+        KernelId kernel = kernel_of(name);
+        if (kernel == KERNEL_COUNT) return FAILED("%s: '%s.%s': there is no such kernel", from, path, name);
+        TRY(read_points(list, from, path, name, &curves->kernel[kernel]));
+    }
+    return OK;
+}
+
+json_t *kernel_curves_json(const KernelCurves *curves) {
+    json_t *object = json_object();
+    for (KernelId kernel = 0; kernel < KERNEL_COUNT; kernel++) {
+        const KernelCurve *curve = &curves->kernel[kernel];
+        if (!curve->count) continue;
+        json_t *list = json_array();
+        for (int i = 0; i < curve->count; i++)
+            json_array_append_new(list, json_pack("[f, f]", curve->work[i], curve->seconds[i]));
+        json_object_set_new(object, kernel_name(kernel), list);
+    }
+    return object;
+}

@@ -1,0 +1,17 @@
+/* Kernels, timed in training steps of small models. */
+#ifndef WEFT_PLAN_MEASURE_MODELS_H
+#define WEFT_PLAN_MEASURE_MODELS_H
+
+#include "plan/measure.h"
+
+typedef struct MeasuredModels {
+    KernelCurves kernels[RATE_COUNT];
+    double peak[RATE_COUNT];   /* 0: not measured */
+    double launch_s, kernel_s; /* as a cluster has them */
+} MeasuredModels;
+
+/* `memory` is its bandwidth. */
+MUST_USE Status measure_models(const MeasureSpec *spec, Device *device, double memory,
+                               MeasuredModels *models);
+
+#endif
