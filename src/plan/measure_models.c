@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "train/job.h"
+#include "train/peak.h"
 
 /* Models whose kernels have sizes from small to large; GPT-2's and BERT's differ. */
 typedef struct SmallModel {
@@ -207,7 +208,7 @@ static Status measure_precision(const MeasureSpec *spec, Device *device, const c
     CLEANUP(job_freep) Job *job = NULL;
     TRY(new_job(&job, spec, device, &list[0], precision));
     TRY(barrier(spec->world));
-    return job_peak_flops(job, &models->peak[rate]);
+    return peak_measure(job, 0.5, &models->peak[rate]);
 }
 
 Status measure_models(const MeasureSpec *spec, Device *device, double memory, MeasuredModels *models) {
