@@ -149,11 +149,12 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
     return optimizer + grads + params + (parts ? 4 * layout->tp * largest : 0);
 }
 
-/* Micro-batches, as parts of one through all chunks, that the first stage holds at once. */
+/* Micro-batches that the first stage has room for at once. Chunks have their own, each as much as it ever
+ * needs: together about half as much again as one chunk takes. */
 static double in_flight(const SearchLayout *layout) {
-    double p = layout->pp, v = layout->chunks, m = layout->micros;
+    double p = layout->pp, m = layout->micros;
     if (layout->schedule == SCHEDULE_GPIPE) return m;
-    if (layout->schedule == SCHEDULE_INTERLEAVED) return fmin(m, (2 * (p - 1) + (v - 1) * p + 1) / v);
+    if (layout->schedule == SCHEDULE_INTERLEAVED) return fmin(m, (layout->chunks % 2 ? 1.6 : 1.5) * p);
     return fmin(m, p);
 }
 
@@ -186,10 +187,12 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
 static double ring_seconds(const Cluster *cluster, double bytes, int size, int stride) {
     double here = fmax(1, fmin(size, floor(cluster->devices_per_node / stride)));
     bool inside = (double)size * stride <= cluster->devices_per_node;
-    double bandwidth = inside ? cluster->within.bandwidth
-                              : fmin(cluster->within.bandwidth, here * cluster->between.bandwidth);
+    double near_by = cluster->within.bandwidth * cluster->within.share;
+    double out = here * cluster->between.bandwidth * cluster->between.share;
+    double bandwidth = inside || here > 1 ? near_by : out;
+    if (!inside) bandwidth = fmin(bandwidth, out);
     double latency = inside ? cluster->within.latency_s : cluster->between.latency_s;
-    return size == 1 ? 0 : (size - 1) * (latency + bytes / size / bandwidth);
+    return size == 1 ? 0 : ceil(log2(size)) * latency + (size - 1) * (bytes / size / bandwidth);
 }
 
 static double message_seconds(const SearchCosts *costs, const SearchLayout *layout) {
@@ -198,34 +201,51 @@ static double message_seconds(const SearchCosts *costs, const SearchLayout *layo
     return link->latency_s + message_bytes(costs, layout) / link->bandwidth;
 }
 
-/* The pipeline filling and emptying: what the heaviest stage does not compute. */
+/* The pipeline filling and emptying. With fewer micro-batches than stages, chunks are no help. */
 static double bubble_seconds(const SearchLayout *layout, double forward, double backward, double message) {
-    double hops = layout->pp - 1;
-    double each = forward + backward;
-    if (layout->schedule == SCHEDULE_ZERO_BUBBLE) each = forward;
-    return hops * (each / layout->chunks + 2 * message * layout->chunks);
+    double hops = layout->pp - 1, all = forward + backward, short_of = fmax(layout->pp - layout->micros, 0);
+    double each = layout->schedule == SCHEDULE_ZERO_BUBBLE ? forward : all;
+    double filling = short_of * all + (hops - short_of) * each / layout->chunks;
+    return filling + hops * 2 * message * layout->chunks;
+}
+
+/* A stage's time for a micro-batch, with what its replicas do meanwhile. Sharded parameters come with every
+ * forward and backward, sharded gradients go with every backward. */
+typedef struct StageTime {
+    double forward, backward;
+} StageTime;
+
+/* Neither waits for the other all of the time, nor never. */
+static double beside_each_other(double a, double b) {
+    return fmax(a, b) + 0.4 * fmin(a, b);
+}
+
+static StageTime stage_time(const SearchLayout *layout, double forward, double backward, double params_s,
+                            double grads_s) {
+    StageTime time = {forward, backward};
+    double beside = (layout->zero == 3 ? params_s : 0) + (layout->zero >= 2 ? grads_s : 0);
+    if (layout->zero == 3) time.forward = beside_each_other(forward, params_s);
+    if (layout->zero >= 2) time.backward = beside_each_other(backward, beside);
+    return time;
 }
 
 static double time_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                       const StageLayers *layers) {
     const Cluster *cluster = costs->cluster;
     double most = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
-    double forward = most * cost->forward_s, backward = most * cost->backward_s;
-    double last =
-        layers->last * (cost->forward_s + cost->backward_s) + cost->ends_forward_s + cost->ends_backward_s;
     double params = layers->first * cost->params + cost->ends_params;
     double grads_s = ring_seconds(cluster, 4 * params, layout->dp, layout->tp);
     double params_s = ring_seconds(cluster, element_size(costs) * params, layout->dp, layout->tp);
-    double each = fmax(forward + backward, last), exposed = 0;
+    StageTime stage = stage_time(layout, most * cost->forward_s, most * cost->backward_s, params_s, grads_s);
+    StageTime last = stage_time(layout, layers->last * cost->forward_s + cost->ends_forward_s,
+                                layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
+    double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;
     double updated = params / (layout->zero ? layout->dp : 1);
-    /* Sharded parameters come, and gradients go, with every micro-batch, beside what is computed. */
-    if (layout->zero == 3) each = fmax(each, 2 * params_s + grads_s);
-    if (layout->zero == 2) each = fmax(each, forward + grads_s);
-    if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - backward, 0);
+    if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - stage.backward, 0);
     if (layout->zero == 1 || layout->zero == 2) exposed += params_s;
     return micros * each + exposed +
-           bubble_seconds(layout, forward, backward, message_seconds(costs, layout)) +
-           30 * updated / cluster->memory_bandwidth;
+           bubble_seconds(layout, stage.forward, stage.backward, message_seconds(costs, layout)) +
+           30 * updated / (cluster->memory_bandwidth * cluster->memory_share);
 }
 
 Status search_estimate(SearchCosts *costs, SearchLayout *layout) {
