@@ -130,7 +130,7 @@ static Status try_spec(const PlanSpec *spec, const Fit *fit, bool *ret_legal, bo
                        size_t *ret_total) {
     CLEANUP(plan_done) Plan plan = {0};
     PlanSpec changed = *spec;
-    changed.memory_only = true;
+    changed.sketch = true;
     Status status = plan_init(&plan, &changed);
     *ret_legal = !status;
     *ret_fits = !status && fits(&plan, fit);
