@@ -7,8 +7,10 @@ static Status count_heads(const json_t *list, const char *from, int64_t layer, i
                           int64_t *ret_count) {
     size_t index, other;
     json_t *entry;
-    if (!json_is_array(list))
-        return FAILED("%s: 'pruned_heads.%lld' must be a list of heads", from, (long long)layer);
+    enum { MOST = 4096 };
+    if (!json_is_array(list) || json_array_size(list) > MOST)
+        return FAILED("%s: 'pruned_heads.%lld' must be a list of at most %d heads", from, (long long)layer,
+                      MOST);
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
         json_int_t head = json_integer_value(entry);
         if (!json_is_integer(entry) || head < 0 || head >= heads)

@@ -26,6 +26,8 @@ static const Option table[] = {
      .help =
          "GPT-2: let the model write a little text first, to see which inputs of its layers are far larger "
          "than others, and share out the rounding between them and their weights."},
+    {OPT_LIST("calibrate", QuantizeConfig, calibrate, "FILE"), .shown = "text of the model's own; BERT: none",
+     .help = "Find out from this data instead, as 'weft eval' reads it; the first 16 sequences count."},
     {OPT_SEED("seed", QuantizeConfig, seed), .fallback = "0", .help = "Seed of that text."},
     {OPT_INT("threads", QuantizeConfig, threads), .fallback = "0", .low = 1, .high = 4096,
      .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},

@@ -1,6 +1,7 @@
-/* Calibration without data: the model writes a few short texts, each from a token drawn at random, and an
- * observer of the linear layers keeps the largest magnitude of each of their inputs. Which inputs are far
- * larger than the others is a property of the model much more than of the text. */
+/* An observer of the linear layers keeps the largest magnitude of each of their inputs while the model runs
+ * over data or, without any, writes. Without data: the model writes a few short texts, each from a token
+ * drawn at random. Which inputs are far larger than the others is a property of the model much more than of
+ * the text. */
 #include "compress/calibrate.h"
 
 #include <math.h>
@@ -9,8 +10,9 @@
 
 #include "infer/sampler.h"
 #include "infer/session.h"
+#include "train/job.h"
 
-enum { TEXTS = 8, POSITIONS = 64 };
+enum { TEXTS = 8, POSITIONS = 64, SEQUENCES = 16 /* of data */ };
 
 void calibration_done(Calibration *calibration) {
     for (size_t i = 0; i < calibration->count; i++) free(calibration->input[i].largest);
@@ -46,8 +48,8 @@ static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
 }
 
 /* The layers' matrices. */
-static Status list_inputs(const Engine *engine, Calibration *calibration) {
-    const Model *model = engine->model;
+static Status list_inputs(const Store *params, Calibration *calibration) {
+    const Model *model = params->model;
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
@@ -55,8 +57,7 @@ static Status list_inputs(const Engine *engine, Calibration *calibration) {
             TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,
                          sizeof *calibration->input));
             SeenInput *input = &calibration->input[calibration->count];
-            *input =
-                (SeenInput){.weights = engine->params->view[i][j].data, .cols = desc->dim[desc->ndim - 1]};
+            *input = (SeenInput){.weights = params->view[i][j].data, .cols = desc->dim[desc->ndim - 1]};
             snprintf(input->name, sizeof input->name, "%s", desc->name);
             TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));
             calibration->count++;
@@ -90,10 +91,44 @@ Status calibrate(const char *dir, int threads, uint64_t seed, Calibration *ret_c
     CLEANUP(engine_freep) Engine *engine = NULL;
     CLEANUP(calibration_done) Calibration calibration = {0};
     TRY(engine_new(&engine, dir, &(EngineOptions){.threads = threads, .dtype = DT_F32}));
-    TRY(list_inputs(engine, &calibration));
+    TRY(list_inputs(engine->params, &calibration));
     Watcher watcher = {.observer = {see}, .calibration = &calibration};
     engine->exec.observer = &watcher.observer;
     TRY(write_texts(engine, seed));
+    *ret_calibration = calibration;
+    calibration = (Calibration){0};
+    return OK;
+}
+
+Status calibrate_on(const char *dir, const char **data, int count, int threads,
+                    Calibration *ret_calibration) {
+    JobSpec spec = {.model = dir,
+                    .task = "auto",
+                    .format = "auto",
+                    .device = "cpu",
+                    .precision = "fp32",
+                    .recompute = "none",
+                    .threads = threads,
+                    .micro_batch = 1,
+                    .dropout = -1,
+                    .data = data,
+                    .data_count = count,
+                    .quiet = true};
+    CLEANUP(load_report_done) LoadReport report = {0};
+    CLEANUP(calibration_done) Calibration calibration = {0};
+    CLEANUP(dataset_freep) Dataset *set = NULL;
+    CLEANUP(job_freep) Job *job = NULL;
+    EvalResult result;
+    TRY(job_new(&job, &spec));
+    if (job->squad)
+        return USAGE("--calibrate: takes text, and this is SQuAD's; the contexts as text would do");
+    TRY(job_data(job, data, count, 0, 0, 0.15, 0, &set));
+    TRY(job_start(job, &report));
+    TRY(load_report_check(&report, dir, &job->model->config, false));
+    TRY(list_inputs(job->runner->params, &calibration));
+    Watcher watcher = {.observer = {see}, .calibration = &calibration};
+    job->runner->exec.observer = &watcher.observer;
+    TRY(job_evaluate(job, set, SEQUENCES, &result));
     *ret_calibration = calibration;
     calibration = (Calibration){0};
     return OK;

@@ -3,8 +3,8 @@
  * others would leave these with few of the 127 steps. So such inputs are made smaller and their weights
  * larger by the same factor, which changes no product: with a the largest magnitude of an input and w that of
  * its weights, the input is divided by sqrt(a / w), and then both have the same share of the rounding. How
- * large inputs are is found by letting the model write (calibrate.h). BERT does not write, and its inputs are
- * taken as they are.
+ * large inputs are is found by running the model over data or, without any, by letting it write
+ * (calibrate.h). BERT does not write: without data its inputs are taken as they are.
  */
 #include "compress/quantize.h"
 
@@ -194,13 +194,23 @@ static Status describe(const Work *work, const QuantizeConfig *config, json_t **
     return OK;
 }
 
+static Status see_inputs(Work *work, const QuantizeConfig *config) {
+    const ModelConfig *model = &work->from->config;
+    if (config->calibrate_count && config->no_balance)
+        return USAGE("--calibrate: --no-balance leaves out what it is for; give one of them");
+    if (config->no_balance) return OK;
+    if (config->calibrate_count)
+        return calibrate_on(work->dir, config->calibrate, config->calibrate_count, (int)config->threads,
+                            &work->calibration);
+    if (model->family != FAMILY_GPT2 || !config_has(model, HEAD_LM)) return OK;
+    return calibrate(work->dir, (int)config->threads, config->seed, &work->calibration);
+}
+
 Status quantize_run(const QuantizeConfig *config, json_t **ret_result) {
     CLEANUP(work_done) Work work = {0};
     TRY(hf_save_check(config->out));
     TRY(find_model(&work, config));
-    if (work.from->config.family == FAMILY_GPT2 && config_has(&work.from->config, HEAD_LM) &&
-        !config->no_balance)
-        TRY(calibrate(work.dir, (int)config->threads, config->seed, &work.calibration));
+    TRY(see_inputs(&work, config));
     TRY(load_values(&work, config));
     TRY(copy_rest(&work));
     TRY(round_all(&work));

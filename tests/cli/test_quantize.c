@@ -213,6 +213,18 @@ static void test_outliers(void **state) {
     assert_float_equal(loss_of("wild", "cpu"), before, 1e-3);
     assert_float_equal(loss_of("wild-balanced", "cpu"), before, 0.02);
     assert_true(loss_of("wild-plain", "cpu") > before + 0.05);
+    /* By data of one's own, which must be there and have the model's tokens. */
+    CLEANUP(json_decrefp)
+    json_t *made = run_json("quantize", "--model", at("wild"), "--out", at("wild-data"), "--calibrate",
+                            at("train.txt"));
+    assert_true(json_is_true(json_object_get(made, "balanced")));
+    assert_float_equal(loss_of("wild-data", "cpu"), before, 0.02);
+    const char *out = at("none");
+    assert_ok(file_replace(at("empty.txt"), "", 0));
+    assert_refused(1, "empty.txt", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
+                   at("empty.txt"));
+    assert_refused(2, "give one of them", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
+                   at("train.txt"), "--no-balance");
 }
 
 /* The five figures of the leaderboard, of a checkpoint and of a model that is only a name. */

@@ -225,6 +225,37 @@ class Check:
         for x, y in zip(outputs(model), outputs(after), strict=True):
             assert torch.allclose(x, y, rtol=1e-4, atol=1e-4), "outputs differ"
 
+    def pruned_heads(self, name):
+        """The same for attention heads, which transformers 5 cannot have: it must refuse the file."""
+        model = make(name)
+        model.save_pretrained(self.work / "source")
+        self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.25",
+                 "--kind", "heads")
+        if int(transformers.__version__.split(".")[0]) >= 5:
+            try:
+                load(name, self.work / "out")
+            except (RuntimeError, AssertionError):
+                return
+            raise AssertionError("heads that are gone were loaded as something else")
+        after = load(name, self.work / "out")
+        gpt2 = name.startswith("GPT2")
+        heads = model.config.num_attention_heads
+        width = model.config.hidden_size // heads
+        with torch.no_grad():
+            for layer in model.transformer.h if gpt2 else model.bert.encoder.layer:
+                if gpt2:
+                    attention = layer.attn
+                    rows = attention.c_attn.weight.T[-heads * width:]
+                    bias, columns = attention.c_attn.bias[-heads * width:], attention.c_proj.weight
+                else:
+                    value = layer.attention.self.value
+                    rows, bias, columns = value.weight, value.bias, layer.attention.output.dense.weight.T
+                read = (rows.square().sum(1) + bias.square()).view(heads, width).sum(1).sqrt()
+                least = int((read * columns.reshape(heads, -1).norm(dim=1)).argmin())
+                columns[least * width:(least + 1) * width] = 0
+        for x, y in zip(outputs(model), outputs(after), strict=True):
+            assert torch.allclose(x, y, rtol=1e-4, atol=1e-4), "outputs differ"
+
     # -- heads --
 
     def exchanged_heads(self):
@@ -390,6 +421,7 @@ def cases():
         yield f"{name}-old-files", lambda check, name=name: check.old_files(name)
         yield f"{name}-pruned-weights", lambda check, name=name: check.pruned_weights(name)
         yield f"{name}-pruned-rows", lambda check, name=name: check.pruned_rows(name)
+        yield f"{name}-pruned-heads", lambda check, name=name: check.pruned_heads(name)
     yield "exchanged-heads", Check.exchanged_heads
     yield "heads-without-a-class", Check.heads_without_a_class
     yield "label-names", Check.label_names
