@@ -42,6 +42,7 @@ def run(command, threads):
 def export(folder):
     import torch
     from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
     from transformers import GPT2Config, GPT2LMHeadModel
 
     class Scores(torch.nn.Module):
@@ -60,7 +61,9 @@ def export(folder):
     batch = torch.export.Dim("batch", min=1, max=1024)
     torch.onnx.export(model, (ids,), folder / "fp32.onnx", input_names=["ids"], output_names=["scores"],
                       dynamo=True, dynamic_shapes={"ids": {0: batch}}, external_data=True)
-    quantize_dynamic(folder / "fp32.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
+    # Folds the transposed output matrix into a constant, without which it would stay fp32.
+    quant_pre_process(folder / "fp32.onnx", folder / "folded.onnx", skip_symbolic_shape=True, save_as_external_data=True)
+    quantize_dynamic(folder / "folded.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
 
 
 def peer_worker(args):
