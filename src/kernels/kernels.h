@@ -360,8 +360,8 @@ const char *kernels_cpu_blas(void);
 /* How the cpu backend multiplies bf16: by the machine's "bfmmla", "avx512-bf16" or "amx", or "converted" to
  * fp32; "none" where WEFT_CPU_BF16 asks for what the machine lacks. */
 const char *kernels_cpu_bf16(void);
-/* How it multiplies int8: by "i8mm", "dotprod" or "avx512-vnni", or by "plain" C; "none" where WEFT_CPU_INT8
- * asks for what the machine lacks. */
+/* How it multiplies int8: by "i8mm", "dotprod", "amx" or "avx512-vnni", or by "plain" C; "none" where
+ * WEFT_CPU_INT8 asks for what the machine lacks. */
 const char *kernels_cpu_int8(void);
 
 #endif

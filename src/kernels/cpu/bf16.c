@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro16.h"
 #include "kernels/kernels.h"
 
@@ -52,14 +53,17 @@ static bool dot_there(void) {
     return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16);
 }
 
-/* AMX's tiles and its bf16, which Linux lets a process use once it has asked. */
-static bool amx_there(void) {
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24 };
+/* Linux lets a process use tiles once it has asked. */
+bool amx_has(uint32_t type) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     uint32_t a, b, c, d;
-    if (!dot_there() || !saved(SAVED_TILES) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    if (!(d & AMX_BF16) || !(d & AMX_TILE)) return false;
+    if (!saved(SAVED_TILES) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!(d & type) || !(d & AMX_TILE)) return false;
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static bool amx_there(void) {
+    return dot_there() && amx_has(AMX_BF16);
 }
 
 static const Choice choices[] = {{"amx", &micro16_amx, amx_there}, {"dot", &micro16_dot, dot_there}};

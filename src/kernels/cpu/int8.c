@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro8.h"
 
 typedef struct Choice {
@@ -35,7 +36,11 @@ static bool vnni_there(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-static const Choice choices[] = {{"vnni", &micro8_vnni, vnni_there}};
+static bool amx_there(void) {
+    return vnni_there() && amx_has(AMX_INT8);
+}
+
+static const Choice choices[] = {{"amx", &micro8_amx, amx_there}, {"vnni", &micro8_vnni, vnni_there}};
 
 #else
 
@@ -76,12 +81,16 @@ Status micro8_choose(const Micro8 **ret_micro) {
     return OK;
 }
 
+static bool suits(const Micro8 *micro, Int8Tile tile) {
+    return micro && micro->tile.cols == tile.cols && micro->tile.group == tile.group;
+}
+
 const Micro8 *micro8_for(Int8Tile tile) {
-    find_once();
+    const Micro8 *micro = NULL;
+    CLEANUP(status_freep) Status status = micro8_choose(&micro);
+    if (!status && suits(micro, tile)) return micro;
     for (int i = 0; i < CHOICES; i++)
-        if (found[i] && choices[i].micro->tile.cols == tile.cols &&
-            choices[i].micro->tile.group == tile.group)
-            return choices[i].micro;
+        if (found[i] && suits(choices[i].micro, tile)) return choices[i].micro;
     return NULL;
 }
 

@@ -207,7 +207,7 @@ static inline void spread_row(int8_t *to, const int8_t *q, int64_t depth, int ro
 
 /* Puts a row into its place in a left panel. */
 static void place_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, int64_t depth) {
-    int group = micro->tile.group;
+    int group = micro->left_group ? micro->left_group : micro->tile.group;
     int8_t *to = panel + row * group;
     if (micro->raised)
         for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
@@ -215,6 +215,8 @@ static void place_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, in
         spread_row(to, q, depth, micro->rows, 4);
     else if (group == 8)
         spread_row(to, q, depth, micro->rows, 8);
+    else if (group == 64)
+        spread_row(to, q, depth, micro->rows, 64);
     else
         spread_row(to, q, depth, micro->rows, 16);
 }
@@ -332,6 +334,7 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
     const Micro8 *micro = plain ? &micro8_plain : micro8_for(tile);
     if (!micro) return linear_int8_forward_ref(stream, y, pre, x, w, b, act);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    if (micro->few && (M <= FEW || weights.head->bits == 4)) micro = micro->few;
     int threads = threads_for(stream, M * N / 64 * K);
     Work work = {
         .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};
@@ -346,10 +349,12 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
 #pragma omp parallel num_threads(threads)
         {
             round_rows(&work);
+            if (micro->begin) micro->begin();
             if (work.M <= FEW)
                 run_columns(&work);
             else
                 run_blocks(&work);
+            if (micro->end) micro->end();
         }
     }
     return OK;

@@ -4,23 +4,13 @@
  * filled up to 32 steps. Compiled for AMX and AVX-512. */
 #if defined(__x86_64__)
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/pack16_pairs.h"
 
 enum { ROWS = 32, COLS = 32, STEPS = 32, HALF = 16 };
 
-/* What LDTILECFG reads: the shape of each tile. */
-typedef struct TileConfig {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} TileConfig;
-
 /* In memory for good: to the compiler, the instruction reads only the beginning. */
-static const TileConfig config = {
-    .palette = 1,
-    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-    .rows = {HALF, HALF, HALF, HALF, HALF, HALF, HALF, HALF},
-};
+static const TileConfig config = TILE_CONFIG_WHOLE;
 
 static void begin_amx(void) {
     _tile_loadconfig(&config);
