@@ -23,8 +23,10 @@ static Reach reach_of(const Cluster *cluster, int size, double stride) {
     return reach;
 }
 
-static Rate rate_of(const RunnerSpec *run) {
+static Rate rate_of(const Plan *plan) {
+    const RunnerSpec *run = &plan->runner;
     if (run->fp8) return RATE_FP8;
+    if (plan->tf32) return RATE_TF32;
     return run->dtype == DT_BF16 ? RATE_BF16 : run->dtype == DT_F16 ? RATE_FP16 : RATE_FP32;
 }
 
@@ -33,7 +35,7 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
     int shard = mesh->shard ? mesh->shard : mesh->dp;
     double tp = mesh->tp;
     Costs costs = {.cluster = cluster,
-                   .rate = rate_of(&plan->runner),
+                   .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
     costs.party[PARTY_TENSOR] = reach_of(cluster, mesh->tp, 1);

@@ -142,6 +142,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     plan.model = job->model->config;
     plan.runner = job->plan;
     plan.runner.mesh = NULL;
+    plan.tf32 = spec->config.precision && !strcmp(spec->config.precision, "tf32");
     plan.seq = job->seq;
     plan.params_total = model_params(job->model);
     TRY(params_stored(job->model, spec->mesh.tp, &plan.params_stored));

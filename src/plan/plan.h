@@ -23,6 +23,7 @@ typedef struct Plan {
     MeshSpec mesh;
     ModelConfig model;
     RunnerSpec runner; /* as settled: micro-batches, precision, schedule ... */
+    bool tf32;         /* fp32 whose products round what they take */
     int64_t seq, batch;
     int64_t params_total, params_stored;
     PaperRank *stage; /* one rank of each */
