@@ -214,6 +214,12 @@ static const Example examples[] = {
      "block --precision fp16 --cluster dgx2-v100"},
     {"How long a step of BERT-large takes on an H200, and where the time goes",
      "weft plan --model bert-large --batch 32 --micro-batch 32 --dropout 0 --cluster h200"},
+    {"The fastest ways to train 175 billion parameters on 1024 GPUs",
+     "weft plan --search --ranks 1024 --cluster dgx-a100 --model gpt2 --layers 96 --hidden 12288 --heads 96 "
+     "--seq 2048 --batch 1536"},
+    {"How GPT-2 medium scales, as curves too",
+     "weft plan --sweep 8,16,...,1024 scaling.svg --model gpt2-medium --batch 64 --cluster h100"},
+    {"A description of this machine, for --cluster", "weft plan --measure --out here.json"},
     {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
     {"The zero-bubble schedule, as a file too",
      "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
@@ -228,7 +234,12 @@ const Command command_plan = {
         "are those that a run would report as its peaks. With --cluster it says whether that fits the "
         "devices "
         "and, if not, the smallest changes that would make it fit; and how long a step takes, from a "
-        "simulation of what the run would ask of its devices and links.\n"
+        "simulation of what the run would ask of its devices and links. With --mtbf it tells what failures "
+        "leave of a run's time, and how often to write checkpoints.\n"
+        "With --search it finds the fastest layouts of --ranks devices that fit, and says why the first "
+        "wins; "
+        "with --sweep, how that scales over numbers of devices. With --measure it writes the cluster file of "
+        "the machine it runs on.\n"
         "With --draw it shows what each pipeline stage does when instead, and how much of the time stages "
         "wait (the bubble), with every part of the model equally costly, backward twice as long as forward, "
         "and messages that take no time. The lists drawn are those that a run carries out, checked for "

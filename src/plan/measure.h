@@ -6,8 +6,6 @@
 #ifndef WEFT_PLAN_MEASURE_H
 #define WEFT_PLAN_MEASURE_H
 
-#include <signal.h>
-
 #include "comm/group.h"
 #include "plan/cluster.h"
 
@@ -16,10 +14,9 @@ typedef struct MeasureSpec {
     const char *precision; /* the only one to measure; NULL: all that the device is good at */
     const char *name;      /* the device's, for people */
     int threads;
-    Device *on;      /* the device; NULL: the CPU's own is made */
-    Group *world;    /* ranks that measure together */
-    double budget_s; /* for a precision's models, about; 0: as long as it takes */
-    FILE *log;       /* where progress shows; NULL: nowhere */
+    Device *on;   /* the device; NULL: the CPU's own is made */
+    Group *world; /* ranks that measure together */
+    FILE *log;    /* where progress shows; NULL: nowhere */
 } MeasureSpec;
 
 /* Collective. The same on every rank: what the first has measured. */

@@ -285,6 +285,11 @@ static void refuses_plans(void **state) {
     assert_refused(2, "makes 1099511627776 ranks, expected at most", "plan", "--tp", "1048576", "--pp",
                    "1048576");
     assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
+    assert_refused(2, "--measure: needs a file to write", "plan", "--measure");
+    assert_refused(2, "--measure: takes --ranks alone", "plan", "--measure", "--out", "a.json", "--tp", "2");
+    assert_refused(2, "--cluster: does not go with --measure", "plan", "--measure", "--out", "a.json",
+                   "--cluster", "cpu");
+    assert_refused(2, "--out: is for --measure", "plan", "--out", "a.json");
     assert_refused(2, "a file is for the picture that --draw or --sweep makes", "plan", "a.svg");
 }
 

@@ -1,4 +1,5 @@
 /* Clusters as data: the known ones, and what is refused of others. */
+#include <math.h>
 #include <string.h>
 
 #include "test.h"
@@ -46,6 +47,20 @@ static void refuses_text(const char *from, const char *to, const char *message) 
     free(changed);
 }
 
+/* A measured kernel: lines of logarithms between its points, and through nothing beyond them. */
+static void curves(void **state) {
+    (void)state;
+    KernelCurve curve = {0};
+    kernel_curve_add(&curve, 10000, 100);
+    kernel_curve_add(&curve, 100, 10);
+    assert_float_equal(kernel_curve_seconds(&curve, 1000), sqrt(1000), 1e-9);
+    assert_float_equal(kernel_curve_seconds(&curve, 50), 5, 1e-12);
+    assert_float_equal(kernel_curve_seconds(&curve, 40000), 400, 1e-9);
+    for (int i = 0; i < 100; i++) kernel_curve_add(&curve, 200 + 90 * i, 10 + i);
+    assert_int_equal(curve.count, CURVE_POINTS);
+    for (int i = 1; i < curve.count; i++) assert_true(curve.work[i] > curve.work[i - 1]);
+}
+
 static void bad_ones(void **state) {
     (void)state;
     refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
@@ -71,6 +86,16 @@ static void bad_ones(void **state) {
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
+    refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"bf16\": {}},",
+                 "'device.kernels' does not say where it comes from");
+    refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"source\": \"x\", \"bf17\": {}},",
+                 "'device.kernels.bf17' is not a precision");
+    refuses_text("\"device\": {",
+                 "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"linear\": [[1, 2]]}},",
+                 "'device.kernels.bf16.linear': there is no such kernel");
+    refuses_text("\"device\": {",
+                 "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"fill\": [[1, 2], [1, 3]]}},",
+                 "'device.kernels.bf16.fill': point 2 is not right");
     Cluster cluster;
     assert_fails(cluster_parse("[]", 2, "mine.json", &cluster), STATUS_FAILED,
                  "mine.json: expected an object");
@@ -146,10 +171,8 @@ static void finds_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_ones),
-        cmocka_unit_test(bad_ones),
-        cmocka_unit_test(enough_micros),
-        cmocka_unit_test(finds_changes),
+        cmocka_unit_test(known_ones),    cmocka_unit_test(curves),        cmocka_unit_test(bad_ones),
+        cmocka_unit_test(enough_micros), cmocka_unit_test(finds_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
