@@ -67,7 +67,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
     }
-    TRY(plan_failure_add(call, result));
+    TRY(plan_failure_add(call, result, result));
     *ret_result = json_incref(result);
     return OK;
 }

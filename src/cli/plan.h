@@ -28,8 +28,8 @@ void plan_measure_show(const json_t *result, FILE *out);
  * fail. `params` are the whole model's. */
 MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params,
                                   FailureSpec *ret_spec);
-/* Adds "failures" to a plan. */
-MUST_USE Status plan_failure_add(const Invocation *call, json_t *result);
+/* Adds "failures" to a plan, or to a search. `timed` has the step's time and rate; NULL: not known. */
+MUST_USE Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *result);
 void plan_failure_show(const json_t *result, FILE *out);
 
 #endif

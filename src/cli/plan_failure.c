@@ -60,17 +60,17 @@ static void add_rates(const json_t *result, const Failure *failure, json_t *json
     json_object_set_new(json, "tokens_per_s", json_real(failure->shares.goodput * rate));
 }
 
-Status plan_failure_add(const Invocation *call, json_t *result) {
+Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *result) {
     FailureSpec spec;
     Failure failure;
     const json_t *layout = json_object_get(result, "layout");
-    TRY(plan_failure_spec(call, (int64_t)member(layout, "ranks"), (int64_t)member(result, "params_total"),
-                          &spec));
+    TRY(plan_failure_spec(call, (int64_t)member(layout ? layout : result, "ranks"),
+                          (int64_t)member(result, "params_total"), &spec));
     if (!(spec.devices > 0)) return OK;
     TRY(failure_find(&failure, &spec));
     json_t *json = failure_json(&failure, &spec);
     if (!json) return FAILED("out of memory while writing the plan");
-    add_rates(result, &failure, json);
+    if (timed) add_rates(timed, &failure, json);
     if (json_object_set_new(result, "failures", json) != 0)
         return FAILED("out of memory while writing the plan");
     return OK;

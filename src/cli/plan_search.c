@@ -54,7 +54,11 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_search_spec(call, &cluster, &spec));
     TRY(search_find(&search, &spec, &cluster));
-    return search_json(&search, &spec, &cluster, ret_result);
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    TRY(search_json(&search, &spec, &cluster, &result));
+    TRY(plan_failure_add(call, json_array_get(json_object_get(result, "best"), 0), result));
+    *ret_result = json_incref(result);
+    return OK;
 }
 
 /* ---- for a person ---- */
@@ -201,4 +205,5 @@ void plan_search_show(const json_t *result, FILE *out) {
         show_none(result, out);
     }
     show_counts(result, out);
+    plan_failure_show(result, out);
 }
