@@ -125,6 +125,7 @@ static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) 
                  .x_label = "devices",
                  .series = lines.series,
                  .count = lines.count,
+                 .x_format = AXIS_WHOLE,
                  .y_format = panel->format,
                  .x_log = true,
                  .from_zero = panel->format != AXIS_POWERS,

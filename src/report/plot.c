@@ -49,6 +49,7 @@ static void put_series(FILE *out, const Series *series, size_t at, Scale x, Scal
 static void put_format(FILE *out, char axis, AxisFormat format, Scale scale) {
     switch (format) {
     case AXIS_POWERS: fprintf(out, "set logscale %c\nset format %c '%%.0e'\n", axis, axis); return;
+    case AXIS_WHOLE: fprintf(out, "set format %c '%%.0f'\n", axis); return;
     case AXIS_PERCENT: fprintf(out, "set format %c '%%g %%%%'\n", axis); return;
     case AXIS_BYTES: fprintf(out, "set format %c '%%.4g %sB'\n", axis, scale.prefix); return;
     default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale.prefix);

@@ -15,7 +15,7 @@ typedef struct Series {
 } Series;
 
 /* How numbers on an axis are written. */
-typedef enum { AXIS_PLAIN, AXIS_COUNTS, AXIS_BYTES, AXIS_PERCENT, AXIS_POWERS } AxisFormat;
+typedef enum { AXIS_PLAIN, AXIS_WHOLE, AXIS_COUNTS, AXIS_BYTES, AXIS_PERCENT, AXIS_POWERS } AxisFormat;
 
 typedef struct Plot {
     const char *name;    /* letters: what ids in the SVG begin with */
