@@ -215,8 +215,8 @@ static void test_outliers(void **state) {
     assert_true(loss_of("wild-plain", "cpu") > before + 0.05);
     /* By data of one's own, which must be there and have the model's tokens. */
     CLEANUP(json_decrefp)
-    json_t *made = run_json("quantize", "--model", at("wild"), "--out", at("wild-data"), "--calibrate",
-                            at("train.txt"));
+    json_t *made =
+        run_json("quantize", "--model", at("wild"), "--out", at("wild-data"), "--calibrate", at("train.txt"));
     assert_true(json_is_true(json_object_get(made, "balanced")));
     assert_float_equal(loss_of("wild-data", "cpu"), before, 0.02);
     const char *out = at("none");
