@@ -86,7 +86,8 @@ static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
     if (!plot->x_tics) return;
     fputs("set xtics (", out);
     for (size_t i = 0; i < plot->x_tic_count; i++)
-        fprintf(out, "%s%.3g", i ? ", " : "", plot->x_tics[i] / x.unit);
+        fprintf(out, plot->x_format == AXIS_WHOLE ? "%s%.9g" : "%s%.3g", i ? ", " : "",
+                plot->x_tics[i] / x.unit);
     fputs(")\n", out);
 }
 
