@@ -16,7 +16,7 @@ typedef struct PlanSpec {
     bool timed;       /* for plan_time, see plan/time.h */
     const Software
         *software; /* a program other than weft; NULL: none. Its time and what it must hold are planned. */
-    bool sketch;      /* memory_only, and of the stages that cannot be the fullest not even that */
+    bool sketch;   /* memory_only, and of the stages that cannot be the fullest not even that */
 } PlanSpec;
 
 typedef struct Plan {
