@@ -284,8 +284,9 @@ static const Option plan_table[] = {
              "with the same batch (strong scaling) and with one that grows along (weak). --batch is that of "
              "the first. With a file named, draws curves into it."},
     {OPT_FLAG("measure", PlanArgs, measure),
-     .help = "Measure this machine instead and describe it in --out, for --cluster: kernels, memory, and with "
-             "--ranks how fast they talk. Takes about a minute, in which nothing else should run."},
+     .help =
+         "Measure this machine instead and describe it in --out, for --cluster: kernels, memory, and with "
+         "--ranks how fast they talk. Takes about a minute, in which nothing else should run."},
     {OPT_TEXT("out", PlanArgs, out, "FILE"), .shown = "none", .help = "The file that --measure writes."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
