@@ -12,7 +12,12 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
     args->train.config.log = stderr;
-    if (args->leaderboard) return leaderboard_run(args, ret_result);
+    if (args->leaderboard) {
+        TrainConfig *config = &args->train.config;
+        if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->seq = LEADERBOARD_SEQ;
+        if (invocation_slot(call, "steps")->source == SOURCE_DEFAULT) config->steps = LEADERBOARD_STEPS;
+        return leaderboard_run(args, ret_result);
+    }
     return bench_run(&args->train.config, ret_result);
 }
 

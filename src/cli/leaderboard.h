@@ -4,6 +4,9 @@
 
 #include "cli/train_options.h"
 
+/* What training is measured with where nothing else is asked for. */
+enum { LEADERBOARD_SEQ = 128, LEADERBOARD_STEPS = 20 };
+
 /* Measures and writes the file args->leaderboard:
  *   loss                    over args->data, of a model that is a checkpoint; null without either
  *   inference_latency_B     B x new tokens / seconds, B sequences at once

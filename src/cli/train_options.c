@@ -256,7 +256,8 @@ static const Option leader_table[] = {
          "Instead, measure generation of 1 and 12 sequences and training in micro-batches of 4 and 12, and "
          "write "
          "{loss, inference_latency_1, inference_latency_12, training_throughput_4, training_throughput_12}, "
-         "rates in tokens a second."},
+         "rates in tokens a second. Training has 20 steps of sequences of 128, unless --steps and --seq say "
+         "otherwise."},
     {OPT_LIST("data", BenchArgs, data, "FILE"),
      .help = "With --leaderboard: what the loss is of, where --model is a checkpoint."},
     {OPT_INT("accumulate", BenchArgs, accumulate), .fallback = "40", .low = 1, .high = 1 << 16,
