@@ -190,7 +190,7 @@ Status cornell_read(const char *const *paths, int count, CornellPair func, void 
     TRY(mem_new((size_t)count, sizeof *corpus.source, &corpus.source));
     bool lines = false, conversations = false;
     for (; corpus.count < count; corpus.count++)
-        TRY(source_init(&corpus.source[corpus.count], paths[corpus.count], SOURCE_GZ_LIMIT));
+        TRY(source_init_owned(&corpus.source[corpus.count], paths[corpus.count], SOURCE_GZ_LIMIT));
     for (int i = 0; i < count; i++) {
         bool of_both = has_conversations(&corpus.source[i]);
         conversations |= of_both;

@@ -36,7 +36,7 @@ static Status write_tables(Writing *writing, const char *const *paths, int count
         CLEANUP(source_done) Source source = {0};
         if (!table_is_one(paths[i]))
             return USAGE("%s: expected a file of rows: .csv, .tsv or .jsonl", paths[i]);
-        TRY(source_init(&source, paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
         TRY(table_read(&source, names, 2, write_row, writing));
     }
     return OK;

@@ -89,7 +89,7 @@ static Status read_tables(Reading *reading) {
         CLEANUP(source_done) Source source = {0};
         if (!table_is_one(spec->paths[i]))
             return USAGE("%s: expected a file of rows: .csv, .tsv or .jsonl", spec->paths[i]);
-        TRY(source_init(&source, spec->paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         reading->file = spec->paths[i];
         TRY(table_read(&source, names, 3, pairs ? take_pair : take_record, reading));
     }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -29,7 +30,29 @@ struct Input {
 
 static bool is_gz(const char *path) {
     size_t length = strlen(path);
-    return length > 3 && !strcmp(path + length - 3, ".gz");
+    return length > 3 && !strcasecmp(path + length - 3, ".gz");
+}
+
+/* Files that are compressed say so in their first bytes, whatever their names say. */
+static Status find_compression(Input *input, const char *path) {
+    static const struct {
+        const char *name, *magic;
+        size_t size;
+    } kinds[] = {{"gzip", "\x1f\x8b", 2},
+                 {"bzip2", "BZh", 3},
+                 {"xz", "\xfd\x37\x7a\x58\x5a", 5},
+                 {"zstd", "\x28\xb5\x2f\xfd", 4}};
+    char start[8] = {0};
+    input->compressed = is_gz(path);
+    if (input->compressed || pread(input->fd, start, sizeof start, 0) < 6) return OK; /* pipes, too */
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (memcmp(start, kinds[i].magic, kinds[i].size)) continue;
+        if (i > 0)
+            return FAILED("%s: is compressed by %s, expected text or gzip; decompress it first", path,
+                          kinds[i].name);
+        input->compressed = true;
+    }
+    return OK;
 }
 
 static Status open_file(Input *input, const char *path) {
@@ -50,7 +73,7 @@ Status input_open(Input **ret_input, const char *path) {
     input->fd = -1;
     TRY(str_dup(path, &input->name));
     TRY(open_file(input, path));
-    input->compressed = is_gz(path);
+    TRY(find_compression(input, path));
     if (input->compressed) {
         TRY(mem_new(BUFFER, 1, &input->buffer));
         if (inflateInit2(&input->z, GZIP_WINDOW) != Z_OK)

@@ -90,7 +90,7 @@ Status label_set_find(LabelSet *ret_set, const char *const *paths, int count, co
     bool whole = true;
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
-        TRY(source_init(&source, paths[i], SOURCE_GZ_LIMIT));
+        TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
         finding.file = paths[i];
         TRY(table_read(&source, &field, 1, take_label, &finding));
     }

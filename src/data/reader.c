@@ -79,6 +79,40 @@ int64_t reader_total(const Reader *reader) {
     return reader->total;
 }
 
+/* Whether a text begins as lines of objects do that have the field. */
+static bool begins_as_json(const char *text, const char *field) {
+    text += strspn(text, " \t\r\n");
+    if (*text != '{' || text[1 + strspn(text + 1, " \t")] != '"') return false;
+    size_t length = strlen(field);
+    for (const char *at = text; (at = strchr(at, '"')); at++)
+        if (!strncmp(at + 1, field, length) && at[1 + length] == '"') {
+            const char *after = at + 2 + length;
+            if (after[strspn(after, " \t")] == ':') return true;
+        }
+    return false;
+}
+
+/* The first bytes of an input tell what its name may not: that it is lines of JSON, as tools write them into
+ * files without a suffix, or that it is no UTF-8. They are left over for the first block, but for a
+ * byte-order mark. */
+static Status look_at_start(Reader *reader, const char *path) {
+    enum { START = 1 << 14 };
+    size_t got = 0, skip = 0;
+    TRY(mem_grow(&reader->rest, &reader->rest_capacity, START + 1, 1));
+    size_t start = reader->spec.block < START ? reader->spec.block : START;
+    TRY(input_read(reader->input, reader->rest, start, &got));
+    char *text = reader->rest;
+    text[got] = 0;
+    if (got >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
+        return FAILED("%s: is UTF-16 by its first two bytes, expected UTF-8", path);
+    if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
+    if (!reader->json && !corpus_is_named(path) && !path_has_suffix(path, ".txt"))
+        reader->json = begins_as_json(text + skip, reader->spec.field ? reader->spec.field : "text");
+    memmove(text, text + skip, got - skip);
+    reader->rest_size = got - skip;
+    return OK;
+}
+
 static Status open_next(Reader *reader) {
     const char *path = reader->spec.paths[reader->at];
     if (corpus_is_named(path)) {
@@ -91,6 +125,7 @@ static Status open_next(Reader *reader) {
         TRY(input_open(&reader->input, path));
     }
     reader->json = reader_is_json(path);
+    TRY(look_at_start(reader, path));
     reader->starts = true;
     reader->line = 1;
     return OK;

@@ -4,9 +4,10 @@
  * its inputs into blocks, in order: raw bytes that hold whole lines, whole documents, or a part of a long
  * one. reader_split then gives the pieces of documents in a block.
  *   text    a file, a line, or what lies between blank lines is a document
- *   .jsonl  (.ndjson) each line is an object, a document is the text of one of its fields
- * Documents without any bytes are left out, and so are blank lines. The newline that ends a line or a
- * document of lines is no part of it; a document that is a file is the file's bytes as they are.
+ *   .jsonl  (.ndjson) each line is an object, a document is the text of one of its fields; so is a file of
+ * another name, but for .txt, that begins with an object that has the field Documents without any bytes are
+ * left out, and so are blank lines. The newline that ends a line or a document of lines is no part of it; a
+ * document that is a file is the file's bytes as they are.
  */
 #ifndef WEFT_DATA_READER_H
 #define WEFT_DATA_READER_H

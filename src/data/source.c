@@ -4,6 +4,7 @@
 #include "data/source.h"
 
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -14,13 +15,13 @@ enum { GZIP_WINDOW = 15 + 16, PIECE = 1 << 28 };
 
 bool path_has_suffix(const char *path, const char *suffix) {
     size_t length = strlen(path), wanted = strlen(suffix);
-    if (length > 3 && !strcmp(path + length - 3, ".gz")) length -= 3;
-    return length > wanted && !strncmp(path + length - wanted, suffix, wanted);
+    if (length > 3 && !strcasecmp(path + length - 3, ".gz")) length -= 3;
+    return length > wanted && !strncasecmp(path + length - wanted, suffix, wanted);
 }
 
 static bool is_gz(const char *path) {
     size_t length = strlen(path);
-    return length > 3 && !strcmp(path + length - 3, ".gz");
+    return length > 3 && !strcasecmp(path + length - 3, ".gz");
 }
 
 typedef struct Inflater {
@@ -111,6 +112,19 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
         source.device = st.st_dev;
         source.inode = st.st_ino;
     }
+    if (source.size == 0) return FAILED("%s: is empty, expected data to train on", path);
+    *ret_source = source;
+    source = (Source){0};
+    return OK;
+}
+
+Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
+    if (is_gz(path)) return source_init(ret_source, path, limit);
+    CLEANUP(source_done) Source source = {0};
+    char *text = NULL;
+    TRY(str_dup(path, &source.name));
+    TRY(file_read(path, limit, &text, &source.size));
+    source.data = source.owned = (unsigned char *)text;
     if (source.size == 0) return FAILED("%s: is empty, expected data to train on", path);
     *ret_source = source;
     source = (Source){0};

@@ -23,6 +23,9 @@ typedef struct Source {
 
 /* An empty file is an error. */
 MUST_USE Status source_init(Source *ret_source, const char *path, size_t gz_limit);
+/* The same in memory of its own, for files that are taken apart once: what happens to the file then does not
+ * matter. */
+MUST_USE Status source_init_owned(Source *ret_source, const char *path, size_t limit);
 /* Borrows `data`. */
 MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
 void source_done(Source *source);

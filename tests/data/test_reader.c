@@ -72,6 +72,44 @@ static void test_files(void **state) {
     assert_reads(files, DOCUMENTS_FILE, "[one two\nthree\n\nfour][\xff\0\n]");
 }
 
+static void assert_read(const Files *files, const char *expected) {
+    ReaderSpec spec = {.paths = files->list, .path_count = files->count};
+    CLEANUP(gathered_done) Gathered found = {0};
+    assert_ok(read_all(&spec, &found));
+    assert_string_equal(found.text, expected);
+}
+
+static void assert_unreadable(const Files *files, const char *message) {
+    ReaderSpec spec = {.paths = files->list, .path_count = files->count};
+    Gathered found = {0};
+    assert_fails(read_all(&spec, &found), STATUS_FAILED, message);
+}
+
+/* What the first bytes say counts where a name says nothing: lines of JSON as WikiExtractor leaves them,
+ * marks of byte order, compression. */
+static void test_first_bytes(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "wiki_00",
+                   "{\"id\": \"1\", \"text\" : \"one\"}\n{\"id\": \"2\", \"text\": \"two\"}\n");
+    files_add_text(files, "LOUD.JSONL", "{\"text\": \"three\"}\n");
+    files_add_text(files, "plain", "{ \"text\" }");
+    files_add_text(files, "named.txt", "{\"text\": \"four\"}");
+    files_add_text(files, "mark.txt",
+                   "\xef\xbb\xbf"
+                   "five");
+    assert_read(files, "[one][two][three][{ \"text\" }][{\"text\": \"four\"}][five]");
+    files->count = 0;
+    files_add(files, "wide.txt",
+              "\xff\xfe"
+              "a\0b\0",
+              6);
+    assert_unreadable(files, "wide.txt: is UTF-16 by its first two bytes, expected UTF-8");
+    files->count = 0;
+    files_add(files, "text.bz2", "BZh91AY&SY", 10);
+    assert_unreadable(files, "text.bz2: is compressed by bzip2, expected text or gzip");
+}
+
 static void test_lines(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -264,12 +302,12 @@ static void test_order(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),         cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_blank_lines),   cmocka_unit_test(test_json_lines),
-        cmocka_unit_test(test_own_corpus),    cmocka_unit_test(test_gz_members),
-        cmocka_unit_test(test_gz_damage),     cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_endless_lines), cmocka_unit_test(test_endless_word),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_files),        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_blank_lines),  cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_first_bytes),  cmocka_unit_test(test_own_corpus),
+        cmocka_unit_test(test_gz_members),   cmocka_unit_test(test_gz_damage),
+        cmocka_unit_test(test_bad_lines),    cmocka_unit_test(test_endless_lines),
+        cmocka_unit_test(test_endless_word), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }
