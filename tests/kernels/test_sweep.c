@@ -20,12 +20,6 @@
 
 enum { KIT_REF, KIT_TWO, KIT_AGAIN, KIT_ONE, KIT_THREE, KITS, REPORTS = 10 };
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { SANITIZED = true };
-#else
-enum { SANITIZED = false };
-#endif
-
 static const double inside_16[] = {[DT_BF16] = 0x1p-7, [DT_F16] = 0x1p-10};
 
 struct Sweep {
