@@ -19,6 +19,17 @@ template <CudaAct ACT> __device__ inline float act_value(float x) {
     return x;
 }
 
+// The same where the activation is known only when it runs.
+__device__ inline float act_of(CudaAct act, float x) {
+    switch (act) {
+    case CUDA_ACT_GELU_TANH: return act_value<CUDA_ACT_GELU_TANH>(x);
+    case CUDA_ACT_GELU_ERF: return act_value<CUDA_ACT_GELU_ERF>(x);
+    case CUDA_ACT_RELU: return act_value<CUDA_ACT_RELU>(x);
+    case CUDA_ACT_TANH: return act_value<CUDA_ACT_TANH>(x);
+    default: return x;
+    }
+}
+
 template <CudaAct ACT> __device__ inline float act_slope(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) {
         x = x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x; // flat beyond; x * x must not overflow

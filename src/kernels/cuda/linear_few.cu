@@ -37,16 +37,6 @@ __device__ inline uint4 load_once(const void *from) {
     return to;
 }
 
-__device__ inline float act_of(CudaAct act, float x) {
-    switch (act) {
-    case CUDA_ACT_GELU_TANH: return act_value<CUDA_ACT_GELU_TANH>(x);
-    case CUDA_ACT_GELU_ERF: return act_value<CUDA_ACT_GELU_ERF>(x);
-    case CUDA_ACT_RELU: return act_value<CUDA_ACT_RELU>(x);
-    case CUDA_ACT_TANH: return act_value<CUDA_ACT_TANH>(x);
-    default: return x;
-    }
-}
-
 template <typename T> __device__ inline void finish(const Few &call, int row, int col, float sum) {
     int64_t at = (int64_t)row * call.cols + col;
     if (call.bias) sum += to_float(((const T *)call.bias)[col]);

@@ -46,16 +46,6 @@ __global__ void __launch_bounds__(round_threads)
 
 // ---- what comes after the sum ----
 
-__device__ inline float act_of(CudaAct act, float x) {
-    switch (act) {
-    case CUDA_ACT_GELU_TANH: return act_value<CUDA_ACT_GELU_TANH>(x);
-    case CUDA_ACT_GELU_ERF: return act_value<CUDA_ACT_GELU_ERF>(x);
-    case CUDA_ACT_RELU: return act_value<CUDA_ACT_RELU>(x);
-    case CUDA_ACT_TANH: return act_value<CUDA_ACT_TANH>(x);
-    default: return x;
-    }
-}
-
 // T: of x and the bias; U: of y and pre.
 template <typename T, typename U>
 __device__ inline void finish(const CudaInt8 &call, int64_t row, int64_t col, int sum) {
