@@ -206,8 +206,8 @@ static void say_end(const Run *run) {
 
 /* ---- on paper ---- */
 
-/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned is left to train to
- * refuse. */
+/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned fails there, with the
+ * planner's sentence. */
 static Status find_cluster(const Invocation *call, const CompareArgs *args, const Recipe *recipe, size_t at,
                            const char **ret_cluster) {
     const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
@@ -222,7 +222,7 @@ static Status find_cluster(const Invocation *call, const CompareArgs *args, cons
     if (!cluster) return OK;
     TRY(read_run(&line, call, name, &train));
     CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
-    if (needed) *ret_cluster = cluster;
+    if (needed || impossible) *ret_cluster = cluster;
     return OK;
 }
 
@@ -291,11 +291,20 @@ static Status run_one(Results *results, size_t at, const Invocation *call, const
     return results_write(results, out);
 }
 
-/* Whether a run needs nothing more. A prediction is not enough for a machine that can hold the run. */
-static bool is_done(const Run *run, const char *cluster, const CompareArgs *args) {
+/* Whether a run needs nothing more. A prediction is not enough for a machine that can hold the run, nor is
+ * that for another machine; one that it fails takes no time to make again. */
+static Status is_done(const Run *run, const char *cluster, const CompareArgs *args, bool *ret_done) {
     const char *predicted = run_predicted(run);
-    if (run->state == RUN_FAILED) return !args->retry;
-    return run->state == RUN_FINISHED && (!predicted || cluster);
+    Cluster machine;
+    if (run->state == RUN_FAILED) {
+        *ret_done = !args->retry && !(cluster && strstr(run->error ? run->error : "", "as predicted"));
+        return OK;
+    }
+    *ret_done = run->state == RUN_FINISHED && (!predicted || cluster);
+    if (!*ret_done || !predicted) return OK;
+    TRY(cluster_find(cluster, &machine));
+    *ret_done = !strcmp(machine.name, predicted);
+    return OK;
 }
 
 static Status run_all(Results *results, Invocation *call, const CompareArgs *args, const Recipe *recipe,
@@ -304,8 +313,10 @@ static Status run_all(Results *results, Invocation *call, const CompareArgs *arg
     for (size_t i = 0; i < results->count && !children_stopped(); i++) {
         const Run *run = &results->runs[i];
         const char *cluster;
+        bool done = false;
         TRY(find_cluster(call, args, recipe, i, &cluster));
-        if (is_done(run, cluster, args)) {
+        TRY(is_done(run, cluster, args, &done));
+        if (done) {
             if (!args->quiet)
                 fprintf(stderr, "[%zu/%zu] %s: %s before%s\n", i + 1, results->count, run->name,
                         run_state_name(run->state), run->state == RUN_FAILED ? "; --retry tries again" : "");

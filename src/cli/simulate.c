@@ -94,14 +94,15 @@ static json_t *ranks_of(const json_t *plan, double steps) {
     const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
     size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");
     size_t each = stage_count ? ranks / stage_count : 0;
+    size_t stands_for = ranks > RANKS_TOLD ? each : 1;
     if (ranks > RANKS_TOLD) each = 1;
     json_t *list = json_array();
     for (size_t i = 0; i < stage_count * each; i++) {
         const json_t *stage = json_array_get(stages, i / each);
         json_t *memory = json_deep_copy(json_object_get(stage, "memory"));
-        json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:o}", "rank", (int)i, "peak_bytes", memory,
-                                              "comm_bytes", sent_of(stage, steps), "phases",
-                                              phases_of(plan, steps)));
+        json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:o, s:o}", "rank", (int)i, "stands_for",
+                                              (int)stands_for, "peak_bytes", memory, "comm_bytes",
+                                              sent_of(stage, steps), "phases", phases_of(plan, steps)));
     }
     return list;
 }

@@ -151,6 +151,8 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
     json_array_foreach(ranks, i, rank) {
         double bytes = number(json_object_get(rank, table), "total");
         if (!isfinite(bytes)) continue;
+        double stands = number(rank, "stands_for"); /* predictions list one of many ranks that are alike */
+        if (sum && isfinite(stands)) bytes *= stands;
         result = isnan(result) ? bytes : sum ? result + bytes : fmax(result, bytes);
     }
     return result;
@@ -159,8 +161,9 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
 Status run_renew(Run *run) {
     CLEANUP(mem_freep) char *path = NULL;
     double seconds = number(run->summary, "runtime_s"), bytes = rank_bytes(run->summary, "comm_bytes", true);
-    if (isfinite(seconds)) run->earlier_s += seconds;
-    if (isfinite(bytes)) run->earlier_bytes += bytes;
+    bool happened = !run_predicted(run);
+    if (happened && isfinite(seconds)) run->earlier_s += seconds;
+    if (happened && isfinite(bytes)) run->earlier_bytes += bytes;
     TRY(path_join(&path, run->dir, "summary.json"));
     if (path_exists(path) && unlink(path) != 0)
         return FAILED("%s: cannot be removed: %s", path, strerror(errno));
@@ -177,7 +180,8 @@ const char *run_predicted(const Run *run) {
 }
 
 const char *run_outcome(const Run *run) {
-    bool memory = run->state == RUN_FAILED && run->error && strstr(run->error, "memory");
+    bool memory = run->state == RUN_FAILED && run->error &&
+                  (strstr(run->error, "out of memory") || strstr(run->error, "memory runs out"));
     return memory ? "out of memory" : run_state_name(run->state);
 }
 

@@ -294,6 +294,31 @@ static void simulates(void **state) {
     assert_refused(2, "cluster: expected the name of a machine", "compare", place->recipe);
 }
 
+/* What many ranks send is counted for all of them; another machine makes for another prediction; what cannot
+ * be planned says why. */
+static void simulates_many(void **state) {
+    const Place *place = *state;
+    write_recipe(place, 3,
+                 "[{\"name\": \"64\", \"dp\": 64, \"batch\": 128, \"micro-batch\": 1}, "
+                 "{\"name\": \"128\", \"dp\": 128, \"batch\": 128, \"micro-batch\": 1}, {\"name\": \"odd\", "
+                 "\"tp\": 7}]");
+    double rate[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        Ran ran = program_run("compare", place->recipe, "--out", place->out, "--simulate", "--cluster",
+                              i ? "h200" : "dgx2-v100", "--json");
+        assert_int_equal(ran.code, 0);
+        json_t *json = parsed(ran.out);
+        double few = figure_of(run_of(json, 0), "sent_bytes"),
+               many = figure_of(run_of(json, 1), "sent_bytes");
+        assert_true(many > 1.9 * few && many < 2.1 * few);
+        assert_contains(text_of(run_of(json, 2), "error"), "--tp 7");
+        rate[i] = figure_of(run_of(json, 0), "samples_per_s");
+        json_decref(json);
+        ran_done(&ran);
+    }
+    assert_true(rate[1] > rate[0]);
+}
+
 static void refuses(void **state) {
     const Place *place = *state;
     write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
@@ -323,6 +348,7 @@ static void refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(compares), TEST(goes_on),   TEST(interrupted),
-                                       TEST(one_run),  TEST(simulates), TEST(refuses)};
+                                       TEST(one_run),  TEST(simulates), TEST(simulates_many),
+                                       TEST(refuses)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
