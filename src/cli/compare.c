@@ -20,6 +20,7 @@
 #include "cli/show.h"
 #include "cli/show_results.h"
 #include "cli/simulate.h"
+#include "cli/train_options.h"
 #include "plan/cluster.h"
 #include "report/page.h"
 
@@ -44,7 +45,21 @@ static const Option compare_table[] = {
 
 static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0)};
 
-enum { FIXED_WORDS = 16 };
+enum { FIXED_WORDS = 24, NUMBER_SIZE = 24 };
+
+/* All that is known of the comparison before its first run. */
+typedef struct Comparison {
+    Invocation *call;
+    const CompareArgs *args;
+    Recipe recipe;
+    char eval_samples[NUMBER_SIZE]; /* of every run; "": not settled yet */
+    char *out;
+} Comparison;
+
+static void comparison_done(Comparison *comparison) {
+    recipe_done(&comparison->recipe);
+    free(comparison->out);
+}
 
 /* The words of one run's command line; they point into the others. */
 typedef struct Line {
@@ -56,13 +71,20 @@ static void line_done(Line *line) {
 }
 
 /* train --config RECIPE [--scale NAME] --run NAME [--trace] [what came after --] [--out DIR --resume]. The
- * trace is for the page's timelines. */
-static Status line_of(Line *ret_line, const Invocation *call, const char *name, const char *dir) {
+ * trace is for the page's timelines. All runs are evaluated on the same samples. */
+static Status line_of(Line *ret_line, const Comparison *of, const char *name, const char *dir) {
+    const Invocation *call = of->call;
     const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0], "--run", name};
     size_t count = 5, extra = call->operand_count - 1;
     if (call->scale) {
         words[count++] = "--scale";
         words[count++] = call->scale;
+    }
+    if (of->eval_samples[0]) {
+        words[count++] = "--eval-batches";
+        words[count++] = "0";
+        words[count++] = "--eval-samples";
+        words[count++] = of->eval_samples;
     }
     if (dir) {
         words[count++] = "--trace";
@@ -81,22 +103,34 @@ static Status line_of(Line *ret_line, const Invocation *call, const char *name, 
 }
 
 /* Reads the run's options as train would. */
-static Status read_run(Line *line, const Invocation *call, const char *name, Invocation **ret_train) {
+static Status read_run(Line *line, const Comparison *of, const char *name, Invocation **ret_train) {
     int count = 0;
-    TRY(line_of(line, call, name, NULL));
+    TRY(line_of(line, of, name, NULL));
     while (line->words[count]) count++;
     return invocation_new(ret_train, &command_train, count - 1, line->words + 1);
 }
 
 /* Before the first run starts, so that a mistake shows before hours of work. */
-static Status settings_of(const Invocation *call, const char *name, json_t **ret_settings) {
+static Status settings_of(const Comparison *of, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
-    Status status = read_run(&line, call, name, &train);
+    Status status = read_run(&line, of, name, &train);
     if (status) return status_wrap(status, "run '%s'", name);
     if (train->help || train->json)
         return USAGE("--%s: is not for the runs of a comparison", train->help ? "help" : "json");
     return invocation_json(train, ret_settings);
+}
+
+/* As many as the first run's, whose batches may be smaller or larger than those of others. */
+static Status settle_evaluation(Comparison *of) {
+    const char *name = json_string_value(json_object_get(json_array_get(of->recipe.runs, 0), "name"));
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    Status status = read_run(&line, of, name, &train);
+    if (status) return status_wrap(status, "run '%s'", name);
+    const TrainConfig *config = &((const TrainArgs *)train->config)->config;
+    snprintf(of->eval_samples, sizeof of->eval_samples, "%lld", (long long)train_eval_samples(config));
+    return OK;
 }
 
 /* A name for a directory: its letters and digits, with single dashes between. */
@@ -114,21 +148,21 @@ static Status slug_of(const char *name, const char *dir, char **ret_path) {
     return path_join(ret_path, dir, length ? slug : "run");
 }
 
-static Status add_runs(Results *results, const Invocation *call, const Recipe *recipe, const char *out) {
-    for (size_t i = 0; i < json_array_size(recipe->runs); i++) {
-        const json_t *entry = json_array_get(recipe->runs, i);
+static Status add_runs(Results *results, const Comparison *of) {
+    for (size_t i = 0; i < json_array_size(of->recipe.runs); i++) {
+        const json_t *entry = json_array_get(of->recipe.runs, i);
         const char *name = json_string_value(json_object_get(entry, "name"));
         CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
-        TRY(slug_of(name, out, &dir));
+        TRY(slug_of(name, of->out, &dir));
         for (size_t k = 0; k < results->count; k++)
             if (!strcmp(results->runs[k].dir, dir))
                 return USAGE("%s: runs '%s' and '%s' would share the directory %s; call one otherwise",
-                             call->operands[0], results->runs[k].name, name, dir);
+                             of->call->operands[0], results->runs[k].name, name, dir);
         TRY(results_add(results, name, dir, &run));
         run->options = json_copy((json_t *)(uintptr_t)entry);
         json_object_del(run->options, "name");
-        TRY(settings_of(call, name, &run->settings));
+        TRY(settings_of(of, name, &run->settings));
     }
     return OK;
 }
@@ -140,7 +174,9 @@ static Status title_of(const char *path, char **ret_title) {
                       name);
 }
 
-static Status describe(Results *results, const Invocation *call, const Recipe *recipe) {
+static Status describe(Results *results, const Comparison *of) {
+    const Invocation *call = of->call;
+    const Recipe *recipe = &of->recipe;
     TRY(title_of(call->operands[0], &results->title));
     if (recipe->about) TRY(str_dup(json_string_value(recipe->about), &results->about));
     if (call->scale) TRY(str_dup(call->scale, &results->scale));
@@ -175,6 +211,7 @@ static Status look_back(Results *results, const char *out) {
         if (!run->known && run->state != RUN_WAITING)
             return USAGE("%s: holds a run that %s/results.json does not know; choose another --out", run->dir,
                          out);
+        if (run->state == RUN_RUNNING) return FAILED("%s: another process is running this run", run->dir);
     }
     return OK;
 }
@@ -200,7 +237,7 @@ static void say_end(const Run *run) {
     }
     show_number(run->summary, "runtime_s", &seconds);
     show_number(run->summary, "tokens_per_s", &tokens);
-    fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds + run->earlier_s),
+    fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds),
             format_count(rate, tokens));
 }
 
@@ -208,8 +245,9 @@ static void say_end(const Run *run) {
 
 /* The machine to simulate a run on; NULL: it is carried out. What cannot be planned fails there, with the
  * planner's sentence. */
-static Status find_cluster(const Invocation *call, const CompareArgs *args, const Recipe *recipe, size_t at,
-                           const char **ret_cluster) {
+static Status find_cluster(const Comparison *of, size_t at, const char **ret_cluster) {
+    const CompareArgs *args = of->args;
+    const Recipe *recipe = &of->recipe;
     const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
     const char *cluster = args->cluster ? args->cluster : recipe_cluster(recipe, at);
     CLEANUP(line_done) Line line = {0};
@@ -218,9 +256,9 @@ static Status find_cluster(const Invocation *call, const CompareArgs *args, cons
     *ret_cluster = NULL;
     if (!cluster && args->simulate)
         return USAGE("--simulate: %s names no cluster; --cluster says which machine to simulate",
-                     call->operands[0]);
+                     of->call->operands[0]);
     if (!cluster) return OK;
-    TRY(read_run(&line, call, name, &train));
+    TRY(read_run(&line, of, name, &train));
     CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
     if (needed || impossible) *ret_cluster = cluster;
     return OK;
@@ -244,15 +282,15 @@ static Status write_simulated(const Run *run, const json_t *summary) {
     return json_write_file(path, summary);
 }
 
-static Status simulate_one(Results *results, size_t at, const Invocation *call, const CompareArgs *args,
-                           const char *cluster, const char *out) {
+static Status simulate_one(Results *results, size_t at, const Comparison *of, const char *cluster) {
+    const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
     CLEANUP(json_decrefp) json_t *summary = NULL;
     TRY(run_renew(run));
     if (!args->quiet) say_start(results, at, false);
-    TRY(read_run(&line, call, run->name, &train));
+    TRY(read_run(&line, of, run->name, &train));
     CLEANUP(status_freep) Status failed = simulate_run(train, cluster, &summary);
     if (failed) {
         run->state = RUN_FAILED;
@@ -262,20 +300,20 @@ static Status simulate_one(Results *results, size_t at, const Invocation *call, 
     }
     TRY(run_look(run));
     if (!args->quiet) say_end(run);
-    return results_write(results, out);
+    return results_write(results, of->out);
 }
 
 /* ---- in earnest ---- */
 
-static Status run_one(Results *results, size_t at, const Invocation *call, const CompareArgs *args,
-                      const char *out) {
+static Status run_one(Results *results, size_t at, const Comparison *of) {
+    const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
     CLEANUP(line_done) Line line = {0};
     CLEANUP(mem_freep) char *log = NULL;
     bool again = run->state == RUN_INTERRUPTED;
     TRY(run_renew(run));
-    TRY(results_write(results, out));
-    TRY(line_of(&line, call, run->name, run->dir));
+    TRY(results_write(results, of->out));
+    TRY(line_of(&line, of, run->name, run->dir));
     TRY(str_format(&log, "%s.log", run->dir));
     if (!args->quiet) say_start(results, at, again);
     ChildEnd end;
@@ -288,7 +326,7 @@ static Status run_one(Results *results, size_t at, const Invocation *call, const
         TRY(str_format(&run->error, "ended with exit code %d and no word", end.code));
     TRY(run_look(run));
     if (!args->quiet) say_end(run);
-    return results_write(results, out);
+    return results_write(results, of->out);
 }
 
 /* Whether a run needs nothing more. A prediction is not enough for a machine that can hold the run, nor is
@@ -307,27 +345,27 @@ static Status is_done(const Run *run, const char *cluster, const CompareArgs *ar
     return OK;
 }
 
-static Status run_all(Results *results, Invocation *call, const CompareArgs *args, const Recipe *recipe,
-                      const char *out) {
+static Status run_all(Results *results, const Comparison *of) {
+    const CompareArgs *args = of->args;
     bool any = false;
     for (size_t i = 0; i < results->count && !children_stopped(); i++) {
         const Run *run = &results->runs[i];
         const char *cluster;
         bool done = false;
-        TRY(find_cluster(call, args, recipe, i, &cluster));
+        TRY(find_cluster(of, i, &cluster));
         TRY(is_done(run, cluster, args, &done));
         if (done) {
             if (!args->quiet)
                 fprintf(stderr, "[%zu/%zu] %s: %s before%s\n", i + 1, results->count, run->name,
                         run_state_name(run->state), run->state == RUN_FAILED ? "; --retry tries again" : "");
         } else if (cluster) {
-            TRY(simulate_one(results, i, call, args, cluster, out));
+            TRY(simulate_one(results, i, of, cluster));
         } else {
-            TRY(run_one(results, i, call, args, out));
+            TRY(run_one(results, i, of));
         }
     }
     for (size_t i = 0; i < results->count; i++) any |= results->runs[i].state == RUN_FINISHED;
-    call->incomplete = !any || children_stopped();
+    of->call->incomplete = !any || children_stopped();
     if (children_stopped()) fprintf(stderr, "weft: stopped; the same command goes on from there\n");
     return OK;
 }
@@ -348,22 +386,22 @@ static Status check(const Invocation *call) {
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    const CompareArgs *args = arguments;
-    CLEANUP(recipe_done) Recipe recipe = {0};
+    CLEANUP(comparison_done) Comparison comparison = {.call = call, .args = arguments};
     CLEANUP(results_done) Results results = {0};
-    CLEANUP(mem_freep) char *out = NULL;
     CLEANUP(close_fd) int locked = -1;
     TRY(check(call));
-    TRY(recipe_read(&recipe, call->operands[0], call->scale));
-    TRY(check_clusters(args, &recipe));
-    TRY(describe(&results, call, &recipe));
-    TRY(place_of(args, &results, &out));
-    TRY(add_runs(&results, call, &recipe, out));
+    TRY(recipe_read(&comparison.recipe, call->operands[0], call->scale));
+    TRY(check_clusters(comparison.args, &comparison.recipe));
+    TRY(settle_evaluation(&comparison));
+    TRY(describe(&results, &comparison));
+    TRY(place_of(comparison.args, &results, &comparison.out));
+    TRY(add_runs(&results, &comparison));
+    const char *out = comparison.out;
     TRY(dir_make(out));
     TRY(lock(out, &locked));
     TRY(look_back(&results, out));
     children_heed();
-    TRY(run_all(&results, call, args, &recipe, out));
+    TRY(run_all(&results, &comparison));
     TRY(results_write(&results, out));
     TRY(write_page(&results, out));
     TRY(results_json(&results, ret_result));

@@ -163,6 +163,10 @@ static const Option run_table[] = {
      .help = "Evaluate every N steps and at the end; 0 for the end alone."},
     {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
      .help = "Batches, of --batch sequences, of an evaluation; 0 for all of the validation data."},
+    {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", .low = 0, .high = INFINITY,
+     .shown = "as --eval-batches says",
+     .help = "Sequences of an evaluation, whatever the batch: runs with different batches are then evaluated "
+             "on the same ones."},
     {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", .low = 0, .high = INFINITY,
      .help = "Save a checkpoint every N steps and at the end; 0 for the end alone."},
     {OPT_INT("keep", TrainConfig, keep), .fallback = "2", .low = 0, .high = 1 << 20,

@@ -104,9 +104,24 @@ bool alike_but_batch(const Run *a, const Run *b) {
            same_machine(a, b);
 }
 
+/* By what was asked for; true where one of them does not say. */
+static bool same_settings(const Run *a, const Run *b, const char *const *keys, size_t count) {
+    for (size_t i = 0; a->settings && b->settings && i < count; i++) {
+        const json_t *one = json_object_get(a->settings, keys[i]),
+                     *two = json_object_get(b->settings, keys[i]);
+        if (one != two && !json_equal(one, two)) return false;
+    }
+    return true;
+}
+
 bool alike_learning(const Run *a, const Run *b) {
     static const char *const keys[] = {"batch", "precision"};
-    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b));
+    static const char *const settings[] = {
+        "task",         "seq",     "data",     "seed",           "shuffle",  "steps", "epochs",
+        "lr",           "min-lr",  "warmup",   "beta1",          "beta2",    "eps",   "clip",
+        "weight-decay", "dropout", "schedule", "quantize-aware", "mask-rate"};
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+           same_settings(a, b, settings, sizeof settings / sizeof *settings);
 }
 
 bool results_differ(const Results *results, RunNumber number_of) {
@@ -180,21 +195,35 @@ static bool scales(const Run *run) {
 
 /* Runs of one job on one kind of machine, which need not have the same number of it. */
 static bool same_job(const Run *a, const Run *b) {
-    static const char *const keys[] = {"precision", "recompute", "device"};
+    static const char *const keys[] = {"precision", "recompute", "device"}, *const settings[] = {"task",
+                                                                                                 "seq"};
     return scales(a) && scales(b) && same_in(a, b, keys, sizeof keys / sizeof *keys) && same_machine(a, b) &&
-           run_params(a) == run_params(b);
+           run_params(a) == run_params(b) &&
+           same_settings(a, b, settings, sizeof settings / sizeof *settings);
 }
 
-double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
+static double batch_a_rank(const Run *run) {
+    return run_batch(run) / run_ranks(run);
+}
+
+/* The run of the same job with the fewest ranks among those that share a number with this one; NULL where all
+ * have as many. */
+static const Run *fewest_ranks(const Results *results, const Run *run, RunNumber batch) {
     const Run *base = NULL;
     bool several = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *other = &results->runs[i];
-        if (!same_job(other, run)) continue;
+        if (!same_job(other, run) || !same_number(batch(other), batch(run))) continue;
         several |= run_ranks(other) != run_ranks(run);
         if (!base || run_ranks(other) < run_ranks(base)) base = other;
     }
-    if (!base || !several) return NAN;
+    return several ? base : NULL;
+}
+
+double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
+    const Run *base = fewest_ranks(results, run, run_batch);
+    if (!base) base = fewest_ranks(results, run, batch_a_rank);
+    if (!base) return NAN;
     *ret_base = base;
     return run_figure(run, FIGURE_TOKENS) / run_ranks(run) /
            (run_figure(base, FIGURE_TOKENS) / run_ranks(base));

@@ -19,8 +19,8 @@ const char *run_layout(const Run *run, char *buffer);
 
 /* Whether runs do the same work in the same way, the batch apart. */
 bool alike_but_batch(const Run *a, const Run *b);
-/* Whether they learn from the same numbers: model, batch and precision are the same, so that their loss
- * curves should be. */
+/* Whether they learn the same from the same: model, data, batch, precision and what else steers learning are
+ * the same, so that their loss curves should be. */
 bool alike_learning(const Run *a, const Run *b);
 
 /* A number of each run: run_batch, run_ranks ... Whether two runs are known to differ in it. */
@@ -36,7 +36,8 @@ double losses_apart(const Results *results, bool *ret_all);
 double curve_at(const Curve *curve, double step);
 
 /* Throughput a rank, as a part of that of the run of the same model on the same kind of machine that has the
- * fewest ranks; NAN where all of those have as many. *ret_base: that run. */
+ * fewest ranks, with the same batch or, where there is none, with the same batch a rank; NAN where all of
+ * those have as many ranks. *ret_base: that run. */
 double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base);
 
 #endif

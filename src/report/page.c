@@ -58,7 +58,7 @@ static void put_chip(FILE *out, const char *text) {
 /* What all runs have in common. */
 static void put_facts(FILE *out, const Results *results) {
     char text[96], number[FORMAT_SIZE];
-    const Run *first = results->runs;
+    const Run *first = results_base(results);
     fputs("<div class=\"chips\">", out);
     if (results->scale) {
         snprintf(text, sizeof text, "scale %.60s", results->scale);

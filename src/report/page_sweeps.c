@@ -175,8 +175,10 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
         any |= base && run_ranks(base) < run_ranks(&results->runs[i]);
     }
     if (!any) return OK;
-    put_section(out, "Scaling efficiency",
-                "Tokens a second of one rank, as a part of those in the run with the fewest ranks.");
+    put_section(
+        out, "Scaling efficiency",
+        "Tokens a second of one rank, as a part of those in the run with the fewest ranks and the same "
+        "batch, in all or a rank.");
     fputs("<div class=\"plots\">\n<div>\n", out);
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
     fputs("</div>\n", out);

@@ -34,7 +34,8 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
 }
 
 static void put_badges(FILE *out, const Results *results, const Run *run) {
-    if (run == results->runs && results->count > 1) fputs("<span class=\"badge\">baseline</span>", out);
+    if (run == results_base(results) && results->count > 1)
+        fputs("<span class=\"badge\">baseline</span>", out);
     if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
     if (run->state != RUN_FINISHED)
         fprintf(out, "<span class=\"badge%s\">%s</span>", run->state == RUN_FAILED ? " failed" : "",

@@ -10,9 +10,12 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "train/history.h"
 #include "train/noise.h"
+#include "train/rundir.h"
 
 enum { METRICS_LIMIT = 1 << 30 };
+#define LOSS_MOST 1e12
 
 /* ---- runs ---- */
 
@@ -45,7 +48,7 @@ void results_done(Results *results) {
 Status results_add(Results *results, const char *name, const char *dir, Run **ret_run) {
     TRY(mem_grow(&results->runs, &results->capacity, results->count + 1, sizeof *results->runs));
     Run *run = &results->runs[results->count++];
-    *run = (Run){.of = results, .mean_samples = NAN, .mean_tokens = NAN};
+    *run = (Run){.of = results};
     TRY(str_dup(name, &run->name));
     TRY(str_dup(dir, &run->dir));
     *ret_run = run;
@@ -65,26 +68,23 @@ static double number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Sums over the lines of the metrics. */
-typedef struct Sums {
-    double samples, tokens;
-    size_t lines, bad;
-} Sums;
+/* A run that starts again from a checkpoint writes steps once more. */
+static Status put_point(Curve *curve, double step, double value) {
+    while (curve->count && curve->step[curve->count - 1] >= step) curve->count--;
+    return curve_add(curve, step, value);
+}
 
-static Status read_line(Run *run, const char *line, size_t size, Sums *sums) {
+/* *bad counts lines that say nothing, or what cannot be. */
+static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
     double step = number(entry, "step"), loss = number(entry, "loss"), val = number(entry, "val_loss");
-    if (!isfinite(step)) {
-        sums->bad++;
+    if (!(step >= 0 && step < 1e15) || fabs(loss) > LOSS_MOST || fabs(val) > LOSS_MOST) {
+        ++*bad;
         return OK;
     }
-    if (isfinite(loss)) TRY(curve_add(&run->loss, step, loss));
-    if (isfinite(val)) TRY(curve_add(&run->val_loss, step, val));
-    double samples = number(entry, "samples_per_s"), tokens = number(entry, "tokens_per_s");
-    if (!(samples > 0 && tokens > 0)) return OK;
-    sums->samples += 1 / samples; /* steps take the time that the rate says */
-    sums->tokens += 1 / tokens;
-    sums->lines++;
+    if (isfinite(loss)) TRY(put_point(&run->loss, step, loss));
+    if (isfinite(val)) TRY(put_point(&run->val_loss, step, val));
+    history_take(history, entry);
     return OK;
 }
 
@@ -93,23 +93,19 @@ static Status remark(Run *run, const char *text) {
     return run->error ? OK : str_dup(text, &run->error);
 }
 
-static Status read_metrics(Run *run, const char *path) {
+static Status read_metrics(Run *run, const char *path, History *history) {
     CLEANUP(mem_freep) char *text = NULL;
-    size_t size;
-    Sums sums = {0};
+    size_t size, bad = 0;
     CLEANUP(status_freep) Status unread = file_read(path, METRICS_LIMIT, &text, &size);
     if (unread) return remark(run, status_message(unread));
     for (char *line = text, *end; line < text + size; line = end + 1) {
         end = memchr(line, '\n', size - (size_t)(line - text));
         if (!end) end = text + size;
-        if (end > line) TRY(read_line(run, line, (size_t)(end - line), &sums));
+        if (end > line) TRY(read_line(run, line, (size_t)(end - line), history, &bad));
     }
-    run->mean_samples = sums.lines ? (double)sums.lines / sums.samples : NAN;
-    run->mean_tokens = sums.lines ? (double)sums.lines / sums.tokens : NAN;
-    if (!sums.bad) return OK;
+    if (!bad) return OK;
     char note[96];
-    snprintf(note, sizeof note, "metrics.jsonl: %zu line%s cannot be read", sums.bad,
-             sums.bad > 1 ? "s" : "");
+    snprintf(note, sizeof note, "metrics.jsonl: %zu line%s cannot be read", bad, bad > 1 ? "s" : "");
     return remark(run, note);
 }
 
@@ -125,21 +121,6 @@ static Status read_object(Run *run, const char *name, json_t **ret_object) {
     json_decref(*ret_object);
     *ret_object = json;
     json = NULL;
-    return OK;
-}
-
-Status run_look(Run *run) {
-    CLEANUP(mem_freep) char *metrics = NULL;
-    TRY(read_object(run, "summary.json", &run->summary));
-    if (!run->settings) TRY(read_object(run, "config.json", &run->settings));
-    TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
-    curve_done(&run->loss);
-    curve_done(&run->val_loss);
-    bool begun = path_exists(metrics);
-    if (begun) TRY(read_metrics(run, metrics));
-    if (run->state == RUN_FAILED) return OK;
-    bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
-    run->state = whole ? RUN_FINISHED : begun || run->summary ? RUN_INTERRUPTED : RUN_WAITING;
     return OK;
 }
 
@@ -160,12 +141,8 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
 
 Status run_renew(Run *run) {
     CLEANUP(mem_freep) char *path = NULL;
-    double seconds = number(run->summary, "runtime_s"), bytes = rank_bytes(run->summary, "comm_bytes", true);
-    bool happened = !run_predicted(run);
-    if (happened && isfinite(seconds)) run->earlier_s += seconds;
-    if (happened && isfinite(bytes)) run->earlier_bytes += bytes;
     TRY(path_join(&path, run->dir, "summary.json"));
-    if (path_exists(path) && unlink(path) != 0)
+    if (run_predicted(run) && path_exists(path) && unlink(path) != 0)
         return FAILED("%s: cannot be removed: %s", path, strerror(errno));
     json_decref(run->summary);
     run->summary = NULL;
@@ -186,7 +163,7 @@ const char *run_outcome(const Run *run) {
 }
 
 const char *run_state_name(RunState state) {
-    static const char *const names[] = {"waiting", "finished", "interrupted", "failed"};
+    static const char *const names[] = {"waiting", "running", "finished", "interrupted", "failed"};
     return names[state];
 }
 
@@ -207,13 +184,18 @@ const Figure figures[FIGURES] = {
     {"goodput", "goodput", UNIT_RATE, 1},
 };
 
-/* Where the summary is silent, by the metrics. */
-static double by_metrics(const Run *run, size_t figure) {
+/* Where the summary is silent. */
+static double by_curve(const Run *run, size_t figure) {
     const Curve *curve = figure == FIGURE_LOSS       ? &run->loss
                          : figure == FIGURE_VAL_LOSS ? &run->val_loss
                                                      : NULL;
-    if (curve) return curve->count ? curve->value[curve->count - 1] : NAN;
-    return figure == FIGURE_SAMPLES ? run->mean_samples : figure == FIGURE_TOKENS ? run->mean_tokens : NAN;
+    return curve && curve->count ? curve->value[curve->count - 1] : NAN;
+}
+
+/* Files may have been damaged, or written by hand. */
+static bool can_be(FigureUnit unit, double value) {
+    if (unit == UNIT_LOSS) return fabs(value) <= LOSS_MOST;
+    return value >= 0 && value <= (unit == UNIT_SHARE ? 2 : 1e18);
 }
 
 /* By the summary; by what was asked for where there is none. */
@@ -225,10 +207,21 @@ static double batch_of(const Run *run) {
 /* How much the samples of a run's batches bring, against those of the baseline's; see train/noise.h. The
  * noise is the data's and the model's, so the baseline's will do where a run has not measured it. */
 static double run_efficiency(const Run *run) {
-    const Run *base = run->of->runs;
+    const Run *base = results_base(run->of);
     double noise = number(run->summary, "noise_scale");
     if (!isfinite(noise)) noise = number(base->summary, "noise_scale");
     return noise_efficiency(noise, batch_of(base), batch_of(run));
+}
+
+/* Of the largest rank; of all ranks together. */
+static double peak_of(const json_t *summary) {
+    double peak = rank_bytes(summary, "peak_bytes", false);
+    return isfinite(peak) ? peak : number(json_object_get(summary, "peak_bytes"), "total");
+}
+
+static double sent_of(const json_t *summary) {
+    double sent = number(summary, "sent_bytes");
+    return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
 }
 
 double run_figure(const Run *run, size_t figure) {
@@ -236,11 +229,70 @@ double run_figure(const Run *run, size_t figure) {
     if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
         return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
-    if (figure == FIGURE_PEAK) return rank_bytes(run->summary, "peak_bytes", false);
-    if (figure == FIGURE_SENT) return rank_bytes(run->summary, "comm_bytes", true) + run->earlier_bytes;
-    value = number(run->summary, figures[figure].key);
-    if (figure == FIGURE_RUNTIME) value += run->earlier_s;
-    return isfinite(value) ? value : by_metrics(run, figure);
+    value = figure == FIGURE_PEAK   ? peak_of(run->summary)
+            : figure == FIGURE_SENT ? sent_of(run->summary)
+                                    : number(run->summary, figures[figure].key);
+    if (isfinite(value) && can_be(figures[figure].unit, value)) return value;
+    return by_curve(run, figure);
+}
+
+/* Says of the first number in the summary that is none, or cannot be. */
+static Status check_numbers(Run *run) {
+    char note[160];
+    for (size_t f = 0; f < FIGURES; f++) {
+        const json_t *value = json_object_get(run->summary, figures[f].key);
+        if (!value || json_is_null(value) || json_is_object(value)) continue;
+        if (json_is_number(value) && can_be(figures[f].unit, json_number_value(value))) continue;
+        if (json_is_number(value))
+            snprintf(note, sizeof note, "summary.json: %s cannot be %g and is left out", figures[f].key,
+                     json_number_value(value));
+        else
+            snprintf(note, sizeof note, "summary.json: %s is not a number and is left out", figures[f].key);
+        return remark(run, note);
+    }
+    return OK;
+}
+
+/* ---- a look at the directory ---- */
+
+/* Where the run has no summary of its last steps, the metrics stand in for it. */
+static Status settle_summary(Run *run, const History *history) {
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    if (run->summary && !((double)history->last_step > number(run->summary, "steps"))) return OK;
+    TRY(history_summary(history, run->settings, &summary));
+    if (!summary) return OK;
+    json_decref(run->summary);
+    run->summary = json_incref(summary);
+    return OK;
+}
+
+Status run_look(Run *run) {
+    CLEANUP(mem_freep) char *metrics = NULL;
+    CLEANUP(history_done) History history = {0};
+    TRY(read_object(run, "summary.json", &run->summary));
+    if (!run->settings) TRY(read_object(run, "config.json", &run->settings));
+    TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
+    bool begun = path_exists(metrics);
+    if (begun) TRY(read_metrics(run, metrics, &history));
+    TRY(settle_summary(run, &history));
+    TRY(check_numbers(run));
+    if (run->state == RUN_FAILED) return OK;
+    bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
+    run->state = rundir_held(run->dir)   ? RUN_RUNNING
+                 : whole                 ? RUN_FINISHED
+                 : begun || run->summary ? RUN_INTERRUPTED
+                                         : RUN_WAITING;
+    return OK;
+}
+
+const Run *results_base(const Results *results) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run->state != RUN_FAILED && run->summary) return run;
+    }
+    return results->runs;
 }
 
 /* Figures that belong to the end of a run. */
@@ -248,10 +300,18 @@ static bool is_final(size_t figure) {
     return figure == FIGURE_RUNTIME || figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS;
 }
 
+/* Whether validation losses are over as many samples; true where nothing says. */
+static bool validated_alike(const Run *a, const Run *b) {
+    double one = number(a->summary, "val_samples"), two = number(b->summary, "val_samples");
+    return !isfinite(one) || !isfinite(two) || one == two;
+}
+
 double run_difference(const Results *results, const Run *run, size_t figure) {
-    if (run == results->runs) return NAN;
-    if (is_final(figure) && (run->state != RUN_FINISHED || results->runs->state != RUN_FINISHED)) return NAN;
-    double base = run_figure(results->runs, figure), own = run_figure(run, figure);
+    const Run *than = results_base(results);
+    if (run == than) return NAN;
+    if (is_final(figure) && (run->state != RUN_FINISHED || than->state != RUN_FINISHED)) return NAN;
+    if (figure == FIGURE_VAL_LOSS && !validated_alike(run, than)) return NAN;
+    double base = run_figure(than, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);
 }
@@ -262,7 +322,7 @@ bool results_have(const Results *results, size_t figure) {
     return false;
 }
 
-const char *figure_text(char *buffer, Unit unit, double value) {
+const char *figure_text(char *buffer, FigureUnit unit, double value) {
     if (!isfinite(value)) {
         snprintf(buffer, FORMAT_SIZE, "-");
         return buffer;

@@ -1,11 +1,11 @@
-/* What runs came to, side by side: read from their directories, kept in results.json and results.csv. The
- * first run is the baseline, which the others are held against. */
+/* What runs came to, side by side: read from their directories, kept in results.json and results.csv. One of
+ * them is the baseline, which the others are held against. */
 #ifndef WEFT_REPORT_RESULTS_H
 #define WEFT_REPORT_RESULTS_H
 
 #include "base/json.h"
 
-typedef enum { RUN_WAITING, RUN_FINISHED, RUN_INTERRUPTED, RUN_FAILED } RunState;
+typedef enum { RUN_WAITING, RUN_RUNNING, RUN_FINISHED, RUN_INTERRUPTED, RUN_FAILED } RunState;
 
 /* A number by step; of a cut or damaged file what can be read. */
 typedef struct Curve {
@@ -19,17 +19,15 @@ void curve_done(Curve *curve);
 typedef struct Results Results;
 
 typedef struct Run {
-    const Results *of; /* whose first run is the baseline; they stay where they are */
+    const Results *of; /* among which is the baseline; they stay where they are */
     char *name, *dir;
     RunState state;
     bool known;       /* results.json has it from before */
     char *error;      /* failed: the sentence that says why; otherwise what is amiss, or NULL */
     json_t *options;  /* by which it differs from the others, or NULL */
     json_t *settings; /* all of its options, or NULL */
-    json_t *summary;  /* as the run wrote it, or NULL */
+    json_t *summary;  /* as the run wrote it or, before that, by its metrics; or NULL */
     Curve loss, val_loss;
-    double mean_samples, mean_tokens; /* per second, by the metrics; NAN: not known */
-    double earlier_s, earlier_bytes;  /* spent and sent before the last time it went on */
 } Run;
 
 struct Results {
@@ -42,10 +40,11 @@ void results_done(Results *results);
 /* Appends a run that waits. *ret_run is valid until the next. */
 MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
 
-/* Before a run goes on: what it has spent so far is kept apart, and its state waits to be seen. */
+/* Before a run starts or goes on: its state waits to be seen. A prediction goes. */
 MUST_USE Status run_renew(Run *run);
 /* Reads what lies in the run's directory by now: summary, metrics, settings where there are none yet. Sets
- * finished or interrupted, unless it failed. Damaged files are told in `error`. */
+ * running, finished or interrupted, unless it failed. Damaged files, and numbers that cannot be, are told in
+ * `error`. */
 MUST_USE Status run_look(Run *run);
 const char *run_state_name(RunState state);
 /* The state's name, or what it failed for where that is the want of memory. */
@@ -55,8 +54,8 @@ const char *run_predicted(const Run *run);
 
 /* results.json and results.csv in a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
-/* What results.json says of runs by these names: state, error, and what was spent earlier. A run whose
- * settings have changed since is refused. Fine where there is no file. */
+/* What results.json says of runs by these names: state and error. A run whose settings have changed since is
+ * refused. Fine where there is no file. */
 MUST_USE Status results_recall(Results *results, const char *dir);
 /* All of results.json and of the runs it names, to show again. */
 MUST_USE Status results_read(Results *results, const char *dir);
@@ -64,12 +63,12 @@ MUST_USE Status results_json(const Results *results, json_t **ret_json);
 
 /* ---- the figures that are compared ---- */
 
-typedef enum { UNIT_SECONDS, UNIT_RATE, UNIT_LOSS, UNIT_SHARE, UNIT_BYTES, UNIT_NUMBER } Unit;
+typedef enum { UNIT_SECONDS, UNIT_RATE, UNIT_LOSS, UNIT_SHARE, UNIT_BYTES, UNIT_NUMBER } FigureUnit;
 
 typedef struct Figure {
     const char *key;     /* in results.json */
     const char *heading; /* of its column */
-    Unit unit;
+    FigureUnit unit;
     int better; /* 1: more is better, -1: less is, 0: neither */
 } Figure;
 
@@ -91,12 +90,14 @@ typedef enum {
 } FigureId;
 extern const Figure figures[FIGURES];
 
+/* The run that the others are held against: the first, unless that failed; then the first that did not. */
+const Run *results_base(const Results *results);
 double run_figure(const Run *run, size_t figure); /* NAN: not known */
 /* By how many percent a run's figure is above the baseline's; NAN where that says nothing. */
 double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has it. */
 bool results_have(const Results *results, size_t figure);
 /* For a person. Into a buffer of FORMAT_SIZE. */
-const char *figure_text(char *buffer, Unit unit, double value);
+const char *figure_text(char *buffer, FigureUnit unit, double value);
 
 #endif

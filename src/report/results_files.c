@@ -32,21 +32,21 @@ static json_t *run_json(const Results *results, const Run *run) {
         double difference = run_difference(results, run, f);
         if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
     }
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:o}", "name", run->name, "state",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
                      run_state_name(run->state), "dir", text_or_null(run->dir), "error",
                      text_or_null(run->error), "figures", values, "difference_percent", differences,
                      "options", object_or_null(run->options), "settings", object_or_null(run->settings),
-                     "earlier_s", run->earlier_s, "earlier_bytes", run->earlier_bytes, "summary",
-                     object_or_null(run->summary));
+                     "summary", object_or_null(run->summary));
 }
 
 Status results_json(const Results *results, json_t **ret_json) {
     json_t *runs = json_array();
     for (size_t i = 0; i < results->count; i++)
         json_array_append_new(runs, run_json(results, &results->runs[i]));
-    json_t *json = json_pack("{s:s, s:o, s:o, s:o, s:o}", "title", results->title, "about",
-                             text_or_null(results->about), "scale", text_or_null(results->scale), "baseline",
-                             results->count ? json_string(results->runs[0].name) : json_null(), "runs", runs);
+    json_t *json =
+        json_pack("{s:s, s:o, s:o, s:o, s:o}", "title", results->title, "about", text_or_null(results->about),
+                  "scale", text_or_null(results->scale), "baseline",
+                  results->count ? json_string(results_base(results)->name) : json_null(), "runs", runs);
     if (!json || json_array_size(runs) != results->count) {
         json_decref(json);
         return FAILED("out of memory while gathering the results");
@@ -67,13 +67,14 @@ static void put_field(FILE *out, const char *text) {
 }
 
 static void put_table(FILE *out, const Results *results) {
-    fputs("run,state", out);
+    fputs("run,state,predicted", out);
     for (size_t f = 0; f < FIGURES; f++) fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
     fputs(",error\n", out);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         put_field(out, run->name);
-        fprintf(out, ",%s", run_state_name(run->state));
+        fprintf(out, ",%s,", run_state_name(run->state));
+        if (run_predicted(run)) put_field(out, run_predicted(run));
         for (size_t f = 0; f < FIGURES; f++) {
             double value = run_figure(run, f), difference = run_difference(results, run, f);
             fputc(',', out);
@@ -125,17 +126,10 @@ static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
     return OK;
 }
 
-static double positive(const json_t *object, const char *key) {
-    double value = json_number_value(json_object_get(object, key));
-    return isfinite(value) && value > 0 ? value : 0;
-}
-
 static Status recall_run(Run *run, const json_t *entry) {
     const char *state = json_string_value(json_object_get(entry, "state"));
     const char *error = json_string_value(json_object_get(entry, "error"));
     run->known = true;
-    run->earlier_s = positive(entry, "earlier_s");
-    run->earlier_bytes = positive(entry, "earlier_bytes");
     if (!state || strcmp(state, run_state_name(RUN_FAILED))) return OK;
     run->state = RUN_FAILED;
     return error ? str_dup(error, &run->error) : OK;

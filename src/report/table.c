@@ -82,7 +82,7 @@ static void put_name(FILE *out, const char *name, int width) {
 
 /* What stands below the name. */
 static const char *mark_of(const Results *results, const Run *run) {
-    bool base = run == results->runs && results->count > 1;
+    bool base = run == results_base(results) && results->count > 1;
     if (run_predicted(run)) return base ? "  predicted, baseline" : "  predicted";
     return base ? "  baseline" : "";
 }

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "report/watch_internal.h"
 #include "tokenizer/tokenizer.h"
+#include "train/rundir.h"
 
 /* A run that nobody holds, and that has not written for so long, is not going on. */
 #define LOST_NS ((int64_t)20 * 1000000000)
@@ -49,25 +50,6 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Whether a process of this machine holds the directory's lock. Taking it to see would be in the way of a
- * run that starts at that moment, so the kernel's list is read. */
-static bool is_held(const char *dir) {
-    struct stat info;
-    char *line = NULL;
-    size_t capacity = 0;
-    bool held = false;
-    FILE *locks = stat(dir, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
-    if (!locks) return false;
-    while (!held && getline(&line, &capacity, locks) > 0) {
-        const char *at = strstr(line, " FLOCK ");
-        unsigned long long inode = 0;
-        held = at && sscanf(at, " FLOCK %*s %*s %*d %*x:%*x:%llu", &inode) == 1 && inode == info.st_ino;
-    }
-    free(line);
-    fclose(locks);
-    return held;
-}
-
 static Status name_of(const char *path, char **ret_name) {
     size_t length = strlen(path), size;
     while (length > 1 && path[length - 1] == '/') length--;
@@ -86,7 +68,7 @@ Status watch_new(Watch **ret_watch, const char *dir) {
     TRY(name_of(dir, &watch->name));
     TRY(path_join(&watch->metrics, dir, "metrics.jsonl"));
     watch->lowest = INFINITY;
-    if (!path_exists(watch->metrics) && !is_held(dir))
+    if (!path_exists(watch->metrics) && !rundir_held(dir))
         return USAGE("%s: holds no run: there is no metrics.jsonl, and no process runs one there", dir);
     TRY(watch_look(watch, &news));
     *ret_watch = watch;
@@ -199,7 +181,7 @@ static Status read_metrics(Watch *watch) {
 
 static WatchState find_state(const Watch *watch) {
     int64_t summed = written_ns(watch->dir, "summary.json");
-    if (!is_held(watch->dir)) {
+    if (!rundir_held(watch->dir)) {
         if (watch->summary && summed >= watch->written_ns)
             return json_is_true(json_object_get(watch->summary, "interrupted")) ? WATCH_INTERRUPTED
                                                                                 : WATCH_FINISHED;

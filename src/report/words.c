@@ -111,7 +111,7 @@ static void put_more(FILE *out, double ratio) {
 /* Returns the run that the winner was held against: the baseline or, where that has won, the next. */
 static const Run *put_winner(FILE *out, const Results *results, const Run *winner) {
     char rate[FORMAT_SIZE];
-    const Run *base = results->runs, *other = runner_up(results, winner);
+    const Run *base = results_base(results), *other = runner_up(results, winner);
     double own = run_figure(winner, FIGURE_TOKENS);
     if (!other) {
         fprintf(out, "“%s” is the only run that finished: %s tokens/s.", winner->name,

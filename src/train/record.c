@@ -366,14 +366,15 @@ Status record_summary(Record *record, json_t *summary) {
     double samples_per_s = (double)record->steps * record->batch / seconds;
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
-        "{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:o, s:o}", "runtime_s",
-        mean_of(record, run_seconds), "tokens_per_s", number_or_null(tokens_per_s), "samples_per_s",
-        number_or_null(samples_per_s), "step_ms", number_or_null(1e3 * seconds / (double)record->steps),
-        "utilization", number_or_null(mean_of(record, busy_share)), "gpu_utilization",
+        "{s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:I, s:o, s:o}", "steps_measured",
+        (json_int_t)record->steps, "runtime_s", mean_of(record, run_seconds), "tokens_per_s",
+        number_or_null(tokens_per_s), "samples_per_s", number_or_null(samples_per_s), "step_ms",
+        number_or_null(1e3 * seconds / (double)record->steps), "utilization",
+        number_or_null(mean_of(record, busy_share)), "gpu_utilization",
         number_or_null(mean_of(record, gpu_share)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
         "peak_flops", number_or_null(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
-        phases_json(record, 0, mesh->size, PHASES, "_s", 1), "comm_bytes_by_group",
-        sent_json(record, 0, mesh->size), "ranks", ranks);
+        phases_json(record, 0, mesh->size, PHASES, "_s", 1), "sent_bytes", (json_int_t)sent_total(record),
+        "comm_bytes_by_group", sent_json(record, 0, mesh->size), "ranks", ranks);
     if (!more || json_object_update(summary, more) != 0) return FAILED("out of memory");
     return add_efficiency(record, summary, samples_per_s);
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -128,4 +129,23 @@ Status rundir_summary(RunDir *dir, const json_t *summary) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir->path, "summary.json"));
     return json_write_file(path, summary);
+}
+
+/* Taking the lock to see would be in the way of a run that starts at that moment, so the kernel's list is
+ * read. */
+bool rundir_held(const char *path) {
+    struct stat info;
+    char *line = NULL;
+    size_t capacity = 0;
+    bool held = false;
+    FILE *locks = stat(path, &info) == 0 ? fopen("/proc/locks", "re") : NULL;
+    if (!locks) return false;
+    while (!held && getline(&line, &capacity, locks) > 0) {
+        const char *at = strstr(line, " FLOCK ");
+        unsigned long long inode = 0;
+        held = at && sscanf(at, " FLOCK %*s %*s %*d %*x:%*x:%llu", &inode) == 1 && inode == info.st_ino;
+    }
+    free(line);
+    fclose(locks);
+    return held;
 }

@@ -19,4 +19,7 @@ DEFINE_FREEP(RunDir, rundir)
 MUST_USE Status rundir_metrics(RunDir *dir, json_t *line);
 MUST_USE Status rundir_summary(RunDir *dir, const json_t *summary);
 
+/* Whether a process of this machine runs the run in a directory now. */
+bool rundir_held(const char *path);
+
 #endif

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "optim/lr.h"
+#include "train/history.h"
 #include "train/record.h"
 #include "train/rundir.h"
 #include "train/tracer.h"
@@ -28,11 +29,13 @@ typedef struct Trainer {
     Progress *progress;
     Tracer *tracer; /* NULL: none */
     Record record;
+    json_t *earlier;  /* the summary of the parts that the run goes on from, on the first rank; or NULL */
     json_t *noise;    /* as the checkpoint has it that the run goes on from, or NULL */
     json_t *settings; /* what a resumed run must share with the run it goes on with */
     /* Progress of the run. */
     int64_t step, tokens;
     double loss_first, loss_last, val_loss; /* NAN: not known */
+    int64_t val_samples;                    /* that val_loss is over */
     EvalResult eval;                        /* the last one here; no examples: none yet */
 } Trainer;
 
@@ -46,6 +49,7 @@ static void trainer_done(Trainer *t) {
     progress_free(t->progress);
     json_decref(t->settings);
     json_decref(t->noise);
+    json_decref(t->earlier);
     record_done(&t->record);
     job_free(t->job);
 }
@@ -158,12 +162,13 @@ static json_t *number_or_null(double value) {
 
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp)
-    json_t *progress = json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:I, s:o, s:O}", "step", (json_int_t)t->step,
-                                 "tokens", (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first),
-                                 "loss_last", number_or_null(t->loss_last), "val_loss",
-                                 number_or_null(t->val_loss), "loss_scale", t->job->runner->loss_scale.scale,
-                                 "loss_scale_good", (json_int_t)t->job->runner->loss_scale.good, "noise",
-                                 record_noise(&t->record), "settings", t->settings);
+    json_t *progress =
+        json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O}", "step", (json_int_t)t->step, "tokens",
+                  (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
+                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "val_samples",
+                  (json_int_t)t->val_samples, "loss_scale", t->job->runner->loss_scale.scale,
+                  "loss_scale_good", (json_int_t)t->job->runner->loss_scale.good, "noise",
+                  record_noise(&t->record), "settings", t->settings);
     if (!progress) return FAILED("out of memory");
     int64_t start = trace_now();
     Runner *runner = t->job->runner;
@@ -221,6 +226,7 @@ static Status resume(Trainer *t) {
     t->loss_first = number_member(progress, "loss_first");
     t->loss_last = number_member(progress, "loss_last");
     t->val_loss = number_member(progress, "val_loss");
+    TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_samples));
     t->noise = json_incref(json_object_get(progress, "noise"));
     if (runner->spec.dtype == DT_F16) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
@@ -245,17 +251,24 @@ static void add_parts(const EvalResult *result, json_t *line, char *note, size_t
     }
 }
 
+int64_t train_eval_samples(const TrainConfig *c) {
+    int64_t samples;
+    if (c->eval_samples) return c->eval_samples;
+    return __builtin_mul_overflow(c->eval_batches, c->batch, &samples) ? 0 : samples;
+}
+
 static Status evaluate(Trainer *t) {
     if (!t->val) return OK;
     EvalResult result;
     int64_t start = trace_now();
-    TRY(job_evaluate(t->job, t->val, t->config->eval_batches * t->config->batch, &result));
+    TRY(job_evaluate(t->job, t->val, train_eval_samples(t->config), &result));
     double seconds = show_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
     t->val_loss = result.loss;
+    t->val_samples = result.examples;
     t->eval = result;
-    json_t *line = json_pack("{s:I, s:f, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss,
-                             "eval_ms", 1e3 * seconds);
+    json_t *line = json_pack("{s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss,
+                             "val_samples", (json_int_t)result.examples, "eval_ms", 1e3 * seconds);
     if (!line) return FAILED("out of memory");
     char note[240] = "";
     if (t->job->task != TASK_LM) add_parts(&result, line, note, sizeof note);
@@ -354,12 +367,14 @@ static json_t *layout_json(const Trainer *t) {
 static Status summarise(Trainer *t, json_t **ret_summary) {
     CLEANUP(json_decrefp)
     json_t *summary =
-        json_pack("{s:I, s:o, s:o, s:o, s:I, s:o, s:b}", "steps", (json_int_t)t->step, "loss_first",
+        json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:b}", "steps", (json_int_t)t->step, "loss_first",
                   number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
-                  number_or_null(t->val_loss), "params_total", (json_int_t)model_params(t->job->model),
-                  "layout", layout_json(t), "interrupted", t->step < t->lr.steps);
+                  number_or_null(t->val_loss), "val_samples", (json_int_t)t->val_samples, "params_total",
+                  (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
+                  t->step < t->lr.steps);
     if (!summary) return FAILED("out of memory");
     TRY(record_summary(&t->record, summary));
+    TRY(history_join(summary, t->earlier));
     char note[240] = "";
     if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, summary, note, sizeof note);
     TRY(rundir_summary(t->dir, summary));
@@ -412,6 +427,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(record_ready(&t->record, t->job, c->batch,
                      c->precision ? c->precision : dtype_name(t->job->plan.dtype), t->noise));
     TRY(start_tracer(t));
+    if (t->step > 0 && is_first(t)) TRY(history_read(c->out, t->step, &t->earlier));
     return rundir_begin(t->dir, config_json, t->step);
 }
 

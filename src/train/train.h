@@ -55,6 +55,7 @@ typedef struct TrainConfig {
     const char *out; /* run directory; NULL: none is written */
     bool resume;
     int64_t eval_every, eval_batches, save_every, keep, log_every;
+    int64_t eval_samples;  /* of an evaluation; 0: eval_batches x batch, or all where that is 0 */
     const char *recompute; /* "none", "selective", "block" */
     const char *device;    /* "cpu", "cuda" */
     Device *on;            /* that device, which must outlive the run; NULL: the run makes it */
@@ -84,6 +85,9 @@ typedef struct TrainConfig {
 /* Runs it. With a run directory it writes there config.json (config_json: the options by name),
  * metrics.jsonl, checkpoints, trace.json where asked for, and summary.json, which is also the result. */
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
+
+/* Samples of an evaluation; 0: all there are. */
+int64_t train_eval_samples(const TrainConfig *config);
 
 /* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak. With
  * several ranks those of the first one, and for each rank its CPU time, computing and waiting.

@@ -136,8 +136,8 @@ static void compares(void **state) {
     json_decref(json);
     free(text);
     text = read_in(place->out, "results.csv");
-    assert_int_equal(strncmp(text, "run,state,runtime_s,runtime_s_percent,", 38), 0);
-    assert_contains(text, "\n\"tensor, 7\",failed,,");
+    assert_int_equal(strncmp(text, "run,state,predicted,runtime_s,runtime_s_percent,", 48), 0);
+    assert_contains(text, "\n\"tensor, 7\",failed,,,");
     free(text);
     text = read_in(place->out, "report.html");
     assert_contains(text, "is the fastest");
@@ -230,6 +230,28 @@ static void interrupted(void **state) {
     assert_string_equal(text_of(run_of(json, 0), "state"), "finished");
     assert_string_equal(text_of(run_of(json, 1), "state"), "finished");
     assert_true(figure_of(run_of(json, 0), "runtime_s") > seconds);
+    /* Its figures are of all its steps. */
+    const json_t *summary = json_object_get(run_of(json, 0), "summary");
+    assert_int_equal(json_integer_value(json_object_get(summary, "steps_measured")), done + 5);
+    json_decref(json);
+    ran_done(&ran);
+}
+
+/* Runs with different batches are evaluated on the same samples: the first run's. */
+static void same_samples(void **state) {
+    const Place *place = *state;
+    write_recipe(
+        place, 1,
+        "[{\"name\": \"4\", \"eval-batches\": 3}, {\"name\": \"8\", \"batch\": 8, \"lr\": 1e-12}, {\"name\": "
+        "\"2\", \"batch\": 2, \"lr\": 1e-12}]");
+    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(
+            json_integer_value(json_object_get(json_object_get(run_of(json, i), "summary"), "val_samples")),
+            12);
+    assert_float_equal(figure_of(run_of(json, 1), "val_loss"), figure_of(run_of(json, 2), "val_loss"), 1e-5);
     json_decref(json);
     ran_done(&ran);
 }
@@ -276,6 +298,9 @@ static void simulates(void **state) {
     assert_true(figure_of(run_of(json, 0), "tokens_per_s") > 0);
     assert_true(figure_of(run_of(json, 0), "peak_bytes") > 0);
     json_decref(json);
+    free(text);
+    text = read_in(place->out, "results.csv");
+    assert_contains(text, "\n\"A\",finished,\"dgx2-v100\",");
     free(text);
     text = read_in(place->out, "report.html");
     assert_contains(text, "<span class=\"badge predicted\">predicted</span>");
@@ -347,8 +372,8 @@ static void refuses(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares), TEST(goes_on),   TEST(interrupted),
-                                       TEST(one_run),  TEST(simulates), TEST(simulates_many),
-                                       TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(compares),       TEST(goes_on), TEST(interrupted),
+                                       TEST(same_samples),   TEST(one_run), TEST(simulates),
+                                       TEST(simulates_many), TEST(refuses)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "base/fs.h"
+#include "report/alike.h"
 #include "report/page.h"
 #include "report/table.h"
 #include "report/watch.h"
 #include "report/words.h"
 #include "test.h"
+#include "train/history.h"
 
 typedef struct Place {
     char dir[40];
@@ -50,8 +52,10 @@ static void write_run(const Place *place, const char *name, const char *summary,
     "{\"total\": 70}, \"phases\": {\"compute_s\": 3, \"wait_pipeline_s\": 1}}, {\"rank\": 1, "               \
     "\"peak_bytes\": {\"params\": 600, \"total\": " memory "}, \"comm_bytes\": {\"total\": 30}}]}"
 #define METRICS                                                                                              \
-    "{\"step\":1,\"loss\":5.5,\"samples_per_s\":40,\"tokens_per_s\":400}\n{\"step\":1,\"val_loss\":5}\n"     \
-    "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600}\n{\"step\":2,\"val_loss\":4.25}\n"
+    "{\"step\":1,\"loss\":5.5,\"samples_per_s\":40,\"tokens_per_s\":400,\"step_ms\":100,\"elapsed_s\":1}\n"  \
+    "{\"step\":1,\"val_loss\":5}\n"                                                                          \
+    "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":66.6666666666667,"       \
+    "\"elapsed_s\":1.5}\n{\"step\":2,\"val_loss\":4.25,\"eval_ms\":250}\n"
 
 static void add(Results *results, const Place *place, const char *name) {
     char dir[128];
@@ -59,6 +63,16 @@ static void add(Results *results, const Place *place, const char *name) {
     snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
     assert_ok(results_add(results, name, dir, &run));
     assert_ok(run_look(run));
+}
+
+/* Holds the directory as a run would. */
+static int hold(const Place *place, const char *name) {
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    int held = open(dir, O_RDONLY | O_DIRECTORY);
+    assert_true(held >= 0);
+    assert_int_equal(flock(held, LOCK_EX), 0);
+    return held;
 }
 
 static double figure(const Run *run, const char *key) {
@@ -121,12 +135,157 @@ static void reads_damaged(void **state) {
     add(&results, place, "odd");
     const Run *run = results.runs;
     assert_int_equal(run[0].state, RUN_INTERRUPTED);
-    assert_float_equal(figure(&run[0], "tokens_per_s"), 480, 1e-9); /* two steps in the time of both */
+    assert_true(fabs(figure(&run[0], "tokens_per_s") - 480) < 1e-9); /* two steps in the time of both */
     assert_true(figure(&run[0], "loss_last") == 4.5);
     assert_int_equal(run[1].loss.count, 2);
     assert_non_null(strstr(run[1].error, "summary.json"));
     assert_int_equal(run[2].state, RUN_INTERRUPTED);
     assert_non_null(run[3].error);
+    results_done(&results);
+}
+
+/* Two lines of 20 steps, of two ranks that are a pipeline. The second is of a process that went on with the
+ * run. */
+#define SAMPLED(step, elapsed)                                                                               \
+    "{\"step\":" step                                                                                        \
+    ",\"loss\":5,\"samples_per_s\":40,\"tokens_per_s\":400,\"step_ms\":100,\"elapsed_s\":" elapsed           \
+    ",\"utilization\":0.5,\"mfu\":0.25,\"phases_ms\":{\"compute\":60,\"comm\":0,\"bubble\":20,"              \
+    "\"optimizer\":10,\"data\":5,\"other\":5},\"ranks\":{\"utilization\":[0.25,0.75],\"compute_ms\":[50,70]" \
+    ","                                                                                                      \
+    "\"bubble_ms\":[30,10],\"optimizer_ms\":[10,10]},\"sent_bytes\":70,\"noise_scale\":12,"                  \
+    "\"checkpoint_ms\":500,\"peak_bytes\":{\"params\":600,\"total\":900}}\n"
+
+/* What a run without a summary has come to, by its metrics. */
+static void salvages(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    char path[160];
+    const char *settings = "{\"batch\": 4, \"micro-batch\": 2, \"pp\": 2, \"device\": \"cpu\"}";
+    write_run(place, "killed", NULL,
+              SAMPLED("10", "6") "{\"step\":10,\"val_loss\":6,\"eval_ms\":250}\n" SAMPLED("20", "3"));
+    snprintf(path, sizeof path, "%s/killed/config.json", place->dir);
+    assert_ok(file_replace(path, settings, strlen(settings)));
+    add(&results, place, "killed");
+    const Run *run = results.runs;
+    static const struct {
+        const char *key;
+        double value;
+    } expected[] = {{"runtime_s", 9},    {"samples_per_s", 40}, {"tokens_per_s", 400},
+                    {"loss_last", 5},    {"val_loss", 6},       {"utilization", 0.5},
+                    {"peak_bytes", 900}, {"bubble", 0.25},      {"sent_bytes", 1400},
+                    {"mfu", 0.25},       {"goodput", 40},       {"statistical_efficiency", 1}};
+    assert_int_equal(run->state, RUN_INTERRUPTED);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        if (!(fabs(figure(run, expected[i].key) - expected[i].value) < 1e-9))
+            fail_msg("%s is %g, not %g", expected[i].key, figure(run, expected[i].key), expected[i].value);
+    double share[PHASES], spent[SPENT_PARTS];
+    assert_true(run_phases(run, share) && run_spent(run, spent));
+    assert_true(fabs(share[PHASE_COMPUTE] - 2. / 3) < 1e-9 &&
+                fabs(share[PHASE_WAIT_PIPELINE] - 2. / 9) < 1e-9);
+    assert_true(fabs(spent[SPENT_STEPS] - 2. / 9) < 1e-9 && fabs(spent[SPENT_EVAL] - 0.25 / 9) < 1e-9);
+    char layout[LAYOUT_SIZE];
+    assert_string_equal(run_layout(run, layout), "pp 2");
+    /* A summary from before it went on does not stand for what came then. */
+    write_run(place, "killed", "{\"steps\": 5, \"tokens_per_s\": 7, \"interrupted\": false}", NULL);
+    results_done(&results);
+    add(&results, place, "killed");
+    assert_int_equal(results.runs->state, RUN_INTERRUPTED);
+    assert_true(fabs(figure(results.runs, "tokens_per_s") - 400) < 1e-9);
+    /* It goes on at this moment. */
+    int held = hold(place, "killed");
+    assert_ok(run_look(results.runs));
+    assert_int_equal(results.runs->state, RUN_RUNNING);
+    close(held);
+    results_done(&results);
+}
+
+/* Each part's means count by the time they are over, and sums add up. */
+static void joins_parts(void **state) {
+    (void)state;
+    json_t *first =
+        json_pack("{s:i, s:f, s:f, s:f, s:f, s:{s:i}, s:{s:f}, s:i, s:[{s:f, s:{s:i}, s:{s:i}}]}",
+                  "steps_measured", 30, "step_ms", 100., "runtime_s", 5., "tokens_per_s", 400., "utilization",
+                  0.5, "layout", "ranks", 1, "phases", "compute_s", 3., "sent_bytes", 90, "ranks",
+                  "utilization", 0.5, "peak_bytes", "total", 800, "comm_bytes", "total", 90);
+    json_t *second = json_deep_copy(first);
+    json_object_set_new(second, "steps_measured", json_integer(10));
+    json_object_set_new(second, "tokens_per_s", json_real(800));
+    json_object_set_new(json_object_get(json_array_get(json_object_get(second, "ranks"), 0), "peak_bytes"),
+                        "total", json_integer(700));
+    json_t *joined = json_deep_copy(second);
+    assert_ok(history_join(joined, first));
+    const json_t *rank = json_array_get(json_object_get(joined, "ranks"), 0);
+    assert_int_equal(json_integer_value(json_object_get(joined, "steps_measured")), 40);
+    assert_true(json_real_value(json_object_get(joined, "runtime_s")) == 10);
+    assert_true(fabs(json_real_value(json_object_get(joined, "tokens_per_s")) - 500) < 1e-9);
+    assert_int_equal(json_integer_value(json_object_get(joined, "sent_bytes")), 180);
+    assert_true(json_real_value(json_object_get(json_object_get(joined, "phases"), "compute_s")) == 6);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "peak_bytes"), "total")), 800);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "comm_bytes"), "total")), 180);
+    json_decref(joined);
+    /* Means over two layouts are of neither. */
+    json_object_set_new(json_object_get(first, "layout"), "ranks", json_integer(2));
+    joined = json_deep_copy(second);
+    assert_ok(history_join(joined, first));
+    assert_true(json_equal(joined, second));
+    json_decref(joined);
+    json_decref(first);
+    json_decref(second);
+}
+
+/* A baseline that failed gives way; numbers that cannot be are left out, with a word; losses over different
+ * samples are not held against each other. */
+static void holds_against(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    Run *failed;
+    assert_ok(results_add(&results, "large", "/nowhere", &failed));
+    failed->state = RUN_FAILED;
+    write_run(place, "base", "{\"tokens_per_s\": 100, \"val_loss\": 4, \"val_samples\": 20, \"mfu\": 7e8}",
+              NULL);
+    write_run(place, "twice", "{\"tokens_per_s\": 200, \"val_loss\": 5, \"val_samples\": 40, \"mfu\": \"x\"}",
+              NULL);
+    write_run(place, "same", "{\"tokens_per_s\": 50, \"val_loss\": 5, \"val_samples\": 20}", NULL);
+    add(&results, place, "base");
+    add(&results, place, "twice");
+    add(&results, place, "same");
+    const Run *run = results.runs;
+    assert_ptr_equal(results_base(&results), &run[1]);
+    assert_true(run_difference(&results, &run[2], FIGURE_TOKENS) == 100);
+    assert_true(run_difference(&results, &run[3], FIGURE_VAL_LOSS) == 25);
+    assert_true(isnan(run_difference(&results, &run[2], FIGURE_VAL_LOSS)));
+    assert_true(isnan(figure(&run[1], "mfu")) && isnan(figure(&run[2], "mfu")));
+    assert_string_equal(run[1].error, "summary.json: mfu cannot be 7e+08 and is left out");
+    assert_string_equal(run[2].error, "summary.json: mfu is not a number and is left out");
+    results_done(&results);
+}
+
+static void write_scaled(const Place *place, Results *results, const char *name, int ranks, int batch,
+                         int rate) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "{\"tokens_per_s\": %d, \"params_total\": 1, \"layout\": {\"ranks\": %d, \"batch\": %d}}", rate,
+             ranks, batch);
+    write_run(place, name, text, NULL);
+    add(results, place, name);
+}
+
+/* Ranks are added to a batch, or to a batch of each rank, but not to whatever there is. */
+static void scales_by_batch(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    const Run *base = NULL;
+    write_scaled(place, &results, "1, 8", 1, 8, 100);
+    write_scaled(place, &results, "2, 8", 2, 8, 150);
+    write_scaled(place, &results, "4, 64", 4, 64, 390);
+    write_scaled(place, &results, "8, 128", 8, 128, 760);
+    write_scaled(place, &results, "4, 7", 4, 7, 400);
+    const Run *run = results.runs;
+    assert_true(scaling_efficiency(&results, &run[1], &base) == 0.75);
+    assert_ptr_equal(base, &run[0]);
+    assert_true(fabs(scaling_efficiency(&results, &run[3], &base) - 95 / 97.5) < 1e-12);
+    assert_ptr_equal(base, &run[2]);
+    assert_true(isnan(scaling_efficiency(&results, &run[4], &base)));
     results_done(&results);
 }
 
@@ -288,7 +447,6 @@ static void assert_line(Watch *watch, const char *part) {
     free(line);
 }
 
-/* The test holds the directory as a run would. */
 static void follows(void **state) {
     const Place *place = *state;
     char dir[128], path[160], *text = NULL;
@@ -298,9 +456,7 @@ static void follows(void **state) {
     snprintf(dir, sizeof dir, "%s/live", place->dir);
     snprintf(path, sizeof path, "%s/config.json", dir);
     assert_ok(file_replace(path, "{\"model\": \"m\", \"steps\": 8}", 26));
-    int held = open(dir, O_RDONLY | O_DIRECTORY);
-    assert_true(held >= 0);
-    assert_int_equal(flock(held, LOCK_EX), 0);
+    int held = hold(place, "live");
     assert_ok(watch_new(&watch, dir));
     assert_int_equal(watch_state(watch), WATCH_STARTING);
     append(place, "live", METRICS "{\"step\":3,\"lo");
@@ -330,8 +486,9 @@ static void follows(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_whole), TEST(weighs_batches),  TEST(reads_damaged),
-                                       TEST(writes_page), TEST(without_gnuplot), TEST(nothing_known),
-                                       TEST(follows)};
+    const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(weighs_batches), TEST(reads_damaged),
+                                       TEST(salvages),        TEST(joins_parts),    TEST(holds_against),
+                                       TEST(scales_by_batch), TEST(writes_page),    TEST(without_gnuplot),
+                                       TEST(nothing_known),   TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,316 @@
+#include "train/history.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+enum { METRICS_LIMIT = 1 << 30 };
+
+static const char *const phase_names[HISTORY_PHASES] = {"compute",   "comm", "bubble",
+                                                        "optimizer", "data", "other"};
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* What is not known adds nothing. */
+static double known(double value) {
+    return isfinite(value) ? value : 0;
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static void keep(json_t **place, const json_t *line) {
+    json_decref(*place);
+    *place = json_incref((json_t *)(uintptr_t)line);
+}
+
+void history_done(History *history) {
+    json_decref(history->first);
+    json_decref(history->last);
+    json_decref(history->val);
+    *history = (History){0};
+}
+
+/* ---- by the metrics ---- */
+
+static void take_ranks(History *h, const json_t *line, double step_ms) {
+    const json_t *ranks = json_object_get(line, "ranks"), *busy = json_object_get(ranks, "utilization");
+    int count = (int)json_array_size(busy);
+    if (count < 1 || count > HISTORY_RANKS) return;
+    h->ranks = count;
+    for (int r = 0; r < count; r++) {
+        h->rank_busy[r] += step_ms * known(json_number_value(json_array_get(busy, (size_t)r)));
+        for (int p = 0; p < HISTORY_PHASES; p++) {
+            char key[24];
+            snprintf(key, sizeof key, "%s_ms", phase_names[p]);
+            const json_t *list = json_object_get(ranks, key);
+            h->rank_ms[r][p] += known(json_number_value(json_array_get(list, (size_t)r)));
+        }
+    }
+}
+
+static void take_step(History *h, const json_t *line, double step_ms) {
+    double elapsed = known(number(line, "elapsed_s"));
+    h->lines++;
+    h->step_ms += step_ms;
+    h->samples += 1e-3 * step_ms * known(number(line, "samples_per_s"));
+    h->tokens += 1e-3 * step_ms * known(number(line, "tokens_per_s"));
+    h->busy += step_ms * number(line, "utilization");
+    h->gpu += step_ms * number(line, "gpu_utilization");
+    h->mfu += step_ms * number(line, "mfu");
+    h->sent += known(number(line, "sent_bytes"));
+    h->checkpoint_s += 1e-3 * known(number(line, "checkpoint_ms"));
+    for (int p = 0; p < HISTORY_PHASES; p++)
+        h->phase_ms[p] += known(number(json_object_get(line, "phases_ms"), phase_names[p]));
+    take_ranks(h, line, step_ms);
+    if (elapsed < h->elapsed_s) h->earlier_s += h->elapsed_s; /* another process goes on */
+    h->elapsed_s = elapsed;
+    if (!h->first) keep(&h->first, line);
+    keep(&h->last, line);
+}
+
+void history_take(History *h, const json_t *line) {
+    double step = number(line, "step"), step_ms = number(line, "step_ms");
+    if (!(step >= 0 && step < 1e15)) return;
+    if (isfinite(number(line, "val_loss"))) {
+        h->eval_s += 1e-3 * known(number(line, "eval_ms"));
+        keep(&h->val, line);
+        return;
+    }
+    if (!(step_ms > 0) || (int64_t)step <= h->last_step) return;
+    h->last_step = (int64_t)step;
+    take_step(h, line, step_ms);
+}
+
+/* The options that a layout has, under the summary's names for them. */
+static json_t *layout_of(const History *h, const json_t *settings) {
+    static const char *const keys[][2] = {{"ranks", "ranks"},
+                                          {"dp", "dp"},
+                                          {"tp", "tp"},
+                                          {"pp", "pp"},
+                                          {"zero", "zero"},
+                                          {"offload", "offload"},
+                                          {"batch", "batch"},
+                                          {"micro_batch", "micro-batch"},
+                                          {"recompute", "recompute"},
+                                          {"pp_schedule", "pp-schedule"},
+                                          {"precision", "precision"},
+                                          {"device", "device"},
+                                          {"threads", "threads"},
+                                          {"sequence_parallel", "sequence-parallel"}};
+    json_t *layout = json_object();
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(settings, keys[i][1]);
+        if (value) json_object_set(layout, keys[i][0], value);
+    }
+    if (h->ranks) json_object_set_new(layout, "ranks", json_integer(h->ranks));
+    if (settings && !json_object_get(layout, "precision")) {
+        const char *device = json_string_value(json_object_get(settings, "device"));
+        bool gpu = device && !strcmp(device, "cuda");
+        json_object_set_new(layout, "precision", json_string(gpu ? "bf16" : "fp32"));
+    }
+    return layout;
+}
+
+/* Seconds by phase. What ranks wait for each other is told apart by who is there to be waited for. */
+static json_t *phases_of(const double *ms, double scale, bool tensor, bool waits) {
+    json_t *phases = json_object();
+    for (int p = 0; p < HISTORY_PHASES; p++) {
+        char key[24];
+        snprintf(key, sizeof key, "%s_s", phase_names[p]);
+        json_object_set_new(phases, key, json_real(scale * ms[p]));
+    }
+    if (!waits) return phases;
+    json_object_set_new(phases, tensor ? "wait_tensor_s" : "wait_data_s", json_real(scale * ms[1]));
+    json_object_set_new(phases, "wait_pipeline_s", json_real(scale * ms[2]));
+    return phases;
+}
+
+static json_t *ranks_of(const History *h, double scale, bool tensor) {
+    json_t *list = json_array();
+    for (int r = 0; r < h->ranks; r++)
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "utilization",
+                                              number_or_null(h->rank_busy[r] / h->step_ms), "phases",
+                                              phases_of(h->rank_ms[r], scale, tensor, true)));
+    if (!h->ranks)
+        json_array_append_new(
+            list, json_pack("{s:i, s:o}", "rank", 0, "phases", phases_of(h->phase_ms, scale, tensor, true)));
+    return list;
+}
+
+/* Its largest parts are of all steps; what is left of the time is what came before the first one. */
+static json_t *spent_of(const History *h, double scale, bool tensor) {
+    json_t *phases = phases_of(h->phase_ms, scale, tensor, false);
+    double left = h->earlier_s + h->elapsed_s - h->eval_s - h->checkpoint_s;
+    for (int p = 0; p < HISTORY_PHASES; p++) left -= scale * h->phase_ms[p];
+    json_object_set_new(phases, "eval_s", json_real(h->eval_s));
+    json_object_set_new(phases, "checkpoint_s", json_real(h->checkpoint_s));
+    json_object_set_new(phases, "setup_s", json_real(fmax(left, 0)));
+    return phases;
+}
+
+Status history_summary(const History *h, const json_t *settings, json_t **ret_summary) {
+    if (!h->lines) return OK;
+    double steps = (double)h->last_step; /* lines are from the run's beginning on */
+    double scale = 1e-3 * steps / (double)h->lines, seconds = 1e-3 * h->step_ms;
+    const json_t *groups = json_object_get(h->last, "comm_bytes_by_group");
+    bool tensor = json_object_get(groups, "tensor") && !json_object_get(groups, "data");
+    double waiting = h->phase_ms[0] + h->phase_ms[1] + h->phase_ms[2];
+    json_t *summary =
+        json_pack("{s:b, s:b, s:I, s:I, s:O?, s:O?, s:O?, s:O?, s:o, s:f, s:f, s:f, s:f}", "by_metrics", true,
+                  "interrupted", true, "steps", (json_int_t)h->last_step, "steps_measured",
+                  (json_int_t)h->last_step, "loss_first", json_object_get(h->first, "loss"), "loss_last",
+                  json_object_get(h->last, "loss"), "val_loss", json_object_get(h->val, "val_loss"),
+                  "val_samples", json_object_get(h->val, "val_samples"), "layout", layout_of(h, settings),
+                  "runtime_s", h->earlier_s + h->elapsed_s, "step_ms", h->step_ms / (double)h->lines,
+                  "samples_per_s", h->samples / seconds, "tokens_per_s", h->tokens / seconds);
+    CLEANUP(json_decrefp)
+    json_t *more = json_pack(
+        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:o, s:o}", "utilization",
+        number_or_null(h->busy / h->step_ms), "gpu_utilization", number_or_null(h->gpu / h->step_ms), "mfu",
+        number_or_null(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0,
+        "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes",
+        json_object_get(h->last, "peak_bytes"), "noise_scale", json_object_get(h->last, "noise_scale"),
+        "statistical_efficiency", json_object_get(h->last, "statistical_efficiency"), "goodput",
+        json_object_get(h->last, "goodput"), "phases", spent_of(h, scale, tensor), "ranks",
+        ranks_of(h, scale, tensor));
+    if (!summary || !more || json_object_update(summary, more) != 0) {
+        json_decref(summary);
+        return FAILED("out of memory");
+    }
+    *ret_summary = summary;
+    return OK;
+}
+
+/* ---- a directory ---- */
+
+static Status object_in(const char *dir, const char *name, json_t **ret_object) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, name));
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    /* What is damaged is as if it were not there. */
+    CLEANUP(status_freep) Status unread = path_exists(path) ? json_read_file(path, &json) : OK;
+    *ret_object = json_is_object(json) ? json_incref(json) : NULL;
+    return OK;
+}
+
+static Status take_file(History *history, const char *path, int64_t step) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    CLEANUP(status_freep) Status unread = file_read(path, METRICS_LIMIT, &text, &size);
+    if (unread) return OK;
+    for (char *line = text, *end; (end = memchr(line, '\n', size - (size_t)(line - text))); line = end + 1) {
+        CLEANUP(json_decrefp) json_t *entry = json_loadb(line, (size_t)(end - line), 0, NULL);
+        if (number(entry, "step") <= (double)step) history_take(history, entry);
+    }
+    return OK;
+}
+
+Status history_read(const char *dir, int64_t step, json_t **ret_summary) {
+    CLEANUP(json_decrefp) json_t *summary = NULL, *settings = NULL;
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(history_done) History history = {0};
+    TRY(object_in(dir, "summary.json", &summary));
+    if (summary && number(summary, "steps") == (double)step && !json_object_get(summary, "predicted")) {
+        *ret_summary = json_incref(summary);
+        return OK;
+    }
+    TRY(object_in(dir, "config.json", &settings));
+    TRY(path_join(&path, dir, "metrics.jsonl"));
+    TRY(take_file(&history, path, step));
+    return history_summary(&history, settings, ret_summary);
+}
+
+/* ---- two parts ---- */
+
+typedef double (*Both)(double a, double b);
+
+static double sum_of(double a, double b) {
+    return a + b;
+}
+
+/* Numbers of an object and of the objects in it. */
+static void join_numbers(json_t *object, const json_t *earlier, Both both) {
+    const char *key;
+    json_t *before;
+    json_object_foreach((json_t *)(uintptr_t)earlier, key, before) {
+        json_t *own = json_object_get(object, key);
+        if (json_is_object(before) && json_is_object(own))
+            join_numbers(own, before, both);
+        else if (json_is_integer(before) && json_is_integer(own))
+            json_object_set_new(object, key,
+                                json_integer((json_int_t)both((double)json_integer_value(own),
+                                                              (double)json_integer_value(before))));
+        else if (json_is_number(before) && json_is_number(own))
+            json_object_set_new(object, key,
+                                json_real(both(json_number_value(own), json_number_value(before))));
+        else if (!own)
+            json_object_set_new(object, key, json_deep_copy(before));
+    }
+}
+
+/* Means, by the seconds that they are over. */
+static void join_means(json_t *object, const json_t *earlier, const char *const *keys, size_t count,
+                       const double seconds[2]) {
+    for (size_t i = 0; i < count; i++) {
+        double own = number(object, keys[i]), before = number(earlier, keys[i]);
+        if (!isfinite(before)) continue;
+        double mean = before;
+        if (isfinite(own)) mean = (own * seconds[0] + before * seconds[1]) / (seconds[0] + seconds[1]);
+        json_object_set_new(object, keys[i], json_real(mean));
+    }
+}
+
+static void join_ranks(json_t *ranks, const json_t *earlier, const double seconds[2]) {
+    static const char *const means[] = {"utilization", "gpu_utilization", "bubble"};
+    static const char *const sums[] = {"comm_bytes", "comm_bytes_by_group", "phases"};
+    if (json_array_size(ranks) != json_array_size(earlier)) return;
+    for (size_t r = 0; r < json_array_size(ranks); r++) {
+        json_t *own = json_array_get(ranks, r);
+        const json_t *before = json_array_get(earlier, r);
+        join_means(own, before, means, sizeof means / sizeof *means, seconds);
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+            join_numbers(json_object_get(own, sums[i]), json_object_get(before, sums[i]), sum_of);
+        join_numbers(json_object_get(own, "peak_bytes"), json_object_get(before, "peak_bytes"), fmax);
+    }
+}
+
+static bool same_layout(const json_t *a, const json_t *b) {
+    static const char *const keys[] = {"ranks", "dp",          "tp",     "pp",       "zero",
+                                       "batch", "micro_batch", "device", "precision"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *one = json_object_get(a, keys[i]), *two = json_object_get(b, keys[i]);
+        if (one != two && !json_equal(one, two)) return false;
+    }
+    return true;
+}
+
+Status history_join(json_t *summary, const json_t *earlier) {
+    static const char *const means[] = {"samples_per_s",   "tokens_per_s", "utilization",
+                                        "gpu_utilization", "mfu",          "bubble"};
+    static const char *const sums[] = {"runtime_s", "sent_bytes", "phases", "comm_bytes_by_group"};
+    double own = number(summary, "steps_measured"), before = number(earlier, "steps_measured");
+    double seconds[2] = {own * number(summary, "step_ms"), before * number(earlier, "step_ms")};
+    if (!isfinite(seconds[0])) seconds[0] = own = 0; /* it was over before its first step */
+    if (!(seconds[1] > 0)) return OK;
+    if (!same_layout(json_object_get(summary, "layout"), json_object_get(earlier, "layout"))) return OK;
+    CLEANUP(json_decrefp) json_t *numbers = json_object();
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        json_t *value = json_object_get(earlier, sums[i]);
+        if (value) json_object_set(numbers, sums[i], value);
+    }
+    join_numbers(summary, numbers, sum_of);
+    join_means(summary, earlier, means, sizeof means / sizeof *means, seconds);
+    join_ranks(json_object_get(summary, "ranks"), json_object_get(earlier, "ranks"), seconds);
+    json_object_set_new(summary, "step_ms", json_real((seconds[0] + seconds[1]) / (own + before)));
+    json_object_set_new(summary, "steps_measured", json_integer((json_int_t)(own + before)));
+    double goodput = number(summary, "samples_per_s") * number(summary, "statistical_efficiency");
+    if (isfinite(goodput)) json_object_set_new(summary, "goodput", json_real(goodput));
+    return OK;
+}
