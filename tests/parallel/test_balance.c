@@ -63,6 +63,21 @@ static void test_against_every_cut(void **state) {
     }
 }
 
+/* A transformer's blocks: alike between an embedding and a head. */
+static void test_layers_against_every_cut(void **state) {
+    (void)state;
+    double cost[MOST];
+    for (int embedding = 0; embedding <= 9; embedding += 3)
+        for (int head = 0; head <= 11; head++)
+            for (int count = 1; count <= MOST; count++)
+                for (int parts = 1; parts <= count; parts++) {
+                    for (int i = 0; i < count; i++) cost[i] = 2;
+                    cost[count - 1] = head;
+                    cost[0] = embedding;
+                    assert_best(cost, count, parts);
+                }
+}
+
 static void assert_cut(const double *cost, int count, int parts, const int *expected) {
     int first[MOST + 1];
     assert_ok(stages_balance(cost, count, parts, first));
@@ -92,6 +107,7 @@ static void test_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_every_cut),
+        cmocka_unit_test(test_layers_against_every_cut),
         cmocka_unit_test(test_known_cuts),
         cmocka_unit_test(test_refusals),
     };
