@@ -169,19 +169,39 @@ static void print_time(const json_t *result, FILE *out) {
             100 * number(result, "bubble"));
 }
 
+/* A CPU's own memory is its host's; beside a GPU's there is the host's. */
+static void print_need(const json_t *result, FILE *out) {
+    char needed[FORMAT_SIZE], available[FORMAT_SIZE];
+    bool gpu = !strcmp(text_of(json_object_get(result, "layout"), "device"), "cuda");
+    double host = 0, total = (double)whole(result, "memory_saving");
+    for (size_t i = 0; i < json_array_size(json_object_get(result, "stages")); i++) {
+        const json_t *stage = json_array_get(json_object_get(result, "stages"), i);
+        double own = (double)whole(json_object_get(stage, "memory"), "host");
+        double both = own + (double)whole(stage, "memory_saving");
+        if (own > host) host = own;
+        if (!gpu && both > total) total = both;
+    }
+    fprintf(out, "%s a rank, of %s that are free for a run", format_bytes(needed, total),
+            format_bytes(available, number(result, "memory_available")));
+    if (gpu && host > 0)
+        fprintf(out, "; of the host's memory %s, of %s", format_bytes(needed, host),
+                format_bytes(available, number(result, "host_memory_available")));
+    fputc('\n', out);
+}
+
 static void print_fit(const json_t *result, FILE *out) {
     const json_t *cluster = json_object_get(result, "cluster"), *list = json_object_get(result, "would_fit");
-    char needed[FORMAT_SIZE], available[FORMAT_SIZE];
+    char needed[FORMAT_SIZE];
     if (!cluster) return;
     bool fits = json_is_true(json_object_get(result, "fits"));
-    double total = (double)whole(result, "memory_saving");
-    fprintf(out, "\n%s (%s): %s a rank, of %s that are free for a run\n", fits ? "fits" : "does not fit",
-            text_of(cluster, "device"), format_bytes(needed, total),
-            format_bytes(available, json_number_value(json_object_get(result, "memory_available"))));
+    bool all = json_is_true(json_object_get(result, "all_tried"));
+    fprintf(out, "\n%s (%s): ", fits ? "fits" : "does not fit", text_of(cluster, "device"));
+    print_need(result, out);
     if (fits) return;
     if (!json_array_size(list))
-        fprintf(out, "nothing that was tried makes it fit: micro-batches, recomputation, ZeRO, offloading, "
-                     "more tensor ranks or stages\n");
+        fprintf(out, "nothing that was tried makes it fit: %s\n",
+                all ? "micro-batches, recomputation, ZeRO, offloading, more tensor ranks or stages"
+                    : "plans of so many layers take long, and only the first few changes were");
     else
         fprintf(out, "what would:\n");
     for (size_t i = 0; i < json_array_size(list); i++) {

@@ -185,10 +185,13 @@ static void show_counts(const json_t *result, FILE *out) {
 static void show_none(const json_t *result, FILE *out) {
     const json_t *smallest = json_object_get(result, "smallest");
     char memory[FORMAT_SIZE];
-    fprintf(
-        out,
-        "None fits. The smallest, %s, takes %s a rank: use more devices, --offload, or a smaller --batch.\n",
-        text_of(smallest, "options"), format_bytes(memory, member(smallest, "memory")));
+    if (json_is_true(json_object_get(result, "all_tried")))
+        fprintf(out, "None fits.");
+    else
+        fprintf(out, "None of the %lld that were planned fits.",
+                (long long)member(json_object_get(result, "layouts"), "planned"));
+    fprintf(out, " The smallest, %s, takes %s a rank: use more devices, --offload, or a smaller --batch.\n",
+            text_of(smallest, "options"), format_bytes(memory, member(smallest, "memory")));
 }
 
 void plan_search_show(const json_t *result, FILE *out) {

@@ -1,5 +1,6 @@
 /* Each option is a knob with settings of rising cost in time. One knob is turned at a time, as far as it
- * takes; where none alone is enough, two are; then all as far as they go. */
+ * takes; where none alone is enough, two are; then all as far as they go. Plans of models with very many
+ * layers take long: once they come to a bound, no more are tried. */
 #include "plan/fit.h"
 
 #include <string.h>
@@ -35,11 +36,19 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     return has(cluster, c->precision) ? OK : refuse_precision(cluster, c->precision);
 }
 
-static bool fits(const Plan *plan, const Fit *fit) {
-    for (int s = 0; s < plan->stages; s++)
-        if ((double)plan->stage[s].memory.saving > fit->available ||
-            (double)plan->stage[s].memory.host > fit->host_available)
-            return false;
+static Fit room_of(const Cluster *cluster, MeshSpec mesh) {
+    double ranks = (double)mesh.dp * mesh.tp * mesh.pp;
+    double here = ranks < cluster->devices_per_node ? ranks : cluster->devices_per_node;
+    return (Fit){.available = cluster->memory_bytes - cluster->reserve_bytes,
+                 .host_available = cluster->host_memory_bytes / here};
+}
+
+bool fit_fits(const Plan *plan, const Cluster *cluster) {
+    Fit room = room_of(cluster, plan->mesh);
+    for (int s = 0; s < plan->stages; s++) {
+        double own = (double)plan->stage[s].memory.saving, host = (double)plan->stage[s].memory.host;
+        if (own + (cluster->gpu ? 0 : host) > room.available || host > room.host_available) return false;
+    }
     return true;
 }
 
@@ -86,6 +95,7 @@ static void say_zero(const PlanSpec *spec, char text[KNOB_TEXT]) {
 
 static bool turn_offload(PlanSpec *spec) {
     const char **offload = &spec->config.offload;
+    if (!strcmp(spec->config.device, "cpu")) return false; /* its memory is the host's */
     bool none = !*offload || !strcmp(*offload, "none");
     if (!none && strcmp(*offload, "optimizer")) return false;
     *offload = none ? "optimizer" : "params";
@@ -125,15 +135,35 @@ enum { KNOBS = sizeof knobs / sizeof *knobs, PLAIN_KNOBS = 4 /* those that leave
 
 /* ---- trying ---- */
 
+typedef struct Finding {
+    Fit fit;
+    const Cluster *cluster;
+    int64_t layers;
+    double work; /* of the plans so far */
+} Finding;
+
+/* Layers that are carried out on paper: each takes about 10 us. At least one plan is tried. */
+static bool has_time(Finding *finding, const PlanSpec *spec) {
+    const double most = 4e5;
+    double pp = spec->mesh.pp,
+           micros = (double)spec->config.batch / spec->mesh.dp / (double)spec->config.micro_batch;
+    double layers = (double)finding->layers / pp + 2, at_once = micros < 3 * pp ? micros : 3 * pp;
+    if (finding->work > most) return finding->fit.short_of_work = true, false;
+    finding->work += 3 * layers * at_once;
+    return true;
+}
+
 /* Plans a changed layout; one that cannot be is one that does not fit. */
-static Status try_spec(const PlanSpec *spec, const Fit *fit, bool *ret_legal, bool *ret_fits,
+static Status try_spec(Finding *finding, const PlanSpec *spec, bool *ret_legal, bool *ret_fits,
                        size_t *ret_total) {
     CLEANUP(plan_done) Plan plan = {0};
     PlanSpec changed = *spec;
     changed.sketch = true;
+    *ret_legal = *ret_fits = false;
+    if (!has_time(finding, spec)) return OK;
     Status status = plan_init(&plan, &changed);
     *ret_legal = !status;
-    *ret_fits = !status && fits(&plan, fit);
+    *ret_fits = !status && fit_fits(&plan, finding->cluster);
     if (*ret_fits) *ret_total = plan.stage[plan.fullest].memory.saving;
     if (!status || status_exit_code(status) == STATUS_USAGE) {
         status_free(status);
@@ -143,11 +173,11 @@ static Status try_spec(const PlanSpec *spec, const Fit *fit, bool *ret_legal, bo
 }
 
 /* Turns a knob until the layout fits. */
-static Status turn_until(const Knob *knob, PlanSpec *spec, const Fit *fit, bool *ret_fits,
+static Status turn_until(Finding *finding, const Knob *knob, PlanSpec *spec, bool *ret_fits,
                          size_t *ret_total) {
     *ret_fits = false;
     bool legal = true;
-    while (legal && !*ret_fits && knob->turn(spec)) TRY(try_spec(spec, fit, &legal, ret_fits, ret_total));
+    while (legal && !*ret_fits && knob->turn(spec)) TRY(try_spec(finding, spec, &legal, ret_fits, ret_total));
     return OK;
 }
 
@@ -168,38 +198,38 @@ static int64_t ranks_of(const PlanSpec *spec) {
 }
 
 /* *ret_same: how many changes leave the number of ranks as it is. */
-static Status turn_one(Fit *fit, const PlanSpec *spec, int *ret_same) {
+static Status turn_one(Finding *finding, const PlanSpec *spec, int *ret_same) {
     for (int i = 0; i < KNOBS; i++) {
         PlanSpec changed = *spec;
         bool enough;
         size_t total = 0;
-        TRY(turn_until(&knobs[i], &changed, fit, &enough, &total));
+        TRY(turn_until(finding, &knobs[i], &changed, &enough, &total));
         const Knob *turned[] = {&knobs[i]};
-        if (enough) add_change(fit, &changed, turned, 1, total);
+        if (enough) add_change(&finding->fit, &changed, turned, 1, total);
         if (enough && ranks_of(&changed) == ranks_of(spec)) ++*ret_same;
     }
     return OK;
 }
 
 /* The first knob by as little as possible. Two that change the ranks are not tried together. */
-static Status turn_two(Fit *fit, const PlanSpec *spec, int knob_count) {
+static Status turn_two(Finding *finding, const PlanSpec *spec, int knob_count) {
     for (int i = 0; i < PLAIN_KNOBS; i++)
-        for (int j = i + 1; j < knob_count && fit->changes < FIT_CHANGES; j++) {
+        for (int j = i + 1; j < knob_count && finding->fit.changes < FIT_CHANGES; j++) {
             PlanSpec first = *spec;
             bool enough = false;
             while (!enough && knobs[i].turn(&first)) {
                 PlanSpec both = first;
                 size_t total = 0;
-                TRY(turn_until(&knobs[j], &both, fit, &enough, &total));
+                TRY(turn_until(finding, &knobs[j], &both, &enough, &total));
                 const Knob *turned[] = {&knobs[i], &knobs[j]};
-                if (enough) add_change(fit, &both, turned, 2, total);
+                if (enough) add_change(&finding->fit, &both, turned, 2, total);
             }
         }
     return OK;
 }
 
 /* Everything that leaves the ranks as they are, and then more of them. */
-static Status turn_all(Fit *fit, const PlanSpec *spec) {
+static Status turn_all(Finding *finding, const PlanSpec *spec) {
     for (int i = PLAIN_KNOBS; i < KNOBS; i++) {
         PlanSpec changed = *spec;
         const Knob *turned[PLAIN_KNOBS + 1];
@@ -211,34 +241,31 @@ static Status turn_all(Fit *fit, const PlanSpec *spec) {
         }
         bool legal = false, enough = false;
         size_t total = 0;
-        TRY(try_spec(&changed, fit, &legal, &enough, &total));
+        TRY(try_spec(finding, &changed, &legal, &enough, &total));
         if (enough) {
-            add_change(fit, &changed, turned, count, total);
+            add_change(&finding->fit, &changed, turned, count, total);
             return OK;
         }
-        TRY(turn_until(&knobs[i], &changed, fit, &enough, &total));
+        TRY(turn_until(finding, &knobs[i], &changed, &enough, &total));
         turned[count++] = &knobs[i];
-        if (enough) add_change(fit, &changed, turned, count, total);
+        if (enough) add_change(&finding->fit, &changed, turned, count, total);
     }
     return OK;
 }
 
 Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster) {
-    double ranks = (double)ranks_of(spec);
-    double here = ranks < cluster->devices_per_node ? ranks : cluster->devices_per_node;
-    Fit fit = {.available = cluster->memory_bytes - cluster->reserve_bytes,
-               .host_available = cluster->host_memory_bytes / here};
-    fit.fits = fits(plan, &fit);
-    if (!fit.fits) {
+    Finding finding = {.fit = room_of(cluster, spec->mesh), .cluster = cluster, .layers = plan->model.layers};
+    finding.fit.fits = fit_fits(plan, cluster);
+    if (!finding.fit.fits) {
         PlanSpec settled = *spec;
         settled.config.micro_batch = plan->runner.micro_batch;
         int same = 0;
-        TRY(turn_one(&fit, &settled, &same));
+        TRY(turn_one(&finding, &settled, &same));
         /* More ranks are not always to be had. */
-        if (!same) TRY(turn_two(&fit, &settled, fit.changes ? PLAIN_KNOBS : KNOBS));
-        if (!fit.changes) TRY(turn_all(&fit, &settled));
+        if (!same) TRY(turn_two(&finding, &settled, finding.fit.changes ? PLAIN_KNOBS : KNOBS));
+        if (!finding.fit.changes) TRY(turn_all(&finding, &settled));
     }
-    *ret_fit = fit;
+    *ret_fit = finding.fit;
     return OK;
 }
 
@@ -248,11 +275,12 @@ Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json) {
         json_array_append_new(list, json_pack("{s:s, s:I}", "options", fit->change[i].options, "total",
                                               (json_int_t)fit->change[i].total));
     CLEANUP(json_decrefp)
-    json_t *more = json_pack("{s:{s:s, s:s, s:f, s:f, s:s*}, s:f, s:b, s:O}", "cluster", "name",
+    json_t *more = json_pack("{s:{s:s, s:s, s:f, s:f, s:s*}, s:f, s:f, s:b, s:O, s:b}", "cluster", "name",
                              cluster->name, "device", cluster->device, "memory_bytes", cluster->memory_bytes,
                              "reserve_bytes", cluster->reserve_bytes, "software",
                              cluster->software.present ? cluster->software.title : NULL, "memory_available",
-                             fit->available, "fits", fit->fits, "would_fit", list);
+                             fit->available, "host_memory_available", fit->host_available, "fits", fit->fits,
+                             "would_fit", list, "all_tried", !fit->short_of_work);
     if (!more || json_object_update(json, more) != 0) return FAILED("out of memory while writing the plan");
     return OK;
 }

@@ -18,12 +18,16 @@ typedef struct Fit {
     bool fits;
     FitChange change[FIT_CHANGES]; /* where it does not; by one option each, else by two, else by all */
     int changes;
+    bool short_of_work; /* not all changes were tried: each of so large a plan takes long */
 } Fit;
 
 /* Takes device and precision from the cluster where they are not given; refuses what it has not. */
 MUST_USE Status fit_settle(PlanSpec *spec, const Cluster *cluster);
+/* Whether every stage's memory suffices, the device's and the host's. A CPU's are the same. */
+bool fit_fits(const Plan *plan, const Cluster *cluster);
 MUST_USE Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster);
-/* Adds "cluster", "memory_available", "fits" and "would_fit" to a plan. */
+/* Adds "cluster", "memory_available", "host_memory_available", "fits", "would_fit" and "all_tried" to a plan.
+ */
 MUST_USE Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json);
 
 #endif

@@ -97,22 +97,42 @@ static Status sketch_stage(Plan *plan, const PaperRun *run, const int *first, in
     return paper_rank(&quick, rank, &plan->stage[stage]);
 }
 
-static Status run_stages(Plan *plan, const PaperRun *run, bool sketch, const Software *software) {
+/* A run of fewer micro-batches than the step has, and what all of them send: each of those in the middle as
+ * much, which a second run of a few more tells. */
+static Status run_stage(const PaperRun *run, int micros, int rank, PaperRank *ret_rank) {
+    PaperRank more = {0};
+    PaperRun longer = *run;
+    uint64_t group = (uint64_t)run->mesh.pp, rest = (uint64_t)(micros - run->spec.micros);
+    longer.spec.micros += run->mesh.pp;
+    longer.timed = false;
+    longer.evals = 0;
+    TRY(paper_rank(run, rank, ret_rank));
+    if (!rest) return OK;
+    TRY(paper_rank(&longer, rank, &more));
+    for (int k = 0; k < COMM_KINDS; k++)
+        ret_rank->sent[k] += (more.sent[k] - ret_rank->sent[k]) / group * rest;
+    paper_rank_done(&more);
+    return OK;
+}
+
+static Status run_stages(Plan *plan, const PaperRun *run, const PlanSpec *spec) {
     MeshSpec mesh = run->mesh;
+    int micros = spec->memory_only ? run->spec.micros : plan->runner.micros;
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
-    if (sketch)
+    if (spec->sketch)
         TRY(runner_cut(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
                        &first));
     for (int s = 0; s < mesh.pp; s++) {
-        if (sketch)
+        if (spec->sketch)
             TRY(sketch_stage(plan, run, first, s));
         else
-            TRY(paper_rank(run, s * mesh.dp * mesh.tp, &plan->stage[s]));
-        if (software) plan->stage[s].memory.saving = (size_t)software_memory(software, plan, s);
-        if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
+            TRY(run_stage(run, micros, s * mesh.dp * mesh.tp, &plan->stage[s]));
     }
+    if (spec->software) TRY(software_memory(spec->software, plan, run->spec.micros));
+    for (int s = 0; s < mesh.pp; s++)
+        if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
     return OK;
 }
 
@@ -155,8 +175,8 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .batch = batch,
                     .timed = spec->timed || spec->software,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
-    if (spec->memory_only || spec->sketch) run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
-    TRY(run_stages(&plan, &run, spec->sketch, spec->software));
+    run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
+    TRY(run_stages(&plan, &run, spec));
     *ret_plan = plan;
     plan = (Plan){0};
     return OK;

@@ -12,7 +12,7 @@
 typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
     MeshSpec mesh;
-    bool memory_only; /* what a step sends does not matter: fewer micro-batches say the same of memory */
+    bool memory_only; /* what a step sends does not matter */
     bool timed;       /* for plan_time, see plan/time.h */
     const Software
         *software; /* a program other than weft; NULL: none. Its time and what it must hold are planned. */

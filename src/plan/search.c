@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "plan/fit.h"
 #include "plan/search_cost.h"
 #include "plan/search_space.h"
 
@@ -11,9 +12,11 @@ enum {
     WHOLE_PLANS = 40, /* that fit, of which the best are shown */
     WHOLE_TRIES = 2,  /* as many times that are tried, those that turn out not to fit among them */
     OTHER_TRIES = 6,  /* of one kind */
+    LAST_TRIES = 100, /* of the smallest, where none fits */
 };
-/* Estimates of memory are off by a few percent: who is so near is looked at. */
-static const double near = 0.94;
+/* Estimates of memory are off by a few percent: who is so near is looked at. A few are off by more: before it
+ * is said that none fits, all that are within reach have been planned. */
+static const double near = 0.94, reach = 0.6;
 
 typedef struct Finder {
     const SearchSpec *spec;
@@ -89,7 +92,7 @@ static Status plan_whole(Finder *finder, const SearchLayout *layout, const Searc
     spec.timed = spec.sketch = true;
     TRY(plan_init(&plan, &spec));
     SearchPlan whole = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
-    whole.fits = (double)whole.bytes <= finder->found.available;
+    whole.fits = fit_fits(&plan, finder->cluster);
     TRY(plan_time(&plan, finder->cluster, &whole.time));
     TRY(mem_grow(&finder->plan, &finder->capacity, finder->plans + 1, sizeof *finder->plan));
     finder->plan[finder->plans] = whole;
@@ -103,26 +106,46 @@ static int by_step(const void *a, const void *b) {
     return (x->time.step_s > y->time.step_s) - (x->time.step_s < y->time.step_s);
 }
 
+static int by_bytes(const void *a, const void *b) {
+    double x = ((const SearchLayout *)a)->bytes, y = ((const SearchLayout *)b)->bytes;
+    return (x > y) - (x < y);
+}
+
+/* The smallest ones, until one fits or none is within reach. */
+static Status plan_smallest(Finder *finder) {
+    SearchSpace *space = &finder->space;
+    Search *found = &finder->found;
+    const SearchPlan *whole = NULL;
+    qsort(space->layout, space->count, sizeof *space->layout, by_bytes);
+    found->sure = true;
+    for (size_t i = 0; i < space->count; i++) {
+        bool near_enough = i < OTHER_TRIES || reach * space->layout[i].bytes <= found->available;
+        if (!near_enough) break;
+        if (i == LAST_TRIES) {
+            found->sure = false;
+            break;
+        }
+        TRY(plan_whole(finder, &space->layout[i], &whole));
+        if (!i || whole->bytes < found->smallest.bytes) found->smallest = *whole;
+        if (whole->fits) break;
+    }
+    qsort(space->layout, space->count, sizeof *space->layout, by_seconds);
+    return OK;
+}
+
 static Status plan_best(Finder *finder) {
     const SearchSpace *space = &finder->space;
     Search *found = &finder->found;
     int fitting = 0, tried = 0, wanted = finder->spec->plans ? finder->spec->plans : WHOLE_PLANS;
-    const SearchLayout *smallest = NULL;
     for (size_t i = 0; i < space->count && fitting < wanted && tried < WHOLE_TRIES * wanted; i++) {
         const SearchLayout *layout = &space->layout[i];
         const SearchPlan *whole;
-        if (!smallest || layout->bytes < smallest->bytes) smallest = layout;
         if (near * layout->bytes > found->available) continue;
         TRY(plan_whole(finder, layout, &whole));
         fitting += whole->fits;
         tried++;
     }
-    if (!fitting && smallest) {
-        const SearchPlan *whole;
-        TRY(plan_whole(finder, smallest, &whole));
-        found->smallest = *whole;
-    }
-    return OK;
+    return fitting ? OK : plan_smallest(finder);
 }
 
 /* ---- others ---- */

@@ -82,7 +82,9 @@ typedef struct Search {
     int count;
     SearchPlan other[OTHER_COUNT];
     bool has_other[OTHER_COUNT]; /* there are such, and they are not the first */
-    SearchPlan smallest;         /* where none fits: the one that needs least, by its estimate */
+    /* Where none fits: the one that needs least of those planned, and whether others are far from fitting. */
+    SearchPlan smallest;
+    bool sure;
 } Search;
 
 /* Refuses ranks of which no legal layout can be made. That none fits is a result. */

@@ -27,8 +27,14 @@ Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const C
 enum { FEW = 2 };
 
 /* One replica's tensor ranks with a few layers, for one micro-batch. */
+typedef struct FewLayers {
+    PaperRank rank; /* without its tape */
+    Held held;
+    PlanTime time;
+} FewLayers;
+
 static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int64_t layers,
-                       PaperRank *ret_rank, PlanTime *ret_time) {
+                       FewLayers *ret_few) {
     CLEANUP(plan_done) Plan plan = {0};
     SearchLayout few = *layout;
     few.dp = few.pp = few.chunks = few.micros = 1;
@@ -39,8 +45,9 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     spec.config.batch = layout->micro_batch;
     spec.timed = true;
     TRY(plan_init(&plan, &spec));
-    TRY(plan_time(&plan, costs->cluster, ret_time));
-    *ret_rank = plan.stage[0];
+    TRY(plan_time(&plan, costs->cluster, &ret_few->time));
+    if (spec.software) ret_few->held = software_held(spec.software, &plan, 0);
+    ret_few->rank = plan.stage[0];
     return OK;
 }
 
@@ -54,26 +61,28 @@ static double backward_of(const PlanTime *time) {
 }
 
 static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, LayerCost *ret_cost) {
-    PaperRank less, more;
-    PlanTime fast, slow;
-    TRY(plan_few(costs, layout, FEW, &less, &fast));
-    TRY(plan_few(costs, layout, FEW + 1, &more, &slow));
-    double kept = (double)more.memory.tag[MEM_ACTIVATIONS] - (double)less.memory.tag[MEM_ACTIVATIONS];
-    double forward = forward_of(&slow) - forward_of(&fast),
-           backward = backward_of(&slow) - backward_of(&fast);
+    FewLayers less = {0}, more = {0};
+    TRY(plan_few(costs, layout, FEW, &less));
+    TRY(plan_few(costs, layout, FEW + 1, &more));
+    const PaperRank *few = &less.rank, *all = &more.rank;
+    double kept = (double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS];
+    double forward = forward_of(&more.time) - forward_of(&less.time),
+           backward = backward_of(&more.time) - backward_of(&less.time);
     *ret_cost = (LayerCost){.tp = layout->tp,
                             .sequence = layout->sequence,
                             .micro_batch = layout->micro_batch,
                             .recompute = layout->recompute,
                             .forward_s = forward,
                             .backward_s = backward,
-                            .ends_forward_s = forward_of(&fast) - FEW * forward,
-                            .ends_backward_s = backward_of(&fast) - FEW * backward,
+                            .ends_forward_s = forward_of(&less.time) - FEW * forward,
+                            .ends_backward_s = backward_of(&less.time) - FEW * backward,
                             .kept = kept,
-                            .ends_kept = (double)less.memory.tag[MEM_ACTIVATIONS] - FEW * kept,
-                            .scratch = (double)more.memory.tag[MEM_SCRATCH],
-                            .params = (double)(more.params - less.params),
-                            .ends_params = (double)(less.params - FEW * (more.params - less.params))};
+                            .ends_kept = (double)few->memory.tag[MEM_ACTIVATIONS] - FEW * kept,
+                            .scratch = (double)all->memory.tag[MEM_SCRATCH],
+                            .params = (double)(all->params - few->params),
+                            .ends_params = (double)(few->params - FEW * (all->params - few->params)),
+                            .held = more.held};
+    ret_cost->held.kept -= less.held.kept;
     return OK;
 }
 
@@ -132,7 +141,7 @@ static double element_size(const SearchCosts *costs) {
     return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
 }
 
-/* Parameters, gradients and the optimizer's state of a stage, and the most that writing a checkpoint adds. */
+/* Parameters, gradients and the optimizer's state of a stage. */
 static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                           double layers, bool end) {
     const char *offload = costs->spec->base.config.offload;
@@ -145,8 +154,13 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
     if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
     double params = layout->zero == 3 ? size * (count / shares + largest + second) : size * count;
+    return optimizer + grads + params;
+}
+
+/* The most that writing a checkpoint adds. */
+static double saving_bytes(const SearchLayout *layout, const LayerCost *cost) {
     bool parts = layout->tp > 1 || layout->zero >= 1;
-    return optimizer + grads + params + (parts ? 4 * layout->tp * largest : 0);
+    return parts ? 4 * layout->tp * fmax(cost->params, cost->ends_params) : 0;
 }
 
 /* Micro-batches that the first stage has room for at once. Chunks have their own, each as much as it ever
@@ -177,7 +191,29 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
         layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
     double last = state_bytes(costs, layout, cost, layers->last, true) + relays + cost->ends_kept +
                   at_last * layers->last * kept;
-    return fmax(first, last) + cost->scratch;
+    return fmax(first, last) + cost->scratch + saving_bytes(layout, cost);
+}
+
+/* As software_memory has it. */
+static double software_memory_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
+                                 const StageLayers *layers) {
+    const Software *software = costs->spec->base.software;
+    const Held *held = &cost->held;
+    double p = layout->pp, m = layout->micros, v = layout->chunks;
+    double at_first = fmin(m, p + (v > 1 ? (p - 1) / v : 0)), at_last = fmin(m, p - (p - 1) / v);
+    if (layout->schedule == SCHEDULE_GPIPE) at_first = at_last = m;
+    if (layout->schedule == SCHEDULE_ZERO_BUBBLE) at_last = at_first;
+    DType dtype = element_size(costs) == 4 ? DT_F32 : DT_F16;
+    double busy = fmax(held->layer, held->logits);
+    double first = software_state(software, dtype, state_bytes(costs, layout, cost, layers->first, true)) +
+                   at_first * layers->first * held->kept + (p > 1 ? held->layer : busy);
+    double last = software_state(software, dtype, state_bytes(costs, layout, cost, layers->last, true)) +
+                  at_last * layers->last * held->kept + busy;
+    if (at_last < at_first) return fmax(first, last);
+    /* Where all stages hold as many, one between the ends may have more layers. */
+    double state = software_state(software, dtype, state_bytes(costs, layout, cost, layers->between, false));
+    double between = state + at_first * layers->between * held->kept + held->layer;
+    return fmax(fmax(first, last), between);
 }
 
 /* ---- time ---- */
@@ -253,7 +289,8 @@ Status search_estimate(SearchCosts *costs, SearchLayout *layout) {
     StageLayers layers = {0};
     TRY(find_layer(costs, layout, &cost));
     TRY(count_layers(costs, layout, &layers));
-    layout->bytes = memory_of(costs, layout, cost, &layers);
+    layout->bytes =
+        (costs->spec->base.software ? software_memory_of : memory_of)(costs, layout, cost, &layers);
     layout->seconds = time_of(costs, layout, cost, &layers);
     return OK;
 }

@@ -3,6 +3,7 @@
 #define WEFT_PLAN_SEARCH_COST_H
 
 #include "plan/search_space.h"
+#include "plan/software.h"
 
 /* What a layer, and all that is not layers (embedding and head: the ends), take of a rank for one
  * micro-batch. Found by planning models of two and of three layers. */
@@ -15,6 +16,7 @@ typedef struct LayerCost {
     double kept, ends_kept;                                        /* bytes between forward and backward */
     double scratch;
     double params, ends_params; /* elements */
+    Held held;                  /* of another program, where plans are of one: `kept` of a layer */
 } LayerCost;
 
 typedef struct SearchCosts {

@@ -151,7 +151,10 @@ Status search_json(const Search *search, const SearchSpec *spec, const Cluster *
         search->grids.by_layers, "grids_without_batch", search->grids.by_batch, "legal",
         (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->roomy, "planned",
         (json_int_t)search->planned, "fits", search->count > 0, "best", best, "others", others_json(search));
-    if (json && !search->count) json_object_set_new(json, "smallest", plan_row(&search->smallest));
+    if (json && !search->count) {
+        json_object_set_new(json, "smallest", plan_row(&search->smallest));
+        json_object_set_new(json, "all_tried", json_boolean(search->sure));
+    }
     if (!json) return FAILED("out of memory while writing what the search has found");
     *ret_json = json;
     return OK;

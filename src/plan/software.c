@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/memory.h"
+
 /* ---- time ---- */
 
 /* Scores of all pairs of positions, masked or not, by batched products and passes between them. What else a
@@ -53,11 +55,6 @@ Cost software_cost(const Costs *costs, const Beat *beat) {
 
 /* ---- memory ---- */
 
-/* What a micro-batch leaves for its backward, and the most that one layer does; and its logits. */
-typedef struct Held {
-    double kept, layer, logits;
-} Held;
-
 static void add_layer(Held *held, const Software *software, const Plan *plan, const Beat *beat) {
     double T = beat->size[1], width = (double)dtype_size(plan->runner.dtype);
     double part = beat->size[0] * T * beat->size[2] * width, rows = part * plan->mesh.tp;
@@ -66,7 +63,8 @@ static void add_layer(Held *held, const Software *software, const Plan *plan, co
     held->kept += plan->runner.recompute == RECOMPUTE_BLOCK ? rows : held->layer;
 }
 
-static Held held_by(const Software *software, const Plan *plan, const Tape *tape) {
+Held software_held(const Software *software, const Plan *plan, int stage) {
+    const Tape *tape = &plan->stage[stage].tape;
     Held held = {0};
     for (int chunk = 0; chunk < tape->chunks; chunk++) {
         Stretch forward = *tape_slot(tape, tape->computation, ACTION_FORWARD, chunk, MICRO_LAST);
@@ -82,12 +80,32 @@ static Held held_by(const Software *software, const Plan *plan, const Tape *tape
 }
 
 /* Parameters, their gradients and moments are those of weft, but for the bytes of each. */
-double software_memory(const Software *software, const Plan *plan, int stage) {
+double software_state(const Software *software, DType dtype, double bytes) {
+    return bytes * software->held_param_bytes / (dtype == DT_F32 ? 16 : 18);
+}
+
+static double stage_memory(const Software *software, const Plan *plan, int stage, const Schedule *schedule) {
     const PaperRank *rank = &plan->stage[stage];
     const size_t *tag = rank->memory.tag;
-    double own = plan->runner.dtype == DT_F32 ? 16 : 18;
     double state = (double)tag[MEM_PARAMS] + (double)tag[MEM_GRADS] + (double)tag[MEM_OPTIMIZER];
-    Held held = held_by(software, plan, &rank->tape);
-    double flights = fmin(plan->runner.micros, plan->mesh.pp - stage);
-    return state * software->held_param_bytes / own + flights * held.kept + fmax(held.layer, held.logits);
+    Held held = software_held(software, plan, stage);
+    double flights = (double)schedule->in_flight / rank->tape.chunks;
+    return software_state(software, plan->runner.dtype, state) + flights * held.kept +
+           fmax(held.layer, held.logits);
+}
+
+Status software_memory(const Software *software, Plan *plan, int micros) {
+    const RunnerSpec *run = &plan->runner;
+    ScheduleSpec spec = {.kind = run->schedule,
+                         .stages = plan->stages,
+                         .chunks = run->chunks > 0 ? run->chunks : 1,
+                         .micros = micros};
+    CLEANUP(mem_freep) Schedule *stages = NULL;
+    TRY(mem_new((size_t)plan->stages, sizeof *stages, &stages));
+    TRY(schedule_init_all(stages, &spec));
+    for (int s = 0; s < plan->stages; s++) {
+        plan->stage[s].memory.saving = (size_t)stage_memory(software, plan, s, &stages[s]);
+        schedule_done(&stages[s]);
+    }
+    return OK;
 }

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "plan/fit.h"
+#include "plan/search.h"
 #include "plan/time.h"
 
 static PlanTime time_of(const char *name, const Cluster *cluster, PlanSpec spec, bool *ret_fits) {
@@ -67,21 +68,26 @@ static const StudyRow study[] = {
     {"dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, true, 4754},
 };
 
+static PlanSpec study_spec(const StudyRow *row) {
+    int dp = row->ranks / row->tp;
+    PlanSpec spec =
+        spec_of(row->model, "auto", row->batch * dp, strcmp(row->model, "gpt2") ? 512 : 1024, "fp16");
+    spec.config.micro_batch = row->batch;
+    spec.config.layers = row->layers;
+    spec.config.hidden = row->hidden;
+    spec.config.heads = row->heads;
+    spec.config.recompute = row->recompute ? "block" : "none";
+    spec.mesh = (MeshSpec){.dp = dp, .tp = row->tp, .pp = 1};
+    return spec;
+}
+
 static void predicts_a_study(void **state) {
     (void)state;
     double sum = 0, worst = 0;
     int count = 0;
     for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
         const StudyRow *row = &study[i];
-        int dp = row->ranks / row->tp;
-        PlanSpec spec =
-            spec_of(row->model, "auto", row->batch * dp, strcmp(row->model, "gpt2") ? 512 : 1024, "fp16");
-        spec.config.micro_batch = row->batch;
-        spec.config.layers = row->layers;
-        spec.config.hidden = row->hidden;
-        spec.config.heads = row->heads;
-        spec.config.recompute = row->recompute ? "block" : "none";
-        spec.mesh = (MeshSpec){.dp = dp, .tp = row->tp, .pp = 1};
+        PlanSpec spec = study_spec(row);
         Cluster cluster;
         bool fits;
         assert_ok(cluster_find(row->cluster, &cluster));
@@ -96,6 +102,47 @@ static void predicts_a_study(void **state) {
     }
     assert_true(sum / count < 0.04);
     assert_true(worst < 0.07);
+}
+
+/* A search goes by the same memory, of the program that the cluster describes: what ran is found, what did
+ * not is not. */
+static void searches_as_it_plans(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
+        const StudyRow *row = &study[i];
+        SearchSpec spec = {.base = study_spec(row), .ranks = row->ranks, .plans = 2};
+        Cluster cluster;
+        Search search;
+        spec.fixed = FIXED_DP | FIXED_TP | FIXED_PP | FIXED_ZERO | FIXED_MICRO_BATCH | FIXED_RECOMPUTE;
+        assert_ok(cluster_find(row->cluster, &cluster));
+        assert_ok(fit_settle(&spec.base, &cluster));
+        assert_ok(search_find(&search, &spec, &cluster));
+        if ((search.count > 0) != (row->ms > 0)) fail_msg("row %zu: %d layouts fit", i, search.count);
+        assert_true(search.count > 0 || search.sure);
+    }
+}
+
+/* A stage of another program keeps what its schedule has in flight. */
+static void holds_by_schedule(void **state) {
+    (void)state;
+    static const char *const schedules[] = {"gpipe", "interleaved", "1f1b"};
+    size_t first[3], last[3];
+    Cluster cluster;
+    assert_ok(cluster_find("dgx2-v100", &cluster));
+    for (int i = 0; i < 3; i++) {
+        PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "fp16");
+        Plan plan = {0};
+        spec.config.micro_batch = 1;
+        spec.config.pp_schedule = schedules[i];
+        spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
+        assert_ok(fit_settle(&spec, &cluster));
+        assert_ok(plan_init(&plan, &spec));
+        first[i] = plan.stage[0].memory.saving;
+        last[i] = plan.stage[3].memory.saving;
+        plan_done(&plan);
+    }
+    assert_true(first[0] > 4 * first[2]); /* 32 micro-batches in flight, and 4 */
+    assert_true(last[1] > last[2]);       /* some of the first chunk's wait for the second */
 }
 
 static void predicts_an_h200(void **state) {
@@ -229,7 +276,8 @@ static void is_quick(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(predicts_a_study),        cmocka_unit_test(predicts_an_h200),
+        cmocka_unit_test(predicts_a_study),        cmocka_unit_test(searches_as_it_plans),
+        cmocka_unit_test(holds_by_schedule),       cmocka_unit_test(predicts_an_h200),
         cmocka_unit_test(waits_for_no_ideal_link), cmocka_unit_test(has_the_bubble_of_1f1b),
         cmocka_unit_test(waits_for_slow_links),    cmocka_unit_test(is_quick),
     };
