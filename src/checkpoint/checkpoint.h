@@ -62,6 +62,8 @@ typedef struct Int8Param {
     int8_t *step;       /* of 4 bits: (rows,groups) */
     float *scale;       /* (rows) */
     float *factor;      /* (cols), or NULL: all 1 */
+    bool held;          /* its inputs are rounded by ... */
+    float largest;      /* ... this, see int8_hold_largest */
     int64_t at;         /* its first byte in the file's data */
 } Int8Param;
 

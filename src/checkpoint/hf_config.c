@@ -333,16 +333,24 @@ static Status read_own(const json_t *json, const char *from, ModelConfig *config
     return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
 
-/* What weft quantize has written. */
+/* What weft quantize has written. Of 8 or 4 bits, and inputs by a largest number of their own or of all: a
+ * program that knows only some of these refuses the others by their names. */
+enum { METHODS = 4 };
+static const char *const methods[METHODS] = {"weft-int8", "weft-int4", "weft-int8-static",
+                                             "weft-int4-static"};
+
 static Status read_quantization(const json_t *json, const char *from, ModelConfig *config) {
     const json_t *quantization = json_object_get(json, "quantization");
     if (!quantization) return OK;
     const char *method = json_string_value(json_object_get(quantization, "method"));
-    config->int4 = method && !strcmp(method, "weft-int4");
-    if (!config->int4 && (!method || strcmp(method, "weft-int8")))
-        return FAILED("%s: 'quantization.method' is '%.40s', expected 'weft-int8' or 'weft-int4'", from,
-                      method ? method : "not a text");
+    size_t at = 0;
+    while (at < METHODS && (!method || strcmp(method, methods[at]))) at++;
+    if (at == METHODS)
+        return FAILED("%s: 'quantization.method' is '%.40s', expected '%s', '%s', '%s' or '%s'", from,
+                      method ? method : "not a text", methods[0], methods[1], methods[2], methods[3]);
     config->int8 = true;
+    config->int4 = at & 1;
+    config->int8_held = at & 2;
     int64_t embedding_bits = 8;
     TRY(json_get_bool(quantization, from, "embedding", &config->int8_embedding));
     TRY(json_get_int(quantization, from, "embedding_bits", 4, 32, &embedding_bits));
@@ -540,14 +548,15 @@ static int add_own(json_t *json, const ModelConfig *config, const Architecture *
 }
 
 static json_t *quantization(const ModelConfig *config) {
-    return json_pack("{s:s, s:i, s:s, s:s, s:b, s:i}", "method", config->int4 ? "weft-int4" : "weft-int8",
-                     "bits", config->int4 ? 4 : 8, "weights",
-                     config->int4 ? "symmetric, per 32 inputs of an output" : "symmetric, per output",
-                     "activations", "symmetric, per row, as they come", "embedding", config->int8_embedding,
-                     "embedding_bits",
-                     !config->int8_embedding  ? 32
-                     : config->int4_embedding ? 4
-                                              : 8);
+    return json_pack(
+        "{s:s, s:i, s:s, s:s, s:b, s:i}", "method",
+        methods[(config->int4 ? 1 : 0) + (config->int8_held ? 2 : 0)], "bits", config->int4 ? 4 : 8,
+        "weights", config->int4 ? "symmetric, per 32 inputs of an output" : "symmetric, per output",
+        "activations", config->int8_held ? "symmetric, per matrix" : "symmetric, per row, as they come",
+        "embedding", config->int8_embedding, "embedding_bits",
+        !config->int8_embedding  ? 32
+        : config->int4_embedding ? 4
+                                 : 8);
 }
 
 Status hf_config_json(const ModelConfig *config, json_t **ret_json) {

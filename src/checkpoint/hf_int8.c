@@ -10,6 +10,10 @@
  *   NAME.int4     U8 (outputs, inputs / 2 rounded up): two weights, the low half of the byte first
  *   NAME.step     I8 (outputs, groups of 32 inputs)
  *
+ * and where config.json says that inputs are rounded by what was found beforehand
+ *
+ *   NAME.largest  F32 (1): the largest magnitude of inputs times their factors; 0: as they come after all
+ *
  * The weight of an output and an input is int8 * scale * factor, respectively int4 * step * scale * factor;
  * inputs are multiplied by their factor before they are rounded themselves (kernels.h). transformers looks
  * for another file, so it never takes such a checkpoint for something else. */
@@ -70,6 +74,7 @@ Status int8_declare(Int8List *list, SafeWriter *writer) {
         p->at = safe_writer_declared(writer);
         TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
         if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
+        if (p->held) TRY(declare(writer, p->name, "largest", DT_F32, 1, (const int64_t[]){1}));
         if (p->bits == 4) {
             TRY(declare(writer, p->name, "step", DT_I8, 2, (const int64_t[]){p->rows, row_steps(p->cols)}));
             TRY(declare(writer, p->name, "int4", DT_U8, 2,
@@ -95,6 +100,7 @@ Status int8_place(const Int8List *list, SafeWriter *writer) {
         int64_t at = p->at;
         TRY(place(writer, &at, p->scale, p->rows * 4));
         TRY(place(writer, &at, p->factor, p->cols * 4));
+        TRY(place(writer, &at, p->held ? &p->largest : NULL, 4));
         TRY(place(writer, &at, p->step, p->rows * row_steps(p->cols)));
         TRY(place(writer, &at, p->w, p->rows * row_bytes(p->bits, p->cols)));
     }
@@ -131,22 +137,27 @@ static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols
     *ret_rows = param_count(desc) / *ret_cols;
 }
 
-Status int8_find(HfFiles *files, const ParamDesc *desc, Int8Tensors *ret_tensors) {
+Status int8_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc, Int8Tensors *ret_tensors) {
     int64_t rows, cols;
+    Int8Tensors found = {0};
     sizes_of(desc, &rows, &cols);
-    ret_tensors->step = NULL;
     if (desc->int4) {
-        TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &ret_tensors->w));
-        TRY(find_part(files, desc->name, "step", DT_I8, rows, row_steps(cols), &ret_tensors->step));
+        TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &found.w));
+        TRY(find_part(files, desc->name, "step", DT_I8, rows, row_steps(cols), &found.step));
     } else {
-        TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &ret_tensors->w));
+        TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &found.w));
     }
-    TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &ret_tensors->scale));
-    return find_part(files, desc->name, "factor", DT_F32, cols, 0, &ret_tensors->factor);
-}
-
-bool int8_complete(const ParamDesc *desc, const Int8Tensors *tensors) {
-    return tensors->w && tensors->scale && (tensors->step || !desc->int4);
+    TRY(find_part(files, desc->name, "scale", DT_F32, rows, 0, &found.scale));
+    TRY(find_part(files, desc->name, "factor", DT_F32, cols, 0, &found.factor));
+    TRY(find_part(files, desc->name, "largest", DT_F32, 1, 0, &found.largest));
+    if (found.largest && !config->int8_held)
+        return FAILED("%s: tensor '%s.largest' belongs to static activations, and 'quantization.method' in "
+                      "config.json is of others",
+                      files->dir, desc->name);
+    found.complete =
+        found.w && found.scale && (found.step || !desc->int4) && (found.largest || !config->int8_held);
+    *ret_tensors = found;
+    return OK;
 }
 
 /* A copy that is aligned and of numbers that are finite. */
@@ -168,20 +179,21 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     int64_t rows, cols;
     Int8Tensors found;
     sizes_of(desc, &rows, &cols);
-    TRY(int8_find(files, desc, &found));
-    if (!int8_complete(desc, &found))
-        return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
-    CLEANUP(mem_freep) float *scale = NULL, *factor = NULL;
+    TRY(int8_find(files, &model->config, desc, &found));
+    if (!found.complete) return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
+    CLEANUP(mem_freep) float *scale = NULL, *factor = NULL, *largest = NULL;
     TRY(copy_floats(dir, found.scale, &scale));
+    if (found.largest) TRY(copy_floats(dir, found.largest, &largest));
     if (found.factor) TRY(copy_floats(dir, found.factor, &factor));
     void *w = (void *)(uintptr_t)found.w->data;
+    float held = largest ? *largest : 0;
     Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, cols);
     Status status =
         desc->int4
             ? model_set_int4(model, exec, desc->name, tensor_2d(w, DT_U8, rows, row_bytes(4, cols)),
                              tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_steps(cols)),
-                             scales, factors)
-            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors);
+                             scales, factors, held)
+            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors, held);
     return status ? status_wrap(status, "%s: %s", dir, desc->name) : OK;
 }
 

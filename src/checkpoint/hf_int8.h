@@ -14,8 +14,10 @@ MUST_USE Status int8_place(const Int8List *list, SafeWriter *writer);
 /* A parameter's tensors, NULL where a file has none; types and shapes are checked. */
 typedef struct Int8Tensors {
     const SafeTensor *w, *step, *scale, *factor; /* step: of 4 bits only */
+    const SafeTensor *largest;                   /* of config.int8_held only */
+    bool complete;                               /* none is lacking */
 } Int8Tensors;
-MUST_USE Status int8_find(HfFiles *files, const ParamDesc *desc, Int8Tensors *ret_tensors);
-bool int8_complete(const ParamDesc *desc, const Int8Tensors *tensors); /* none is lacking */
+MUST_USE Status int8_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc,
+                          Int8Tensors *ret_tensors);
 
 #endif

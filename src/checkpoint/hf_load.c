@@ -146,8 +146,8 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
 static Status check_int8(Loader *loader, const ParamDesc *desc) {
     LoadReport *report = &loader->report;
     Int8Tensors found;
-    TRY(int8_find(loader->files, desc, &found));
-    if (loader->checked || int8_complete(desc, &found)) return OK;
+    TRY(int8_find(loader->files, &loader->model->config, desc, &found));
+    if (loader->checked || found.complete) return OK;
     return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
 }
 

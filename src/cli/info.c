@@ -143,6 +143,14 @@ static Status add_step(json_t *result, const char *dir) {
     return step < 0 ? OK : put(result, "step", json_integer(step));
 }
 
+static json_t *describe_quantized(const ModelConfig *config) {
+    return json_pack("{s:i, s:i, s:s}", "bits", config->int4 ? 4 : 8, "embedding_bits",
+                     !config->int8_embedding  ? 32
+                     : config->int4_embedding ? 4
+                                              : 8,
+                     "activations", config->int8_held ? "static" : "dynamic");
+}
+
 static Status describe_checkpoint(json_t *result, const char *dir) {
     ModelConfig config;
     TRY(hf_config_read(dir, &config));
@@ -152,6 +160,7 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     TRY(hf_weights_check(dir, model, &report));
     TRY(put(result, "kind", json_string("checkpoint")));
     TRY(put(result, "model", describe_config(&config)));
+    if (config.int8) TRY(put(result, "quantized", describe_quantized(&config)));
     TRY(put(result, "params_total", json_integer(model_params(model))));
     TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(put(result, "unknown", show_names(report.unknown, report.unknown_count)));
@@ -180,10 +189,14 @@ static Status describe_run(json_t *result, const char *run, const char *newest) 
 
 /* A directory with a tokenizer's files and no model beside them. */
 static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
-    CLEANUP(mem_freep) char *weights = NULL, *index = NULL;
-    TRY(path_join(&weights, dir, HF_WEIGHTS));
-    TRY(path_join(&index, dir, HF_INDEX));
-    *ret_bare = tokenizer_is_there(dir) && !path_exists(weights) && !path_exists(index);
+    static const char *const weights[] = {HF_WEIGHTS, HF_INDEX, HF_INT8, HF_SPARSE};
+    bool bare = tokenizer_is_there(dir);
+    for (size_t i = 0; bare && i < COUNT_OF(weights); i++) {
+        CLEANUP(mem_freep) char *path = NULL;
+        TRY(path_join(&path, dir, weights[i]));
+        bare = !path_exists(path);
+    }
+    *ret_bare = bare;
     return OK;
 }
 
@@ -249,6 +262,11 @@ static void show_checkpoint(const json_t *result, FILE *out) {
             number_of(model, "heads"), number_of(model, "vocab"), number_of(model, "positions"));
     show_list(out, heads, "outputs");
     fprintf(out, "parameters   %s\n", format_count(text, number_of(result, "params_total")));
+    const json_t *quantized = json_object_get(result, "quantized");
+    if (quantized)
+        fprintf(out, "quantized    to %.0f bits, embedding %.0f, %s activations\n",
+                number_of(quantized, "bits"), number_of(quantized, "embedding_bits"),
+                text_of(quantized, "activations"));
     fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, number_of(result, "bytes")),
             number_of(result, "files"), number_of(result, "files") > 1 ? "s" : "");
     show_types(out, result);

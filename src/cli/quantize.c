@@ -4,9 +4,11 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/show.h"
+#include "cli/train_options.h"
 #include "compress/quantize.h"
 
 static const char *const bits_choices[] = {"8", "4", NULL};
+static const char *const activations_choices[] = {"dynamic", "static", NULL};
 
 /* clang-format off: one row a line or two reads as the table it is */
 static const Option table[] = {
@@ -26,8 +28,24 @@ static const Option table[] = {
      .help =
          "GPT-2: let the model write a little text first, to see which inputs of its layers are far larger "
          "than others, and share out the rounding between them and their weights."},
-    {OPT_LIST("calibrate", QuantizeConfig, calibrate, "FILE"), .shown = "text of the model's own; BERT: none",
+    {OPT_LIST("calibrate", QuantizeConfig, data.files, "FILE"),
+     .shown = "text of the model's own; BERT: none",
      .help = "Find out from this data instead, as 'weft eval' reads it; the first 16 sequences count."},
+    {OPT_CHOICE("format", QuantizeConfig, data.format, "FORMAT", format_choices), .fallback = "auto",
+     .help = "How those files are read, as in train."},
+    {OPT_TEXT("tokenizer", QuantizeConfig, data.text.tokenizer, "DIR"),
+     .shown = "the model's own, else bytes",
+     .help = "The tokenizer for their text, where none lies beside the model."},
+    {OPT_TEXT("text-field", QuantizeConfig, data.text.text_field, "NAME"), .shown = "text, or q of pairs",
+     .help = "The field of .csv, .tsv or .jsonl rows that holds the text, as in train."},
+    {OPT_TEXT("pair-field", QuantizeConfig, data.text.pair_field, "NAME"), .shown = "none, or a of pairs",
+     .help = "The field that holds a second text."},
+    {OPT_TEXT("label-field", QuantizeConfig, data.text.label_field, "NAME"), .fallback = "label",
+     .help = "The field that holds the label, for a model that classifies."},
+    {OPT_CHOICE("activations", QuantizeConfig, activations, "HOW", activations_choices),
+     .fallback = "dynamic",
+     .help = "How what the layers take is rounded: dynamic, each row by its largest number as it comes, or "
+             "static, by the largest that this data or text has. BERT needs --calibrate for it."},
     {OPT_SEED("seed", QuantizeConfig, seed), .fallback = "0", .help = "Seed of that text."},
     {OPT_INT("threads", QuantizeConfig, threads), .fallback = "0", .low = 1, .high = 4096,
      .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
@@ -38,7 +56,9 @@ static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
-    return quantize_run(arguments, ret_result);
+    QuantizeConfig *config = arguments;
+    config->data.log = stderr;
+    return quantize_run(config, ret_result);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -47,12 +67,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     double noise = 0;
     show_number(result, "weights_noise", &noise);
     fprintf(out,
-            "%s: of %s parameters %s in int8 and %s in int4%s, their values off by %.2f %% of their size\n",
+            "%s: of %s parameters %s in int8 and %s in int4%s%s, their values off by %.2f %% of their size\n",
             json_string_value(json_object_get(result, "out")),
             format_count(total, (double)show_int(result, "params_total")),
             format_count(eight, (double)show_int(result, "params_int8")),
             format_count(four, (double)show_int(result, "params_int4")),
-            json_is_true(json_object_get(result, "balanced")) ? ", balanced" : "", 100 * noise);
+            json_is_true(json_object_get(result, "balanced")) ? ", balanced" : "",
+            !strcmp(json_string_value(json_object_get(result, "activations")), "static") ? ", static" : "",
+            100 * noise);
     return OK;
 }
 
@@ -69,7 +91,8 @@ const Command command_quantize = {
     .summary = "write a checkpoint with weights of 8 or 4 bits, for the CPU",
     .description = "The matrices of the layers become int8 with a scale for each output, or int4 with a step "
                    "for each 32 "
-                   "inputs of an output; what they take is rounded to int8 row by row as it comes. 'weft "
+                   "inputs of an output; what they take is rounded to int8 row by row as it comes, or by "
+                   "what was found beforehand. 'weft "
                    "eval', 'weft generate' and 'weft info' read the result; it "
                    "cannot "
                    "be trained further, and transformers does not read it. Nothing is overwritten.",

@@ -20,9 +20,9 @@ void calibration_done(Calibration *calibration) {
     *calibration = (Calibration){0};
 }
 
-const float *calibration_find(const Calibration *calibration, const char *name) {
+const SeenInput *calibration_find(const Calibration *calibration, const char *name) {
     for (size_t i = 0; i < calibration->count; i++)
-        if (!strcmp(calibration->input[i].name, name)) return calibration->input[i].largest;
+        if (!strcmp(calibration->input[i].name, name)) return &calibration->input[i];
     return NULL;
 }
 
@@ -47,17 +47,19 @@ static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
     return OK;
 }
 
-/* The layers' matrices. */
-static Status list_inputs(const Store *params, Calibration *calibration) {
-    const Model *model = params->model;
-    for (int i = 0; i < model->count; i++)
-        for (size_t j = 0; j < model->block[i].params.count; j++) {
-            const ParamDesc *desc = &model->block[i].params.desc[j];
-            if (model->block[i].ops != &block_ops_layer || desc->ndim < 2 || !desc->decay) continue;
+/* The matrices that become of few bits, by name: the model that runs may have other heads. */
+static Status list_inputs(const Store *params, const Model *to, Calibration *calibration) {
+    for (int i = 0; i < to->count; i++)
+        for (size_t j = 0; j < to->block[i].params.count; j++) {
+            const ParamDesc *desc = &to->block[i].params.desc[j], *found;
+            Tensor view;
+            if (!desc->int8 || desc->tied || !store_find(params, desc->name, &found, &view)) continue;
             TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,
                          sizeof *calibration->input));
             SeenInput *input = &calibration->input[calibration->count];
-            *input = (SeenInput){.weights = params->view[i][j].data, .cols = desc->dim[desc->ndim - 1]};
+            *input = (SeenInput){.weights = view.data,
+                                 .layer = to->block[i].ops == &block_ops_layer,
+                                 .cols = desc->dim[desc->ndim - 1]};
             snprintf(input->name, sizeof input->name, "%s", desc->name);
             TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));
             calibration->count++;
@@ -87,11 +89,11 @@ static Status write_texts(Engine *engine, uint64_t seed) {
     return OK;
 }
 
-Status calibrate(const char *dir, int threads, uint64_t seed, Calibration *ret_calibration) {
+Status calibrate(const char *dir, const Model *to, int threads, uint64_t seed, Calibration *ret_calibration) {
     CLEANUP(engine_freep) Engine *engine = NULL;
     CLEANUP(calibration_done) Calibration calibration = {0};
     TRY(engine_new(&engine, dir, &(EngineOptions){.threads = threads, .dtype = DT_F32}));
-    TRY(list_inputs(engine->params, &calibration));
+    TRY(list_inputs(engine->params, to, &calibration));
     Watcher watcher = {.observer = {see}, .calibration = &calibration};
     engine->exec.observer = &watcher.observer;
     TRY(write_texts(engine, seed));
@@ -100,32 +102,42 @@ Status calibrate(const char *dir, int threads, uint64_t seed, Calibration *ret_c
     return OK;
 }
 
-Status calibrate_on(const char *dir, const char **data, int count, int threads,
+/* A model that answers questions has no use for text alone. */
+static Status check_task(const Job *job, const char *dir, const CalibrationData *data) {
+    DataFormat format;
+    TRY(job_format(job, data->files, data->files_count, &format));
+    if (job->task == TASK_SPAN && format != FORMAT_SQUAD && format != FORMAT_IDS)
+        return USAGE("--calibrate: %s answers questions, expected some in SQuAD's format instead of %s", dir,
+                     data->files[0]);
+    return OK;
+}
+
+Status calibrate_on(const char *dir, const Model *to, const CalibrationData *data, int threads,
                     Calibration *ret_calibration) {
     JobSpec spec = {.model = dir,
                     .task = "auto",
-                    .format = "auto",
+                    .format = data->format ? data->format : "auto",
                     .device = "cpu",
                     .precision = "fp32",
                     .recompute = "none",
                     .threads = threads,
                     .micro_batch = 1,
                     .dropout = -1,
-                    .data = data,
-                    .data_count = count,
-                    .quiet = true};
+                    .data = data->files,
+                    .data_count = data->files_count,
+                    .text = data->text,
+                    .log = data->log};
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(calibration_done) Calibration calibration = {0};
     CLEANUP(dataset_freep) Dataset *set = NULL;
     CLEANUP(job_freep) Job *job = NULL;
     EvalResult result;
     TRY(job_new(&job, &spec));
-    if (job->squad)
-        return USAGE("--calibrate: takes text, and this is SQuAD's; the contexts as text would do");
-    TRY(job_data(job, data, count, 0, 0, 0.15, 0, &set));
+    TRY(check_task(job, dir, data));
+    TRY(job_data(job, data->files, data->files_count, 0, 0, 0.15, 0, &set));
     TRY(job_start(job, &report));
-    TRY(load_report_check(&report, dir, &job->model->config, false));
-    TRY(list_inputs(job->runner->params, &calibration));
+    TRY(load_report_check(&report, dir, &job->model->config, true));
+    TRY(list_inputs(job->runner->params, to, &calibration));
     Watcher watcher = {.observer = {see}, .calibration = &calibration};
     job->runner->exec.observer = &watcher.observer;
     TRY(job_evaluate(job, set, SEQUENCES, &result));

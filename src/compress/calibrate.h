@@ -3,11 +3,22 @@
 #define WEFT_COMPRESS_CALIBRATE_H
 
 #include "model/model.h"
+#include "train/train.h"
+
+/* Data to run over, as 'weft eval' takes it. */
+typedef struct CalibrationData {
+    const char **files;
+    int files_count;
+    const char *format;
+    TextOptions text;
+    FILE *log; /* where preparing text shows */
+} CalibrationData;
 
 /* The inputs of one matrix. */
 typedef struct SeenInput {
     char name[PARAM_NAME];
     const void *weights; /* by which it is known */
+    bool layer;          /* of a layer, and not the output matrix */
     int64_t cols;
     float *largest; /* (cols) magnitudes */
 } SeenInput;
@@ -18,13 +29,15 @@ typedef struct Calibration {
 } Calibration;
 
 void calibration_done(Calibration *calibration);
-/* Has the model of a directory write text, from tokens drawn with `seed`. */
-MUST_USE Status calibrate(const char *dir, int threads, uint64_t seed, Calibration *ret_calibration);
+/* Has the model of a directory write text, from tokens drawn with `seed`. Watched are the inputs of those
+ * matrices that are of few bits in `to`, the model that is to come of it. */
+MUST_USE Status calibrate(const char *dir, const Model *to, int threads, uint64_t seed,
+                          Calibration *ret_calibration);
 /* Runs the model of a directory over the first sequences of files, as 'weft eval' reads them; data that is
  * empty, or tokens that are not the model's, are refused. */
-MUST_USE Status calibrate_on(const char *dir, const char **data, int count, int threads,
+MUST_USE Status calibrate_on(const char *dir, const Model *to, const CalibrationData *data, int threads,
                              Calibration *ret_calibration);
 /* NULL where nothing is known of the parameter. */
-const float *calibration_find(const Calibration *calibration, const char *name);
+const SeenInput *calibration_find(const Calibration *calibration, const char *name);
 
 #endif

@@ -5,6 +5,9 @@
  * its weights, the input is divided by sqrt(a / w), and then both have the same share of the rounding. How
  * large inputs are is found by running the model over data or, without any, by letting it write
  * (calibrate.h). BERT does not write: without data its inputs are taken as they are.
+ *
+ * With static activations the largest input that was seen, after it was made smaller, takes the place of each
+ * row's own; the few that are larger later are cut to it.
  */
 #include "compress/quantize.h"
 
@@ -14,7 +17,6 @@
 
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
-#include "compress/calibrate.h"
 #include "compress/int4.h"
 
 /* Everything one quantization holds. */
@@ -24,6 +26,7 @@ typedef struct Work {
     Device *device;
     Stream *stream;
     Store *values, *rest; /* all values, and those that stay as they are */
+    bool balance;
     Calibration calibration;
     Int8List list;
     double noise, power; /* of rounding the weights: sums of squares */
@@ -39,6 +42,10 @@ static void work_done(Work *work) {
     model_free(work->to);
     device_free(work->device);
     free(work->dir);
+}
+
+static bool is_static(const QuantizeConfig *config) {
+    return config->activations && !strcmp(config->activations, "static");
 }
 
 static Status find_model(Work *work, const QuantizeConfig *config) {
@@ -59,6 +66,7 @@ static Status find_model(Work *work, const QuantizeConfig *config) {
     found.int4 = config->bits && !strcmp(config->bits, "4");
     found.int4_embedding = config->int4_embedding;
     found.int8_embedding = config->embedding || config->int4_embedding;
+    found.int8_held = is_static(config);
     return model_new(&work->to, &found);
 }
 
@@ -159,11 +167,14 @@ static Status round_param(Work *work, const ParamDesc *desc, const float *w) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
     Int8Param *param = NULL;
     TRY(int8_list_add(&work->list, desc->name, desc->int4 ? 4 : 8, rows, cols, &param));
-    const float *inputs = calibration_find(&work->calibration, desc->name);
-    if (inputs) {
+    const SeenInput *inputs = calibration_find(&work->calibration, desc->name);
+    if (inputs && inputs->layer && work->balance) {
         TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
-        balance(param->factor, inputs, w, rows, cols);
+        balance(param->factor, inputs->largest, w, rows, cols);
     }
+    param->held = work->to->config.int8_held;
+    for (int64_t k = 0; param->held && inputs && k < cols; k++)
+        param->largest = fmaxf(param->largest, inputs->largest[k] * (param->factor ? param->factor[k] : 1));
     if (desc->int4) return round_param4(work, param, w);
     for (int64_t n = 0; n < rows; n++) TRY(round_output(work, param, n, w + n * cols));
     return OK;
@@ -185,10 +196,11 @@ static Status describe(const Work *work, const QuantizeConfig *config, json_t **
         *(param->bits == 4 ? &four : &eight) += param->rows * param->cols;
     }
     double noise = work->power > 0 ? sqrt(work->noise / work->power) : 0;
-    json_t *result = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:f}", "model", work->dir, "out", config->out, "params_total",
-        (json_int_t)total, "params_int8", (json_int_t)eight, "params_int4", (json_int_t)four, "embedding",
-        work->to->config.int8_embedding, "balanced", work->calibration.count > 0, "weights_noise", noise);
+    json_t *result =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:s, s:f}", "model", work->dir, "out", config->out,
+                  "params_total", (json_int_t)total, "params_int8", (json_int_t)eight, "params_int4",
+                  (json_int_t)four, "embedding", work->to->config.int8_embedding, "balanced", work->balance,
+                  "activations", is_static(config) ? "static" : "dynamic", "weights_noise", noise);
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;
     return OK;
@@ -196,14 +208,18 @@ static Status describe(const Work *work, const QuantizeConfig *config, json_t **
 
 static Status see_inputs(Work *work, const QuantizeConfig *config) {
     const ModelConfig *model = &work->from->config;
-    if (config->calibrate_count && config->no_balance)
+    bool writes = model->family == FAMILY_GPT2 && config_has(model, HEAD_LM), held = is_static(config);
+    if (config->data.files_count && config->no_balance && !held)
         return USAGE("--calibrate: --no-balance leaves out what it is for; give one of them");
-    if (config->no_balance) return OK;
-    if (config->calibrate_count)
-        return calibrate_on(work->dir, config->calibrate, config->calibrate_count, (int)config->threads,
-                            &work->calibration);
-    if (model->family != FAMILY_GPT2 || !config_has(model, HEAD_LM)) return OK;
-    return calibrate(work->dir, (int)config->threads, config->seed, &work->calibration);
+    if (held && !writes && !config->data.files_count)
+        return USAGE("--activations static: %s writes no text to find its inputs' sizes from; give some with "
+                     "--calibrate FILE",
+                     work->dir);
+    work->balance = !config->no_balance && (writes || config->data.files_count);
+    if (!work->balance && !held) return OK;
+    if (config->data.files_count)
+        return calibrate_on(work->dir, work->to, &config->data, (int)config->threads, &work->calibration);
+    return calibrate(work->dir, work->to, (int)config->threads, config->seed, &work->calibration);
 }
 
 Status quantize_run(const QuantizeConfig *config, json_t **ret_result) {

@@ -3,17 +3,19 @@
 #define WEFT_COMPRESS_QUANTIZE_H
 
 #include "base/json.h"
+#include "compress/calibrate.h"
 
 typedef struct QuantizeConfig {
     const char *model, *out;
-    const char *bits;       /* of the layers' matrices: "8" or "4" */
-    bool embedding;         /* the token embedding and the output matrix too, in 8 bits ... */
-    bool int4_embedding;    /* ... or in 4 */
-    const char **calibrate; /* data to balance by; none: a GPT-2 writes its own */
-    int calibrate_count;
-    bool no_balance; /* take inputs as they are, see quantize.c */
-    int64_t threads; /* 0: all */
-    uint64_t seed;   /* of the text that a GPT-2 writes for calibration */
+    const char *bits;     /* of the layers' matrices: "8" or "4" */
+    bool embedding;       /* the token embedding and the output matrix too, in 8 bits ... */
+    bool int4_embedding;  /* ... or in 4 */
+    CalibrationData data; /* to find out from how large inputs are; none: a GPT-2 writes its own */
+    bool no_balance;      /* take inputs as they are, see quantize.c */
+    const char
+        *activations; /* "dynamic" or "static": rounded by each row's largest, or by that of them all */
+    int64_t threads;  /* 0: all */
+    uint64_t seed;    /* of the text that a GPT-2 writes for calibration */
 } QuantizeConfig;
 
 /* Writes the directory `out`, all of it or, after a failure, nothing. */

@@ -26,6 +26,7 @@ typedef struct Int8Head {
     int64_t padded, depth;   /* outputs and inputs with what is added at the edges */
     int bits;                /* 8 or 4 */
     bool factors;
+    float largest;     /* magnitude of all inputs times their factors; 0: of each row as it comes */
     const char *place; /* where all of this lies on a device; NULL: here */
 } Int8Head;
 

@@ -146,13 +146,17 @@ MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tenso
  * packed is (N,K) of DT_Q8 over int8_bytes bytes, of host memory; of outputs past those of w all weights are
  * 0. linear_forward takes it in place of w: then x, y, pre and b are fp32 (on a GPU of any type that
  * linear_forward takes), and each row of x is rounded to 8 bits on its own, whatever the other rows are:
- * largest = max |x * factor|;  q = x * factor * (127 / largest), to the nearest with ties to even y =
- * act(sum(q * w) * (largest / 127) * scale + b) Sums are of integers and exact. A row that holds a number
- * that is not finite gives NaN. The leading rows of packed weights (tensor_slice from 0 on) are packed
- * weights too. */
+ *   largest = max |x * factor|
+ *   q = x * factor * (127 / largest), to the nearest with ties to even
+ *   y = act(sum(q * w) * (largest / 127) * scale + b)
+ * Sums are of integers and exact. A row that holds a number that is not finite gives NaN. The leading rows of
+ * packed weights (tensor_slice from 0 on) are packed weights too. */
 enum { INT8_DEEPEST = 65536 }; /* inputs at most, so that sums fit 32 bits */
 MUST_USE Status int8_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_bytes);
 MUST_USE Status int8_pack(const Exec *exec, Tensor packed, Tensor w, Tensor scale, Tensor factor);
+/* From now on `largest`, of all rows that packed weights of 8 or 4 bits are multiplied by, stands in for that
+ * of each row, and x * factor is cut to it on both sides. 0: again each row's own. Before int8_move. */
+MUST_USE Status int8_hold_largest(Tensor packed, float largest);
 /* Copies packed weights, of 8 or 4 bits, to a device's memory of their bytes, to be multiplied by there. They
  * stay what is given to linear_forward. */
 MUST_USE Status int8_move(const Exec *exec, Tensor packed, void *memory);

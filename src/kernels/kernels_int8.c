@@ -1,4 +1,5 @@
 /* The functions of kernels.h, continued: weights of 8 and of 4 bits. */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/backend.h"
@@ -152,6 +153,14 @@ Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor 
 #pragma omp parallel for schedule(static) if (N * K > 65536)
     for (int64_t first = 0; first < N; first += cols)
         pack_panel4(&view, w.data, steps, first, first + cols < N ? first + cols : N);
+    return OK;
+}
+
+Status int8_hold_largest(Tensor packed, float largest) {
+    Int8Head *head = packed.data;
+    if (!(largest >= 0) || isinf(largest))
+        return FAILED("the largest of a layer's inputs is %g, expected a number from 0 on", (double)largest);
+    head->largest = largest;
     return OK;
 }
 

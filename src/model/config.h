@@ -41,6 +41,7 @@ typedef struct ModelConfig {
     bool int8_embedding;  /* and the token embedding and the output matrix */
     bool int4;            /* int8, but the layers' matrices are of 4 bits */
     bool int4_embedding;  /* int8_embedding, but of 4 bits */
+    bool int8_held;       /* int8, with inputs rounded by what was found beforehand, not as they come */
 } ModelConfig;
 
 static inline int64_t config_head_width(const ModelConfig *config) {

@@ -187,19 +187,21 @@ static Status packed_place(Model *model, const Exec *exec, const char *name, DTy
     return OK;
 }
 
-Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
-                      Tensor factor) {
+Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale, Tensor factor,
+                      float largest) {
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q8, &packed));
     TRY(int8_pack(exec, packed, w, scale, factor));
+    TRY(int8_hold_largest(packed, largest));
     return move_packed(model, exec, packed);
 }
 
 Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step, Tensor scale,
-                      Tensor factor) {
+                      Tensor factor, float largest) {
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q4, &packed));
     TRY(int4_pack(exec, packed, w, step, scale, factor));
+    TRY(int8_hold_largest(packed, largest));
     return move_packed(model, exec, packed);
 }
 

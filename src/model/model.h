@@ -152,12 +152,13 @@ MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
 /* Gives the model the values of a parameter that is int8 (config.int8): w, scale and factor as int8_pack
- * takes them. Before a store is bound. The device of exec must outlive the model. */
+ * takes them, largest as int8_hold_largest does. Before a store is bound. The device of exec must outlive the
+ * model. */
 MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
-                               Tensor factor);
+                               Tensor factor, float largest);
 /* The same for one of 4 bits, as int4_pack takes it. */
 MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
-                               Tensor scale, Tensor factor);
+                               Tensor scale, Tensor factor, float largest);
 /* The same for one that is sparse (config.sparse_products): mask, first and values as sparse_pack takes them.
  */
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,

@@ -227,6 +227,64 @@ static void test_outliers(void **state) {
                    at("train.txt"), "--no-balance");
 }
 
+/* Puts `to` where a file has `from`, which is as long; both are texts without a 0. */
+static void replace_in(const char *name, const char *from, const char *to) {
+    CLEANUP(file_map_done) FileMap map = {0};
+    assert_ok(file_map_init(&map, at(name)));
+    CLEANUP(mem_freep) char *copy = malloc(map.size);
+    assert_non_null(copy);
+    memcpy(copy, map.data, map.size);
+    char *found = memmem(copy, map.size, from, strlen(from));
+    assert_non_null(found);
+    memcpy(found, to, strlen(from));
+    put_file(name, copy, map.size);
+}
+
+/* Inputs rounded by what was found beforehand: about as good, in batches and alone the same, and what marks
+ * such a checkpoint is heeded. */
+static void test_static(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *made = run_json("quantize", "--model", at("run"), "--out", at("static"), "--int8-embedding",
+                            "--activations", "static", "--calibrate", at("train.txt"));
+    assert_string_equal(json_string_value(json_object_get(made, "activations")), "static");
+    assert_runs(program_run("quantize", "--model", at("wild"), "--out", at("static4"), "--bits", "4",
+                            "--activations", "static"));
+    CLEANUP(json_decrefp)
+    json_t *both = run_json("eval", "--model", at("run"), "--against", at("static"), at("static4"), "--data",
+                            at("other.txt"), "--batch", "8", "--threads", "2");
+    double loss[3];
+    for (size_t i = 0; i < 3; i++)
+        loss[i] =
+            json_real_value(json_object_get(json_array_get(json_object_get(both, "models"), i), "loss"));
+    assert_float_equal(loss[1], loss[0], 0.01);
+    assert_float_equal(loss[2], loss[0], 0.04);
+    assert_true(loss[1] != loss[0] && loss[1] != loss_of("all", "cpu"));
+    CLEANUP(json_decrefp) json_t *info = run_json("info", at("static"));
+    const json_t *quantized = json_object_get(info, "quantized");
+    assert_string_equal(json_string_value(json_object_get(quantized, "activations")), "static");
+    assert_float_equal(loss_of("static", "ref"), loss[1], 1e-4);
+    alone_as_among_many("static", DT_F32, NULL);
+
+    const char *out = at("none"), *text = at("train.txt");
+    assert_refused(1, "quantized to int8 already", "quantize", "--model", at("static"), "--out", out);
+    assert_refused(2, "give some with --calibrate", "quantize", "--model", CASES "bert-pretrain", "--out",
+                   out, "--activations", "static");
+    assert_refused(1, "empty.txt", "quantize", "--model", at("run"), "--out", out, "--activations", "static",
+                   "--calibrate", at("empty.txt"));
+    assert_refused(2, "give its tokenizer", "quantize", "--model", CASES "bert-pretrain", "--out", out,
+                   "--activations", "static", "--calibrate", text);
+    replace_in("static/int8.safetensors", "layer.1.mlp.up.weight.largest", "layer.1.mlp.up.weight.xargest");
+    assert_refused(1, "layer.1.mlp.up.weight", "generate", "--model", at("static"), "--prompt", "a");
+    replace_in("static/int8.safetensors", "layer.1.mlp.up.weight.xargest", "layer.1.mlp.up.weight.largest");
+    replace_in("static/config.json", "weft-int8-static\"", "weft-int8\"       ");
+    assert_refused(1, "belongs to static activations", "generate", "--model", at("static"), "--prompt", "a");
+    replace_in("static/config.json", "weft-int8\"       ", "weft-int8-sttaic\"");
+    assert_refused(1, "weft-int8-sttaic", "eval", "--model", at("static"), "--data", text);
+    replace_in("all/config.json", "weft-int8\"", "weft-int4\"");
+    assert_refused(1, "all", "generate", "--model", at("all"), "--prompt", "a");
+}
+
 /* The five figures of the leaderboard, of a checkpoint and of a model that is only a name. */
 static void test_leaderboard(void **state) {
     (void)state;
@@ -310,8 +368,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),    cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_caches),      cmocka_unit_test(test_four),    cmocka_unit_test(test_text),
-        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_info),    cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),  cmocka_unit_test(test_info),
+        cmocka_unit_test(test_bert),        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -186,9 +186,19 @@ static inline void round_sixteen(int8_t *q, const float *x, float finer) {
 
 #endif
 
+/* A row with nothing beyond `largest`; space may be x. */
+static const float *cut_row(float *space, const float *x, float largest, int64_t K) {
+#pragma omp simd
+    for (int64_t k = 0; k < K; k++) {
+        float up = x[k] > -largest ? x[k] : -largest;
+        space[k] = up < largest ? up : largest;
+    }
+    return space;
+}
+
 /* Rounds a row to q, `depth` long, and gives what its numbers are to be multiplied by. */
-static float round_row(int8_t *q, const float *x, int64_t K, int64_t depth) {
-    float largest = largest_of(x, K), finer = largest > 0 ? 127.0f / largest : 0;
+static float round_row(int8_t *q, const float *x, float largest, int64_t K, int64_t depth) {
+    float finer = largest > 0 ? 127.0f / largest : 0;
     if (isinf(finer)) finer = 0; /* as good as zero */
     int64_t k = 0;
     memset(q + K, 0, (size_t)(depth - K));
@@ -242,13 +252,18 @@ static char *own_space(const Work *work) {
 
 static void round_rows(const Work *work) {
     int64_t depth = work->weights.head->depth;
-    float *space = (float *)(void *)own_space(work);
+    float *space = (float *)(void *)own_space(work), held = work->weights.head->largest;
     int8_t *q = (int8_t *)(space + depth);
 #pragma omp for schedule(static)
     for (int64_t m = 0; m < work->M; m++) {
         const float *x = scaled_row(space, work->x + m * work->K, work->weights.factor, work->K);
         int rows = work->micro->rows;
-        work->units[m] = round_row(q, x, work->K, depth);
+        float largest = largest_of(x, work->K);
+        if (held > 0 && !isnan(largest)) {
+            if (largest > held) x = cut_row(space, x, held, work->K);
+            largest = held;
+        }
+        work->units[m] = round_row(q, x, largest, work->K, depth);
         place_row(work->micro, work->left + m / rows * rows * depth, (int)(m % rows), q, depth);
     }
 }

@@ -126,6 +126,7 @@ typedef struct CudaInt8 {
     int bits;
     const int8_t *panels;        /* on the device */
     const float *scale, *factor; /* factor: NULL where there is none */
+    float held;                  /* the largest magnitude of all inputs; 0: of each row as it comes */
     DType type, out;             /* of x and bias, and of y and pre: the same or fp32 */
     const void *x, *bias;
     void *y, *pre;

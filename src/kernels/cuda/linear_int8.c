@@ -29,8 +29,11 @@ static size_t room(size_t bytes) {
 static CudaInt8 weights_of(Tensor w) {
     Int8View view = int8_view(w);
     const char *host = w.data, *base = view.head->place ? view.head->place : host;
-    CudaInt8 call = {
-        .N = tensor_rows(w), .K = view.head->inputs, .depth = view.head->depth, .bits = view.head->bits};
+    CudaInt8 call = {.N = tensor_rows(w),
+                     .K = view.head->inputs,
+                     .depth = view.head->depth,
+                     .bits = view.head->bits,
+                     .held = view.head->largest};
     call.panels = (const int8_t *)(base + ((const char *)view.panels - host));
     call.scale = (const float *)(const void *)(base + ((const char *)view.scale - host));
     if (view.factor) call.factor = (const float *)(const void *)(base + ((const char *)view.factor - host));

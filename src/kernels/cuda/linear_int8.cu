@@ -17,7 +17,7 @@ constexpr int cut_inputs = 32, panel_cols = 16, cut_bytes = panel_cols * (cut_in
 
 template <typename T>
 __global__ void __launch_bounds__(round_threads)
-    round_kernel(int8_t *to, float *unit, const T *x, const float *factor, int K, int depth) {
+    round_kernel(int8_t *to, float *unit, const T *x, const float *factor, float held, int K, int depth) {
     __shared__ float found[round_threads / 32];
     const T *row = x + (int64_t)blockIdx.x * K;
     to += (int64_t)blockIdx.x * depth;
@@ -31,12 +31,14 @@ __global__ void __launch_bounds__(round_threads)
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = largest;
     __syncthreads();
     for (int i = 0; i < round_threads / 32; i++) largest = fmaxf(largest, found[i]);
+    if (held > 0 && !isinf(largest)) largest = held;
     float finer = largest > 0 ? __fdiv_rn(127.0f, largest) : 0.0f;
     if (isinf(finer)) finer = 0;
     for (int k = threadIdx.x; k < depth; k += round_threads) {
         float value = 0;
         if (k < K && !isinf(largest)) {
             value = factor ? __fmul_rn(to_float(row[k]), factor[k]) : to_float(row[k]);
+            value = fminf(fmaxf(value, -largest), largest); // larger ones are there only where it is held
             value = rintf(__fmul_rn(value, finer));
         }
         to[k] = (int8_t)(int)value;
@@ -184,7 +186,8 @@ cudaError_t launch_int8_round(cudaStream_t stream, const CudaInt8 *call) {
     return with_type(call->type, [&](auto t) {
         using T = decltype(t);
         round_kernel<T><<<(unsigned)call->M, round_threads, 0, stream>>>(
-            call->rounded, call->unit, (const T *)call->x, call->factor, (int)call->K, (int)call->depth);
+            call->rounded, call->unit, (const T *)call->x, call->factor, call->held, (int)call->K,
+            (int)call->depth);
         return cudaGetLastError();
     });
 }

@@ -11,17 +11,20 @@ Status int8_tile_ref(int bits, Int8Tile *ret_tile) {
     return OK;
 }
 
-/* What q is to be multiplied by; NaN where a number is not finite. */
-static float round_row(int8_t *q, const float *x, const float *factor, int64_t K) {
-    float largest = 0;
+/* What q is to be multiplied by; NaN where a number is not finite. x is used up. */
+static float round_row(int8_t *q, float *x, const Int8View *view) {
+    int64_t K = view->head->inputs;
+    float largest = 0, held = view->head->largest;
     for (int64_t k = 0; k < K; k++) {
-        float size = fabsf(factor ? x[k] * factor[k] : x[k]);
-        if (!isfinite(size)) return NAN;
-        if (size > largest) largest = size;
+        if (view->factor) x[k] *= view->factor[k];
+        if (!isfinite(x[k])) return NAN;
+        if (held > 0) x[k] = fminf(fmaxf(x[k], -held), held);
+        if (fabsf(x[k]) > largest) largest = fabsf(x[k]);
     }
+    if (held > 0) largest = held;
     float finer = largest > 0 ? 127.0f / largest : 0;
     if (isinf(finer)) finer = 0; /* as good as zero */
-    for (int64_t k = 0; k < K; k++) q[k] = (int8_t)rintf((factor ? x[k] * factor[k] : x[k]) * finer);
+    for (int64_t k = 0; k < K; k++) q[k] = (int8_t)rintf(x[k] * finer);
     return largest / 127.0f;
 }
 
@@ -34,7 +37,7 @@ Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, T
     int8_t *q = (int8_t *)(row + K);
     for (int64_t m = 0; m < M; m++) {
         for (int64_t k = 0; k < K; k++) row[k] = (float)tensor_get(x, m * K + k);
-        float unit = round_row(q, row, view.factor, K);
+        float unit = round_row(q, row, &view);
         for (int64_t n = 0; n < N; n++) {
             int32_t total = 0;
             for (int64_t k = 0; k < K && !isnan(unit); k++) total += q[k] * int8_value(&view, n, k);
