@@ -87,6 +87,8 @@ typedef struct Layout {
     bool fp8;
     RoundTo round;
     double loss_scale;
+    bool still; /* the learning rate is 0: every step is of the first weights */
+    int nudge;  /* one rank: matrices begin off by a last bit here and there; 0: as they are drawn */
 } Layout;
 
 static inline const char *layout_text(const Layout *l) {
@@ -116,6 +118,18 @@ static inline void outcome_done(Outcome *outcome) {
     mesh_free(outcome->mesh);
     test_device_free(outcome->device);
     model_free(outcome->model);
+}
+
+/* Changes about every second number of the matrices by its last bit, up or down. */
+static inline void nudge_params(Store *params, int nudge) {
+    RngKey key = rng_key((uint64_t)nudge, "nudge", 0);
+    for (int i = 0; i < params->model->units; i++) {
+        float *value = params->flat[i].data;
+        for (int64_t k = 0; k < params->count[i]; k++) {
+            uint64_t drawn = rng_below(key, (uint64_t)(i << 20) + (uint64_t)k, 4);
+            if (drawn < 2) value[k] *= drawn ? 1 + 0x1p-23f : 1 - 0x1p-23f;
+        }
+    }
 }
 
 static inline Outcome run(Group *world, const Layout *layout, int steps) {
@@ -149,6 +163,8 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     assert_ok(kernels_find(test_kernels(), &spec.table));
     assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
     assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
+    assert_ok(stream_sync(outcome.runner->stream));
+    if (layout->nudge) nudge_params(outcome.runner->params, layout->nudge);
     assert_ok(runner_publish(outcome.runner));
     outcome.runner->watch = true;
     HostBatch *micro[BATCH];
@@ -157,7 +173,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
             micro[i] = batch_of(layout->job, step, ((int64_t)replica * count + i) * layout->micro_batch,
                                 layout->micro_batch);
         StepResult result;
-        assert_ok(runner_step(outcome.runner, micro, count, step + 1, 2e-3, &result));
+        assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout->still ? 0 : 2e-3, &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;
         outcome.micro_norm[step] = result.micro_norm;
