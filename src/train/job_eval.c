@@ -107,11 +107,7 @@ static Status score_round(const Job *job, int64_t first, int64_t count, const Sc
 
 Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
     Runner *runner = job->runner;
-    const Mesh *mesh = runner->mesh;
-    int64_t B = runner->spec.micro_batch, replicas = mesh->extent[AXIS_DP];
-    if (mesh->extent[AXIS_TP] > 1 || mesh->extent[AXIS_PP] > 1)
-        return USAGE("answers and classes need all of the model on a rank; leave --tp and --pp out, or share "
-                     "the parameters out with --zero 3");
+    int64_t B = runner->spec.micro_batch, replicas = runner->mesh->extent[AXIS_DP];
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     CLEANUP(mem_freep) float *own = NULL, *all = NULL;
     TRY(mem_new((size_t)(B * work->width), sizeof *own, &own));

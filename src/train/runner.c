@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "parallel/tp.h"
 #include "train/runner_internal.h"
 
 static const double loss_weight[LOSS_COUNT] = {
@@ -465,18 +466,29 @@ Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden)
 }
 
 /* The rows a head scores: all of them, or each sequence's first. */
-static Status head_rows(Runner *runner, Tensor hidden, Head head, Buffer *ret_buffer, Tensor *ret_rows) {
-    Tensor rows = tensor_matrix(hidden);
+static Status head_rows(Runner *runner, Shape shape, Tensor rows, Head head, Buffer *ret_buffer,
+                        Tensor *ret_rows) {
     *ret_buffer = (Buffer){0};
     *ret_rows = rows;
     if (head != HEAD_NSP && head != HEAD_CLASSIFY) return OK;
-    int64_t B = hidden.dim[0], T = hidden.dim[1];
     size_t row = (size_t)rows.dim[1] * dtype_size(rows.dtype);
-    TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)B * row, ret_buffer));
-    for (int64_t b = 0; b < B; b++)
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)shape.B * row, ret_buffer));
+    for (int64_t b = 0; b < shape.B; b++)
         TRY(stream_copy(runner->stream, (char *)ret_buffer->data + (size_t)b * row,
-                        (char *)rows.data + (size_t)(b * T) * row, row, COPY_ON_DEVICE));
-    *ret_rows = tensor_2d(ret_buffer->data, rows.dtype, B, rows.dim[1]);
+                        (char *)rows.data + (size_t)(b * shape.T) * row, row, COPY_ON_DEVICE));
+    *ret_rows = tensor_2d(ret_buffer->data, rows.dtype, shape.B, rows.dim[1]);
+    return OK;
+}
+
+/* What the last layer gave, whole where tensor ranks have parts of it. */
+static Status whole_rows(Runner *runner, const Pass *pass, Tensor own, Buffer *ret_room, Tensor *ret_rows) {
+    Shape shape = pass->shape;
+    Tensor whole, room = tensor_3d(NULL, shape.dtype, shape.B, shape.T, runner->model->config.hidden);
+    *ret_room = (Buffer){0};
+    if (shape.sequence) TRY(dev_alloc(runner->device, MEM_SCRATCH, tensor_bytes(room), ret_room));
+    room.data = ret_room->data;
+    TRY(tp_spread(pass->tp, pass->exec, shape.sequence, room, own, &whole));
+    *ret_rows = tensor_matrix(whole);
     return OK;
 }
 
@@ -485,24 +497,51 @@ static int64_t head_width(const ModelConfig *config, Head head) {
     return head == HEAD_CLASSIFY ? config->labels : 2;
 }
 
-Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out) {
-    Tensor hidden, rows;
-    TRY(runner_hidden(runner, batch, &hidden));
+bool runner_has_heads(const Runner *runner, const Chunk *chunk) {
+    return chunk->first + chunk->count == runner->model->count;
+}
+
+Status runner_score(Runner *runner, const Round *round, Chunk *chunk, Flight *flight) {
+    CLEANUP(dev_free) Buffer room = {0};
     CLEANUP(dev_free) Buffer first = {0};
     CLEANUP(dev_free) Buffer scratch = {0};
     CLEANUP(dev_free) Buffer scores = {0};
-    TRY(head_rows(runner, hidden, head, &first, &rows));
+    Head head = round->scores->head;
+    Pass pass = runner_pass(runner, round, flight);
+    Tensor rows;
+    TRY(whole_rows(runner, &pass, runner_output(runner, chunk, flight, pass.shape, chunk->count - 2), &room,
+                   &rows));
+    TRY(head_rows(runner, pass.shape, rows, head, &first, &rows));
     int at = runner->model->count - 1;
     const Block *block = &runner->model->block[at];
     int64_t M = rows.dim[0], K = head_width(&runner->model->config, head);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, head_logits_scratch(block, head, M), &scratch));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
-    Round round = {0};
-    Pass pass = runner_pass(runner, &round, &runner->chunk[0].flight[0]);
     TRY(runner_enter(runner, &pass, at, true, false));
     pass.scratch = scratch;
     TRY(head_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
     runner_leave(runner, at);
-    TRY(stream_copy(runner->stream, out, scores.data, scores.bytes, COPY_TO_HOST));
+    TRY(stream_copy(runner->stream, round->scores->out, scores.data, scores.bytes, COPY_TO_HOST));
     return stream_sync(runner->stream);
+}
+
+Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out) {
+    HostBatch *const batches[] = {(HostBatch *)batch};
+    const ModelConfig *config = &runner->model->config;
+    Group *stages = runner->mesh->axis[AXIS_PP];
+    if (runner->mesh->extent[AXIS_TP] > 1 && (head == HEAD_LM || head == HEAD_MLM))
+        return FAILED("internal: scores of the whole vocabulary are for one tensor rank");
+    TRY(check_micros(runner, batches, 1));
+    TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
+    Scores scores = {.head = head, .out = out};
+    Round round = {.micros = batches, .count = 1, .scores = &scores};
+    TRY(runner_run(runner, &runner->eval_schedule, &round));
+    if (stages->size == 1) return OK;
+    /* From the stage that has the heads to the others. */
+    bool first = head == HEAD_NSP || head == HEAD_CLASSIFY;
+    int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * head_width(config, head);
+    for (int i = 0; i < runner->chunks; i++)
+        if (runner_has_heads(runner, &runner->chunk[i])) root = stages->rank;
+    TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
+    return host_broadcast(stages, out, (size_t)count * sizeof *out, (int)root);
 }

@@ -146,7 +146,8 @@ MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count
 /* For one tensor rank and one stage: forward up to the last layer, without dropout: its output (B,T,C),
  * valid until the next call. */
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
-/* The whole model's scores from a head for every row it scores; `out` is host memory. */
+/* The whole model's scores from a head for every row it scores, on all ranks of a replica; `out` is host
+ * memory. Scores of a vocabulary are for one tensor rank. Collective. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out);
 
 /* The share of a step's forward and backward that the stages spend waiting for each other. */

@@ -156,7 +156,9 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     if (chunk->to_stage) TRY(relay_open(runner, RELAY_OUTPUT, action.chunk, action.micro, &relay));
     TRY(host_batch_upload(round->micros[action.micro], runner->stream, flight->ids,
                           first_sequence(runner, round, action.micro), &flight->data));
-    TRY(runner_forward(runner, round, chunk, flight, chunk->count));
+    bool scores = round->scores && runner_has_heads(runner, chunk);
+    TRY(runner_forward(runner, round, chunk, flight, scores ? chunk->count - 1 : chunk->count));
+    if (scores) TRY(runner_score(runner, round, chunk, flight));
     if (!round->train) flight->used = false;
     return OK;
 }

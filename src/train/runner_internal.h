@@ -24,6 +24,12 @@ Relay *relay_find(Runner *runner, RelayWay way, int chunk, int micro);
 
 /* ---- actions ---- */
 
+/* What a head scores, instead of losses; `out` is host memory, for one micro-batch. */
+typedef struct Scores {
+    Head head;
+    float *out;
+} Scores;
+
 /* What a schedule is carried out over. */
 typedef struct Round {
     HostBatch *const *micros;
@@ -31,9 +37,14 @@ typedef struct Round {
     bool train;
     int64_t step;
     float loss_grad[LOSS_COUNT];
+    const Scores *scores; /* NULL: losses */
 } Round;
 
 MUST_USE Status runner_run(Runner *runner, const Schedule *schedule, const Round *round);
+/* Whether a chunk ends with the model's heads. */
+bool runner_has_heads(const Runner *runner, const Chunk *chunk);
+/* The round's scores of a flight that has gone through all blocks of its chunk before the heads. */
+MUST_USE Status runner_score(Runner *runner, const Round *round, Chunk *chunk, Flight *flight);
 /* Forward of blocks from .. end - 1 of a chunk for a flight whose data is there. */
 MUST_USE Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, Flight *flight, int end);
 /* The output of a chunk's block `at` (counted in the chunk; -1: the chunk's input). */
