@@ -33,8 +33,8 @@ static const Option table[] = {
     {OPT_TEXT("label-field", EvalConfig, text.label_field, "NAME"), .fallback = "label",
      .help = "The field that holds the label, for a model that classifies."},
     {OPT_CHOICE("documents", EvalConfig, text.documents, "WHAT", documents_names), .fallback = "file",
-     .help =
-         "What a document is in text files: the whole file, each line, or what lies between blank lines."},
+     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
+             "an article of WikiText, from title to title."},
     {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Prepare text in a temporary directory, not where later runs would find it."},
     {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
@@ -138,6 +138,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(enter(call, args, &here));
     if (!here) return OK;
     args->config.log = stderr;
+    if (invocation_given(call, "na-prob-thresh") && !args->config.squad.na_prob)
+        return USAGE("--na-prob-thresh is a threshold for the numbers of --na-prob, which is not given");
     if (args->against_count)
         return eval_against(&args->config, args->against, args->against_count, ret_result);
     return eval_run(&args->config, ret_result);

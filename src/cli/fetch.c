@@ -180,6 +180,8 @@ static Status fetch_one(const FetchSet *set, const FetchSpec *spec, json_t *rows
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const FetchArgs *args = arguments;
+    if (args->list && call->operand_count)
+        return USAGE("--list shows everything there is; leave '%s' out", call->operands[0]);
     if (args->list) return list(ret_result);
     if (!call->operand_count) return USAGE("name what to fetch; 'weft fetch --list' lists what there is");
     if (args->from && strstr(args->from, "://") && !http_is_url(args->from))

@@ -43,7 +43,8 @@ static const Option table[] = {
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
      .help = "The field of a JSON line that holds the text."},
     {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
-     .help = "What a document is in text files: the whole file, each line, or what lies between blank lines. "
+     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
+             "an article of WikiText, from title to title. "
              "In JSON lines each line is one."},
     {OPT_FLAG("sentences", PrepareArgs, sentences), .shown = "on with a BERT vocabulary",
      .help = "Mark where sentences begin, which BERT's pairs of sentences need."},
@@ -92,13 +93,14 @@ static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokeni
 
 static Status result_json(const PrepareResult *result, double seconds, json_t **ret_json) {
     int64_t tokens = result->tokens + result->val_tokens;
-    json_t *json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "shards",
+    json_t *json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f}", "shards",
                              show_names(result->shards.path, result->shards.count), "val_shards",
                              show_names(result->val_shards.path, result->val_shards.count), "tokens",
                              (json_int_t)result->tokens, "documents", (json_int_t)result->documents,
                              "val_tokens", (json_int_t)result->val_tokens, "val_documents",
                              (json_int_t)result->val_documents, "sentences", (json_int_t)result->sentences,
-                             "bytes", (json_int_t)result->bytes, "seconds", seconds, "tokens_per_s",
+                             "bytes", (json_int_t)result->bytes, "invalid_bytes", (json_int_t)result->broken,
+                             "changed_files", result->notes.changed, "seconds", seconds, "tokens_per_s",
                              (double)tokens / seconds, "bytes_per_s", (double)result->bytes / seconds);
     if (!json) return FAILED("out of memory while writing the result");
     *ret_json = json;
@@ -210,6 +212,11 @@ static void show_dialogues(const json_t *files, FILE *out) {
 
 /* ---- the command ---- */
 
+static void tell_note(void *context, const char *note) {
+    (void)context;
+    fprintf(stderr, "weft: note: %s\n", note);
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const PrepareArgs *args = arguments;
     if (!strcmp(args->format, "cornell") || !strcmp(args->format, "pairs"))
@@ -244,6 +251,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     double start = clock_wall();
     TRY(prepare_dir(&spec, args->out, args->overwrite, &result));
     progress_end(progress);
+    TRY(prepare_notes(&result, tell_note, NULL));
     return result_json(&result, clock_wall() - start, ret_result);
 }
 

@@ -92,8 +92,8 @@ static const Option data_table[] = {
     {OPT_TEXT("label-field", TrainConfig, text.label_field, "NAME"), .fallback = "label",
      .help = "With --task classify, the field that holds the label: a number or a name."},
     {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
-     .help =
-         "What a document is in text files: the whole file, each line, or what lies between blank lines."},
+     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
+             "an article of WikiText, from title to title."},
     {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Keep text that was prepared in the run's directory, or in a temporary one without --out. "
              "Otherwise it is kept for other runs in $WEFT_CACHE, or in weft below $XDG_CACHE_HOME or "

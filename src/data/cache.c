@@ -103,6 +103,10 @@ static const char *describe_files(const PrepareSpec *spec, char *buffer, size_t 
     return buffer;
 }
 
+static void tell_note(void *log, const char *note) {
+    progress_line(log, "note: %s", note);
+}
+
 static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) {
     char files[256], tokens[FORMAT_SIZE];
     progress_line(log, "preparing %s, once, in %s", describe_files(spec, files, sizeof files), dir);
@@ -110,7 +114,7 @@ static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) 
     TRY(prepare_dir(spec, dir, false, &result));
     progress_line(log, "prepared %s tokens of %lld documents", format_count(tokens, (double)result.tokens),
                   (long long)result.documents);
-    return OK;
+    return prepare_notes(&result, tell_note, log);
 }
 
 Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,

@@ -80,6 +80,7 @@ typedef struct DataSpec {
     double mask_rate;         /* mlm: 0.15 */
     const uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that go on with a word; it must
                                * outlive the data. NULL: tokens are masked one by one */
+    bool windows;             /* lm: for dataset_windows alone, which two tokens suffice for */
     double keep_first;        /* the part of the tokens (or examples) used, from the start... */
     double keep_last; /* ...or from the end: training takes 1 - v first, validation v last; both 0: all */
     uint64_t seed;

@@ -218,7 +218,7 @@ static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format
     if (spec->task == TASK_LM) {
         data->window = spec->seq;
         data->count = (data->size - 1) / data->window;
-        need = spec->seq + 1;
+        need = spec->windows ? 2 : spec->seq + 1;
     } else {
         data->window = spec->seq - (spec->next_sentence ? 3 : 2);
         data->count = data->size / data->window;

@@ -17,6 +17,7 @@ enum { GZIP_WINDOW = 15 + 16, BUFFER = 1 << 17, PIECE = 1 << 30 };
 struct Input {
     char *name;
     int fd; /* -1: memory */
+    struct stat begin;
     const char *memory;
     size_t memory_size;
     int64_t used;
@@ -63,6 +64,8 @@ static Status open_file(Input *input, const char *path) {
                       S_ISDIR(st.st_mode) ? "a directory" : "something else");
     input->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (input->fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(input->fd, &input->begin) != 0)
+        return FAILED("%s: cannot be looked at: %s", path, strerror(errno));
     posix_fadvise(input->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     return OK;
 }
@@ -108,6 +111,14 @@ void input_free(Input *input) {
 
 int64_t input_used(const Input *input) {
     return input->used;
+}
+
+bool input_changed(const Input *input) {
+    struct stat now;
+    const struct stat *begin = &input->begin;
+    if (input->fd < 0 || !S_ISREG(begin->st_mode) || fstat(input->fd, &now) != 0) return false;
+    return now.st_size != begin->st_size || now.st_mtim.tv_sec != begin->st_mtim.tv_sec ||
+           now.st_mtim.tv_nsec != begin->st_mtim.tv_nsec;
 }
 
 static Status read_file(Input *input, void *to, size_t size, size_t *ret_got) {

@@ -20,5 +20,7 @@ DEFINE_FREEP(Input, input)
 MUST_USE Status input_read(Input *input, char *to, size_t size, size_t *ret_got);
 /* Bytes of the file, compressed ones for .gz, that have been used. */
 int64_t input_used(const Input *input);
+/* Whether the file has another size or time than when it was opened. */
+bool input_changed(const Input *input);
 
 #endif

@@ -33,7 +33,9 @@ typedef struct Encoded {
     size_t marks, mark_capacity;
     unsigned char *packed;
     size_t packed_capacity;
-    int64_t bytes;
+    int64_t bytes, broken; /* broken: no UTF-8, the first one here */
+    const char *broken_file;
+    int64_t broken_line;
 } Encoded;
 
 typedef struct Prepare {
@@ -47,12 +49,16 @@ typedef struct Prepare {
     ShardSet *train, *val, *now; /* `now`: the set that the current document goes to */
     int64_t document;            /* number of the next */
     int64_t bytes, used_before;
+    int64_t broken;
+    char *broken_at;
+    ReaderNotes notes;
     double start;
 } Prepare;
 
 void prepare_result_done(PrepareResult *result) {
     shard_list_done(&result->shards);
     shard_list_done(&result->val_shards);
+    free(result->broken_at);
     *result = (PrepareResult){0};
 }
 
@@ -66,8 +72,27 @@ static void prepare_done(Prepare *p) {
         free(p->place[i].packed);
     }
     free(p->place);
+    free(p->broken_at);
     shard_set_free(p->train);
     shard_set_free(p->val);
+}
+
+Status prepare_notes(const PrepareResult *result, void (*tell)(void *context, const char *note),
+                     void *context) {
+    const ReaderNotes *notes = &result->notes;
+    CLEANUP(mem_freep) char *broken = NULL, *changed = NULL;
+    if (result->broken) {
+        TRY(str_format(&broken, "%s: %lld byte%s of the text %s no UTF-8, this being the first",
+                       result->broken_at, (long long)result->broken, result->broken == 1 ? "" : "s",
+                       result->broken == 1 ? "is" : "are"));
+        tell(context, broken);
+    }
+    if (notes->changed) {
+        TRY(str_format(&changed, "%s: changed while it was read; prepare it again when it is whole",
+                       notes->changed_file));
+        tell(context, changed);
+    }
+    return OK;
 }
 
 /* ---- the work on a block ---- */
@@ -91,6 +116,20 @@ static Status encode_sentences(Encoder *encoder, const TextPiece *piece, Encoded
     return OK;
 }
 
+/* JSON has been checked, and where each byte is a token any will do. */
+static void count_broken(const Prepare *p, const TextPiece *piece, Encoded *to) {
+    size_t first = 0;
+    if (piece->block->json || tokenizer_kind(p->spec->tokenizer) == TOKENIZER_BYTES) return;
+    int64_t count = text_broken(piece->text, piece->size, &first);
+    if (count && !to->broken) {
+        to->broken_file = piece->block->file;
+        to->broken_line = piece->block->line;
+        for (const char *at = piece->block->text; at < piece->text + first; at++)
+            to->broken_line += *at == '\n';
+    }
+    to->broken += count;
+}
+
 static Status encode_piece(void *context, int slot, int place, const TextPiece *piece) {
     Prepare *p = context;
     Encoded *to = &p->place[place];
@@ -103,6 +142,7 @@ static Status encode_piece(void *context, int slot, int place, const TextPiece *
     else
         TRY(encoder_add(p->encoder[slot], piece->text, piece->size, &to->tokens));
     to->bytes += (int64_t)piece->size;
+    count_broken(p, piece, to);
     return piece->last ? add_token(&to->tokens, p->end) : OK;
 }
 
@@ -170,9 +210,12 @@ static Status write_place(void *context, int place, int64_t used) {
         if (i < from->begins) TRY(begin_document(p));
         at = stop;
     }
+    if (from->broken && !p->broken)
+        TRY(str_format(&p->broken_at, "%s: line %lld", from->broken_file, (long long)from->broken_line));
+    p->broken += from->broken;
     p->bytes += from->bytes;
     from->tokens.count = from->begins = from->marks = 0;
-    from->bytes = 0;
+    from->bytes = from->broken = 0;
     show(p, used);
     return OK;
 }
@@ -196,7 +239,8 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
                           .documents = spec->documents,
                           .field = spec->field,
                           .cut = spec->sentences ? cut_by_sentence : cut_by_encoder,
-                          .cut_context = p->encoder[p->threads]};
+                          .cut_context = p->encoder[p->threads],
+                          .notes = &p->notes};
     CLEANUP(reader_freep) Reader *measured = NULL;
     TRY(reader_new(&measured, &reading));
     int64_t total = reader_total(measured);
@@ -289,6 +333,10 @@ static Status fill_dir(const PrepareSpec *spec, const char *dir, const char *pla
     result->documents = shard_set_documents(p.train);
     result->sentences = shard_set_sentences(p.train) + (p.val ? shard_set_sentences(p.val) : 0);
     result->bytes = p.bytes;
+    result->broken = p.broken;
+    result->broken_at = p.broken_at;
+    p.broken_at = NULL;
+    result->notes = p.notes;
     if (!p.val) return OK;
     TRY(shard_set_finish(p.val));
     TRY(final_paths(&result->val_shards, p.val, place));

@@ -37,9 +37,15 @@ typedef struct PrepareResult {
     int64_t tokens, documents, val_tokens, val_documents;
     int64_t sentences; /* of both, 0 without marks */
     int64_t bytes;     /* of text */
+    int64_t broken;    /* ...of which so many are no UTF-8... */
+    char *broken_at;   /* ...the first one here: "text.txt: line 3" */
+    ReaderNotes notes;
 } PrepareResult;
 
 void prepare_result_done(PrepareResult *result);
+/* Tells what the user should know about the text, a sentence at a time. */
+MUST_USE Status prepare_notes(const PrepareResult *result, void (*tell)(void *context, const char *note),
+                              void *context);
 
 /* Whether shards may be put into `dir`: it is absent or empty or, with `replace`, holds nothing but shards.
  */

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/input.h"
+#include "data/titles.h"
 
 struct Reader {
     ReaderSpec spec;
@@ -27,7 +28,7 @@ struct Reader {
     size_t rest_size, rest_capacity;
 };
 
-const char *const documents_names[] = {"file", "line", "blank", NULL};
+const char *const documents_names[] = {"file", "line", "blank", "wikitext", NULL};
 
 Status documents_parse(const char *name, Documents *ret_documents) {
     for (int i = 0; documents_names[i]; i++) {
@@ -35,7 +36,7 @@ Status documents_parse(const char *name, Documents *ret_documents) {
         *ret_documents = (Documents)i;
         return OK;
     }
-    return USAGE("documents '%s': expected file, line or blank", name);
+    return USAGE("documents '%s': expected file, line, blank or wikitext", name);
 }
 
 void text_block_done(TextBlock *block) {
@@ -133,6 +134,9 @@ static Status open_next(Reader *reader) {
 
 static void close_input(Reader *reader) {
     reader->used += input_used(reader->input);
+    ReaderNotes *notes = reader->spec.notes;
+    if (notes && input_changed(reader->input) && notes->changed++ == 0)
+        notes->changed_file = reader->spec.paths[reader->at];
     input_free(reader->input);
     reader->input = NULL;
     if (++reader->part < reader->parts) return;
@@ -176,11 +180,28 @@ static size_t after_last_blank_line(const char *text, size_t size, bool starts) 
     return 0;
 }
 
+/* Before the last title that another article comes before; without one, after a word that is followed by two
+ * whole lines or more, so that all of what makes a title stays together. 0: nowhere yet. */
+static size_t cut_before_title(const Reader *reader, const TextBlock *block, bool *ret_ends) {
+    const char *text = block->text;
+    size_t line = after_last_newline(text, block->size), safe = 0;
+    for (int lines = 0; line > 0; lines++) {
+        if (title_at(text, block->size, line, reader->starts) &&
+            !(reader->starts && text_is_blank(text, line)))
+            return line;
+        if (lines == 2) safe = line;
+        line = after_last_newline(text, line - 1);
+    }
+    *ret_ends = false;
+    return cut_after_word(reader, text, safe);
+}
+
 /* Where a block that goes on may end; 0: nowhere yet. */
 static size_t find_end(const Reader *reader, const TextBlock *block, bool *ret_ends) {
     size_t end = 0;
     *ret_ends = true;
     if (reader->json) return after_last_newline(block->text, block->size);
+    if (reader->spec.documents == DOCUMENTS_WIKITEXT) return cut_before_title(reader, block, ret_ends);
     if (reader->spec.documents == DOCUMENTS_LINE) end = after_last_newline(block->text, block->size);
     if (reader->spec.documents == DOCUMENTS_BLANK)
         end = after_last_blank_line(block->text, block->size, reader->starts);

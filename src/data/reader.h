@@ -3,9 +3,9 @@
  * Reading comes in two steps, so that the costly one can run on all cores (data/pipeline.h). A Reader cuts
  * its inputs into blocks, in order: raw bytes that hold whole lines, whole documents, or a part of a long
  * one. reader_split then gives the pieces of documents in a block.
- *   text    a file, a line, or what lies between blank lines is a document
+ *   text    a file, a line, what lies between blank lines, or an article of WikiText is a document
  *   .jsonl  (.ndjson) each line is an object, a document is the text of one of its fields; so is a file of
- * another name, but for .txt, that begins with an object that has the field Documents without any bytes are
+ * another name, but for .txt, that begins with an object that has the field. Documents without any bytes are
  * left out, and so are blank lines. The newline that ends a line or a document of lines is no part of it; a
  * document that is a file is the file's bytes as they are.
  */
@@ -16,8 +16,8 @@
 
 #include "base/status.h"
 
-typedef enum { DOCUMENTS_FILE, DOCUMENTS_LINE, DOCUMENTS_BLANK } Documents;
-/* "file", "line", "blank"; NULL-terminated. */
+typedef enum { DOCUMENTS_FILE, DOCUMENTS_LINE, DOCUMENTS_BLANK, DOCUMENTS_WIKITEXT } Documents;
+/* "file", "line", "blank", "wikitext"; NULL-terminated. */
 extern const char *const documents_names[];
 MUST_USE Status documents_parse(const char *name, Documents *ret_documents);
 
@@ -29,6 +29,12 @@ enum {
     READER_LINE_LIMIT = 64 << 20 /* of a line of JSON, and of text without a place to cut it */
 };
 
+/* What a reader noticed that does not keep it from reading. */
+typedef struct ReaderNotes {
+    int changed;              /* files that were not the same at their end as at their begin... */
+    const char *changed_file; /* ...the first of them */
+} ReaderNotes;
+
 typedef struct ReaderSpec {
     const char *const *paths; /* "self": the corpus in the program */
     int path_count;
@@ -36,7 +42,8 @@ typedef struct ReaderSpec {
     const char *field; /* of JSON lines; NULL: "text" */
     TextCut cut;       /* NULL: anywhere */
     const void *cut_context;
-    size_t block; /* 0: READER_BLOCK */
+    size_t block;       /* 0: READER_BLOCK */
+    ReaderNotes *notes; /* NULL: not wanted */
 } ReaderSpec;
 
 /* One block, and the memory it lies in, which is used again; start with zeroes. */
@@ -70,6 +77,7 @@ typedef struct TextPiece {
     const char *text;
     size_t size;
     bool first, last; /* of its document; a last piece may be empty */
+    const TextBlock *block;
 } TextPiece;
 
 typedef Status (*PieceFunc)(void *context, const TextPiece *piece);

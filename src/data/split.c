@@ -6,6 +6,7 @@
 
 #include "data/json_text.h"
 #include "data/reader.h"
+#include "data/titles.h"
 
 typedef struct Split {
     const ReaderSpec *spec;
@@ -16,17 +17,12 @@ typedef struct Split {
 
 static Status give(const Split *split, const char *text, size_t size, bool first, bool last) {
     if (size == 0 && (first || !last)) return OK;
-    return split->func(split->context,
-                       &(TextPiece){.text = text, .size = size, .first = first, .last = last});
+    return split->func(
+        split->context,
+        &(TextPiece){.text = text, .size = size, .first = first, .last = last, .block = split->block});
 }
 
 /* ---- text ---- */
-
-static bool is_blank(const char *text, size_t size) {
-    for (size_t i = 0; i < size; i++)
-        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r') return false;
-    return true;
-}
 
 /* Each line a document. */
 static Status split_lines(const Split *split) {
@@ -38,7 +34,7 @@ static Status split_lines(const Split *split) {
         size_t size = (size_t)((newline ? newline : end) - at);
         bool last = newline || block->ends;
         if (newline && size && at[size - 1] == '\r') size--;
-        if (!first || !is_blank(at, size)) TRY(give(split, at, size, first, last));
+        if (!first || !text_is_blank(at, size)) TRY(give(split, at, size, first, last));
         at = newline ? newline + 1 : end;
         first = last;
     }
@@ -56,7 +52,7 @@ static Status split_blank(const Split *split) {
     for (bool inside = !block->starts; at < end; inside = false) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
-        if (inside || !is_blank(at, size)) {
+        if (inside || !text_is_blank(at, size)) {
             if (!begin) begin = at;
             stop = at + size;
             if (newline && size && stop[-1] == '\r') stop--;
@@ -70,6 +66,25 @@ static Status split_blank(const Split *split) {
     if (!begin) return OK;
     if (!block->ends) stop = end;
     return give(split, begin, (size_t)(stop - begin), first, block->ends);
+}
+
+/* An article of WikiText with its title, as it lies there, is a document. */
+static Status split_titles(const Split *split) {
+    const TextBlock *block = split->block;
+    bool first = block->starts, words = !block->starts;
+    size_t begin = 0;
+    for (size_t at = 0; at < block->size;) {
+        if (at > 0 && words && title_at(block->text, block->size, at, block->starts)) {
+            TRY(give(split, block->text + begin, at - begin, first, true));
+            begin = at;
+            first = true;
+        }
+        const char *newline = memchr(block->text + at, '\n', block->size - at);
+        size_t next = newline ? (size_t)(newline - block->text) + 1 : block->size;
+        words = words || !text_is_blank(block->text + at, next - at);
+        at = next;
+    }
+    return words ? give(split, block->text + begin, block->size - begin, first, block->ends) : OK;
 }
 
 /* ---- JSON lines ---- */
@@ -95,7 +110,7 @@ static Status split_json(const Split *split) {
     for (int64_t number = block->line; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
-        if (!is_blank(at, size)) TRY(split_object(split, &text, number, at, size));
+        if (!text_is_blank(at, size)) TRY(split_object(split, &text, number, at, size));
         at = newline ? newline + 1 : end;
     }
     return OK;
@@ -108,6 +123,7 @@ Status reader_split(const ReaderSpec *spec, const TextBlock *block, PieceFunc fu
     case DOCUMENTS_FILE: return give(&split, block->text, block->size, block->starts, block->ends);
     case DOCUMENTS_LINE: return split_lines(&split);
     case DOCUMENTS_BLANK: return split_blank(&split);
+    case DOCUMENTS_WIKITEXT: return split_titles(&split);
     }
     return OK;
 }

@@ -56,7 +56,8 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
 /* ---- pairs ---- */
 
 struct SquadPair {
-    double score;
+    double score;        /* of both sides together */
+    float side[2];       /* of start and end */
     int32_t first, last; /* tokens of the context; -1: no answer */
     size_t order;        /* equal ones stay in the order they came */
 };
@@ -73,9 +74,13 @@ static int by_score(const void *a, const void *b) {
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static Status add_pair(SquadBest *best, double score, int32_t first, int32_t last) {
+static Status add_pair(SquadBest *best, SquadTop start, SquadTop end) {
     TRY(mem_grow(&best->pair, &best->pair_capacity, best->pairs + 1, sizeof *best->pair));
-    best->pair[best->pairs] = (struct SquadPair){score, first, last, best->pairs};
+    best->pair[best->pairs] = (struct SquadPair){(double)start.score + (double)end.score,
+                                                 {start.score, end.score},
+                                                 start.token,
+                                                 end.token,
+                                                 best->pairs};
     best->pairs++;
     return OK;
 }
@@ -89,18 +94,22 @@ static Status add_window(SquadBest *best, const SquadFeatures *features, const S
         for (int32_t k = 0; k < scores->count[2 * index + 1]; k++) {
             int64_t length = (int64_t)end[k].token - start[i].token + 1;
             if (length < 1 || length > max_answer) continue;
-            TRY(add_pair(best, (double)start[i].score + (double)end[k].score, start[i].token, end[k].token));
+            TRY(add_pair(best, start[i], end[k]));
         }
     }
     return OK;
 }
 
 /* The lowest score of "no answer" over the windows: each must be without one. */
-static double score_none(const SquadScores *scores, const SquadAsked *asked) {
-    double lowest = INFINITY;
+static SquadChoice choose_none(const SquadScores *scores, const SquadAsked *asked) {
+    SquadChoice lowest = {.none = true, .score = INFINITY};
     for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++) {
-        double score = (double)scores->none[2 * i] + (double)scores->none[2 * i + 1];
-        if (score < lowest) lowest = score;
+        const float *side = scores->none + 2 * i;
+        double score = (double)side[0] + (double)side[1];
+        if (score >= lowest.score) continue;
+        lowest.score = score;
+        lowest.start_score = side[0];
+        lowest.end_score = side[1];
     }
     return lowest;
 }
@@ -114,7 +123,10 @@ static bool continues(SquadText text, size_t at) {
 /* The piece of the context, in whole characters. */
 static SquadChoice choice_of(const SquadFeatures *features, const SquadAsked *asked, SquadText context,
                              const struct SquadPair *pair) {
-    SquadChoice choice = {.none = pair->first < 0, .score = pair->score};
+    SquadChoice choice = {.none = pair->first < 0,
+                          .start_score = pair->side[0],
+                          .end_score = pair->side[1],
+                          .score = pair->score};
     if (choice.none) return choice;
     const SquadPlace *place = features->place + asked->context.at;
     choice.start = place[pair->first].start;
@@ -166,19 +178,20 @@ Status squad_best_find(SquadBest *best, const SquadFeatures *features, const Squ
     best->answer = NULL;
     for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++)
         TRY(add_window(best, features, scores, i, spec->max_answer));
-    double none = score_none(scores, asked);
-    if (spec->may_be_none) TRY(add_pair(best, none, -1, -1));
+    SquadChoice none = choose_none(scores, asked);
+    if (spec->may_be_none)
+        TRY(add_pair(best, (SquadTop){-1, none.start_score}, (SquadTop){-1, none.end_score}));
     if (best->pairs) qsort(best->pair, best->pairs, sizeof *best->pair, by_score);
     for (size_t i = 0; i < best->pairs && best->count < (size_t)scores->n; i++) {
         SquadChoice choice = choice_of(features, asked, context, &best->pair[i]);
         if (is_new(best, context, &choice)) TRY(add_choice(best, choice));
         none_seen |= choice.none;
     }
-    if (spec->may_be_none && !none_seen) TRY(add_choice(best, (SquadChoice){.none = true, .score = none}));
+    if (spec->may_be_none && !none_seen) TRY(add_choice(best, none));
     set_probabilities(best);
     const SquadChoice *answer = best->choice, *end = best->choice + best->count;
     while (answer < end && answer->none) answer++;
-    if (spec->may_be_none && answer < end) best->null_odds = none - answer->score;
+    if (spec->may_be_none && answer < end) best->null_odds = none.score - answer->score;
     if (answer < end && !(spec->may_be_none && best->null_odds > spec->null_threshold)) best->answer = answer;
     return OK;
 }

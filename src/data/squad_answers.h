@@ -33,7 +33,8 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
 typedef struct SquadChoice {
     bool none;         /* "no answer" */
     size_t start, end; /* else bytes of the context */
-    double score;      /* of start and end together */
+    float start_score, end_score;
+    double score; /* of both together */
     double probability;
 } SquadChoice;
 

@@ -133,6 +133,8 @@ MUST_USE Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piec
 /* What is left at the end; afterwards the decoder starts anew. */
 MUST_USE Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size);
 
+/* How many of a text's bytes are part of no character of UTF-8; *ret_first is the first one's place. */
+int64_t text_broken(const char *text, size_t size, size_t *ret_first);
 /* Bytes as valid UTF-8, in the same way; with a NUL after it. */
 MUST_USE Status text_to_utf8(const char *bytes, size_t size, char **ret_text, size_t *ret_size);
 

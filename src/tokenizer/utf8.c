@@ -104,6 +104,25 @@ Status utf8_repair(Utf8Repair *repair, const char *bytes, size_t size, Bytes *ou
     return OK;
 }
 
+int64_t text_broken(const char *text, size_t size, size_t *ret_first) {
+    int64_t count = 0;
+    for (size_t at = 0; at < size;) {
+        uint64_t word;
+        if (size - at >= sizeof word) {
+            memcpy(&word, text + at, sizeof word);
+            if (!(word & UINT64_C(0x8080808080808080))) {
+                at += sizeof word;
+                continue;
+            }
+        }
+        uint32_t c;
+        size_t bytes = utf8_next(text + at, size - at, &c);
+        if (c == UTF8_BROKEN && count++ == 0) *ret_first = at;
+        at += bytes;
+    }
+    return count;
+}
+
 Status text_to_utf8(const char *bytes, size_t size, char **ret_text, size_t *ret_size) {
     CLEANUP(bytes_done) Bytes out = {0};
     Utf8Repair repair = {0};

@@ -45,6 +45,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         return USAGE("%s is for a model's answers to SQuAD, and the data is not SQuAD's",
                      config->squad.out ? "--out" : "--nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
+    job->windows = !config->max_batches;
     TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));

@@ -21,6 +21,7 @@ typedef struct Job {
     bool bytes;        /* the vocabulary is the bytes */
     bool asks_squad;   /* by the task: files that do not say what they are, are SQuAD's */
     bool squad;        /* the data is */
+    bool windows;      /* lm: the data is for windows over all of it, so that a short text will do */
     const char *out;   /* run directory, for text that is not to be cached */
     char *prepared;    /* the text's shards, as last opened */
     char *scratch_dir; /* where it goes without one; goes with the job */

@@ -282,6 +282,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .no_masks = job->no_masks,
         .continues = job->continues,
         .mask_rate = mask_rate,
+        .windows = job->windows,
         .keep_first = keep_first,
         .keep_last = keep_last,
         .seed = seed,

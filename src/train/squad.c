@@ -17,6 +17,9 @@ static Status check_options(const EvalConfig *config) {
         return USAGE("--predictions is for --task squad, not for %s", config->task);
     if (config->model)
         return USAGE("--model and --predictions both say whose answers to score; give one of them");
+    if (config->squad.out || config->squad.write_n_best)
+        return USAGE("%s is for a model's answers, and those of --predictions are written already",
+                     config->squad.out ? "--out" : "--nbest");
     return OK;
 }
 
@@ -132,8 +135,10 @@ static json_t *choices_json(SquadText context, const SquadBest *best) {
     json_t *list = json_array();
     for (size_t i = 0; i < best->count; i++) {
         const SquadChoice *choice = &best->choice[i];
-        json_array_append_new(list, json_pack("{s:o s:f s:f}", "text", text_json(context, choice), "score",
-                                              choice->score, "probability", choice->probability));
+        json_array_append_new(list,
+                              json_pack("{s:o s:f s:f s:f}", "text", text_json(context, choice),
+                                        "probability", choice->probability, "start_logit",
+                                        (double)choice->start_score, "end_logit", (double)choice->end_score));
     }
     return list;
 }
@@ -252,6 +257,7 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     TRY(squad_counts_text(&features.counts, &note));
     if (note) progress_line(progress, "note: %s: %s", config->data[0], note);
     TRY(squad_scores_init(&scores, &features, squad->n_best));
+    if (squad->out) TRY(dir_make(squad->out));
     TRY(start_job(job, progress));
 
     size_t count = features.features, limit = (size_t)(config->max_batches * config->batch);

@@ -65,6 +65,10 @@ static void test_words(void **state) {
     assert_true(number(found, "tokens") == sizeof text - 1); /* all but the first, and the end */
     assert_true(fabs(log(number(found, "word_perplexity")) - nll / 19) < 1e-9 * nll);
     assert_true(fabs(number(found, "bits_per_byte") - nll / log(2) / (sizeof text - 1)) < 1e-9 * nll);
+    /* A text shorter than a window has a perplexity, too. */
+    put_file("short.txt", "Hello", 5);
+    CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", "1");
+    assert_true(number(brief, "tokens") == 5 && number(brief, "perplexity") > 1);
 }
 
 /* WikiText-2's own count of its test set, and the same from small blocks. */

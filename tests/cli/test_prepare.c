@@ -36,6 +36,23 @@ static void result_and_info(void **state) {
     ran_done(&people);
 }
 
+/* Text in another encoding is prepared, and how much of it was lost is said. */
+static void not_utf8(void **state) {
+    (void)state;
+    put_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nna\n##ve\ncaf\n");
+    put_text("latin.txt", "na\xc3\xafve\ncaf\xe9 na\xefve\n");
+    Ran ran = program_run("prepare", "--tokenizer", at("vocab.txt"), "--data", at("latin.txt"), "--out",
+                          at("latin"), "--quiet", "--json");
+    assert_int_equal(number_in(&ran, "invalid_bytes"), 2);
+    assert_int_equal(number_in(&ran, "changed_files"), 0);
+    assert_contains(ran.err, "latin.txt: line 2: 2 bytes of the text are no UTF-8");
+    ran_done(&ran);
+    Ran bytes = program_run("prepare", "--tokenizer", "bytes", "--data", at("latin.txt"), "--out",
+                            at("bytes"), "--quiet", "--json");
+    assert_int_equal(number_in(&bytes, "invalid_bytes"), 0);
+    ran_done(&bytes);
+}
+
 static void refusals(void **state) {
     (void)state;
     put_text("good.txt", "some text");
@@ -167,8 +184,8 @@ static void trained_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(result_and_info), cmocka_unit_test(refusals),   cmocka_unit_test(killed),
-        cmocka_unit_test(bounded_memory),  cmocka_unit_test(trained_on),
+        cmocka_unit_test(result_and_info), cmocka_unit_test(not_utf8),       cmocka_unit_test(refusals),
+        cmocka_unit_test(killed),          cmocka_unit_test(bounded_memory), cmocka_unit_test(trained_on),
     };
     return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
 }

@@ -163,7 +163,23 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
     const char *key;
     json_t *value;
     json_object_foreach(again, key, value) assert_true(number(result, key) == json_number_value(value));
-    assert_true(path_exists(n_best));
+    /* The first of all that were looked at is the answer, with its two scores. */
+    CLEANUP(json_decrefp) json_t *looked_at = NULL;
+    assert_ok(json_read_file(n_best, &looked_at));
+    const json_t *first = json_array_get(json_object_get(looked_at, "id0"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "text")), questions[0].answer);
+    const json_t *none = NULL, *choice;
+    for (size_t i = 0; (choice = json_array_get(json_object_get(looked_at, "id0"), i)); i++)
+        if (!*json_string_value(json_object_get(choice, "text"))) none = choice;
+    CLEANUP(json_decrefp) json_t *null_odds = NULL;
+    assert_ok(json_read_file(odds, &null_odds));
+    double apart = number(none, "start_logit") + number(none, "end_logit") - number(first, "start_logit") -
+                   number(first, "end_logit");
+    assert_true(fabs(apart - number(null_odds, "id0")) < 1e-5);
+    assert_refused(2, "--out is for a model's answers", "eval", "--data", data, "--predictions", predictions,
+                   "--out", out);
+    assert_refused(2, "which is not given", "eval", "--data", data, "--predictions", predictions,
+                   "--na-prob-thresh", "0");
 }
 
 static void questions_are_answered_with_their_place(void **state) {

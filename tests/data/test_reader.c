@@ -126,6 +126,47 @@ static void test_blank_lines(void **state) {
     assert_reads(files, DOCUMENTS_BLANK, "[one\ntwo ][three\n  four, which is longer][five][six\nseven]");
 }
 
+/* Articles from title to title, as they lie there; a section or a line that looks like a title begins none.
+ */
+static void test_wikitext(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt",
+                   " \n = One = \n \n text of one \n = no title = \n \n = = Section = = \n \n more \n"
+                   " \n = Two words = \n \n text \n \n");
+    files_add_text(files, "b.txt", "no title here \n\n = Three = \r\n\nend");
+    files_add_text(files, "c.txt", " \n\n");
+    assert_reads(files, DOCUMENTS_WIKITEXT,
+                 "[ \n = One = \n \n text of one \n = no title = \n \n = = Section = = \n \n more \n"
+                 " \n][ = Two words = \n \n text \n \n][no title here \n\n][ = Three = \r\n\nend]");
+}
+
+/* A file that grows while it is read is read to its end, and that is noticed. */
+static void test_growing(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "still.txt", "one");
+    files_add_text(files, "grows.txt", "two three four five");
+    ReaderNotes notes = {0};
+    ReaderSpec spec = {.paths = files->list, .path_count = 2, .block = 4, .notes = &notes};
+    CLEANUP(reader_freep) Reader *reader = NULL;
+    CLEANUP(text_block_done) TextBlock block = {0};
+    bool more;
+    size_t size = 0;
+    assert_ok(reader_new(&reader, &spec));
+    for (int i = 0;; i++) {
+        assert_ok(reader_next(reader, &block, &more));
+        if (!more) break;
+        size += block.size;
+        if (i != 1) continue;
+        FILE *file = fopen(files->list[1], "a");
+        assert_true(file && fputs(" six", file) > 0 && fclose(file) == 0);
+    }
+    assert_int_equal(size, strlen("onetwo three four five six"));
+    assert_int_equal(notes.changed, 1);
+    assert_string_equal(notes.changed_file, files->list[1]);
+}
+
 static void test_json_lines(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -303,6 +344,7 @@ static void test_order(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_wikitext),     cmocka_unit_test(test_growing),
         cmocka_unit_test(test_blank_lines),  cmocka_unit_test(test_json_lines),
         cmocka_unit_test(test_first_bytes),  cmocka_unit_test(test_own_corpus),
         cmocka_unit_test(test_gz_members),   cmocka_unit_test(test_gz_damage),
