@@ -275,6 +275,9 @@ MUST_USE Status scale(Exec *exec, Tensor y, float factor);
  * element (or the total before) is infinite or NaN: the one check that gradients are sound. */
 MUST_USE Status sum(Exec *exec, Tensor total, Tensor x);
 MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
+/* totals (P) fp64 += sums of squares of flat fp32 x, cut into parts: x[i] counts for part (skip + i) / share.
+ * Each part's is that of sum_squares of its elements alone, to the bit. */
+MUST_USE Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int64_t share);
 /* One AdamW update with decoupled decay of param, m, v from grad, all flat and fp32:
  *   m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
  *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps))
@@ -335,6 +338,7 @@ struct KernelTable {
     Status (*scale)(Stream *, Tensor y, float factor);
     Status (*sum)(Stream *, Tensor total, Tensor x);
     Status (*sum_squares)(Stream *, Tensor total, Tensor x);
+    Status (*sum_squares_parts)(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
     Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 };
 

@@ -209,6 +209,18 @@ Status sum_squares(Exec *exec, Tensor total, Tensor x) {
     RUN(KERNEL_SUM_SQUARES, 2.0 * (double)tensor_count(x), BYTES(x, total), sum_squares, total, x);
 }
 
+Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    int64_t count = tensor_count(x), parts = tensor_count(totals);
+    CHECK_LIKE(x, tensor_1d(NULL, DT_F32, count));
+    CHECK_LIKE(totals, tensor_1d(NULL, DT_F64, parts));
+    if (skip < 0 || share < 1 || (double)skip + (double)count > (double)parts * (double)share)
+        return FAILED("internal: sum_squares_parts: %lld elements after %lld do not fit %lld parts of %lld",
+                      (long long)count, (long long)skip, (long long)parts, (long long)share);
+    if (count == 0) return OK;
+    RUN(KERNEL_SUM_SQUARES_PARTS, 2.0 * (double)count, BYTES(x, totals), sum_squares_parts, totals, x, skip,
+        share);
+}
+
 Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec) {
     int64_t count = tensor_count(param);
     Tensor like = tensor_1d(NULL, DT_F32, count);

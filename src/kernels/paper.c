@@ -21,6 +21,7 @@ void kernels_paper_fill_cpu(KernelTable *table, const KernelTable *cpu) {
         .attention_backward = cpu->attention_backward,
         .sum = cpu->sum,
         .sum_squares = cpu->sum_squares,
+        .sum_squares_parts = cpu->sum_squares_parts,
     };
 }
 
@@ -32,6 +33,7 @@ enum {
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
+    SUM_ELEMENTS = 8192,
     TOKEN_WINDOW = 32,
     SORT_LISTS = 4,
     KEYS_STRETCH = 128,
@@ -118,6 +120,14 @@ static Status sum_paper(Stream *stream, Tensor total, Tensor x) {
     return take(stream, SUM_BLOCKS * sizeof(double));
 }
 
+static Status sum_parts_paper(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    (void)totals;
+    int64_t count = tensor_count(x), longest = share < count ? share : count;
+    int64_t parts = (skip + count - 1) / share - skip / share + 1;
+    int64_t blocks = (longest + SUM_ELEMENTS - 1) / SUM_ELEMENTS;
+    return take(stream, (size_t)parts * (size_t)(blocks < SUM_BLOCKS ? blocks : SUM_BLOCKS) * sizeof(double));
+}
+
 void kernels_paper_fill_cuda(KernelTable *table) {
     *table = (KernelTable){
         .name = "cuda",
@@ -131,5 +141,6 @@ void kernels_paper_fill_cuda(KernelTable *table) {
         .embedding_backward = embedding_backward_paper,
         .sum = sum_paper,
         .sum_squares = sum_paper,
+        .sum_squares_parts = sum_parts_paper,
     };
 }

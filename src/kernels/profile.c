@@ -38,6 +38,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_SCALE] = "scale",
     [KERNEL_SUM] = "sum",
     [KERNEL_SUM_SQUARES] = "sum_squares",
+    [KERNEL_SUM_SQUARES_PARTS] = "sum_squares_parts",
     [KERNEL_ADAMW_STEP] = "adamw_step",
 };
 

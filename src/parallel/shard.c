@@ -479,20 +479,29 @@ Status shards_finish(Shards *shards) {
     return OK;
 }
 
-/* Adds the squares of one part of all units to a sum; what tensor ranks all have counts on the first. */
-static Status add_part(Shards *shards, int part, Tensor total) {
-    int size = shards->spec.shard->size;
+/* Adds the squares of a range to its parts' sums: of all parts, or of the one that this rank has. */
+static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *range) {
+    const ShardSpec *spec = &shards->spec;
+    int size = spec->shard->size;
+    int64_t share = unit->layout.numel / size, base = spec->grads ? unit->first : 0, first, count;
+    Tensor sums = tensor_1d(shards->norm.data, DT_F64, size);
+    float *grad = unit->grad.data;
+    if (!spec->optimizer && size > 1)
+        return sum_squares_parts(shards->exec, sums, tensor_1d(grad + range->first, DT_F32, range->count),
+                                 range->first, share);
+    if (!range_overlap(range, unit->first, unit->count, &first, &count)) return OK;
+    return sum_squares(shards->exec, tensor_slice(sums, unit->first / share, 1),
+                       tensor_1d(grad + (first - base), DT_F32, count));
+}
+
+/* What tensor ranks all have counts on the first. */
+static Status add_squares(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         if (!unit->held || !unit->counted) continue;
-        int64_t share = unit->layout.numel / size, base = shards->spec.grads ? unit->first : 0;
         for (int k = 0; k < UNIT_RANGES; k++) {
             const UnitRange *range = &unit->layout.range[k];
-            int64_t first, count;
-            if (!range->cut && shards->spec.tp->rank > 0) continue;
-            if (!range_overlap(range, part * share, share, &first, &count)) continue;
-            float *grad = (float *)unit->grad.data + (first - base);
-            TRY(sum_squares(shards->exec, total, tensor_1d(grad, DT_F32, count)));
+            if (range->cut || shards->spec.tp->rank == 0) TRY(add_range(shards, unit, range));
         }
     }
     return OK;
@@ -503,9 +512,7 @@ Status shards_norm(Shards *shards, double *ret_norm, double *ret_first) {
     Stream *stream = shards->exec->stream;
     int size = spec->shard->size;
     TRY(stream_zero(stream, shards->norm.data, (size_t)size * sizeof(double)));
-    for (int part = 0; part < size; part++)
-        if (!spec->optimizer || part == spec->shard->rank)
-            TRY(add_part(shards, part, tensor_1d((double *)shards->norm.data + part, DT_F64, 1)));
+    TRY(add_squares(shards));
     CLEANUP(mem_freep) double *sums = NULL;
     TRY(mem_new((size_t)(size + WATCHED), sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));

@@ -145,7 +145,8 @@ static Cost cost_plain(const Costs *costs, const Beat *beat) {
     switch (beat->what) {
     case KERNEL_LAYERNORM_BACKWARD:
     case KERNEL_SUM:
-    case KERNEL_SUM_SQUARES: launches = 2; break;
+    case KERNEL_SUM_SQUARES:
+    case KERNEL_SUM_SQUARES_PARTS: launches = 2; break;
     case KERNEL_EMBEDDING_BACKWARD: launches = 5; break;
     case KERNEL_ADAMW_STEP:
         if (costs->host_state) seconds = bytes / costs->party[PARTY_HOST].bandwidth;
@@ -157,10 +158,11 @@ static Cost cost_plain(const Costs *costs, const Beat *beat) {
     return (Cost){.device_s = seconds, .launches = launches};
 }
 
-/* As measured, where it was. */
+/* As measured, where it was. One replica that is measured has its sum of squares in one part. */
 static bool cost_measured(const Costs *costs, const Beat *beat, Cost *ret_cost) {
+    int what = beat->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : beat->what;
     const KernelCurve *curve =
-        beat->kind == BEAT_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[beat->what] : NULL;
+        beat->kind == BEAT_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[what] : NULL;
     if (!curve || !curve->count) return false;
     *ret_cost = (Cost){.device_s = kernel_curve_seconds(
                            curve, kernel_curve_work((KernelId)beat->what, beat->flops, beat->bytes)),

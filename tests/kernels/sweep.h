@@ -75,6 +75,7 @@ void add_sweep(Sweep *sweep);
 void scale_sweep(Sweep *sweep);
 void sum_sweep(Sweep *sweep);
 void sum_squares_sweep(Sweep *sweep);
+void sum_squares_parts_sweep(Sweep *sweep);
 void adamw_step_sweep(Sweep *sweep);
 
 #endif

@@ -293,6 +293,30 @@ void sum_squares_sweep(Sweep *sweep) {
     over_counts(sweep, sum_squares_case, 4, 1e-13);
 }
 
+/* Flags: few parts or many, of a length that keeps them aligned or not; beginning within a part. Each is the
+ * same, to the bit, as its elements' sum alone. */
+static void sum_squares_parts_case(Kit *kit, const Args *args) {
+    int64_t count = args->n[0], share = args->flags % 2 ? count / 3 + 1 : count / 40 + 4, part = 0, end;
+    if (args->flags / 2) share = share / 4 * 4 + 4;
+    int64_t skip = args->flags % 2 ? share + share / 2 : 0, parts = (skip + count - 1) / share + 2;
+    Tensor x = kit_random(kit, shape1(count)), totals = kit_take(kit, tensor_1d(NULL, DT_F64, parts));
+    Tensor alone = kit_take(kit, totals);
+    for (int64_t p = 0; p < parts; p++)
+        ((double *)totals.data)[p] = ((double *)alone.data)[p] = 0.25 * (double)p;
+    assert_ok(sum_squares_parts(&kit->exec, totals, x, skip, share));
+    kit_output(kit, "totals", totals);
+    for (int64_t at = 0; at < count; at = end) {
+        part = (skip + at) / share;
+        end = (part + 1) * share - skip < count ? (part + 1) * share - skip : count;
+        assert_ok(sum_squares(&kit->exec, tensor_slice(alone, part, 1), tensor_slice(x, at, end - at)));
+    }
+    assert_memory_equal(totals.data, alone.data, (size_t)parts * sizeof(double));
+}
+
+void sum_squares_parts_sweep(Sweep *sweep) {
+    over_counts(sweep, sum_squares_parts_case, 4, 1e-13);
+}
+
 /* Flags: with decay, with gradients and moments of 0, and with zeros that are kept. With a copy in the
  * compute type, or in fp32 none.
  */

@@ -257,6 +257,7 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(scale(e, none, 1), "scale: y is none");
     REFUSED(sum(e, six, wte), "sum: total");
     REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
+    REFUSED(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
     REFUSED(adamw_step(e, six, six, six, none, wte, (AdamW){0}), "adamw_step: grad");
 }
 

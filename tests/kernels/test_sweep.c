@@ -229,6 +229,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_SCALE] = scale_sweep,
     [KERNEL_SUM] = sum_sweep,
     [KERNEL_SUM_SQUARES] = sum_squares_sweep,
+    [KERNEL_SUM_SQUARES_PARTS] = sum_squares_parts_sweep,
     [KERNEL_ADAMW_STEP] = adamw_step_sweep,
 };
 

@@ -122,18 +122,23 @@ static double sum_part(Tensor x, Range range, double (*run)(const float *, int64
     return sum;
 }
 
-static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(const float *, int64_t)) {
+/* `parts` has room for the threads. */
+static double sum_in(const Stream *stream, double *parts, Tensor x, double (*run)(const float *, int64_t)) {
     int64_t count = tensor_count(x);
     int threads = threads_for(stream, count);
-    void *space;
-    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &space));
-    double *parts = space;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int part = 0; part < threads; part++)
         parts[part] = sum_part(x, range_part(count, 16, part, threads), run);
     double all = 0;
     for (int part = 0; part < threads; part++) all += parts[part];
-    *(double *)total.data += all;
+    return all;
+}
+
+static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(const float *, int64_t)) {
+    void *space;
+    int threads = threads_for(stream, tensor_count(x));
+    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &space));
+    *(double *)total.data += sum_in(stream, space, x, run);
     return OK;
 }
 
@@ -145,6 +150,20 @@ static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
     return sum_with(stream, total, x, sum_squares_run);
 }
 
+static Status sum_squares_parts_cpu(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    int64_t count = tensor_count(x);
+    void *space;
+    int threads = threads_for(stream, share < count ? share : count);
+    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &space));
+    for (int64_t at = 0, end; at < count; at = end) {
+        int64_t part = (skip + at) / share, next = (part + 1) * share - skip;
+        end = next < count ? next : count;
+        ((double *)totals.data)[part] +=
+            sum_in(stream, space, tensor_slice(x, at, end - at), sum_squares_run);
+    }
+    return OK;
+}
+
 void VARIANT(elementwise_override)(KernelTable *table) {
     table->fill = fill_cpu;
     table->convert = convert_cpu;
@@ -152,4 +171,5 @@ void VARIANT(elementwise_override)(KernelTable *table) {
     table->scale = scale_cpu;
     table->sum = sum_cpu;
     table->sum_squares = sum_squares_cpu;
+    table->sum_squares_parts = sum_squares_parts_cpu;
 }

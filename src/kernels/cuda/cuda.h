@@ -64,6 +64,7 @@ Status add_cuda(Stream *, Tensor y, Tensor x);
 Status scale_cuda(Stream *, Tensor y, float factor);
 Status sum_cuda(Stream *, Tensor total, Tensor x);
 Status sum_squares_cuda(Stream *, Tensor total, Tensor x);
+Status sum_squares_parts_cuda(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
 Status adamw_step_cuda(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 
 /* What the backend keeps with a device, made when first needed. Each part is its file's own. */

@@ -279,6 +279,10 @@ cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stat
 size_t sum_partial_bytes(void);
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
                        bool squares, double *partial);
+/* totals[(skip + i) / share] += x[i]^2, with sum_parts_bytes of workspace. */
+size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share);
+cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
+                             int64_t share, double *partial);
 
 /* optim.cu: AdamW of kernels.h with what is derived from it; `type` is the copy's. */
 typedef struct CudaAdamW {

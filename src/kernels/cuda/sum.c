@@ -14,3 +14,11 @@ Status sum_cuda(Stream *stream, Tensor total, Tensor x) {
 Status sum_squares_cuda(Stream *stream, Tensor total, Tensor x) {
     return add_up(stream, total, x, true);
 }
+
+Status sum_squares_parts_cuda(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    void *partial;
+    int64_t count = tensor_count(x);
+    TRY(stream_workspace(stream, sum_parts_bytes(count, skip, share), &partial));
+    LAUNCH(launch_sum_parts(cuda_stream(stream), totals.data, x.data, count, skip, share, partial));
+    return OK;
+}

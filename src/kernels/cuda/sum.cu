@@ -1,6 +1,7 @@
 // Totals in fp64: blocks sum strides of the array, one more block sums the blocks. How many blocks there are
 // depends on the count alone; a short array needs but one, which adds to the total itself. A thread has
-// several loads under way before it uses the first.
+// several loads under way before it uses the first. Of an array cut into parts, each part has as many blocks
+// as it would have alone, and they add up the same elements in the same order.
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -13,12 +14,11 @@ template <bool SQUARES> __device__ inline double term(float x) {
     return SQUARES ? (double)x * x : (double)x;
 }
 
-// `out` (blocks) receives the blocks' sums; with `add`, the only block adds to it.
+// A thread's share of what one of several blocks adds up.
 template <typename T, int N, bool SQUARES>
-__global__ void __launch_bounds__(threads, 6) sum_kernel(double *out, const T *x, int64_t count, bool add) {
-    __shared__ double room[32];
-    const int64_t whole = count / N * N, step = (int64_t)gridDim.x * threads * N;
-    int64_t i = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
+__device__ inline double sum_strided(const T *x, int64_t count, int block, int blocks) {
+    const int64_t whole = count / N * N, step = (int64_t)blocks * threads * N;
+    int64_t i = (block * (int64_t)threads + threadIdx.x) * N;
     double total = 0;
 #pragma unroll 1
     for (; i + (batch - 1) * step < whole; i += batch * step) {
@@ -38,8 +38,15 @@ __global__ void __launch_bounds__(threads, 6) sum_kernel(double *out, const T *x
 #pragma unroll
         for (int j = 0; j < N; j++) total += term<SQUARES>(to_float(pack.at[j]));
     }
-    if (blockIdx.x == 0 && whole + threadIdx.x < count)
-        total += term<SQUARES>(to_float(x[whole + threadIdx.x]));
+    if (block == 0 && whole + threadIdx.x < count) total += term<SQUARES>(to_float(x[whole + threadIdx.x]));
+    return total;
+}
+
+// `out` (blocks) receives the blocks' sums; with `add`, the only block adds to it.
+template <typename T, int N, bool SQUARES>
+__global__ void __launch_bounds__(threads, 6) sum_kernel(double *out, const T *x, int64_t count, bool add) {
+    __shared__ double room[32];
+    double total = sum_strided<T, N, SQUARES>(x, count, blockIdx.x, gridDim.x);
     total = block_sum<double, threads>(total, room);
     if (threadIdx.x == 0) out[blockIdx.x] = add ? out[blockIdx.x] + total : total;
 }
@@ -51,6 +58,62 @@ __global__ void __launch_bounds__(final_threads)
     for (int i = threadIdx.x; i < blocks; i += final_threads) total += partial[i];
     total = block_sum<double, final_threads>(total, room);
     if (threadIdx.x == 0) *out += total;
+}
+
+__host__ __device__ inline int blocks_of(int64_t count) {
+    int64_t needed = (count + block_elements - 1) / block_elements;
+    return (int)(needed < most_blocks ? needed : most_blocks);
+}
+
+// An array of `count` elements in parts of `share`, the first of which lacks `skip` or is not there at all.
+struct Parts {
+    int64_t count, skip, share;
+    int first, parts, each; // parts with elements, and room for the blocks of each
+};
+
+Parts parts_of(int64_t count, int64_t skip, int64_t share) {
+    Parts cut = {count, skip, share};
+    cut.first = (int)(skip / share);
+    cut.parts = (int)((skip + count - 1) / share) - cut.first + 1;
+    cut.each = blocks_of(share < count ? share : count);
+    return cut;
+}
+
+struct Span {
+    int64_t from, count;
+};
+
+__device__ inline Span span_of(const Parts &cut, int part) {
+    int64_t from = part * cut.share - cut.skip, to = from + cut.share;
+    if (from < 0) from = 0;
+    if (to > cut.count) to = cut.count;
+    return {from, to - from};
+}
+
+// partial (parts,each)
+__global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, const float *x, Parts cut) {
+    __shared__ double room[32];
+    const int block = blockIdx.x % cut.each;
+    const Span span = span_of(cut, cut.first + (int)(blockIdx.x / cut.each));
+    const int blocks = blocks_of(span.count);
+    if (block >= blocks) return;
+    const float *own = x + span.from;
+    double total = (uintptr_t)own % 16 == 0
+                       ? sum_strided<float, pack_size<float>, true>(own, span.count, block, blocks)
+                       : sum_strided<float, 1, true>(own, span.count, block, blocks);
+    total = block_sum<double, threads>(total, room);
+    if (threadIdx.x == 0) partial[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(final_threads)
+    sum_parts_blocks_kernel(double *totals, const double *partial, Parts cut) {
+    __shared__ double room[32];
+    const int part = cut.first + blockIdx.x, blocks = blocks_of(span_of(cut, part).count);
+    double total = 0;
+    for (int i = threadIdx.x; i < blocks; i += final_threads)
+        total += partial[(int64_t)blockIdx.x * cut.each + i];
+    total = block_sum<double, final_threads>(total, room);
+    if (threadIdx.x == 0) totals[part] += total;
 }
 
 template <typename T, int N>
@@ -69,8 +132,7 @@ size_t sum_partial_bytes(void) {
 
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
                        bool squares, double *partial) {
-    int64_t needed = (count + block_elements - 1) / block_elements;
-    int blocks = (int)(needed < most_blocks ? needed : most_blocks);
+    int blocks = blocks_of(count);
     double *out = blocks == 1 ? total : partial;
     cudaError_t error = with_type(type, [&](auto t) {
         using T = decltype(t);
@@ -82,5 +144,20 @@ cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const voi
     });
     if (error != cudaSuccess || blocks == 1) return error;
     sum_blocks_kernel<<<1, final_threads, 0, stream>>>(total, partial, blocks);
+    return cudaGetLastError();
+}
+
+size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share) {
+    Parts cut = parts_of(count, skip, share);
+    return (size_t)cut.parts * cut.each * sizeof(double);
+}
+
+cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
+                             int64_t share, double *partial) {
+    Parts cut = parts_of(count, skip, share);
+    sum_parts_kernel<<<(unsigned)cut.parts *(unsigned)cut.each, threads, 0, stream>>>(partial, x, cut);
+    cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return error;
+    sum_parts_blocks_kernel<<<cut.parts, final_threads, 0, stream>>>(totals, partial, cut);
     return cudaGetLastError();
 }

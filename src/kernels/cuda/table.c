@@ -41,6 +41,7 @@ bool kernels_cuda_fill(KernelTable *table) {
         .scale = scale_cuda,
         .sum = sum_cuda,
         .sum_squares = sum_squares_cuda,
+        .sum_squares_parts = sum_squares_parts_cuda,
         .adamw_step = adamw_step_cuda,
     };
     return true;

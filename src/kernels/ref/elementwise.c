@@ -39,3 +39,12 @@ Status sum_squares_ref(Stream *stream, Tensor total, Tensor x) {
     *(double *)total.data += here;
     return OK;
 }
+
+Status sum_squares_parts_ref(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+    for (int64_t at = 0, count = tensor_count(x), end; at < count; at = end) {
+        int64_t part = (skip + at) / share;
+        end = (part + 1) * share - skip < count ? (part + 1) * share - skip : count;
+        TRY(sum_squares_ref(stream, tensor_slice(totals, part, 1), tensor_slice(x, at, end - at)));
+    }
+    return OK;
+}

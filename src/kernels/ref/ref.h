@@ -75,6 +75,7 @@ Status add_ref(Stream *stream, Tensor y, Tensor x);
 Status scale_ref(Stream *stream, Tensor y, float factor);
 Status sum_ref(Stream *stream, Tensor total, Tensor x);
 Status sum_squares_ref(Stream *stream, Tensor total, Tensor x);
+Status sum_squares_parts_ref(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share);
 Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec);
 
 #endif

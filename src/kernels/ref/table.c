@@ -58,6 +58,7 @@ void kernels_ref_fill(KernelTable *table) {
         .scale = scale_ref,
         .sum = sum_ref,
         .sum_squares = sum_squares_ref,
+        .sum_squares_parts = sum_squares_parts_ref,
         .adamw_step = adamw_step_ref,
     };
 }
