@@ -1,8 +1,8 @@
 /* Linear layers with weights of 8 or 4 bits: rows of the input are rounded and packed into left panels, tiles
  * multiply them with the weights' panels, and a block of sums gets its scales, bias and activation while it
- * is in the cache. A block is a few left panels, which stay in the second cache, times a few right ones, each
- * of which stays in the first while the left ones pass by. Sums are integers: neither blocks nor threads
- * change a bit.
+ * is in the cache. A block is a few left panels times a few right ones: a right one and the left ones stay in
+ * the first cache. Blocks of the same columns follow each other, for as many rows as the second cache holds.
+ * Sums are integers: neither blocks nor threads change a bit.
  *
  * Legend: M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
@@ -11,7 +11,8 @@
 #include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
-enum { ROWS_MAX = 2048, BLOCK_ROWS = 96, BLOCK_COLS = 96, FEW = 16 };
+enum { ROWS_MAX = 2048, BLOCK_ROWS = 16, BLOCK_COLS = 192, FEW = 16 };
+enum { LEFT_BYTES = 400 << 10, SHARES = 8 }; /* SHARES: pieces of the work for each thread, at least */
 
 /* ---- tiles in plain C ---- */
 
@@ -268,32 +269,41 @@ static void round_rows(const Work *work) {
     }
 }
 
-/* Sums of a row's columns from `col` on, as they lie in the second argument, become its output. */
-static void finish_row(const Work *work, const int32_t *sums, int64_t row, int64_t col, int64_t cols) {
-    const float *scale = work->weights.scale + col;
-    const int32_t *raise = work->weights.sums + col;
-    float unit = work->units[row], *y = work->y + row * work->N + col;
-    if (work->micro->raised) {
+/* y = sums * (unit * scale) + bias, which may be NULL. */
+static void scale_sums(float *y, const int32_t *sums, const float *scale, float unit, const float *bias,
+                       int64_t n) {
+    if (bias) {
 #pragma omp simd
-        for (int64_t c = 0; c < cols; c++) {
-            uint32_t sum = (uint32_t)sums[c] - 128u * (uint32_t)raise[c]; /* either may have wrapped around */
-            y[c] = (float)(int32_t)sum * (unit * scale[c]);
-        }
+        for (int64_t i = 0; i < n; i++) y[i] = (float)sums[i] * (unit * scale[i]) + bias[i];
     } else {
 #pragma omp simd
-        for (int64_t c = 0; c < cols; c++) y[c] = (float)sums[c] * (unit * scale[c]);
+        for (int64_t i = 0; i < n; i++) y[i] = (float)sums[i] * (unit * scale[i]);
     }
-    if (work->bias) {
-        const float *bias = work->bias + col;
+}
+
+/* Sums of a row's columns from `col` on, as they lie in the second argument, become its output. */
+static void finish_row(const Work *work, int32_t *sums, int64_t row, int64_t col, int64_t cols) {
+    const int32_t *raise = work->weights.sums + col;
+    float *y = work->y + row * work->N + col;
+    if (work->micro->raised) {
 #pragma omp simd
-        for (int64_t c = 0; c < cols; c++) y[c] += bias[c];
+        for (int64_t c = 0; c < cols; c++) /* either may have wrapped around */
+            sums[c] = (int32_t)((uint32_t)sums[c] - 128u * (uint32_t)raise[c]);
     }
+    scale_sums(y, sums, work->weights.scale + col, work->units[row], work->bias ? work->bias + col : NULL,
+               cols);
     if (work->pre) memcpy(work->pre + row * work->N + col, y, (size_t)cols * sizeof *y);
     act_run(y, y, cols, work->act);
 }
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
+}
+
+/* Lines of the output are fetched while the product is at work, or writing them would wait for that. */
+static void expect_writes(const Work *work, int64_t row, int rows, int64_t col) {
+    const float *y = work->y + row * work->N + col;
+    for (int i = 0; i < rows; i++) __builtin_prefetch(y + i * work->N, 1, 3);
 }
 
 static void run_block(const Work *work, int64_t row0, int64_t col0, int64_t cols) {
@@ -304,10 +314,12 @@ static void run_block(const Work *work, int64_t row0, int64_t col0, int64_t cols
     int32_t *sums = (int32_t *)(void *)own_space(work);
     for (int64_t col = 0; col < cols; col += micro->tile.cols) {
         const int8_t *panel = int8_panel(&work->weights, col0 + col);
-        for (int64_t row = 0; row < rows; row += micro->rows)
-            (four ? micro->run4 : micro->run)(depth, (int)least(micro->rows, rows - row),
-                                              work->left + (row0 + row) * depth, panel,
+        for (int64_t row = 0; row < rows; row += micro->rows) {
+            int some = (int)least(micro->rows, rows - row);
+            expect_writes(work, row0 + row, some, col0 + col);
+            (four ? micro->run4 : micro->run)(depth, some, work->left + (row0 + row) * depth, panel,
                                               sums + row * stride + col, stride);
+        }
     }
     for (int64_t row = 0; row < rows; row++) finish_row(work, sums + row * stride, row0 + row, col0, cols);
 }
@@ -319,12 +331,24 @@ static void run_columns(const Work *work) {
         run_block(work, 0, col, least(work->wide, mine.to - col));
 }
 
+/* A thread takes as many rows as fit the second cache beside a block's columns, so that these are read
+ * from further away once, but not so many that threads would be left without any. */
+static int64_t rows_at_once(const Work *work) {
+    int64_t over = (work->N + work->wide - 1) / work->wide, threads = omp_get_num_threads();
+    int64_t rows = LEFT_BYTES / work->weights.head->depth;
+    if (threads > 1) rows = least(rows, work->M * over / (SHARES * threads));
+    return int8_round_up(rows > 0 ? rows : 1, work->high);
+}
+
 static void run_blocks(const Work *work) {
-    int64_t down = (work->M + work->high - 1) / work->high, over = (work->N + work->wide - 1) / work->wide;
+    int64_t rows = rows_at_once(work);
+    int64_t down = (work->M + rows - 1) / rows, over = (work->N + work->wide - 1) / work->wide;
 #pragma omp for schedule(dynamic)
-    for (int64_t at = 0; at < down * over; at++)
-        run_block(work, at / over * work->high, at % over * work->wide,
-                  least(work->wide, work->N - at % over * work->wide));
+    for (int64_t at = 0; at < down * over; at++) {
+        int64_t from = at / over * rows, to = least(from + rows, work->M), col = at % over * work->wide;
+        for (int64_t row = from; row < to; row += work->high)
+            run_block(work, row, col, least(work->wide, work->N - col));
+    }
 }
 
 static Status take_space(Stream *stream, Work *work, int threads) {
