@@ -8,9 +8,12 @@
 #include "kernels/cpu/map.h"
 #include "kernels/kernels.h"
 
-/* x * sigmoid(2u) is x/2 * (1 + tanh u); u = sqrt(2/pi) * (x + 0.044715 x^3). */
+/* d = 1 + e^(-2u), u = sqrt(2/pi) * (x + 0.044715 x^3): x / d is x/2 * (1 + tanh u). */
+static inline VecF gelu_divisor(VecF x) {
+    return 1.0f + vec_exp2(x * (-2.30220818f - 0.102943239f * (x * x)));
+}
 static inline VecF gelu_tanh(VecF x) {
-    return x * vec_sigmoid(x * (1.59576912f + 0.0713548163f * x * x));
+    return x / gelu_divisor(x);
 }
 static inline VecF gelu_erf(VecF x) {
     VecF density;
@@ -22,7 +25,7 @@ static inline VecF relu(VecF x) {
 
 /* dy times the slope at x. */
 static inline VecF gelu_tanh_back(VecF dy, VecF x) {
-    VecF s = vec_sigmoid(x * (1.59576912f + 0.0713548163f * x * x));
+    VecF s = 1.0f / gelu_divisor(x);
     return dy * (s + x * s * (1.0f - s) * (1.59576912f + 0.214064449f * x * x));
 }
 static inline VecF gelu_erf_back(VecF dy, VecF x) {

@@ -1,5 +1,5 @@
-/* Softmax cross-entropy over rows of logits. A row of 50,000 logits fits the second cache, so the pass
- * for the maximum and the pass for the exponentials cost one read of memory. */
+/* Softmax cross-entropy over rows of logits. The maximum and the sum of exponentials are found in one go over
+ * the row: of a stretch that fits the first cache first its maximum, then its exponentials. */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -17,19 +17,35 @@ static float row_max(const float *x, int64_t n) {
     return all;
 }
 
-/* Stretches keep the fp32 partial sums short. A NaN, which the maximum may skip, comes out here. */
-static float row_exp_sum(const float *x, float most, int64_t n) {
+static float stretch_exp_sum(const float *x, float most, int64_t n) {
+    const float log2e = 1.44269504f;
+    VecF sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 * VEC <= n; i += 4 * VEC)
+        for (int part = 0; part < 4; part++)
+            sum[part] += vec_exp2((vec_load(x + i + part * VEC) - most) * log2e);
+    float total = vec_sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    for (; i < n; i++) total += expf(x[i] - most);
+    return total;
+}
+
+/* The maximum, and the sum of e^(x - maximum). Stretches also keep the fp32 partial sums short. A NaN, which
+ * the maximum may skip, comes out in the sum. */
+static void row_stats(const float *x, int64_t n, float *ret_most, float *ret_sum) {
     enum { STRETCH = 4096 };
     double total = 0;
+    float most = -INFINITY;
     for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t to = from + STRETCH < n ? from + STRETCH : n, i = from;
-        VecF sum[4] = {0};
-        for (; i + 4 * VEC <= to; i += 4 * VEC)
-            for (int part = 0; part < 4; part++) sum[part] += vec_exp(vec_load(x + i + part * VEC) - most);
-        total += (double)vec_sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
-        for (; i < to; i++) total += (double)expf(x[i] - most);
+        int64_t count = from + STRETCH < n ? STRETCH : n - from;
+        float here = row_max(x + from, count);
+        if (here > most) {
+            total *= exp((double)most - (double)here);
+            most = here;
+        }
+        total += (double)stretch_exp_sum(x + from, most == -INFINITY ? 0 : most, count);
     }
-    return (float)total;
+    *ret_most = most;
+    *ret_sum = (float)total;
 }
 
 static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
@@ -42,8 +58,7 @@ static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tens
             const float *x = tensor_f32(logits) + row * V;
             float *stat = tensor_f32(stats) + row * 3;
             int64_t label = vocab_row(part, V, tensor_i32(labels)[row]);
-            stat[0] = row_max(x, real);
-            stat[1] = row_exp_sum(x, stat[0], real);
+            row_stats(x, real, &stat[0], &stat[1]);
             stat[2] = label >= 0 ? x[label] : 0;
         }
     }
