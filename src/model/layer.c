@@ -280,7 +280,8 @@ static Status project_mlp(const Block *block, Pass *pass, const LayerSaved *s, T
         TRY(linear_fp8_forward(e, s->pre, s->into_up, x, ACT_NONE, p.up_w, p.up_b));
         return linear_fp8_forward(e, y, s->into_down, s->pre, act, p.down_w, down_b);
     }
-    TRY(multiply(block, pass, false, s->act, s->pre, x, p.up_w, p.up_b, act));
+    Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward asks for it */
+    TRY(multiply(block, pass, false, s->act, pre, x, p.up_w, p.up_b, act));
     return multiply(block, pass, true, y, TENSOR_NONE, s->act, p.down_w, down_b, ACT_NONE);
 }
 
