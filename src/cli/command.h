@@ -103,6 +103,8 @@ extern const OptionGroup common_options;
 /* Reads what follows the command's name: defaults, then the configuration file, then the line. With
  * --help nothing is checked or required. */
 MUST_USE Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv);
+/* The same, for who does not need the fetched files that it may name. */
+MUST_USE Status invocation_read(Invocation **ret_call, const Command *command, int argc, char **argv);
 void invocation_free(Invocation *call);
 DEFINE_FREEP(Invocation, invocation)
 

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "cli/child.h"
 #include "cli/command.h"
+#include "cli/configfile.h"
 #include "cli/recipe.h"
 #include "cli/show.h"
 #include "cli/show_results.h"
@@ -102,22 +103,55 @@ static Status line_of(Line *ret_line, const Comparison *of, const char *name, co
     return OK;
 }
 
-/* Reads the run's options as train would. */
+/* Reads the run's options as train would; files that they name may not have been fetched. */
 static Status read_run(Line *line, const Comparison *of, const char *name, Invocation **ret_train) {
     int count = 0;
     TRY(line_of(line, of, name, NULL));
     while (line->words[count]) count++;
-    return invocation_new(ret_train, &command_train, count - 1, line->words + 1);
+    return invocation_read(ret_train, &command_train, count - 1, line->words + 1);
+}
+
+/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned fails there, with the
+ * planner's sentence. */
+static Status find_cluster(const Comparison *of, size_t at, const char **ret_cluster) {
+    const CompareArgs *args = of->args;
+    const Recipe *recipe = &of->recipe;
+    const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
+    const char *cluster = args->cluster ? args->cluster : recipe_cluster(recipe, at);
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    bool needed = args->simulate;
+    *ret_cluster = NULL;
+    if (!cluster && args->simulate)
+        return USAGE("--simulate: %s names no cluster; --cluster says which machine to simulate",
+                     of->call->operands[0]);
+    if (!cluster) return OK;
+    TRY(read_run(&line, of, name, &train));
+    CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
+    if (needed || impossible) *ret_cluster = cluster;
+    return OK;
+}
+
+/* A run that is simulated needs none of its files. */
+static Status check_files(const Comparison *of, size_t at, const Invocation *train) {
+    const char *cluster;
+    Status missing = configfile_check(train);
+    if (!missing) return OK;
+    Status status = find_cluster(of, at, &cluster);
+    if (!status && !cluster) return missing;
+    status_free(missing);
+    return status;
 }
 
 /* Before the first run starts, so that a mistake shows before hours of work. */
-static Status settings_of(const Comparison *of, const char *name, json_t **ret_settings) {
+static Status settings_of(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
     Status status = read_run(&line, of, name, &train);
     if (status) return status_wrap(status, "run '%s'", name);
     if (train->help || train->json)
         return USAGE("--%s: is not for the runs of a comparison", train->help ? "help" : "json");
+    TRY(check_files(of, at, train));
     return invocation_json(train, ret_settings);
 }
 
@@ -154,6 +188,10 @@ static Status add_runs(Results *results, const Comparison *of) {
         const char *name = json_string_value(json_object_get(entry, "name"));
         CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
+        if (json_object_get(entry, "out"))
+            return USAGE(
+                "%s: run '%s': out: a comparison keeps its runs in its own directory, which --out names",
+                of->call->operands[0], name);
         TRY(slug_of(name, of->out, &dir));
         for (size_t k = 0; k < results->count; k++)
             if (!strcmp(results->runs[k].dir, dir))
@@ -162,7 +200,7 @@ static Status add_runs(Results *results, const Comparison *of) {
         TRY(results_add(results, name, dir, &run));
         run->options = json_copy((json_t *)(uintptr_t)entry);
         json_object_del(run->options, "name");
-        TRY(settings_of(of, name, &run->settings));
+        TRY(settings_of(of, i, name, &run->settings));
     }
     return OK;
 }
@@ -243,27 +281,6 @@ static void say_end(const Run *run) {
 
 /* ---- on paper ---- */
 
-/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned fails there, with the
- * planner's sentence. */
-static Status find_cluster(const Comparison *of, size_t at, const char **ret_cluster) {
-    const CompareArgs *args = of->args;
-    const Recipe *recipe = &of->recipe;
-    const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
-    const char *cluster = args->cluster ? args->cluster : recipe_cluster(recipe, at);
-    CLEANUP(line_done) Line line = {0};
-    CLEANUP(invocation_freep) Invocation *train = NULL;
-    bool needed = args->simulate;
-    *ret_cluster = NULL;
-    if (!cluster && args->simulate)
-        return USAGE("--simulate: %s names no cluster; --cluster says which machine to simulate",
-                     of->call->operands[0]);
-    if (!cluster) return OK;
-    TRY(read_run(&line, of, name, &train));
-    CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
-    if (needed || impossible) *ret_cluster = cluster;
-    return OK;
-}
-
 /* The machines that runs may be simulated on are known, before hours of work. */
 static Status check_clusters(const CompareArgs *args, const Recipe *recipe) {
     Cluster cluster;
@@ -291,7 +308,7 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of, co
     TRY(run_renew(run));
     if (!args->quiet) say_start(results, at, false);
     TRY(read_run(&line, of, run->name, &train));
-    CLEANUP(status_freep) Status failed = simulate_run(train, cluster, &summary);
+    CLEANUP(status_freep) Status failed = simulate_run(train, cluster, run->dir, &summary);
     if (failed) {
         run->state = RUN_FAILED;
         TRY(str_dup(status_message(failed), &run->error));

@@ -122,8 +122,54 @@ Status configfile_check(const Invocation *call) {
     return OK;
 }
 
+/* ---- parts of a recipe that are not asked for ---- */
+
+static bool is_option(const Invocation *call, const char *key) {
+    const Slot *slot = invocation_slot(call, key);
+    if (!slot && (!strncmp(key, "no-", 3) || !strncmp(key, "no_", 3))) slot = invocation_slot(call, key + 3);
+    return slot ? !slot->line_only : call->command->deepspeed && deepspeed_knows(key);
+}
+
+/* `own`: what else such a part may have. */
+static Status check_names(const Invocation *call, const json_t *part, const char *const own[2]) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)part, key, value) {
+        if (strcmp(key, own[0]) && strcmp(key, own[1]) && !is_option(call, key))
+            return configfile_unknown(call, key);
+    }
+    return OK;
+}
+
+static Status check_runs(const Invocation *call, const json_t *runs) {
+    static const char *const own[] = {"name", "cluster"};
+    const json_t *run;
+    size_t i;
+    json_array_foreach(runs, i, run) {
+        Status status = check_names(call, run, own);
+        const char *name = json_string_value(json_object_get(run, "name"));
+        if (status) return status_wrap(status, "run '%s'", name ? name : "");
+    }
+    return OK;
+}
+
+/* A name that nobody knows is found whatever part of the recipe is asked for. */
+static Status check_parts(const Invocation *call) {
+    static const char *const own[] = {"runs", "cluster"};
+    const char *name;
+    json_t *scale;
+    TRY(check_runs(call, json_object_get(call->file, "runs")));
+    json_object_foreach(json_object_get(call->file, "scales"), name, scale) {
+        Status status = check_names(call, scale, own);
+        if (!status) status = check_runs(call, json_object_get(scale, "runs"));
+        if (status) return status_wrap(status, "scale '%s'", name);
+    }
+    return OK;
+}
+
 Status configfile_apply(Invocation *call) {
     TRY(read_object(call->config_path, &call->file));
+    TRY(check_parts(call));
     TRY(recipe_settle(call->file, call->config_path, call->scale, call->run));
     const char *key;
     json_t *value;

@@ -16,6 +16,7 @@ MUST_USE Status configfile_unknown(const Invocation *call, const char *key);
 
 /* DeepSpeed's keys (deepspeed.c). *ret_taken is false when `key` is not one of them. */
 MUST_USE Status deepspeed_take(Invocation *call, const char *key, json_t *value, bool *ret_taken);
+bool deepspeed_knows(const char *key); /* at the top of a file */
 void deepspeed_offer(Suggestion *suggestion);
 /* Once the line is read too: what follows from the final values. The batch is worked out from what was
  * given of batch, micro-batch and accumulation. */

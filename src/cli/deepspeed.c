@@ -206,6 +206,13 @@ Status deepspeed_take(Invocation *call, const char *key, json_t *value, bool *re
     return OK;
 }
 
+bool deepspeed_knows(const char *key) {
+    size_t length = strlen(key);
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
+        if (!strncmp(keys[i].path, key, length) && strchr(".", keys[i].path[length])) return true;
+    return false;
+}
+
 void deepspeed_offer(Suggestion *suggestion) {
     for (size_t i = 0; i < COUNT_OF(keys); i++) suggest_offer(suggestion, keys[i].path);
 }

@@ -261,7 +261,7 @@ static Status check_complete(const Invocation *call) {
     return OK;
 }
 
-Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv) {
+Status invocation_read(Invocation **ret_call, const Command *command, int argc, char **argv) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(mem_new(1, sizeof *call, &call));
     call->command = command;
@@ -277,10 +277,18 @@ Status invocation_new(Invocation **ret_call, const Command *command, int argc, c
             return USAGE("--run %s: names a part of a file, which --config has to name", call->run);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
-        TRY(configfile_check(call));
         TRY(check_complete(call));
         TRY(deepspeed_settle(call));
     }
+    *ret_call = call;
+    call = NULL;
+    return OK;
+}
+
+Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv) {
+    CLEANUP(invocation_freep) Invocation *call = NULL;
+    TRY(invocation_read(&call, command, argc, argv));
+    if (!call->help) TRY(configfile_check(call));
     *ret_call = call;
     call = NULL;
     return OK;

@@ -108,6 +108,61 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     return fail_last(results, "holds no run: there is neither a summary.json nor a metrics.jsonl");
 }
 
+/* ---- runs of the same name ---- */
+
+/* Which runs share their name with another; whether any does. */
+static bool find_shared(const Results *results, bool *ret_shared) {
+    bool any = false;
+    for (size_t i = 0; i < results->count; i++) {
+        ret_shared[i] = false;
+        for (size_t k = 0; k < results->count && !ret_shared[i]; k++)
+            ret_shared[i] = k != i && !strcmp(results->runs[k].name, results->runs[i].name);
+        any |= ret_shared[i];
+    }
+    return any;
+}
+
+/* The folders that a run's directory lies in, as many as asked for: "squad/small". Empty where there are
+ * none. */
+static Status folders_of(const char *dir, int levels, char **ret_text) {
+    CLEANUP(mem_freep) char *whole = realpath(dir, NULL);
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(str_dup(whole ? whole : dir, &text));
+    char *slash = strrchr(text, '/');
+    if (slash) *slash = 0;
+    const char *start = slash ? text + strlen(text) : "";
+    for (; start > text && levels > 0; start--) levels -= start[-1] == '/';
+    if (levels == 0) start++;
+    return text_to_utf8(start, strlen(start), ret_text, &size);
+}
+
+static Status rename_run(Run *run, const char *bare, int levels) {
+    CLEANUP(mem_freep) char *folders = NULL, *name = NULL;
+    TRY(folders_of(run->dir, levels, &folders));
+    TRY(str_format(&name, "%s/%s", folders, bare));
+    free(run->name);
+    run->name = name;
+    name = NULL;
+    return OK;
+}
+
+/* Those that share a name get that of the folder before theirs, then of the one before that. */
+static Status tell_apart(Results *results) {
+    enum { LEVELS = 4 };
+    CLEANUP(mem_freep) bool *shared = NULL;
+    CLEANUP(mem_freep) size_t *bare = NULL; /* where the first name starts in what it is now, from the end */
+    TRY(mem_new(results->count, sizeof *shared, &shared));
+    TRY(mem_new(results->count, sizeof *bare, &bare));
+    for (size_t i = 0; i < results->count; i++) bare[i] = strlen(results->runs[i].name);
+    for (int level = 1; level <= LEVELS && find_shared(results, shared); level++)
+        for (size_t i = 0; i < results->count; i++) {
+            Run *run = &results->runs[i];
+            if (shared[i]) TRY(rename_run(run, run->name + strlen(run->name) - bare[i], level));
+        }
+    return OK;
+}
+
 /* ---- --watch ---- */
 
 enum { LOOKS_A_LINE = 10 };
@@ -176,6 +231,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     for (size_t i = 0; i < call->operand_count; i++)
         TRY(add_dir(&results, call->operands[i], call->operand_count == 1));
     if (!results.count) return USAGE("%s: the comparison has no runs", call->operands[0]);
+    TRY(tell_apart(&results));
     if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
     bool curves;
     TRY(page_write(&results, args->out, &curves));

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "base/format.h"
+#include "base/fs.h"
 #include "base/memory.h"
 #include "cli/train_options.h"
+#include "data/fetch.h"
 #include "device/registry.h"
 #include "plan/fit.h"
 #include "plan/time.h"
@@ -16,8 +18,39 @@ enum { RANKS_TOLD = 64 };
 
 /* ---- what the run is ---- */
 
+/* The last part of a path that `weft fetch` would bring and has not; NULL: it is there, or something else. */
+static const char *not_fetched(const char *path, const char *root) {
+    size_t length = strlen(root);
+    if (!path || strncmp(path, root, length) || path[length] != '/' || path_exists(path)) return NULL;
+    return strrchr(path, '/') + 1;
+}
+
+/* The preset that a published checkpoint is of; itself where there is none. */
+static const char *preset_of(const char *model, const char *name) {
+    const char *best = model;
+    size_t longest = 0;
+    for (const char *const *preset = config_presets(); *preset; preset++) {
+        size_t length = strlen(*preset);
+        if (strncmp(name, *preset, length) || (name[length] && name[length] != '-')) continue;
+        if (length > longest) best = *preset;
+        if (length > longest) longest = length;
+    }
+    return best;
+}
+
+/* Plans need sizes alone, and the presets' are those of the published models and their tokenizers. */
+static Status stand_in(TrainConfig *config) {
+    CLEANUP(mem_freep) char *root = NULL;
+    TRY(fetch_root(&root));
+    const char *model = not_fetched(config->model, root);
+    if (model) config->model = preset_of(config->model, model);
+    if (not_fetched(config->text.tokenizer, root)) config->text.tokenizer = NULL;
+    return OK;
+}
+
 static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_spec) {
     TrainArgs args = *(const TrainArgs *)train->config;
+    TRY(stand_in(&args.config));
     TRY(layout_settle(train, &args.layout, 0));
     if (!args.config.threads) args.config.threads = device_host_threads(0) / args.layout.ranks;
     if (args.config.threads < 1) args.config.threads = 1;
@@ -135,7 +168,14 @@ static Status check_fit(const Fit *fit, const Plan *plan) {
                   fit->changes ? fit->change[0].options : "", fit->changes ? " would fit)" : "");
 }
 
-Status simulate_run(Invocation *train, const char *name, json_t **ret_summary) {
+static Status write_trace(const Plan *plan, const Cluster *cluster, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(dir_make(dir));
+    TRY(path_join(&path, dir, "trace.json"));
+    return plan_trace(plan, cluster, path);
+}
+
+Status simulate_run(Invocation *train, const char *name, const char *dir, json_t **ret_summary) {
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
@@ -148,6 +188,7 @@ Status simulate_run(Invocation *train, const char *name, json_t **ret_summary) {
     TRY(fit_find(&fit, &plan, &spec, &cluster));
     TRY(check_fit(&fit, &plan));
     TRY(plan_time(&plan, &cluster, &time));
+    TRY(write_trace(&plan, &cluster, dir));
     TRY(plan_json(&plan, &spec, &json));
     TRY(time_json(&time, json));
     return summary_of(json, &cluster, &spec, ret_summary);

@@ -41,7 +41,9 @@ typedef struct Player {
     Queue queue[PARTY_COUNT];
     double phase_s[PHASE_COUNT];
     Schedule schedule;
-    int at; /* the next action */
+    int at;           /* the next action */
+    Trace *trace;     /* NULL: none */
+    int64_t trace_ns; /* the moment that stands for 0 */
 } Player;
 
 static void player_done(Player *player) {
@@ -195,6 +197,12 @@ static Status play(Player *player, Stretch moves) {
 
 /* ---- stages ---- */
 
+static void show(const Player *player, const TraceName *name, double start, double end, int64_t first,
+                 int64_t second) {
+    trace_add(player->trace, TRACE_COMPUTE, name, player->trace_ns + llround(1e9 * start),
+              player->trace_ns + llround(1e9 * end), first, second);
+}
+
 static Status player_init(Player *player, const Plan *plan, const Costs *costs, int stage) {
     const Tape *tape = &plan->stage[stage].tape;
     size_t slots = (size_t)(COMPUTATIONS * tape->chunks * MICRO_PLACES);
@@ -270,7 +278,9 @@ static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
             if (arrival) wait_until(player, *arrival, PHASE_BUBBLE);
             MicroPlace place = micro_place(action.micro, schedule->spec.micros);
             const Stretch *found = tape_slot(tape, player->computation, action.kind, action.chunk, place);
+            double start = player->device;
             TRY(play(player, *found));
+            show(player, action_trace(action.kind), start, player->device, action.micro, action.chunk);
         } else if (!action_receives(action.kind)) {
             player->host += cost_launch(player->costs);
             *arrival = fmax(player->device, player->host) + message_s(pipeline, player, action.kind);
@@ -282,6 +292,7 @@ static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
 
 /* All ranks learn the loss and the norm before they update. */
 static Status play_end(Pipeline *pipeline) {
+    static const TraceName name = {.name = "update", .category = "optimizer", .color = TRACE_GREEN};
     double latest = 0;
     for (int s = 0; s < pipeline->count; s++) {
         Player *player = &pipeline->player[s];
@@ -298,7 +309,9 @@ static Status play_end(Pipeline *pipeline) {
         while (sync < moves.count && player->move[moves.first + sync].kind != MOVE_SYNC) sync++;
         wait_until(player, latest, PHASE_BUBBLE);
         player->host = latest;
+        double start = player->device;
         TRY(play(player, (Stretch){moves.first + sync, moves.count - sync}));
+        show(player, &name, start, player->device, 0, 0);
     }
     return OK;
 }
@@ -328,15 +341,28 @@ static double latest_of(const Pipeline *pipeline) {
     return latest;
 }
 
+/* From here on what happens is shown; this moment is 0. */
+static void open_traces(Pipeline *pipeline, Trace *const *traces, double from) {
+    int64_t now = trace_now();
+    for (int s = 0; traces && s < pipeline->count; s++) {
+        trace_start(traces[s]);
+        pipeline->player[s].trace = traces[s];
+        pipeline->player[s].trace_ns = now - llround(1e9 * from);
+    }
+}
+
 /* The host starts a step's first work while the device still ends the one before, so it is the second step
  * that is typical. */
-static Status play_steps(Pipeline *pipeline, Simulated *ret_result) {
+static Status play_steps(Pipeline *pipeline, Trace *const *traces, Simulated *ret_result) {
+    static const TraceName name = {.name = "step ", .category = "step", .number = {"step"}, .numbered = true};
     Simulated result = {0};
     TRY(play_step(pipeline));
     double from = latest_of(pipeline);
+    open_traces(pipeline, traces, from);
     TRY(play_step(pipeline));
     result.step_s = latest_of(pipeline) - from;
     for (int s = 0; s < pipeline->count; s++) {
+        show(&pipeline->player[s], &name, from, from + result.step_s, 2, 0);
         double rest = result.step_s;
         for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
             result.phase_s[phase] += pipeline->player[s].phase_s[phase] / pipeline->count;
@@ -348,7 +374,7 @@ static Status play_steps(Pipeline *pipeline, Simulated *ret_result) {
     return OK;
 }
 
-Status simulate(const Plan *plan, const Costs *costs, Simulated *ret_result) {
+Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simulated *ret_result) {
     CLEANUP(pipeline_done) Pipeline pipeline = {.plan = plan, .costs = costs, .count = plan->stages};
     const RunnerSpec *run = &plan->runner;
     size_t slots = (size_t)plan->stages * (size_t)(run->chunks > 0 ? run->chunks : 1) * (size_t)run->micros;
@@ -357,5 +383,5 @@ Status simulate(const Plan *plan, const Costs *costs, Simulated *ret_result) {
     TRY(mem_new(slots, sizeof *pipeline.backward, &pipeline.backward));
     for (int s = 0; s < plan->stages; s++) TRY(player_init(&pipeline.player[s], plan, costs, s));
     TRY(give_schedules(&pipeline));
-    return play_steps(&pipeline, ret_result);
+    return play_steps(&pipeline, traces, ret_result);
 }

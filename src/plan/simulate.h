@@ -14,6 +14,7 @@ typedef struct Simulated {
     double phase_s[PHASE_COUNT]; /* means over the stages; their sum is step_s */
 } Simulated;
 
-MUST_USE Status simulate(const Plan *plan, const Costs *costs, Simulated *ret_result);
+/* traces[stages] take what each stage does when, from trace_start on; NULL: nobody looks. */
+MUST_USE Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simulated *ret_result);
 
 #endif

@@ -1,5 +1,6 @@
 #include "plan/time.h"
 
+#include "base/memory.h"
 #include "plan/simulate.h"
 
 const char *time_phase(TimePhase phase) {
@@ -68,7 +69,7 @@ Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time) {
     Simulated simulated;
     Costs costs = costs_of(plan, cluster);
     if (!plan->stage[0].tape.chunks) return FAILED("internal: a plan without tapes has no time");
-    TRY(simulate(plan, &costs, &simulated));
+    TRY(simulate(plan, &costs, NULL, &simulated));
     sum_up(plan, &costs, &time);
     time.step_s = simulated.step_s;
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
@@ -79,6 +80,54 @@ Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time) {
     time.bubble = time.phase_s[PHASE_BUBBLE] / time.step_s;
     *ret_time = time;
     return OK;
+}
+
+/* ---- what happens when ---- */
+
+enum { SPANS_MOST = 1 << 16 };
+
+typedef struct Stages {
+    Trace **trace;
+    void **bytes;
+    size_t *size;
+    int count;
+} Stages;
+
+static void stages_done(Stages *stages) {
+    for (int s = 0; s < stages->count; s++) {
+        if (stages->trace) trace_free(stages->trace[s]);
+        if (stages->bytes) free(stages->bytes[s]);
+    }
+    free(stages->trace);
+    free(stages->bytes);
+    free(stages->size);
+}
+
+static Status stages_init(Stages *stages) {
+    size_t count = (size_t)stages->count;
+    TRY(mem_new(count, sizeof *stages->trace, &stages->trace));
+    TRY(mem_new(count, sizeof *stages->bytes, &stages->bytes));
+    TRY(mem_new(count, sizeof *stages->size, &stages->size));
+    for (int s = 0; s < stages->count; s++) TRY(trace_new(&stages->trace[s], SPANS_MOST));
+    return OK;
+}
+
+Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
+    CLEANUP(stages_done) Stages stages = {.count = plan->stages};
+    Simulated simulated;
+    Costs costs = costs_of(plan, cluster);
+    int each = plan->mesh.dp * plan->mesh.tp;
+    TRY(stages_init(&stages));
+    TRY(simulate(plan, &costs, stages.trace, &simulated));
+    for (int s = 0; s < plan->stages; s++) {
+        char label[64];
+        if (each > 1)
+            snprintf(label, sizeof label, "stage %d: ranks %d to %d alike", s, s * each, (s + 1) * each - 1);
+        else
+            snprintf(label, sizeof label, "stage %d", s);
+        TRY(trace_pack(stages.trace[s], s, label, &stages.bytes[s], &stages.size[s]));
+    }
+    return trace_write(path, (const void *const *)stages.bytes, stages.size, stages.count);
 }
 
 Status time_json(const PlanTime *time, json_t *json) {

@@ -24,6 +24,8 @@ typedef struct PlanTime {
 
 /* The plan was made with PlanSpec.timed; memory_only makes it quicker and changes nothing here. */
 MUST_USE Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time);
+/* The same step as a timeline (base/trace.h): trace.json as a run writes it, with a row for each stage. */
+MUST_USE Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path);
 /* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu" and "bubble" to a plan.
  */
 MUST_USE Status time_json(const PlanTime *time, json_t *json);

@@ -7,6 +7,7 @@
 #include "report/page.h"
 #include "report/words.h"
 
+#define SHARE_SEEN 0.002 /* less is no color that can be seen */
 enum {
     TAGS = 6,
     RANKS_SHOWN = 16,
@@ -20,6 +21,11 @@ static const int tag_color[TAGS] = {1, 4, 5, 0, 3, 2};
 static const char *part_color(char *buffer, int part) {
     snprintf(buffer, FORMAT_SIZE, "var(--p%d)", part);
     return buffer;
+}
+
+/* Text that shows on a part: white, but for pale ones. */
+static const char *part_class(int part) {
+    return part == 2 || part == 4 ? " class=\"dark\"" : part == 7 ? " class=\"gray\"" : "";
 }
 
 /* ---- time ---- */
@@ -44,7 +50,7 @@ static void put_time(FILE *out, const Run *run, const double *share, double rate
         if (!(share[p] > 0)) continue;
         fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", width,
                 part_color(text, phase_color((Phase)p)), phase_name((Phase)p), 100 * share[p],
-                phase_color((Phase)p) == 4 ? " class=\"dark\"" : "");
+                part_class(phase_color((Phase)p)));
         if (width >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[p]);
         fputs("</i>", out);
     }
@@ -62,8 +68,7 @@ static void put_spent_row(FILE *out, const Run *run, const double *share) {
     for (int i = 0; i < SPENT_PARTS; i++) {
         if (!(share[i] > 0)) continue;
         fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", 100 * share[i],
-                part_color(text, colors[i]), spent_name((Spent)i), 100 * share[i],
-                i >= SPENT_CHECKPOINT ? " class=\"dark\"" : "");
+                part_color(text, colors[i]), spent_name((Spent)i), 100 * share[i], part_class(colors[i]));
         if (100 * share[i] >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[i]);
         fputs("</i>", out);
     }
@@ -97,7 +102,7 @@ void put_phases(FILE *out, const Results *results) {
         double rate = run_figure(&results->runs[i], FIGURE_SAMPLES);
         if (!run_phases(&results->runs[i], share) || !(rate > 0)) continue;
         slowest = fmin(slowest, rate);
-        for (int p = 0; p < PHASES; p++) seen[p] |= share[p] > 0;
+        for (int p = 0; p < PHASES; p++) seen[p] |= share[p] >= SHARE_SEEN;
     }
     if (!isfinite(slowest)) return;
     bool sizes = results_differ(results, run_params);
@@ -147,13 +152,9 @@ static double total_of(const json_t *memory) {
 }
 
 /* The mark in the bar is the largest sum at one moment. */
-static void put_rank(FILE *out, const Run *run, size_t rank, size_t last, double most) {
+static void put_rank(FILE *out, const char *label, const json_t *memory, double most) {
     char text[FORMAT_SIZE], color[FORMAT_SIZE];
-    const json_t *memory = rank_memory(run, rank);
-    if (last > rank)
-        fprintf(out, "<div class=\"row\"><span>rank %zu–%zu</span><div class=\"bar\">", rank, last);
-    else
-        fprintf(out, "<div class=\"row\"><span>rank %zu</span><div class=\"bar\">", rank);
+    fprintf(out, "<div class=\"row\"><span>%s</span><div class=\"bar\">", label);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
         if (bytes > 0)
@@ -165,30 +166,47 @@ static void put_rank(FILE *out, const Run *run, size_t rank, size_t last, double
 }
 
 /* Where there are many, those that follow each other and hold the same are one bar. */
-static void put_ranks(FILE *out, const Run *run, double most) {
+static void put_each(FILE *out, const Run *run, double most) {
     size_t count = rank_count(run), shown = 0, rank = 0;
-    if (!count) return;
-    fputs("<div><h3>", out);
-    put_html(out, run->name);
-    fputs("</h3>\n", out);
+    char label[64];
     for (; rank < count && shown < RANKS_SHOWN; shown++) {
         size_t last = rank;
         while (count > RANKS_EACH && last + 1 < count &&
                json_equal(rank_memory(run, last + 1), rank_memory(run, rank)))
             last++;
-        put_rank(out, run, rank, last, most);
+        if (last > rank)
+            snprintf(label, sizeof label, "rank %zu–%zu", rank, last);
+        else
+            snprintf(label, sizeof label, "rank %zu", rank);
+        put_rank(out, label, rank_memory(run, rank), most);
         rank = last + 1;
     }
     if (rank < count) fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - rank);
+}
+
+/* A run without a summary of its own tells of the most of any rank. */
+static void put_ranks(FILE *out, const Run *run, double most) {
+    const json_t *any = json_object_get(run->summary, "peak_bytes");
+    if (!rank_memory(run, 0) && !any) return;
+    fputs("<div><h3>", out);
+    put_html(out, run->name);
+    fputs("</h3>\n", out);
+    if (rank_memory(run, 0))
+        put_each(out, run, most);
+    else
+        put_rank(out, "any rank", any, most);
     fputs("</div>\n", out);
 }
 
 void put_memory(FILE *out, const Results *results) {
     char color[FORMAT_SIZE];
     double most = 0;
-    for (size_t i = 0; i < results->count; i++)
-        for (size_t rank = 0; rank < rank_count(&results->runs[i]); rank++)
-            most = fmax(most, tags_sum(rank_memory(&results->runs[i], rank)));
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        most = fmax(most, tags_sum(json_object_get(run->summary, "peak_bytes")));
+        for (size_t rank = 0; rank < rank_count(run); rank++)
+            most = fmax(most, tags_sum(rank_memory(run, rank)));
+    }
     if (!(most > 0)) return;
     put_section(out, "Memory of each rank",
                 "Parts are the peaks of each use. They need not meet: the mark, and the number, is the most "

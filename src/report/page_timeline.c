@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "report/page.h"
 
+#define TIME_MOST 1e12 /* microseconds: no step takes days */
 enum { RANKS_MOST = 16, BOXES_MOST = 1000, TRACE_LIMIT = 1 << 26 };
 
 /* One step of a run. Times are microseconds of its trace. */
@@ -71,7 +72,7 @@ static bool find_step(const json_t *trace, Step *ret_step) {
             step.ranks = (int)rank_of(event) + 1;
     }
     *ret_step = step;
-    return step.ranks > 0 && step.end > step.start;
+    return step.ranks > 0 && step.end > step.start && step.end - step.start < TIME_MOST;
 }
 
 static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
@@ -89,16 +90,21 @@ static void put_box(FILE *out, const Step *step, const json_t *event, const char
 
 /* "rank 0: stage 1, replica 0" as the trace has it; what follows the colon gives way on a phone. */
 static void put_label(FILE *out, const Step *step, int rank) {
+    char name[32];
+    const char *label = "", *colon;
     const json_t *event;
     size_t i;
-    const char *more = "";
     json_array_foreach(step->events, i, event) {
-        if (rank_of(event) != rank || strcmp(text_of(event, "name"), "process_name")) continue;
-        const char *label = text_of(json_object_get(event, "args"), "name"), *colon = strchr(label, ':');
-        more = colon ? colon + 1 : "";
+        if (rank_of(event) == rank && !strcmp(text_of(event, "name"), "process_name"))
+            label = text_of(json_object_get(event, "args"), "name");
     }
-    fprintf(out, "<span>rank %d<span class=\"more\">%s", rank, *more ? "," : "");
-    put_html(out, more);
+    colon = strchr(label, ':');
+    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - label) : (int)strlen(label), label);
+    if (!*name) snprintf(name, sizeof name, "rank %d", rank);
+    fputs("<span>", out);
+    put_html(out, name);
+    fprintf(out, "<span class=\"more\">%s", colon ? "," : "");
+    put_html(out, colon ? colon + 1 : "");
     fputs("</span></span>", out);
 }
 
@@ -119,9 +125,21 @@ static void put_step(FILE *out, const Run *run, const Step *step) {
     double ms = 1e-3 * (step->end - step->start);
     fputs("<div><h3>", out);
     put_html(out, run->name);
-    fprintf(out, "<small>step %lld, %.*f ms</small></h3>\n", (long long)step->number, ms < 100 ? 1 : 0, ms);
+    if (run_predicted(run))
+        fprintf(out, "<small>predicted, %.*f ms</small></h3>\n", ms < 100 ? 1 : 0, ms);
+    else
+        fprintf(out, "<small>step %lld, %.*f ms</small></h3>\n", (long long)step->number, ms < 100 ? 1 : 0,
+                ms);
     for (int rank = 0; rank < step->ranks; rank++) put_rank(out, step, rank);
     fputs("</div>\n", out);
+}
+
+static void put_note(FILE *notes, const Run *run, const char *text) {
+    fputs("<p class=\"note\">", notes);
+    put_html(notes, run->name);
+    fputs(": ", notes);
+    put_html(notes, text);
+    fputs("</p>\n", notes);
 }
 
 /* NULL where there is none, or it cannot be read, which a note then says. */
@@ -129,23 +147,39 @@ static json_t *trace_of(const Run *run, FILE *notes) {
     CLEANUP(mem_freep) char *path = NULL, *text = NULL;
     size_t size;
     json_t *trace = NULL;
-    if (run_predicted(run)) return NULL;
     CLEANUP(status_freep) Status failed = path_join(&path, run->dir, "trace.json");
     if (failed || !path_exists(path)) return NULL;
     CLEANUP(status_freep) Status unread = file_read(path, TRACE_LIMIT, &text, &size);
     CLEANUP(status_freep) Status damaged = unread ? OK : json_parse(text, size, path, &trace);
     if (!unread && !damaged) return trace;
-    fputs("<p class=\"note\">", notes);
-    put_html(notes, run->name);
-    fputs(": ", notes);
-    put_html(notes, status_message(unread ? unread : damaged));
-    fputs("</p>\n", notes);
+    put_note(notes, run, status_message(unread ? unread : damaged));
     return NULL;
 }
 
-static void put_head(FILE *out) {
-    put_section(out, "What each rank did when",
-                "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
+/* What one stage does by itself is no timeline: somewhere ranks wait for each other, or something really ran.
+ */
+static bool worth_showing(const Results *results) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        const json_t *layout = json_object_get(run->summary, "layout");
+        if (!run_predicted(run) || json_number_value(json_object_get(layout, "pp")) > 1) return true;
+    }
+    return false;
+}
+
+static bool any_predicted(const Results *results) {
+    for (size_t i = 0; i < results->count; i++)
+        if (run_predicted(&results->runs[i])) return true;
+    return false;
+}
+
+static void put_head(FILE *out, const Results *results) {
+    put_section(
+        out, "What each rank did when",
+        any_predicted(results)
+            ? "One step of each run, from its trace.json; of predicted runs one rank of each stage. "
+              "Numbers are micro-batches; gaps are waiting."
+            : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
     fputs("<div class=\"legend\">", out);
     put_key(out, "var(--p1)", "forward");
     put_key(out, "var(--p5)", "backward");
@@ -160,8 +194,12 @@ static void put_steps(FILE *out, FILE *notes, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i], notes);
         Step step;
-        if (!trace || !find_step(trace, &step)) continue;
-        if (!any) put_head(out);
+        if (!trace) continue;
+        if (!find_step(trace, &step)) {
+            put_note(notes, &results->runs[i], "trace.json: has no step of a rank");
+            continue;
+        }
+        if (!any) put_head(out, results);
         any = true;
         put_step(out, &results->runs[i], &step);
     }
@@ -171,6 +209,7 @@ static void put_steps(FILE *out, FILE *notes, const Results *results) {
 void put_timelines(FILE *out, const Results *results) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
+    if (!worth_showing(results)) return;
     FILE *notes = open_memstream(&text, &size);
     if (!notes) return;
     put_steps(out, notes, results);

@@ -139,11 +139,20 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
     return result;
 }
 
-Status run_renew(Run *run) {
+/* What was predicted goes. */
+static Status remove_in(const char *dir, const char *name) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, run->dir, "summary.json"));
-    if (run_predicted(run) && path_exists(path) && unlink(path) != 0)
+    TRY(path_join(&path, dir, name));
+    if (path_exists(path) && unlink(path) != 0)
         return FAILED("%s: cannot be removed: %s", path, strerror(errno));
+    return OK;
+}
+
+Status run_renew(Run *run) {
+    if (run_predicted(run)) {
+        TRY(remove_in(run->dir, "summary.json"));
+        TRY(remove_in(run->dir, "trace.json"));
+    }
     json_decref(run->summary);
     run->summary = NULL;
     free(run->error);
@@ -156,10 +165,13 @@ const char *run_predicted(const Run *run) {
     return json_string_value(json_object_get(run->summary, "predicted"));
 }
 
+bool run_lacks_memory(const Run *run) {
+    return run->state == RUN_FAILED && run->error &&
+           (strstr(run->error, "out of memory") || strstr(run->error, "memory runs out"));
+}
+
 const char *run_outcome(const Run *run) {
-    bool memory = run->state == RUN_FAILED && run->error &&
-                  (strstr(run->error, "out of memory") || strstr(run->error, "memory runs out"));
-    return memory ? "out of memory" : run_state_name(run->state);
+    return run_lacks_memory(run) ? "out of memory" : run_state_name(run->state);
 }
 
 const char *run_state_name(RunState state) {

@@ -47,6 +47,8 @@ MUST_USE Status run_renew(Run *run);
  * `error`. */
 MUST_USE Status run_look(Run *run);
 const char *run_state_name(RunState state);
+/* Whether it failed for want of memory. */
+bool run_lacks_memory(const Run *run);
 /* The state's name, or what it failed for where that is the want of memory. */
 const char *run_outcome(const Run *run);
 /* The machine that a run was simulated on; NULL: it really ran. */

@@ -25,14 +25,18 @@ static double number(const json_t *object, const char *key) {
 
 /* ---- a directory ---- */
 
-static Status object_in(const char *dir, const char *name, json_t **ret_object) {
+/* One that is missing or damaged is NULL; what is wrong with it is in *ret_wrong, or NULL. */
+static Status object_in(const char *dir, const char *name, json_t **ret_object, char **ret_wrong) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(path_join(&path, dir, name));
-    /* One that is missing or half there is read at the next look. */
     CLEANUP(status_freep) Status unread = path_exists(path) ? json_read_file(path, &json) : OK;
     json_decref(*ret_object);
     *ret_object = json_is_object(json) ? json_incref(json) : NULL;
+    free(*ret_wrong);
+    *ret_wrong = NULL;
+    if (unread) return str_dup(status_message(unread), ret_wrong);
+    if (json && !*ret_object) return str_format(ret_wrong, "%s: expected an object", path);
     return OK;
 }
 
@@ -97,6 +101,8 @@ void watch_free(Watch *watch) {
     free(watch->name);
     free(watch->metrics);
     free(watch->rest);
+    free(watch->config_wrong);
+    free(watch->summary_wrong);
     free(watch);
 }
 
@@ -185,7 +191,7 @@ static WatchState find_state(const Watch *watch) {
         if (watch->summary && summed >= watch->written_ns)
             return json_is_true(json_object_get(watch->summary, "interrupted")) ? WATCH_INTERRUPTED
                                                                                 : WATCH_FINISHED;
-        if (now_ns() - watch->written_ns > LOST_NS) return WATCH_LOST;
+        if (watch->summary_wrong || now_ns() - watch->written_ns > LOST_NS) return WATCH_LOST;
     }
     return watch->loss.count ? WATCH_RUNNING : WATCH_STARTING;
 }
@@ -193,8 +199,8 @@ static WatchState find_state(const Watch *watch) {
 Status watch_look(Watch *watch, bool *ret_news) {
     size_t before = watch->loss.count + watch->val_loss.count;
     WatchState state = watch->state;
-    TRY(object_in(watch->dir, "config.json", &watch->config));
-    TRY(object_in(watch->dir, "summary.json", &watch->summary));
+    TRY(object_in(watch->dir, "config.json", &watch->config, &watch->config_wrong));
+    TRY(object_in(watch->dir, "summary.json", &watch->summary, &watch->summary_wrong));
     TRY(read_metrics(watch));
     watch->written_ns = written_ns(watch->dir, "metrics.jsonl");
     if (!watch->written_ns) watch->written_ns = written_ns(watch->dir, ".");

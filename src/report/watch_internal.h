@@ -7,8 +7,9 @@
 struct Watch {
     char *dir, *name, *metrics;
     WatchState state;
-    json_t *config, *summary; /* NULL: not there */
-    json_t *last;             /* the newest line with a loss */
+    json_t *config, *summary;           /* NULL: not there */
+    char *config_wrong, *summary_wrong; /* a sentence, where they are damaged */
+    json_t *last;                       /* the newest line with a loss */
     Curve loss, val_loss, rate, step_ms;
     double lowest; /* of the losses */
     size_t bad;    /* lines that cannot be read */

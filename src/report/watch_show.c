@@ -60,12 +60,13 @@ static void end(Line *line, FILE *out) {
 
 /* ---- small pictures ---- */
 
-static void put_bar(Line *line, double share) {
-    int full = (int)lround(fmin(fmax(share, 0), 1) * BAR);
+static void put_bar(Line *line, double share, int tail) {
+    int room = line->look.width - 1 - line->columns - tail, length = room < BAR ? room : BAR;
+    int full = (int)lround(fmin(fmax(share, 0), 1) * length);
     mark(line, GREEN);
     for (int i = 0; i < full; i++) put(line, "%s", line->look.utf8 ? "█" : "#");
     mark(line, "\033[0m" FAINT);
-    for (int i = full; i < BAR; i++) put(line, "%s", line->look.utf8 ? "░" : ".");
+    for (int i = full; i < length; i++) put(line, "%s", line->look.utf8 ? "░" : ".");
     mark(line, "\033[0m");
 }
 
@@ -76,10 +77,13 @@ static double mean_of(const Curve *curve, size_t from, size_t to) {
     return sum / (double)(to - from);
 }
 
-static void put_spark(Line *line, const Curve *curve) {
+/* `tail`: columns that follow, which it leaves room for. */
+static void put_spark(Line *line, const Curve *curve, int tail) {
+    int room = line->look.width - 1 - line->columns - tail;
     static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const plain[] = {"_", ".", ",", "-", "=", "+", "*", "#"};
     size_t columns = curve->count < SPARK ? curve->count : SPARK;
+    if (columns > (size_t)(room > 0 ? room : 0)) columns = room > 0 ? (size_t)room : 0;
     double low = INFINITY, high = -INFINITY;
     if (columns < 2) return;
     for (int pass = 0; pass < 2; pass++) {
@@ -122,54 +126,60 @@ static void put_title(const Watch *watch, Line *line, FILE *out) {
 }
 
 static void put_progress(const Watch *watch, Line *line, FILE *out) {
-    char left[FORMAT_SIZE];
+    char left[FORMAT_SIZE], tail[TEXT_SIZE] = "";
     double steps = watch_steps(watch), step = step_of(watch);
+    if (steps > 0) snprintf(tail, sizeof tail, "  %.0f %%", floor(100 * step / steps));
+    if (!watch_over(watch) && isfinite(watch_left(watch))) {
+        size_t used = strlen(tail);
+        snprintf(tail + used, sizeof tail - used, "  %s left", format_duration(left, watch_left(watch)));
+    }
     begin(line, "step");
     put(line, "%.0f", step);
     if (steps > 0) {
         put(line, " of %.0f  ", steps);
-        put_bar(line, step / steps);
-        put(line, "  %.0f %%", floor(100 * step / steps));
+        put_bar(line, step / steps, (int)strlen(tail));
     }
-    if (!watch_over(watch) && isfinite(watch_left(watch)))
-        put(line, "  %s left", format_duration(left, watch_left(watch)));
+    put(line, "%s", tail);
+    end(line, out);
+}
+
+/* A number, its curve so far, and what else there is to say. */
+static void put_curve(Line *line, const char *label, const char *number, const Curve *curve, const char *tail,
+                      FILE *out) {
+    begin(line, label);
+    mark(line, BOLD);
+    put(line, "%-9s", number);
+    mark(line, "\033[0m" BLUE);
+    put_spark(line, curve, (int)strlen(tail));
+    mark(line, "\033[0m");
+    put(line, "%s", tail);
     end(line, out);
 }
 
 static void put_losses(const Watch *watch, Line *line, FILE *out) {
+    char number[FORMAT_SIZE], tail[TEXT_SIZE];
     if (!watch->loss.count) return;
-    begin(line, "loss");
-    mark(line, BOLD);
-    put(line, "%-9.4f", last_of(&watch->loss));
-    mark(line, "\033[0m" BLUE);
-    put_spark(line, &watch->loss);
-    mark(line, "\033[0m");
-    put(line, "  lowest %.4f", watch->lowest);
-    end(line, out);
+    snprintf(number, sizeof number, "%.4f", last_of(&watch->loss));
+    snprintf(tail, sizeof tail, "  lowest %.4f", watch->lowest);
+    put_curve(line, "loss", number, &watch->loss, tail, out);
     if (!watch->val_loss.count) return;
-    begin(line, "val.");
-    put(line, "%-9.4f", last_of(&watch->val_loss));
-    mark(line, BLUE);
-    put_spark(line, &watch->val_loss);
-    mark(line, "\033[0m");
-    put(line, "  at step %.0f", watch->val_loss.step[watch->val_loss.count - 1]);
-    end(line, out);
+    snprintf(number, sizeof number, "%.4f", last_of(&watch->val_loss));
+    snprintf(tail, sizeof tail, "  at step %.0f", watch->val_loss.step[watch->val_loss.count - 1]);
+    put_curve(line, "val.", number, &watch->val_loss, tail, out);
 }
 
 static void put_speed(const Watch *watch, Line *line, FILE *out) {
-    char rate[FORMAT_SIZE];
+    char rate[FORMAT_SIZE], tail[TEXT_SIZE];
     if (!watch->rate.count) return;
-    begin(line, "speed");
-    put(line, "%-9s", format_count(rate, last_of(&watch->rate)));
-    mark(line, BLUE);
-    put_spark(line, &watch->rate);
-    mark(line, "\033[0m");
-    put(line, "  tokens/s, %.4g ms a step", last_of(&watch->step_ms));
     const json_t *mfu = json_object_get(watch->last, "mfu"),
                  *busy = json_object_get(watch->last, "utilization");
-    if (json_is_number(busy)) put(line, ", %.0f %% busy", 100 * json_number_value(busy));
-    if (json_is_number(mfu)) put(line, ", MFU %.0f %%", 100 * json_number_value(mfu));
-    end(line, out);
+    size_t used = (size_t)snprintf(tail, sizeof tail, "  tokens/s, %.4g ms a step", last_of(&watch->step_ms));
+    if (json_is_number(busy))
+        used += (size_t)snprintf(tail + used, sizeof tail - used, ", %.0f %% busy",
+                                 100 * json_number_value(busy));
+    if (json_is_number(mfu))
+        snprintf(tail + used, sizeof tail - used, ", MFU %.0f %%", 100 * json_number_value(mfu));
+    put_curve(line, "speed", format_count(rate, last_of(&watch->rate)), &watch->rate, tail, out);
 }
 
 /* Of the last step, by the names that the metrics have. */
@@ -198,6 +208,25 @@ static void put_memory(const Watch *watch, Line *line, FILE *out) {
     end(line, out);
 }
 
+/* A sentence, over as many lines as it takes. */
+static void put_wrong(Line *line, const char *sentence, FILE *out) {
+    if (!sentence) return;
+    begin(line, "");
+    for (size_t length; *sentence; sentence += length) {
+        length = strcspn(sentence, " ");
+        if (line->columns > LABEL && line->columns + (int)length >= line->look.width) {
+            end(line, out);
+            begin(line, "");
+        }
+        put(line, "%.*s", (int)length, sentence);
+        if (sentence[length]) {
+            put(line, " ");
+            length++;
+        }
+    }
+    end(line, out);
+}
+
 static void put_all(const Watch *watch, TableLook look, FILE *out) {
     Line line = {.look = look};
     put_title(watch, &line, out);
@@ -206,6 +235,8 @@ static void put_all(const Watch *watch, TableLook look, FILE *out) {
     put_speed(watch, &line, out);
     put_phases(watch, &line, out);
     put_memory(watch, &line, out);
+    put_wrong(&line, watch->config_wrong, out);
+    put_wrong(&line, watch->summary_wrong, out);
     if (!watch->bad) return;
     begin(&line, "");
     put(&line, "metrics.jsonl: %zu line%s cannot be read", watch->bad, watch->bad > 1 ? "s" : "");
@@ -238,5 +269,6 @@ Status watch_line(const Watch *watch, char **ret_text) {
         put(&line, "  %s", state_text(watch->state));
     else if (isfinite(watch_left(watch)))
         put(&line, "  %s left", format_duration(left, watch_left(watch)));
+    if (watch->summary_wrong) put(&line, "; %.200s", watch->summary_wrong);
     return str_format(ret_text, "%.*s", (int)line.used, line.text);
 }

@@ -9,6 +9,8 @@
 #include "base/memory.h"
 #include "report/alike.h"
 
+#define LITTLE 0.01
+
 static const struct {
     const char *key, *name, *doing;
     int color;
@@ -98,17 +100,19 @@ static const Run *runner_up(const Results *results, const Run *winner) {
 
 /* ---- who won ---- */
 
-/* "1.8 times", "12 % more than" or "as many as". */
+/* "1.8 times", "12 % more than" or "as many as"; less than a percent is what two runs of the same differ by.
+ */
 static void put_more(FILE *out, double ratio) {
-    if (ratio < 1.0005)
-        fputs("as many as", out);
+    if (ratio < 1 + LITTLE)
+        fputs("about as many as", out);
     else if (ratio >= 1.5)
         fprintf(out, "%.1f times", ratio);
     else
         fprintf(out, "%.1f %% more than", 100 * (ratio - 1));
 }
 
-/* Returns the run that the winner was held against: the baseline or, where that has won, the next. */
+/* Returns the run that the winner was held against, where it is ahead: the baseline or, where that has won,
+ * the next. */
 static const Run *put_winner(FILE *out, const Results *results, const Run *winner) {
     char rate[FORMAT_SIZE];
     const Run *base = results_base(results), *other = runner_up(results, winner);
@@ -120,7 +124,9 @@ static const Run *put_winner(FILE *out, const Results *results, const Run *winne
     }
     bool over_base = winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0;
     if (over_base) other = base;
-    fprintf(out, "“%s” is the fastest: %s tokens/s", winner->name, format_count(rate, own));
+    bool guess = run_predicted(winner) && !run_predicted(other);
+    fprintf(out, "“%s” is the fastest%s: %s tokens/s", winner->name, guess ? ", by prediction" : "",
+            format_count(rate, own));
     if (!(run_figure(other, FIGURE_TOKENS) > 0)) {
         fputs(".", out);
         return NULL;
@@ -128,7 +134,7 @@ static const Run *put_winner(FILE *out, const Results *results, const Run *winne
     fputs(", ", out);
     put_more(out, own / run_figure(other, FIGURE_TOKENS));
     fprintf(out, " the %s “%s”.", over_base ? "baseline" : "next,", other->name);
-    return other;
+    return own < (1 + LITTLE) * run_figure(other, FIGURE_TOKENS) ? NULL : other;
 }
 
 /* ---- why ---- */
@@ -164,11 +170,13 @@ static void put_saving(FILE *out, const double *own, const double *other, double
     Phase most = PHASE_COMPUTE;
     for (int p = 0; p < PHASES; p++)
         if (other[p] - own[p] > other[most] - own[most]) most = (Phase)p;
-    fprintf(out,
-            " A sample takes %s of its ranks' time instead of %s, and most of the difference is in %s: %s "
-            "instead of %s.",
-            time_text(less, own_total), time_text(more, other_total), phases[most].doing,
-            time_text(part_less, own[most]), time_text(part_more, other[most]));
+    fprintf(out, " A sample takes %s of its ranks' time instead of %s", time_text(less, own_total),
+            time_text(more, other_total));
+    if (most == PHASE_REST)
+        fputs(".", out);
+    else
+        fprintf(out, ", and most of the difference is in %s: %s instead of %s.", phases[most].doing,
+                own[most] > 0 ? time_text(part_less, own[most]) : "none", time_text(part_more, other[most]));
 }
 
 /* The ranks are not better used, there are more of them. */
@@ -233,6 +241,24 @@ static void put_sizes(FILE *out, const Results *results) {
 
 /* ---- the rest ---- */
 
+/* Where batches differ, the fastest need not be the one that learns most. */
+static void put_goodput(FILE *out, const Results *results, const Run *winner) {
+    const Run *best = results_best(results, FIGURE_GOODPUT, 1);
+    if (!best || best == winner || !results_differ(results, run_batch)) return;
+    double own = run_figure(best, FIGURE_GOODPUT), other = run_figure(winner, FIGURE_GOODPUT);
+    char rate[FORMAT_SIZE], less[FORMAT_SIZE];
+    if (!(own > (1 + LITTLE) * other)) return;
+    fprintf(out,
+            " By what samples of a batch bring for learning “%s” is ahead: a goodput of %s instead of %s "
+            "samples/s.",
+            best->name, figure_text(rate, UNIT_RATE, own), figure_text(less, UNIT_RATE, other));
+}
+
+static double run_val_samples(const Run *run) {
+    const json_t *samples = json_object_get(run->summary, "val_samples");
+    return json_is_number(samples) ? json_number_value(samples) : NAN;
+}
+
 static void put_memory(FILE *out, const Results *results) {
     char bytes[FORMAT_SIZE];
     const Run *least = results_best(results, FIGURE_PEAK, -1), *most = results_best(results, FIGURE_PEAK, 1);
@@ -272,7 +298,7 @@ static void put_loss(FILE *out, const Results *results) {
     }
     const Run *least = results_best(results, FIGURE_VAL_LOSS, -1),
               *most = results_best(results, FIGURE_VAL_LOSS, 1);
-    if (!least || least == most) return;
+    if (!least || least == most || results_differ(results, run_val_samples)) return;
     double low = run_figure(least, FIGURE_VAL_LOSS), high = run_figure(most, FIGURE_VAL_LOSS);
     if (high - low <= 1e-3 * fabs(high))
         fputs(" All of them end at the same validation loss.", out);
@@ -282,22 +308,29 @@ static void put_loss(FILE *out, const Results *results) {
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t failed = 0, open = 0, predicted = 0;
-    const Run *example = NULL;
+    size_t failed = 0, lacking = 0, open = 0, under_way = 0, predicted = 0;
+    const Run *example = NULL, *base = results_base(results);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         predicted += run_predicted(run) != NULL;
         if (run->state == RUN_FAILED) {
             failed++;
+            lacking += run_lacks_memory(run);
             if (!example) example = run;
+        } else if (run->state == RUN_RUNNING) {
+            under_way++;
         } else if (run->state != RUN_FINISHED) {
             open++;
         }
     }
     if (failed == 1)
-        fprintf(out, " “%s” could not run.", example->name);
+        fprintf(out, " “%s” %s.", example->name, lacking ? "ran out of memory" : "could not run");
     else if (failed)
-        fprintf(out, " %zu runs could not run, “%s” among them.", failed, example->name);
+        fprintf(out, " %zu runs %s, “%s” among them.", failed,
+                lacking == failed ? "ran out of memory" : "could not run", example->name);
+    if (base != results->runs && results->runs->state == RUN_FAILED)
+        fprintf(out, " The baseline is “%s”, since “%s” has no figures.", base->name, results->runs->name);
+    if (under_way) fprintf(out, " %zu run%s under way.", under_way, under_way > 1 ? "s are" : " is");
     if (open) fprintf(out, " %zu run%s not finished.", open, open > 1 ? "s are" : " is");
     if (predicted == results->count)
         fputs(" All figures are predictions.", out);
@@ -318,6 +351,7 @@ Status results_words(const Results *results, char **ret_text) {
     } else if (winner) {
         const Run *other = put_winner(out, results, winner);
         if (other) put_why(out, winner, other);
+        put_goodput(out, results, winner);
         put_memory(out, results);
         put_loss(out, results);
     } else {

@@ -95,6 +95,17 @@ static void reports(const Place *place) {
     ran_done(&ran);
     assert_refused(2, "is a comparison; name one of its runs", "report", "--watch", place->out);
     assert_refused(2, "follows one run, not 2", "report", "--watch", run, run);
+    /* Runs of the same name are told apart by where they lie. */
+    char copy[80], command[280];
+    snprintf(copy, sizeof copy, "%s/copy", place->dir);
+    snprintf(command, sizeof command, "mkdir %s && cp -r %s %s", copy, run, copy);
+    assert_int_equal(system(command), 0);
+    snprintf(copy, sizeof copy, "%s/copy/halves", place->dir);
+    ran = program_run("report", run, copy, "--out", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "\nout/halves ");
+    assert_contains(ran.out, "\ncopy/halves ");
+    ran_done(&ran);
     /* One that shows nothing, and a comparison that lost its list, beside others. */
     char empty[80], lost[80];
     snprintf(empty, sizeof empty, "%s/empty", place->dir);
@@ -344,12 +355,65 @@ static void simulates_many(void **state) {
     assert_true(rate[1] > rate[0]);
 }
 
+/* A plan needs sizes alone: nothing has to be fetched for it. Its timeline is a trace as runs write them. */
+static void simulates_unfetched(void **state) {
+    static const char text[] = "{\"model\": \"@gpt2-medium\", \"tokenizer\": \"@gpt2-tokenizer\", \"data\": "
+                               "[\"@wikitext-103-raw/wiki.train.raw\"], \"seq\": 128, \"batch\": 8, "
+                               "\"micro-batch\": 2, \"cluster\": "
+                               "\"dgx2-v100\", \"runs\": [{\"name\": \"A\", \"pp\": 2}]}";
+    const Place *place = *state;
+    assert_ok(file_replace(place->recipe, text, sizeof text - 1));
+    assert_int_equal(setenv("WEFT_DATA", place->dir, 1), 0);
+    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--simulate", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    const json_t *summary = json_object_get(run_of(json, 0), "summary");
+    assert_int_equal(json_integer_value(json_object_get(summary, "params_total")), 353905664);
+    json_decref(json);
+    ran_done(&ran);
+    char dir[80];
+    snprintf(dir, sizeof dir, "%s/a", place->out);
+    char *trace = read_in(dir, "trace.json"), *page = read_in(place->out, "report.html");
+    json = parsed(trace);
+    size_t forwards[2] = {0}, i;
+    const json_t *event;
+    json_array_foreach(json_object_get(json, "traceEvents"), i, event) {
+        json_int_t stage = json_integer_value(json_object_get(event, "pid"));
+        if (!strcmp(text_of(event, "cat"), "forward") && stage < 2) forwards[stage]++;
+    }
+    assert_true(forwards[0] == 4 && forwards[1] == 4);
+    assert_contains(page, ">stage 1<");
+    assert_contains(page, "title=\"B3, ");
+    json_decref(json);
+    free(trace);
+    free(page);
+    /* To be carried out, it needs them. */
+    assert_refused(2, "'weft fetch gpt2-medium' brings it", "compare", place->recipe, "--out", place->out,
+                   "--", "--device", "cpu");
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+}
+
 static void refuses(void **state) {
     const Place *place = *state;
     write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
     assert_refused(2, "run 'A': ", "compare", place->recipe, "--out", place->out);
     assert_refused(2, "unknown key 'zeroo'; did you mean 'zero'?", "compare", place->recipe);
     assert_false(path_exists(place->out));
+    write_recipe(place, 3, "[{\"name\": \"A\", \"out\": \"elsewhere\"}]");
+    assert_refused(2, "run 'A': out: a comparison keeps its runs", "compare", place->recipe);
+    static const char *const scales[][2] = {
+        {"{\"stepz\": 3}", "scale 'other': "},
+        {"{\"runs\": [{\"name\": \"B\", \"ddp\": null}]}", "scale 'other': run 'B': "}};
+    for (size_t i = 0; i < 2; i++) {
+        char text[256];
+        int size =
+            snprintf(text, sizeof text,
+                     "{\"data\": [\"self\"], \"runs\": [{\"name\": \"A\"}], \"scales\": {\"other\": %s}}",
+                     scales[i][0]);
+        assert_ok(file_replace(place->recipe, text, (size_t)size));
+        assert_refused(2, scales[i][1], "compare", place->recipe);
+        assert_refused(2, "unknown key", "train", "--config", place->recipe);
+    }
     write_recipe(place, 3, "[{\"name\": \"A\"}, {\"name\": \"A\"}]");
     assert_refused(2, "two of them are called 'A'", "compare", place->recipe);
     write_recipe(place, 3, "[{\"name\": \"A b\"}, {\"name\": \"a-B\"}]");
@@ -372,8 +436,8 @@ static void refuses(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares),       TEST(goes_on), TEST(interrupted),
-                                       TEST(same_samples),   TEST(one_run), TEST(simulates),
-                                       TEST(simulates_many), TEST(refuses)};
+    const struct CMUnitTest tests[] = {
+        TEST(compares),  TEST(goes_on),        TEST(interrupted),         TEST(same_samples), TEST(one_run),
+        TEST(simulates), TEST(simulates_many), TEST(simulates_unfetched), TEST(refuses)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

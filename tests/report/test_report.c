@@ -374,7 +374,7 @@ static void writes_page(void **state) {
                "in computing: 15 ms instead of 30 ms.");
     assert_has(words, "All runs learned the same: their losses are equal at every step.");
     assert_has(words, "needs the least memory, 900 B a rank at most: 25 % less than “base”");
-    assert_has(words, "“large” could not run.");
+    assert_has(words, "“large” ran out of memory.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
     assert_has(table, "+100.0 %");
     assert_has(table, "-25.0 %");
@@ -432,6 +432,35 @@ static void append(const Place *place, const char *name, const char *text) {
     assert_int_equal(fclose(file), 0);
 }
 
+/* On a terminal of 80 columns, and on a narrow one, curves give way to what is said beside them. */
+static void fits_terminals(void **state) {
+    const Place *place = *state;
+    char dir[128], line[512], *text = NULL;
+    Watch *watch = NULL;
+    write_run(place, "live", NULL, "");
+    for (int step = 1; step <= 60; step++) {
+        snprintf(line, sizeof line,
+                 "{\"step\":%d,\"loss\":%g,\"tokens_per_s\":12345,\"step_ms\":2913,\"utilization\":0.07,"
+                 "\"mfu\":0.06}\n{\"step\":%d,\"val_loss\":2}\n",
+                 step, 9 - 0.1 * step, step);
+        append(place, "live", line);
+    }
+    snprintf(dir, sizeof dir, "%s/live", place->dir);
+    assert_ok(watch_new(&watch, dir));
+    for (int width = 72; width <= 200; width += 8) {
+        assert_ok(watch_block(watch, (TableLook){.width = width, .utf8 = width > 80}, &text));
+        assert_has(text, "  tokens/s, 2913 ms a step, 7 % busy, MFU 6 %\n");
+        assert_has(text, "  lowest 3.0000\n");
+        for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
+            int columns = 0;
+            for (const char *c = at; c < end; c++) columns += ((unsigned char)*c & 0xC0) != 0x80;
+            assert_true(columns < width);
+        }
+        free(text);
+    }
+    watch_free(watch);
+}
+
 static char *line_of(Watch *watch, bool expected_news) {
     bool news;
     char *line = NULL;
@@ -476,7 +505,13 @@ static void follows(void **state) {
     write_run(place, "live", SUMMARY("500", "1200", "false"), NULL);
     assert_ok(watch_look(watch, &news));
     assert_false(watch_over(watch)); /* whoever holds it may have more to say */
+    write_run(place, "live", "{\"steps\": 8, \"lo", NULL);
     close(held);
+    assert_line(watch, "gone: no process runs it, and it did not end; ");
+    assert_ok(watch_block(watch, (TableLook){.width = 80}, &text));
+    assert_has(text, "summary.json");
+    free(text);
+    write_run(place, "live", SUMMARY("500", "1200", "false"), NULL);
     assert_line(watch, "finished");
     assert_true(watch_over(watch));
     watch_free(watch);
@@ -489,6 +524,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(weighs_batches), TEST(reads_damaged),
                                        TEST(salvages),        TEST(joins_parts),    TEST(holds_against),
                                        TEST(scales_by_batch), TEST(writes_page),    TEST(without_gnuplot),
-                                       TEST(nothing_known),   TEST(follows)};
+                                       TEST(nothing_known),   TEST(fits_terminals), TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
