@@ -155,16 +155,21 @@ static void print_time(const json_t *result, FILE *out) {
     if (!phases) return;
     const char *program = text_of(json_object_get(result, "cluster"), "software"), *separator = "";
     char samples[FORMAT_SIZE], tokens[FORMAT_SIZE];
-    double step = number(result, "step_ms");
-    fprintf(out, "\na step takes %.4g ms%s%s: ", step, program ? " with " : "", program ? program : "");
+    double step = number(result, "step_ms"), unit = step < 1e4 ? 1 : 1e3,
+           rate = number(result, "samples_per_s");
+    fprintf(out, "\na step takes %.4g %s%s%s: ", step / unit, step < 1e4 ? "ms" : "s",
+            program ? " with " : "", program ? program : "");
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
         double ms = number(phases, time_phase(phase));
         if (ms < 5e-4 * step) continue;
-        fprintf(out, "%s%s %.4g (%.1f %%)", separator, time_phase(phase), ms, 100 * ms / step);
+        fprintf(out, "%s%s %.4g (%.1f %%)", separator, time_phase(phase), ms / unit, 100 * ms / step);
         separator = ", ";
     }
-    fprintf(out, "\n%s samples/s, %s tokens/s; %.1f %% of the devices' peak rate; bubble %.1f %%\n",
-            format_count(samples, number(result, "samples_per_s")),
+    if (rate < 1000)
+        snprintf(samples, sizeof samples, "%.3g", rate);
+    else
+        format_count(samples, rate);
+    fprintf(out, "\n%s samples/s, %s tokens/s; %.1f %% of the devices' peak rate; bubble %.1f %%\n", samples,
             format_count(tokens, number(result, "tokens_per_s")), 100 * number(result, "mfu"),
             100 * number(result, "bubble"));
 }

@@ -56,7 +56,7 @@ static void add_rates(const json_t *result, const Failure *failure, json_t *json
     double step = 1e-3 * member(result, "step_ms"), rate = member(result, "tokens_per_s");
     if (!(step > 0)) return;
     double steps = floor(failure->interval_s / step);
-    json_object_set_new(json, "save_every", json_integer((json_int_t)(steps < 1 ? 1 : steps)));
+    json_object_set_new(json, "save_every", json_integer((json_int_t)fmin(fmax(steps, 1), 1e15)));
     json_object_set_new(json, "tokens_per_s", json_real(failure->shares.goodput * rate));
 }
 
@@ -86,8 +86,10 @@ static const char *duration(char text[DURATION], double seconds) {
         snprintf(text, DURATION, "%.3g min", seconds / 60);
     else if (seconds < 2 * 86400)
         snprintf(text, DURATION, "%.3g h", seconds / 3600);
-    else
+    else if (seconds < 1e3 * 86400)
         snprintf(text, DURATION, "%.3g days", seconds / 86400);
+    else
+        snprintf(text, DURATION, "%.3g years", seconds / 86400 / 365.25);
     return text;
 }
 

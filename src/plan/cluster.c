@@ -183,14 +183,14 @@ static Status check_source(const json_t *object, const char *from, const char *p
 }
 
 static Status check_number(const Figure *figure, const char *from, const char *path, double value) {
-    static const double most = 1e18; /* sums and products of such figures stay finite */
-    static const char *const expected[] = {[ABOVE_ZERO] = "more than 0",
+    static const double most = 1e18, least_share = 1e-3; /* sums and quotients of such figures stay finite */
+    static const char *const expected[] = {[ABOVE_ZERO] = "1 or more",
                                            [FROM_ZERO] = "0 or more",
                                            [COUNT_FROM_ONE] = "a whole number from 1 on",
-                                           [SHARE] = "more than 0 and at most 1"};
-    bool right = value >= 0 && value <= most && (figure->range == FROM_ZERO || value > 0) &&
-                 (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20)) &&
-                 (figure->range != SHARE || value <= 1);
+                                           [SHARE] = "0.001 to 1"};
+    double least = figure->range == FROM_ZERO ? 0 : figure->range == SHARE ? least_share : 1;
+    bool right = value >= least && value <= (figure->range == SHARE ? 1 : most) &&
+                 (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20));
     if (!right)
         return FAILED("%s: '%s' is %g, expected %s%s", from, path, value, expected[figure->range],
                       value > most ? " and at most 1e18" : "");

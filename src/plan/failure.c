@@ -2,27 +2,32 @@
 
 #include <math.h>
 
+/* (exp(y) - 1) / y - 1 */
+static double growth(double y) {
+    return y < 1e-5 ? y / 2 + y * y / 6 : expm1(y) / y - 1;
+}
+
 FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
-    double rate = spec->devices / spec->mtbf_s;
+    double rate = spec->devices / spec->mtbf_s, done = interval_s + spec->checkpoint_s;
     /* How often a stretch fails before it is done; each time a restart follows, until one comes through. */
-    double failures = expm1(rate * (interval_s + spec->checkpoint_s));
-    double restart = expm1(rate * spec->restart_s) / rate, tried = failures / rate;
-    double total = tried + failures * restart;
+    double failures = expm1(rate * done), lost = done * growth(rate * done);
+    double restarts = failures * expm1(rate * spec->restart_s) / rate;
+    double total = done + lost + restarts;
     if (!isfinite(total)) return (FailureShares){.lost = 1}; /* it never comes through */
     return (FailureShares){.goodput = interval_s / total,
                            .checkpoints = spec->checkpoint_s / total,
-                           .lost = (tried - interval_s - spec->checkpoint_s) / total,
-                           .restarts = failures * restart / total};
+                           .lost = lost / total,
+                           .restarts = restarts / total};
 }
 
 /* The root of 1 - x - exp(-(x + a)) in (0, 1]. It falls ever steeper from a positive value, so halving finds
- * it, and there is no other. */
+ * it, and there is no other. Where failures are rare this would cancel; there a series has it. */
 static double best_share(double a) {
-    double low = 0, high = 1;
+    double low = 0, high = 1, root = sqrt(2 * a);
+    if (a < 1e-8) return root - root * root / 3 + root * root * root / 36;
     for (int i = 0; i < 200 && low < high; i++) {
         double middle = low + (high - low) / 2;
         if (middle == low || middle == high) break;
-        /* 1 - exp(-(x + a)) - x without cancelling */
         if (-expm1(-(middle + a)) - middle > 0)
             low = middle;
         else
@@ -38,17 +43,19 @@ static double daly(double mtbf, double checkpoint) {
     return sqrt(2 * checkpoint * mtbf) * (1 + sqrt(share) / 3 + share / 9) - checkpoint;
 }
 
+static Status check_time(const char *what, double seconds, double least) {
+    const double most = 1e13; /* 300,000 years */
+    if (seconds >= least && seconds <= most) return OK;
+    return USAGE("%s of %g s: expected %g to %g s", what, seconds, least, most);
+}
+
 static Status check(const FailureSpec *spec) {
+    const double least = 1e-6;
     if (!(spec->devices >= 1)) return USAGE("failures of %g devices: expected at least one", spec->devices);
-    if (!(spec->mtbf_s > 0) || !isfinite(spec->mtbf_s))
-        return USAGE("a mean time between failures of %g s: expected more than 0", spec->mtbf_s);
-    if (!(spec->checkpoint_s > 0) || !isfinite(spec->checkpoint_s))
-        return USAGE("a checkpoint of %g s: expected more than 0", spec->checkpoint_s);
-    if (!(spec->restart_s >= 0) || !isfinite(spec->restart_s))
-        return USAGE("a restart of %g s: expected 0 or more", spec->restart_s);
-    if (!(spec->interval_s >= 0) || !isfinite(spec->interval_s))
-        return USAGE("checkpoints every %g s: expected more than 0", spec->interval_s);
-    return OK;
+    TRY(check_time("a mean time between failures", spec->mtbf_s, least));
+    TRY(check_time("a checkpoint", spec->checkpoint_s, least));
+    TRY(check_time("a restart", spec->restart_s, 0));
+    return spec->interval_s != 0 ? check_time("a checkpoint interval", spec->interval_s, least) : OK;
 }
 
 Status failure_find(Failure *ret_failure, const FailureSpec *spec) {

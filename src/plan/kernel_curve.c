@@ -71,11 +71,13 @@ static Status read_points(const json_t *list, const char *from, const char *path
         const json_t *point = json_array_get(list, i);
         double work = json_number_value(json_array_get(point, 0));
         double seconds = json_number_value(json_array_get(point, 1));
-        bool right = json_array_size(point) == 2 && work > 0 && work < 1e30 && seconds > 0 && seconds < 1e9;
+        bool right =
+            json_array_size(point) == 2 && work >= 1 && work < 1e30 && seconds > 1e-12 && seconds < 1e9;
         if (!right || (i && work <= curve->work[i - 1]))
-            return FAILED("%s: '%s.%s': point %zu is not right, expected [work, seconds], both above 0, and "
-                          "work that rises",
-                          from, path, name, i + 1);
+            return FAILED(
+                "%s: '%s.%s': point %zu is not right, expected [work, seconds], work from 1 on that "
+                "rises, and seconds above 1e-12",
+                from, path, name, i + 1);
         curve->work[i] = work;
         curve->seconds[i] = seconds;
     }

@@ -64,9 +64,9 @@ static void curves(void **state) {
 static void bad_ones(void **state) {
     (void)state;
     refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
-                 "mine.json: 'device.memory_bytes' is -5, expected more than 0");
+                 "mine.json: 'device.memory_bytes' is -5, expected 1 or more");
     refuses_text("\"bandwidth\": {\"value\": 450000000000", "\"bandwidth\": {\"value\": 0",
-                 "mine.json: 'links.within.bandwidth' is 0, expected more than 0");
+                 "mine.json: 'links.within.bandwidth' is 0, expected 1 or more");
     refuses_text("\"devices_per_node\": {\"value\": 8", "\"devices_per_node\": {\"value\": 2.5",
                  "mine.json: 'devices_per_node' is 2.5, expected a whole number from 1 on");
     refuses_text("\"memory_bandwidth\"", "\"memory_bandwith\"",
@@ -82,10 +82,11 @@ static void bad_ones(void **state) {
                  "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1",
                  "'device.peak_flops.x' is not known");
     refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
-                 "'device.memory_share' is 1.626, expected more than 0 and at most 1");
+                 "'device.memory_share' is 1.626, expected 0.001 to 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
+    refuses_text("\"value\": 450000000000", "\"value\": 1e-300", "is 1e-300, expected 1 or more");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"bf16\": {}},",
                  "'device.kernels' does not say where it comes from");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"source\": \"x\", \"bf17\": {}},",

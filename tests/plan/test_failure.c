@@ -81,10 +81,16 @@ static void bad_input(void **state) {
     (void)state;
     Failure failure;
     assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0}), 2, "expected at least one");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0}), 2, "expected more than 0");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0}), 2, "expected more than 0");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, -1, 0}), 2, "expected 0 or more");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN}), 2, "expected more than 0");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0}), 2, "expected 1e-06 to 1e+13 s");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0}), 2, "a checkpoint of 0 s");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, -1, 0}), 2,
+                 "a restart of -1 s: expected 0 to");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN}), 2, "expected 1e-06 to");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1e300, 1, 1, 0}), 2, "of 1e+300 s: expected");
+    /* Failures that almost never come: no cancelling. */
+    assert_ok(failure_find(&failure, &(FailureSpec){1, 1e13, 1e-6, 300, 0}));
+    assert_float_equal(failure.best_s / failure.young_s, 1, 1e-6);
+    assert_true(failure.shares.lost >= 0 && failure.shares.goodput <= 1);
     /* A stretch that never comes through is no progress, and no overflow. */
     assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e6, 1e6}));
     assert_float_equal(failure.shares.goodput, 0, 0);
