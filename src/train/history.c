@@ -118,41 +118,38 @@ static json_t *layout_of(const History *h, const json_t *settings) {
     return layout;
 }
 
-/* Seconds by phase. What ranks wait for each other is told apart by who is there to be waited for. */
-static json_t *phases_of(const double *ms, double scale, bool tensor, bool waits) {
+/* Seconds by phase; what is left of the time is what came before the first step. */
+static json_t *phases_of(const History *h, const double *ms, double scale) {
     json_t *phases = json_object();
+    double left = h->earlier_s + h->elapsed_s - h->eval_s - h->checkpoint_s;
     for (int p = 0; p < HISTORY_PHASES; p++) {
         char key[24];
         snprintf(key, sizeof key, "%s_s", phase_names[p]);
         json_object_set_new(phases, key, json_real(scale * ms[p]));
+        left -= scale * ms[p];
     }
-    if (!waits) return phases;
-    json_object_set_new(phases, tensor ? "wait_tensor_s" : "wait_data_s", json_real(scale * ms[1]));
-    json_object_set_new(phases, "wait_pipeline_s", json_real(scale * ms[2]));
-    return phases;
-}
-
-static json_t *ranks_of(const History *h, double scale, bool tensor) {
-    json_t *list = json_array();
-    for (int r = 0; r < h->ranks; r++)
-        json_array_append_new(list, json_pack("{s:i, s:o, s:o}", "rank", r, "utilization",
-                                              number_or_null(h->rank_busy[r] / h->step_ms), "phases",
-                                              phases_of(h->rank_ms[r], scale, tensor, true)));
-    if (!h->ranks)
-        json_array_append_new(
-            list, json_pack("{s:i, s:o}", "rank", 0, "phases", phases_of(h->phase_ms, scale, tensor, true)));
-    return list;
-}
-
-/* Its largest parts are of all steps; what is left of the time is what came before the first one. */
-static json_t *spent_of(const History *h, double scale, bool tensor) {
-    json_t *phases = phases_of(h->phase_ms, scale, tensor, false);
-    double left = h->earlier_s + h->elapsed_s - h->eval_s - h->checkpoint_s;
-    for (int p = 0; p < HISTORY_PHASES; p++) left -= scale * h->phase_ms[p];
     json_object_set_new(phases, "eval_s", json_real(h->eval_s));
     json_object_set_new(phases, "checkpoint_s", json_real(h->checkpoint_s));
     json_object_set_new(phases, "setup_s", json_real(fmax(left, 0)));
     return phases;
+}
+
+/* Who a rank waited for is told apart by who is there. */
+static json_t *rank_of(const History *h, int rank, double scale, bool tensor) {
+    const double *ms = h->ranks ? h->rank_ms[rank] : h->phase_ms;
+    double busy = h->ranks ? h->rank_busy[rank] : h->busy;
+    json_t *phases = phases_of(h, ms, scale);
+    json_object_set_new(phases, tensor ? "wait_tensor_s" : "wait_data_s", json_real(scale * ms[1]));
+    json_object_set_new(phases, "wait_pipeline_s", json_real(scale * ms[2]));
+    return json_pack("{s:i, s:o, s:o}", "rank", rank, "utilization", number_or_null(busy / h->step_ms),
+                     "phases", phases);
+}
+
+static json_t *ranks_of(const History *h, double scale, bool tensor) {
+    json_t *list = json_array();
+    for (int r = 0; r < (h->ranks ? h->ranks : 1); r++)
+        json_array_append_new(list, rank_of(h, r, scale, tensor));
+    return list;
 }
 
 Status history_summary(const History *h, const json_t *settings, json_t **ret_summary) {
@@ -178,7 +175,7 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
         "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes",
         json_object_get(h->last, "peak_bytes"), "noise_scale", json_object_get(h->last, "noise_scale"),
         "statistical_efficiency", json_object_get(h->last, "statistical_efficiency"), "goodput",
-        json_object_get(h->last, "goodput"), "phases", spent_of(h, scale, tensor), "ranks",
+        json_object_get(h->last, "goodput"), "phases", phases_of(h, h->phase_ms, scale), "ranks",
         ranks_of(h, scale, tensor));
     if (!summary || !more || json_object_update(summary, more) != 0) {
         json_decref(summary);

@@ -147,10 +147,29 @@ static Status measure_or_recall(const Job *job, const char *precision, double *r
     return OK;
 }
 
+/* The part of its threads' time that a rank gets of the cores: where ranks of a machine have more threads
+ * than it has cores they take turns, and each is as fast in its turn as if it were alone. */
+static Status share_of_cores(const Job *job, double *ret_share) {
+    const Group *world = job->runner->mesh->world;
+    char own[64] = "";
+    double here = 0, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    CLEANUP(mem_freep) char(*hosts)[sizeof own] = NULL;
+    *ret_share = 1;
+    if (!device_is_host(job->device)) return OK;
+    if (gethostname(own, sizeof own - 1) != 0) own[0] = 0;
+    TRY(mem_new((size_t)world->size, sizeof *hosts, &hosts));
+    TRY(host_gather(job->runner->mesh->world, hosts, own, sizeof own));
+    for (int r = 0; r < world->size; r++) here += !memcmp(hosts[r], own, sizeof own);
+    if (cores > 0) *ret_share = fmin(1, cores / (here * job->device->threads));
+    return OK;
+}
+
 Status peak_of_ranks(const Job *job, const char *precision, double *ret_flops) {
-    double flops = NAN;
+    double flops = NAN, share;
     CLEANUP(status_freep) Status unknown = measure_or_recall(job, precision, &flops);
     if (unknown) flops = NAN;
+    TRY(share_of_cores(job, &share));
+    flops *= share;
     TRY(host_reduce(job->runner->mesh->world, &flops, 1, DT_F64, REDUCE_SUM));
     *ret_flops = flops;
     return OK;
