@@ -198,6 +198,19 @@ static void put_price(FILE *out, const Run *winner, const Run *other, const doub
     fputs(".", out);
 }
 
+/* Ranks that share cores compute the faster the more others wait. */
+static bool crowded(const Run *run) {
+    const json_t *layout = json_object_get(run->summary, "layout");
+    const char *device = run_text(run, "device");
+    double cores = json_number_value(json_object_get(layout, "cores"));
+    return device && !strcmp(device, "cpu") && cores > 0 && run_ranks(run) * run_threads(run) > cores;
+}
+
+static void put_crowd(FILE *out, const Run *winner, const Run *other) {
+    if (!crowded(winner) && !crowded(other)) return;
+    fputs(" There are more ranks than cores, so that a rank computes faster while others wait.", out);
+}
+
 static void put_why(FILE *out, const Run *winner, const Run *other) {
     double own[PHASES], others[PHASES], own_total, other_total;
     put_ranks(out, winner, other);
@@ -206,6 +219,7 @@ static void put_why(FILE *out, const Run *winner, const Run *other) {
         put_saving(out, own, others, own_total, other_total);
     else if (run_ranks(winner) > run_ranks(other))
         put_price(out, winner, other, own, others);
+    put_crowd(out, winner, other);
 }
 
 /* ---- models of several sizes ---- */

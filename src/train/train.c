@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/format.h"
 #include "base/fs.h"
@@ -354,14 +355,14 @@ static json_t *layout_json(const Trainer *t) {
     const RunnerSpec *spec = &t->job->runner->spec;
     const Mesh *mesh = t->job->runner->mesh;
     const TrainConfig *c = t->config;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i}", "ranks",
-                     mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i}",
+                     "ranks", mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
                      mesh->extent[AXIS_PP], "zero", spec->zero, "offload", c->offload ? c->offload : "none",
                      "pp_schedule", schedule_name(spec->schedule), "pp_chunks", spec->chunks,
                      "sequence_parallel", spec->sequence, "batch", (json_int_t)c->batch, "micro_batch",
                      (json_int_t)spec->micro_batch, "recompute", c->recompute, "precision",
                      c->precision ? c->precision : dtype_name(spec->dtype), "device", c->device, "threads",
-                     t->job->device->threads);
+                     t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static Status summarise(Trainer *t, json_t **ret_summary) {
