@@ -22,11 +22,15 @@ static void ignore_signals(void) {
 }
 
 /* Threads that wait by spinning starve the thread they wait for when other programs want the cores too, and
- * OpenMP's default is to spin for milliseconds. Its runtime reads the environment before main, so a shorter
- * wait takes a fresh start of the program; who has set any of these is left alone. */
-static void wait_politely(char **argv) {
+ * OpenMP's default is to spin for long. So they spin for microseconds, and only where text is generated,
+ * which is made of hundreds of short pieces a token, as long as that default. The runtime reads the
+ * environment before main: setting it takes a fresh start of the program. Who has set any of these is left
+ * alone. */
+static void wait_politely(int argc, char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || getenv("KMP_BLOCKTIME")) return;
-    if (setenv("GOMP_SPINCOUNT", "10000", 1) == 0 && setenv("KMP_BLOCKTIME", "0", 1) == 0)
+    bool generates = argc > 1 && !strcmp(argv[1], "generate");
+    if (setenv("GOMP_SPINCOUNT", generates ? "300000" : "10000", 1) == 0 &&
+        setenv("KMP_BLOCKTIME", generates ? "1" : "0", 1) == 0)
         execv("/proc/self/exe", argv);
 }
 
@@ -126,7 +130,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
 }
 
 int main(int argc, char **argv) {
-    wait_politely(argv);
+    wait_politely(argc, argv);
     ignore_signals();
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);
