@@ -11,7 +11,7 @@
 #include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
-enum { ROWS_MAX = 2048, BLOCK_ROWS = 16, BLOCK_COLS = 192, FEW = 16 };
+enum { ROWS_MAX = 2048, BLOCK_ROWS = 16, BLOCK_COLS = 192, FEW = 16, APART = 2 };
 enum { LEFT_BYTES = 400 << 10, SHARES = 8 }; /* SHARES: pieces of the work for each thread, at least */
 
 /* ---- tiles in plain C ---- */
@@ -132,27 +132,47 @@ static Status int8_tile_cpu(int bits, Int8Tile *ret_tile) {
 
 /* ---- rows of the input ---- */
 
-/* A row as it is multiplied: x times its factors, or x itself. */
-static const float *scaled_row(float *space, const float *x, const float *factor, int64_t K) {
-    if (!factor) return x;
-#pragma omp simd
-    for (int64_t k = 0; k < K; k++) space[k] = x[k] * factor[k];
-    return space;
+/* A row as it is multiplied: x times its factors, which come to `space`, or x itself. */
+typedef struct Row {
+    const float *x;
+    float largest; /* magnitude; NaN where a number is not finite */
+} Row;
+
+static ALWAYS_INLINE VecU magnitudes(float *space, const float *x, const float *factor, int64_t k) {
+    VecF v = vec_load(x + k);
+    if (factor) {
+        v *= vec_load(factor + k);
+        vec_store(space + k, v);
+    }
+    return (VecU)v & 0x7fffffffu;
 }
 
-/* The largest magnitude, NaN where a number is not finite: the bits of magnitudes are in their order. */
-static float largest_of(const float *x, int64_t K) {
-    uint32_t most = 0;
-#pragma omp simd reduction(max : most)
-    for (int64_t k = 0; k < K; k++) {
-        uint32_t bits;
-        memcpy(&bits, x + k, sizeof bits);
-        bits &= 0x7fffffffu;
-        most = bits > most ? bits : most;
+/* The bits of magnitudes are in their order. Four at a time, which need not wait for each other. */
+static ALWAYS_INLINE float scale_and_find(float *space, const float *x, const float *factor, int64_t K) {
+    VecU most[4] = {0};
+    int64_t k = 0;
+    for (; k + 4 * VEC <= K; k += 4 * VEC)
+        for (int i = 0; i < 4; i++) most[i] = vec_max_u32(most[i], magnitudes(space, x, factor, k + i * VEC));
+    for (; k + VEC <= K; k += VEC) most[0] = vec_max_u32(most[0], magnitudes(space, x, factor, k));
+    VecU all = vec_max_u32(vec_max_u32(most[0], most[1]), vec_max_u32(most[2], most[3]));
+    uint32_t bits = 0;
+    for (int lane = 0; lane < VEC; lane++) bits = all[lane] > bits ? all[lane] : bits;
+    for (; k < K; k++) {
+        float value = factor ? x[k] * factor[k] : x[k];
+        uint32_t here;
+        memcpy(&here, &value, sizeof here);
+        here &= 0x7fffffffu;
+        bits = here > bits ? here : bits;
+        if (factor) space[k] = value;
     }
     float largest;
-    memcpy(&largest, &most, sizeof largest);
+    memcpy(&largest, &bits, sizeof largest);
     return isfinite(largest) ? largest : NAN;
+}
+
+static Row row_of(float *space, const float *x, const float *factor, int64_t K) {
+    return factor ? (Row){space, scale_and_find(space, x, factor, K)}
+                  : (Row){x, scale_and_find(NULL, x, NULL, K)};
 }
 
 #if defined(__aarch64__)
@@ -243,7 +263,8 @@ typedef struct Work {
     float *y, *pre, *units; /* units: of each row */
     Act act;
     int8_t *left;
-    char *own; /* of each thread: a row before and after rounding, or a block's sums */
+    size_t left_bytes; /* with units; as often as there are threads where each has its own */
+    char *own;         /* of each thread: a row before and after rounding, or a block's sums */
     size_t own_bytes;
 } Work;
 
@@ -251,22 +272,24 @@ static char *own_space(const Work *work) {
     return work->own + (size_t)omp_get_thread_num() * work->own_bytes;
 }
 
-static void round_rows(const Work *work) {
+/* Rounds row m and puts it into its place. */
+static void prepare_row(const Work *work, int64_t m) {
     int64_t depth = work->weights.head->depth;
     float *space = (float *)(void *)own_space(work), held = work->weights.head->largest;
     int8_t *q = (int8_t *)(space + depth);
-#pragma omp for schedule(static)
-    for (int64_t m = 0; m < work->M; m++) {
-        const float *x = scaled_row(space, work->x + m * work->K, work->weights.factor, work->K);
-        int rows = work->micro->rows;
-        float largest = largest_of(x, work->K);
-        if (held > 0 && !isnan(largest)) {
-            if (largest > held) x = cut_row(space, x, held, work->K);
-            largest = held;
-        }
-        work->units[m] = round_row(q, x, largest, work->K, depth);
-        place_row(work->micro, work->left + m / rows * rows * depth, (int)(m % rows), q, depth);
+    int rows = work->micro->rows;
+    Row row = row_of(space, work->x + m * work->K, work->weights.factor, work->K);
+    if (held > 0 && !isnan(row.largest)) {
+        if (row.largest > held) row.x = cut_row(space, row.x, held, work->K);
+        row.largest = held;
     }
+    work->units[m] = round_row(q, row.x, row.largest, work->K, depth);
+    place_row(work->micro, work->left + m / rows * rows * depth, (int)(m % rows), q, depth);
+}
+
+static void prepare_rows(const Work *work) {
+#pragma omp for schedule(static)
+    for (int64_t m = 0; m < work->M; m++) prepare_row(work, m);
 }
 
 /* y = sums * (unit * scale) + bias, which may be NULL. */
@@ -351,17 +374,41 @@ static void run_blocks(const Work *work) {
     }
 }
 
+/* The same where waiting for each other would take longer than for each thread to round all rows. */
+static void run_apart(const Work *work) {
+    Work mine = *work;
+    size_t at = (size_t)omp_get_thread_num() * work->left_bytes;
+    mine.left += at;
+    mine.units += at / sizeof *mine.units;
+    for (int64_t m = 0; m < work->M; m++) prepare_row(&mine, m);
+    run_columns(&mine);
+}
+
+static void run_together(const Work *work) {
+    prepare_rows(work);
+    if (work->M <= FEW)
+        run_columns(work);
+    else
+        run_blocks(work);
+}
+
+static bool is_apart(const Work *work) {
+    return work->M <= APART;
+}
+
 static Status take_space(Stream *stream, Work *work, int threads) {
     int64_t depth = work->weights.head->depth, most = least(work->M, ROWS_MAX);
     int64_t padded = int8_round_up(most, work->micro->rows);
     size_t rounding = int8_part(depth * 5), sums = int8_part(work->high * work->wide * 4);
     work->own_bytes = rounding > sums ? rounding : sums;
     size_t left = int8_part(padded * depth), units = int8_part(padded * 4);
+    size_t copies = is_apart(work) ? (size_t)threads : 1;
     void *space;
-    TRY(stream_workspace(stream, left + units + (size_t)threads * work->own_bytes, &space));
+    work->left_bytes = left + units;
+    TRY(stream_workspace(stream, copies * work->left_bytes + (size_t)threads * work->own_bytes, &space));
     work->left = space;
     work->units = (float *)(void *)((char *)space + left);
-    work->own = (char *)space + left + units;
+    work->own = (char *)space + copies * work->left_bytes;
     return OK;
 }
 
@@ -379,6 +426,7 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
         .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};
     work.high = int8_round_up(least(M, BLOCK_ROWS), micro->rows);
     work.wide = int8_round_up(BLOCK_COLS, tile.cols);
+    bool apart = is_apart(&work);
     TRY(take_space(stream, &work, threads));
     for (int64_t row = 0; row < M; row += ROWS_MAX) {
         work.M = least(ROWS_MAX, M - row);
@@ -387,12 +435,11 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
         work.pre = pre.data ? tensor_f32(pre) + row * N : NULL;
 #pragma omp parallel num_threads(threads)
         {
-            round_rows(&work);
             if (micro->begin) micro->begin();
-            if (work.M <= FEW)
-                run_columns(&work);
+            if (apart)
+                run_apart(&work);
             else
-                run_blocks(&work);
+                run_together(&work);
             if (micro->end) micro->end();
         }
     }

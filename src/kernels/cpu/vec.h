@@ -84,6 +84,18 @@ static inline VecF vec_min(VecF a, VecF b) {
     return vec_select(a < b, a, b);
 #endif
 }
+static inline VecU vec_max_u32(VecU a, VecU b) {
+#if defined(__aarch64__)
+    return (VecU)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b);
+#elif defined(__AVX512F__)
+    return (VecU)_mm512_max_epu32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (VecU)_mm256_max_epu32((__m256i)a, (__m256i)b);
+#else
+    VecU more = (VecU)(a > b);
+    return (more & a) | (~more & b);
+#endif
+}
 static inline float vec_max_of(VecF v) {
     float most = v[0];
     for (int lane = 1; lane < VEC; lane++) most = v[lane] > most ? v[lane] : most;
