@@ -149,7 +149,8 @@ static void test_classify(void **state) {
     assert_string_equal(json_string_value(json_object_get(names, "2")), "middle");
     assert_int_equal(json_integer_value(json_object_get(numbers, "low")), 1);
     ran = program_run("eval", "--model", at("stars"), "--data", at("reviews.csv"), "--text-field", "review",
-                      "--label-field", "stars", "--seq", "16", "--batch", "7", "--ranks", "2", "--json");
+                      "--label-field", "stars", "--seq", "16", "--batch", "7", "--dp", "2", "--tp", "2",
+                      "--sequence-parallel", "--json");
     assert_int_equal(ran.code, 0);
     CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
     assert_true(json_number_value(json_object_get(json, "accuracy")) == 1);
