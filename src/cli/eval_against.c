@@ -58,6 +58,7 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
 Status eval_against(const EvalConfig *config, const char *const *against, int count, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
     if (!config->model) return USAGE("--against: --model DIR is needed, to compare with");
+    if (config->squad.out) return USAGE("--out: takes one model's answers; leave out --against, or --out");
     if (config->mesh && config->mesh->world->size > 1)
         return USAGE("--against: is for one rank; several models one after the other would do");
     TRY(measure(config, config->model, models));
@@ -85,36 +86,47 @@ static void show_cell(FILE *out, const json_t *row, const json_t *first, const c
     fprintf(out, "  %9s %10s", text, change);
 }
 
-static void show_loss(FILE *out, const json_t *row, const json_t *first) {
-    static const char *const keys[] = {"loss", "f1", "exact"};
-    for (size_t i = 0; i < COUNT_OF(keys); i++) {
-        char change[32] = "";
-        double value, before;
-        if (!show_number(row, keys[i], &value)) continue;
-        if (row != first && show_number(first, keys[i], &before))
-            snprintf(change, sizeof change, "%+.4f", value - before);
-        fprintf(out, "  %9.4f %9s", value, change);
+/* What tells how good a model is; `unit` is what a whole is shown as. */
+static const struct {
+    const char *key, *title;
+    double unit;
+} scores[] = {{"loss", "loss", 1}, {"exact", "exact", 1}, {"f1", "F1", 1}, {"accuracy", "accuracy %", 100}};
+
+static void show_score(FILE *out, const json_t *row, const json_t *first, size_t which) {
+    char change[32] = "";
+    double value, before, unit = scores[which].unit;
+    if (!show_number(first, scores[which].key, &before)) return;
+    if (!show_number(row, scores[which].key, &value)) {
+        fprintf(out, "  %19s", "-");
         return;
     }
-    fprintf(out, "  %19s", "-");
+    if (row != first) snprintf(change, sizeof change, "%+.4f", unit * (value - before));
+    fprintf(out, "  %9.4f %9s", unit * value, change);
+}
+
+static void show_head(FILE *out, const json_t *first, int widest, bool tokens) {
+    fprintf(out, "%-*s  %20s  %20s", widest, "model", "size on disk", "peak memory");
+    for (size_t i = 0; i < COUNT_OF(scores); i++)
+        if (json_object_get(first, scores[i].key)) fprintf(out, "  %19s", scores[i].title);
+    fprintf(out, "  %20s\n", tokens ? "tokens/s" : "sequences/s");
 }
 
 void eval_against_show(const json_t *result, FILE *out) {
     const json_t *models = json_object_get(result, "models"), *first = json_array_get(models, 0);
+    bool tokens = json_object_get(first, "tokens_per_s") != NULL;
     size_t index, widest = strlen("model");
     json_t *row;
     json_array_foreach((json_t *)(uintptr_t)models, index, row) {
         size_t length = strlen(json_string_value(json_object_get(row, "model")));
         if (length > widest) widest = length;
     }
-    fprintf(out, "%-*s  %20s  %20s  %19s  %20s\n", (int)widest, "model", "size on disk", "peak memory",
-            json_object_get(first, "loss") ? "loss" : "F1", "tokens/s");
+    show_head(out, first, (int)widest, tokens);
     json_array_foreach((json_t *)(uintptr_t)models, index, row) {
         fprintf(out, "%-*s", (int)widest, json_string_value(json_object_get(row, "model")));
         show_cell(out, row, first, "size_bytes", true);
         show_cell(out, row, first, "peak_bytes", true);
-        show_loss(out, row, first);
-        show_cell(out, row, first, "tokens_per_s", false);
+        for (size_t i = 0; i < COUNT_OF(scores); i++) show_score(out, row, first, i);
+        show_cell(out, row, first, tokens ? "tokens_per_s" : "samples_per_s", false);
         fputc('\n', out);
     }
 }

@@ -161,6 +161,18 @@ static void test_classify(void **state) {
             assert_int_equal(json_integer_value(json_array_get(json_array_get(matrix, i), k)),
                              i == k ? 40 : 0);
     ran_done(&ran);
+    /* Quantized, by the same rows, it tells them apart as well. */
+    ran = program_run("quantize", "--model", at("stars"), "--out", at("stars8"), "--calibrate",
+                      at("reviews.csv"), "--text-field", "review", "--label-field", "stars");
+    assert_runs(ran);
+    ran = program_run("eval", "--model", at("stars"), "--against", at("stars8"), "--data", at("reviews.csv"),
+                      "--text-field", "review", "--label-field", "stars", "--seq", "16", "--json");
+    assert_int_equal(ran.code, 0);
+    CLEANUP(json_decrefp) json_t *both = json_loads(ran.out, 0, NULL);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(json_number_value(json_object_get(json_array_get(json_object_get(both, "models"), i),
+                                                      "accuracy")) == 1);
+    ran_done(&ran);
     assert_refused(1, "has no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
                    "--tokenizer", at("vocab"), "--data", at("reviews.csv"), "--label-field", "stars");
     put_file("more.csv", "review,stars\nit,huge\n", 21);

@@ -319,6 +319,32 @@ static void test_info(void **state) {
                 100000);
 }
 
+/* A BERT that has learned something keeps its loss: rounded as it comes, balanced by data, and static. */
+static void test_bert_loss(void **state) {
+    (void)state;
+    put_wordpiece("vocab");
+    assert_runs(program_run("train", "--model", "bert-tiny", "--layers", "2", "--hidden", "64", "--heads",
+                            "4", "--tokenizer", at("vocab"), "--documents", "line", "--no-next-sentence",
+                            "--data", at("train.txt"), "--seq", "32", "--batch", "8", "--steps", "60", "--lr",
+                            "3e-3", "--warmup", "5", "--dropout", "0", "--eval-every", "0", "--threads", "2",
+                            "--quiet", "--out", at("bert-run")));
+    quantize("bert-run", "bert8", "--int8-embedding");
+    assert_runs(program_run("quantize", "--model", at("bert-run"), "--out", at("bert8s"), "--calibrate",
+                            at("train.txt"), "--activations", "static", "--int8-embedding"));
+    CLEANUP(json_decrefp)
+    json_t *both =
+        run_json("eval", "--model", at("bert-run"), "--against", at("bert8"), at("bert8s"), "--data",
+                 at("other.txt"), "--documents", "line", "--batch", "8", "--threads", "2", "--quiet");
+    const json_t *models = json_object_get(both, "models");
+    double loss[3];
+    for (size_t i = 0; i < 3; i++)
+        loss[i] = json_real_value(json_object_get(json_array_get(models, i), "loss"));
+    assert_true(loss[0] < 2.45); /* of 15 words */
+    assert_float_equal(loss[1], loss[0], 0.01);
+    assert_float_equal(loss[2], loss[0], 0.01);
+    assert_true(loss[1] != loss[0] && loss[1] != loss[2]);
+}
+
 /* BERT's other heads stay as they are, and their models are quantized like any other. */
 static void test_bert(void **state) {
     (void)state;
@@ -366,10 +392,11 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),    cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_caches),      cmocka_unit_test(test_four),    cmocka_unit_test(test_text),
-        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),  cmocka_unit_test(test_info),
-        cmocka_unit_test(test_bert),        cmocka_unit_test(test_refused), cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),      cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_caches),      cmocka_unit_test(test_four),      cmocka_unit_test(test_text),
+        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),    cmocka_unit_test(test_info),
+        cmocka_unit_test(test_bert),        cmocka_unit_test(test_bert_loss), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

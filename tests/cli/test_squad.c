@@ -182,6 +182,33 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
                    "--na-prob-thresh", "0");
 }
 
+static void a_quantized_model_answers_the_same(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *data = inside("squad.json");
+    CLEANUP(mem_freep) char *run = inside("run");
+    CLEANUP(mem_freep) char *dynamic = inside("int8");
+    CLEANUP(mem_freep) char *held = inside("int8-static");
+    CLEANUP(mem_freep) char *none = inside("none");
+    CLEANUP(json_decrefp) json_t *made = json_of("quantize", "--model", run, "--out", dynamic);
+    CLEANUP(json_decrefp)
+    json_t *other = json_of("quantize", "--model", run, "--out", held, "--int8-embedding", "--activations",
+                            "static", "--calibrate", data);
+    CLEANUP(json_decrefp)
+    json_t *both = json_of("eval", "--task", "squad", "--model", run, "--against", dynamic, held, "--data",
+                           data, "--quiet");
+    const json_t *models = json_object_get(both, "models"), *first = json_array_get(models, 0), *row;
+    size_t at = 0;
+    json_array_foreach(models, at, row) {
+        assert_true(number(row, "f1") == 100 && number(row, "exact") == 100);
+        assert_true(fabs(number(row, "loss") - number(first, "loss")) < 0.02);
+        assert_true((number(row, "loss") == number(first, "loss")) == (at == 0));
+    }
+    assert_refused(2, "takes one model's answers", "eval", "--task", "squad", "--model", run, "--against",
+                   dynamic, "--data", data, "--out", held);
+    assert_refused(2, "answers questions, expected some", "quantize", "--model", run, "--out", none,
+                   "--calibrate", VOCAB);
+}
+
 static void questions_are_answered_with_their_place(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *run = inside("run");
@@ -286,6 +313,7 @@ static void moved_answers_are_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_model_learns_its_questions_by_heart),
+        cmocka_unit_test(a_quantized_model_answers_the_same),
         cmocka_unit_test(questions_are_answered_with_their_place),
         cmocka_unit_test(prepared_questions_train_like_the_file),
         cmocka_unit_test(what_cannot_be_is_refused),
