@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "cli/recipe.h"
 #include "cli/train_options.h"
+#include "compress/quantize.h"
 
 static char config_path[] = "/tmp/weft-config-XXXXXX";
 
@@ -391,20 +392,44 @@ static void check_recipe_runs(const char *path, bool small) {
     recipe_done(&recipe);
 }
 
+/* Each way to quantize, from the fetched model and, in small, from one of one's own. */
+static void check_quantize_recipe(void) {
+    static const char *const ways[][3] = {{"int8", "8", "dynamic"},     {"int8-static", "8", "static"},
+                                          {"int4", "4", "dynamic"},     {"int8-unbalanced", "8", "dynamic"},
+                                          {"int4-all", "4", "dynamic"}, {"int4-unbalanced", "4", "dynamic"}};
+    for (size_t i = 0; i < 2 * (sizeof ways / sizeof *ways); i++) {
+        const char *const *way = ways[i / 2];
+        const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-quantize.json",
+                              "--run",    way[0],
+                              "--out",    "quantized",
+                              "--scale",  "small",
+                              "--model",  "runs/aware"};
+        Invocation *call = NULL;
+        assert_ok(invocation_new(&call, &command_quantize, i % 2 ? 10 : 6, (char **)(uintptr_t)line));
+        const QuantizeConfig *config = call->config;
+        bool unbalanced = strstr(way[0], "unbalanced");
+        assert_string_equal(config->bits, way[1]);
+        assert_string_equal(config->activations, way[2]);
+        assert_true(config->no_balance == unbalanced && config->data.files_count == !unbalanced);
+        assert_true(config->embedding || config->int4_embedding);
+        invocation_free(call);
+    }
+}
+
 /* Every recipe is one that train takes, in each of its scales, with what it says to fetch. */
 static void recipes(void **state) {
     (void)state;
     static const char *const sets[] = {
         "bert-base-uncased/config.json",   "bert-base-uncased-tokenizer/vocab.txt",
         "cornell/movie_conversations.txt", "cornell/movie_lines.txt",
-        "gpt2-medium/config.json",         "gpt2-tokenizer/vocab.json",
-        "squad-v2/dev-v2.0.json",          "squad-v2/train-v2.0.json",
-        "tinyshakespeare/input.txt",       "wikitext-103-raw/wiki.train.raw",
-        "wikitext-103-raw/wiki.valid.raw", "wikitext-2-raw/wiki.train.raw",
-        "wikitext-2-raw/wiki.valid.raw"};
+        "gpt2-medium/config.json",         "gpt2/config.json",
+        "gpt2-tokenizer/vocab.json",       "squad-v2/dev-v2.0.json",
+        "squad-v2/train-v2.0.json",        "tinyshakespeare/input.txt",
+        "wikitext-103-raw/wiki.train.raw", "wikitext-103-raw/wiki.valid.raw",
+        "wikitext-2-raw/wiki.train.raw",   "wikitext-2-raw/wiki.valid.raw"};
     static const char *const names[] = {"squad-bert-base",        "wikipedia-gpt2", "wikipedia-bert",
                                         "shakespeare-gpt2",       "cornell-bert",   "wikitext-gpt2-medium",
-                                        "shakespeare-characters", "megatron-sizes"};
+                                        "shakespeare-characters", "megatron-sizes", "wikitext-gpt2-aware"};
     char dir[] = "/tmp/weft-recipes-XXXXXX", path[400];
     assert_non_null(mkdtemp(dir));
     assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
@@ -436,6 +461,7 @@ static void recipes(void **state) {
         assert_string_equal(((PruneArgs *)call->config)->kind, "rows");
         invocation_free(call);
     }
+    check_quantize_recipe();
     assert_ok(dir_remove(dir));
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
