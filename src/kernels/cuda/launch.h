@@ -139,9 +139,16 @@ typedef struct CudaInt8 {
 cudaError_t launch_int8_round(cudaStream_t stream, const CudaInt8 *call);
 /* Rows first .. first + CUDA_INT8_FEW - 1, as far as there are. */
 cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t first);
-/* The same from their sums (rows,N). */
-cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const int32_t *sums, int64_t first,
-                               int64_t rows);
+/* Weights of 4 bits times their steps, of outputs from .. from + cols - 1: 8 * high + low, each (cols,depth).
+ */
+cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,
+                              int8_t *high, int8_t *low);
+/* Some rows and outputs from their sums (rows,cols); of 4 bits from those of both parts. */
+typedef struct CudaInt8Part {
+    int64_t first, rows, from, cols;
+    const int32_t *sums, *low; /* low: NULL where there is one part */
+} CudaInt8Part;
+cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Part *part);
 
 /* attention*.cu */
 

@@ -53,20 +53,58 @@ template <typename T, typename U>
 __device__ inline void finish(const CudaInt8 &call, int64_t row, int64_t col, int sum) {
     float value = __fmul_rn(__fmul_rn((float)sum, call.unit[row]), call.scale[col]);
     if (call.bias) value = __fadd_rn(value, to_float(((const T *)call.bias)[col]));
-    U rounded = from_float<U>(value);
     int64_t at = row * call.N + col;
     if (call.act != CUDA_ACT_NONE) {
-        if (call.pre) ((U *)call.pre)[at] = rounded;
-        rounded = from_float<U>(act_of(call.act, to_float(rounded)));
+        if (call.pre) ((U *)call.pre)[at] = from_float<U>(value);
+        value = act_of(call.act, value);
     }
-    ((U *)call.y)[at] = rounded;
+    ((U *)call.y)[at] = from_float<U>(value);
 }
 
-template <typename T, typename U>
-__global__ void finish_kernel(CudaInt8 call, const int32_t *sums, int64_t first, int64_t rows) {
-    int64_t stride = (int64_t)gridDim.x * blockDim.x, count = rows * call.N;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += stride)
-        finish<T, U>(call, first + i / call.N, i % call.N, sums[i]);
+template <typename T, typename U> __global__ void finish_kernel(CudaInt8 call, CudaInt8Part part) {
+    int64_t stride = (int64_t)gridDim.x * blockDim.x, count = part.rows * part.cols;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += stride) {
+        int sum = part.low ? 8 * part.sums[i] + part.low[i] : part.sums[i];
+        finish<T, U>(call, part.first + i / part.cols, part.from + i % part.cols, sum);
+    }
+}
+
+// ---- weights of 4 bits as two parts of 8 ----
+
+// A weight times its step, from -1016 to 1016, is 8 * high + low with low from 0 to 7.
+__device__ inline void split_weight(int step, int half, int8_t *high, int8_t *low) {
+    int value = step * ((half ^ 8) - 8);
+    *high = (int8_t)(value >> 3);
+    *low = (int8_t)(value & 7);
+}
+
+// A thread has a cut of one output: 16 bytes of weights, whose low halves come first.
+__global__ void parts_kernel(CudaInt8 call, int64_t from, int64_t cols, int8_t *high, int8_t *low) {
+    const int64_t cuts = call.depth / cut_inputs, i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i >= cols * cuts) return;
+    const int64_t n = from + i / cuts, c = i % cuts;
+    const int own = (int)(n % panel_cols);
+    const int8_t *cut = call.panels + (n / panel_cols * cuts + c) * cut_bytes;
+    union {
+        uint4 vector;
+        uint8_t byte[16];
+    } both;
+    union {
+        uint4 vector[2];
+        int8_t byte[cut_inputs];
+    } upper, lower;
+    both.vector = *(const uint4 *)(cut + own * 16);
+    const int step = cut[panel_cols * 16 + own];
+#pragma unroll
+    for (int k = 0; k < 16; k++) {
+        split_weight(step, both.byte[k] & 15, &upper.byte[k], &lower.byte[k]);
+        split_weight(step, both.byte[k] >> 4, &upper.byte[16 + k], &lower.byte[16 + k]);
+    }
+    uint4 *to_high = (uint4 *)(high + i * cut_inputs), *to_low = (uint4 *)(low + i * cut_inputs);
+    for (int k = 0; k < 2; k++) {
+        to_high[k] = upper.vector[k];
+        to_low[k] = lower.vector[k];
+    }
 }
 
 // ---- few rows ----
@@ -201,14 +239,20 @@ cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t f
     });
 }
 
-cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const int32_t *sums, int64_t first,
-                               int64_t rows) {
+cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,
+                              int8_t *high, int8_t *low) {
+    int64_t blocks = (cols * (call->depth / cut_inputs) + 255) / 256;
+    if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+    parts_kernel<<<(unsigned)blocks, 256, 0, stream>>>(*call, from, cols, high, low);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Part *part) {
     return with_types(call, [&](auto t, auto u) {
         using T = decltype(t);
         using U = decltype(u);
-        int64_t blocks = (rows * call->N + 255) / 256, enough = (int64_t)processors() * 16;
-        finish_kernel<T, U>
-            <<<(unsigned)(blocks < enough ? blocks : enough), 256, 0, stream>>>(*call, sums, first, rows);
+        int64_t blocks = (part->rows * part->cols + 255) / 256, enough = (int64_t)processors() * 16;
+        finish_kernel<T, U><<<(unsigned)(blocks < enough ? blocks : enough), 256, 0, stream>>>(*call, *part);
         return cudaGetLastError();
     });
 }
