@@ -142,6 +142,7 @@ static const char script[] =
     "return {width:d.documentElement.scrollWidth,rows:n('tbody tr'),svgs:n('svg'),curves:n('svg "
     "g[id*=_plot_] path'),"
     "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
+    "cut:[...d.querySelectorAll('.scroll')].filter(e=>e.scrollWidth>e.clientWidth+1).length,"
     "fetched:w.performance.getEntriesByType('resource').length}}\n"
     "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone)])+'KOOL'}\n";
 
@@ -208,6 +209,7 @@ static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(json_is_true(json_object_get(seen, "dark")), dark);
     assert_int_equal(count_of(seen, "fetched"), 0);
     assert_int_equal(count_of(seen, "small"), 0);
+    assert_int_equal(count_of(seen, "cut"), 0); /* all of the table shows */
     assert_none(seen, "wide");
     assert_none(seen, "pale");
 }
@@ -229,13 +231,13 @@ static void in_browser(void **state) {
     FILE *out = fopen(outer, "w");
     assert_non_null(out);
     fprintf(out, "<!DOCTYPE html><meta charset=\"utf-8\"><pre id=\"out\"></pre>\n");
-    put_frame(out, "desktop", 1280, html);
+    put_frame(out, "desktop", 1200, html);
     put_frame(out, "phone", 390, html);
     fprintf(out, "<script>\n%s</script>\n", script);
     assert_int_equal(fclose(out), 0);
     for (int dark = 0; dark < 2; dark++) {
         json_t *seen = look(browser, place, dark);
-        check(json_array_get(seen, 0), 1280, dark, curves);
+        check(json_array_get(seen, 0), 1200, dark, curves);
         check(json_array_get(seen, 1), 390, dark, curves);
         json_decref(seen);
     }
