@@ -189,8 +189,8 @@ static void put_head(FILE *out, const Results *results) {
     fputs("</div>\n<div class=\"lines\">\n", out);
 }
 
-static void put_steps(FILE *out, FILE *notes, const Results *results) {
-    bool any = false;
+static void put_steps(FILE *out, FILE *notes, const Results *results, bool *ret_any) {
+    *ret_any = false;
     for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i], notes);
         Step step;
@@ -199,19 +199,21 @@ static void put_steps(FILE *out, FILE *notes, const Results *results) {
             put_note(notes, &results->runs[i], "trace.json: has no step of a rank");
             continue;
         }
-        if (!any) put_head(out, results);
-        any = true;
+        if (!*ret_any) put_head(out, results);
+        *ret_any = true;
         put_step(out, &results->runs[i], &step);
     }
-    if (any) fputs("</div>\n</section>\n", out);
+    if (*ret_any) fputs("</div>\n", out);
 }
 
 void put_timelines(FILE *out, const Results *results) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
+    bool any;
     if (!worth_showing(results)) return;
     FILE *notes = open_memstream(&text, &size);
     if (!notes) return;
-    put_steps(out, notes, results);
+    put_steps(out, notes, results, &any);
     if (fclose(notes) == 0 && size) fputs(text, out);
+    if (any) fputs("</section>\n", out);
 }
