@@ -113,6 +113,16 @@ static json_t *phases_of(const json_t *plan, double steps) {
                      unit * number(ms, "communication"), "wait_pipeline_s", unit * number(ms, "bubble"));
 }
 
+/* As runs have it: of forward and backward, not of the step. */
+static double bubble_of(const json_t *plan) {
+    const json_t *ms = json_object_get(plan, "phases_ms");
+    bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
+    double bubble = number(ms, "bubble"), others = number(ms, "forward") + number(ms, "recompute") +
+                                                   number(ms, "backward") +
+                                                   (tensor ? number(ms, "communication") : 0);
+    return others > 0 ? bubble / (bubble + others) : 0;
+}
+
 static json_t *sent_of(const json_t *stage, double steps) {
     json_t *sent = json_object();
     const char *kind;
@@ -143,13 +153,13 @@ static json_t *ranks_of(const json_t *plan, double steps) {
 static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, json_t **ret_summary) {
     double steps = spec->config.epochs > 0 ? 0 : (double)spec->config.steps,
            step_s = 1e-3 * number(plan, "step_ms");
-    json_t *summary = json_pack(
-        "{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name, "step_ms",
-        number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"), "tokens_per_s",
-        number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble", number(plan, "bubble"),
-        "params_total", json_object_get(plan, "params_total"), "params_stored",
-        json_object_get(plan, "params_stored"), "layout", json_object_get(plan, "layout"), "interrupted",
-        false, "ranks", ranks_of(plan, steps > 0 ? steps : 1));
+    json_t *summary =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name,
+                  "step_ms", number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"),
+                  "tokens_per_s", number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble",
+                  bubble_of(plan), "params_total", json_object_get(plan, "params_total"), "params_stored",
+                  json_object_get(plan, "params_stored"), "layout", json_object_get(plan, "layout"),
+                  "interrupted", false, "ranks", ranks_of(plan, steps > 0 ? steps : 1));
     if (!summary) return FAILED("out of memory");
     if (steps > 0) {
         json_object_set_new(summary, "steps", json_integer(spec->config.steps));

@@ -406,6 +406,72 @@ static void without_gnuplot(void **state) {
     results_done(&results);
 }
 
+static unsigned next_random(unsigned *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Cut, or with a piece replaced by what numbers and texts should not be. */
+static void damage(const char *text, char *out, size_t size, unsigned *random) {
+    static const char *const pieces[] = {"-",    "1e308", "null", "\"", "[", "}", "99999999999999999999",
+                                         "\xff", "\n",    "0"};
+    size_t length = strlen(text), at = next_random(random) % length;
+    const char *piece = pieces[next_random(random) % (sizeof pieces / sizeof *pieces)];
+    if (next_random(random) % 5 == 0)
+        snprintf(out, size, "%.*s", (int)at, text);
+    else
+        snprintf(out, size, "%.*s%s%s", (int)at, text, piece,
+                 text + (at + strlen(piece) < length ? at + strlen(piece) : length));
+}
+
+/* Whatever has become of a run's files, the page is whole, and the other run is on it. */
+static void survives_damage(void **state) {
+    static const char trace[] = "{\"traceEvents\":[{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\","
+                                "\"args\":{\"name\":\"rank 0: a\"}},\n"
+                                "{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"name\":\"step "
+                                "2\",\"cat\":\"step\",\"ts\":0,\"dur\":100,\"args\":{"
+                                "\"step\":2}},\n{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"name\":\"F0\",\"cat\":"
+                                "\"forward\",\"ts\":5,\"dur\":8}]}";
+    static const char *const names[] = {"summary.json", "metrics.jsonl", "trace.json", "config.json"};
+    static const char *const texts[] = {SUMMARY("500", "1200", "false"),
+                                        SAMPLED("10", "6") SAMPLED("20", "9"), trace,
+                                        "{\"batch\": 4, \"pp\": 2, \"device\": \"cpu\"}"};
+    const Place *place = *state;
+    char *path = strdup(getenv("PATH")), file[160], text[4096];
+    unsigned random = 1;
+    write_run(place, "other", SUMMARY("700", "800", "false"), METRICS);
+    write_run(place, "broken", NULL, NULL);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0); /* curves take long */
+    for (int round = 0; round < 60; round++) {
+        Results results = {0};
+        bool curves;
+        for (size_t i = 0; i < 4; i++) {
+            bool chosen = next_random(&random) % 2;
+            if (chosen)
+                damage(texts[i], text, sizeof text, &random);
+            else
+                snprintf(text, sizeof text, "%s", texts[i]);
+            snprintf(file, sizeof file, "%s/broken/%s", place->dir, names[i]);
+            FILE *out = fopen(file, "w"); /* quicker than file_replace, which waits for the disk */
+            assert_non_null(out);
+            fputs(text, out);
+            assert_int_equal(fclose(out), 0);
+        }
+        add(&results, place, "broken");
+        add(&results, place, "other");
+        results.title = strdup("damaged");
+        char *html = page_of(place, &results, &curves), *table = NULL;
+        assert_has(html, "700");
+        assert_null(strstr(html, ">nan"));
+        assert_ok(table_text(&results, (TableLook){.width = 100}, &table));
+        free(table);
+        free(html);
+        results_done(&results);
+    }
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+}
+
 static void nothing_known(void **state) {
     const Place *place = *state;
     Results results = {0};
@@ -524,6 +590,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(weighs_batches), TEST(reads_damaged),
                                        TEST(salvages),        TEST(joins_parts),    TEST(holds_against),
                                        TEST(scales_by_batch), TEST(writes_page),    TEST(without_gnuplot),
-                                       TEST(nothing_known),   TEST(fits_terminals), TEST(follows)};
+                                       TEST(survives_damage), TEST(nothing_known),  TEST(fits_terminals),
+                                       TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
