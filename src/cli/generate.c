@@ -347,7 +347,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .threads = (int)config->threads,
                                     .dtype = precision.dtype,
                                     .cache = config->kv}));
-    if (precision.tf32) device_allow_tf32(engine->device);
+    device_allow_tf32(engine->device, precision.tf32);
     note_unused(&engine->report, config->model);
     CLEANUP(writing_done)
     Writing writing = {.tokenizer = tokenizer,

@@ -115,7 +115,7 @@ DEFINE_FREEP(Device, device)
 /* How many threads the host shall compute with, which OpenMP is told too. */
 int device_host_threads(int asked);
 /* GPUs: fp32 products may round what they multiply to tf32, which is several times as fast. */
-void device_allow_tf32(Device *device);
+void device_allow_tf32(Device *device, bool allow);
 /* Fails where the GPU has no products of 8-bit numbers. */
 MUST_USE Status device_check_fp8(const Device *device);
 /* How busy a GPU was during the last part of a second, 0 to 1, whoever used it; NAN where nothing says. */

@@ -17,8 +17,8 @@ Status device_new_cuda(Device **ret_device, int index) {
     return FAILED("there is no GPU to use: this weft was built without CUDA");
 }
 
-void device_allow_tf32(Device *device) {
-    (void)device;
+void device_allow_tf32(Device *device, bool allow) {
+    (void)device, (void)allow;
 }
 
 Status device_check_fp8(const Device *device) {

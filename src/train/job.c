@@ -269,7 +269,7 @@ static Status settle_device(Job *job, const JobSpec *spec) {
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
     if (device_is_paper(job->device)) return OK;
-    if (precision.tf32) device_allow_tf32(job->device);
+    device_allow_tf32(job->device, precision.tf32);
     if (precision.fp8) TRY(device_check_fp8(job->device));
     return OK;
 }

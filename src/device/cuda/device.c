@@ -204,8 +204,8 @@ Status device_new_cuda(Device **ret_device, int index) {
     return OK;
 }
 
-void device_allow_tf32(Device *device) {
-    if (!device_is_host(device)) ((CudaDevice *)device->impl)->tf32 = true;
+void device_allow_tf32(Device *device, bool allow) {
+    if (!device_is_host(device)) ((CudaDevice *)device->impl)->tf32 = allow;
 }
 
 Status device_check_fp8(const Device *device) {
