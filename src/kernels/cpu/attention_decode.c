@@ -11,6 +11,12 @@
 
 /* From so many new positions on, packing pays. */
 enum { TILES_FROM = 8 };
+/* Vectors of an output that are summed up at once. */
+#if defined(__aarch64__)
+enum { STRIP = 16 };
+#else
+enum { STRIP = 8 };
+#endif
 
 static Status check_room(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
     for (int64_t b = 0; b < s.B; b++) {
@@ -23,20 +29,30 @@ static Status check_room(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
     return OK;
 }
 
-/* scores (keys) = scale * (k . q) for rows of k, which lie one after another. */
+/* scores (keys) = scale * (k . q) for rows of k, which lie one after another; `count` of them, 4 or 1. */
+static ALWAYS_INLINE void some_scores(DType dtype, float *scores, const float *q, const void *k, int64_t at,
+                                      int count, int64_t D, float scale) {
+    VecF dots[4][2] = {0}, sums[4] = {0};
+    float all[4];
+    int64_t d = 0;
+    for (; d + 2 * VEC <= D; d += 2 * VEC)
+        for (int i = 0; i < count; i++) {
+            dots[i][0] += vec_load(q + d) * vec_get(k, dtype, at + i * D + d);
+            dots[i][1] += vec_load(q + d + VEC) * vec_get(k, dtype, at + i * D + d + VEC);
+        }
+    for (int i = 0; i < count; i++) sums[i] = dots[i][0] + dots[i][1];
+    vec_sum_four(all, sums);
+    for (int i = 0; i < count; i++) {
+        for (int64_t rest = d; rest < D; rest++) all[i] += q[rest] * half_get(k, dtype, at + i * D + rest);
+        scores[i] = all[i] * scale;
+    }
+}
+
 static ALWAYS_INLINE void row_scores(DType dtype, float *scores, const float *q, const void *k, int64_t keys,
                                      int64_t D, float scale) {
-    for (int64_t i = 0; i < keys; i++) {
-        VecF dots[2] = {0};
-        float dot = 0;
-        int64_t d = 0, row = i * D;
-        for (; d + 2 * VEC <= D; d += 2 * VEC) {
-            dots[0] += vec_load(q + d) * vec_get(k, dtype, row + d);
-            dots[1] += vec_load(q + d + VEC) * vec_get(k, dtype, row + d + VEC);
-        }
-        for (; d < D; d++) dot += q[d] * half_get(k, dtype, row + d);
-        scores[i] = (dot + vec_sum_of(dots[0] + dots[1])) * scale;
-    }
+    int64_t i = 0;
+    for (; i + 4 <= keys; i += 4) some_scores(dtype, scores + i, q, k, i * D, 4, D, scale);
+    for (; i < keys; i++) some_scores(dtype, scores + i, q, k, i * D, 1, D, scale);
 }
 
 /* The same where rows are of 8 bits, with their scale behind them. */
@@ -70,24 +86,40 @@ static void row_mix_int8(float *out, const float *weights, const int8_t *v, int6
     for (int64_t d = 0; d < D; d++) out[d] += w * (float)v[d];
 }
 
-/* out (D) = weights (keys) v, four rows at a time. */
+/* out = weights (keys) v for `width` vectors of out, a constant: sums that stay in registers. v has its rows
+ * D apart. */
+static ALWAYS_INLINE void strip_mix(DType dtype, float *out, const float *weights, const void *v, int64_t at,
+                                    int64_t keys, int64_t D, int width) {
+    VecF sum[STRIP] = {0};
+    for (int64_t k = 0; k < keys; k++, at += D)
+#pragma GCC unroll 16
+        for (int j = 0; j < width; j++) sum[j] += weights[k] * vec_get(v, dtype, at + j * VEC);
+    for (int j = 0; j < width; j++) vec_store(out + j * VEC, sum[j]);
+}
+
 static ALWAYS_INLINE void row_mix(DType dtype, float *out, const float *weights, const void *v, int64_t keys,
                                   int64_t D) {
-    memset(out, 0, (size_t)D * sizeof *out);
-    int64_t k = 0, whole = D / VEC * VEC;
-    for (; k + 4 <= keys; k += 4) {
-        const float *w = weights + k;
-        int64_t row = k * D;
-        for (int64_t d = 0; d < whole; d += VEC) {
-            VecF low = w[0] * vec_get(v, dtype, row + d) + w[1] * vec_get(v, dtype, row + D + d);
-            VecF high = w[2] * vec_get(v, dtype, row + 2 * D + d) + w[3] * vec_get(v, dtype, row + 3 * D + d);
-            vec_store(out + d, vec_load(out + d) + (low + high));
-        }
-        for (int64_t d = whole; d < D; d++)
-            for (int i = 0; i < 4; i++) out[d] += w[i] * half_get(v, dtype, row + i * D + d);
+    int64_t d = 0;
+    for (; d + STRIP * VEC <= D; d += STRIP * VEC) strip_mix(dtype, out + d, weights, v, d, keys, D, STRIP);
+    for (; d + 4 * VEC <= D; d += 4 * VEC) strip_mix(dtype, out + d, weights, v, d, keys, D, 4);
+    memset(out + d, 0, (size_t)(D - d) * sizeof *out);
+    for (int64_t k = 0; k < keys && d < D; k++)
+        for (int64_t rest = d; rest < D; rest++) out[rest] += weights[k] * half_get(v, dtype, k * D + rest);
+}
+
+/* x (n) = e^(x - the largest of them), their sum. x has room for whole vectors. */
+static float exponentials(float *x, int64_t n) {
+    VecF most = vec_set(-INFINITY), sum = {0};
+    int64_t whole = (n + VEC - 1) / VEC * VEC;
+    for (int64_t i = n; i < whole; i++) x[i] = -INFINITY;
+    for (int64_t i = 0; i < whole; i += VEC) most = vec_max(most, vec_load(x + i));
+    float base = vec_max_of(most);
+    for (int64_t i = 0; i < whole; i += VEC) {
+        VecF e = vec_exp(vec_load(x + i) - base);
+        vec_store(x + i, e);
+        sum += e;
     }
-    for (; k < keys; k++)
-        for (int64_t d = 0; d < D; d++) out[d] += weights[k] * half_get(v, dtype, k * D + d);
+    return vec_sum_of(sum);
 }
 
 /* One thread's memory. */
@@ -115,12 +147,7 @@ static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t
         row_scores_int8(scores, q, k, keys, D, job->scale);
     else
         BY_TYPE(job->k.in.dtype, row_scores, scores, q, k, keys, D, job->scale);
-    float most = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < keys; i++) most = scores[i] > most ? scores[i] : most;
-    for (int64_t i = 0; i < keys; i += VEC) vec_store(scores + i, vec_exp(vec_load(scores + i) - most));
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < keys; i++) sum += scores[i];
-    float *out = run_out(job->out.in, at, space->out);
+    float sum = exponentials(scores, keys), *out = run_out(job->out.in, at, space->out);
     if (eight)
         row_mix_int8(out, scores, v, keys, D);
     else

@@ -108,6 +108,17 @@ static inline float vec_sum_of(VecF v) {
     return sum;
 }
 
+/* to[0] .. to[3] = the sums of four vectors' lanes. */
+static inline void vec_sum_four(float *to, const VecF v[4]) {
+#if defined(__aarch64__)
+    float32x4_t low = vpaddq_f32((float32x4_t)v[0], (float32x4_t)v[1]);
+    float32x4_t high = vpaddq_f32((float32x4_t)v[2], (float32x4_t)v[3]);
+    vst1q_f32(to, vpaddq_f32(low, high));
+#else
+    for (int i = 0; i < 4; i++) to[i] = vec_sum_of(v[i]);
+#endif
+}
+
 /* The low halves of the products, and the high ones through ret_high. */
 static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 #if defined(__aarch64__)
