@@ -134,11 +134,44 @@ static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int p
             store_pair(c + 2 * i * c_stride + 2 * j, c_stride, rows - 2 * i, total[i][j], total[i][j + 1]);
 }
 
+/* The same for a single row, where half of each sum is of a row that is not there: two sums' halves that
+ * count are put together before steps multiply them. */
+static void row_cuts(int64_t depth, const int8_t *a, const int8_t *b, int32_t *c) {
+    int32x4_t total[PAIRS / 2] = {{0}};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
+        int32x4_t low[PAIRS / 2] = {{0}}, high[PAIRS / 2] = {{0}};
+        for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
+            __builtin_prefetch(b + AHEAD / 2 + line, 0, 2);
+#pragma GCC unroll 4
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
+            const int8x16_t left = vld1q_s8(a);
+#pragma GCC unroll 3
+            for (int j = 0; j < PAIRS / 2; j++) {
+                const int8x16_t both = vld1q_s8(b + 16 * (PAIRS / 2 * g + j));
+                low[j] = vmmlaq_s32(low[j], left, vshlq_n_s8(both, 4));
+                high[j] = vmmlaq_s32(high[j], left, vandq_s8(both, vdupq_n_s8(-16)));
+            }
+        }
+        const int8x16_t bytes = vld1q_s8(b + COLS * INT4_GROUP / 2);
+        const int16x8_t first = vmovl_s8(vget_low_s8(bytes)), last = vmovl_s8(vget_high_s8(bytes));
+        const int16x4_t steps[] = {vget_low_s16(first), vget_high_s16(first), vget_low_s16(last)};
+#pragma GCC unroll 3
+        for (int j = 0; j < PAIRS / 2; j++) {
+            const int64x2_t row = vtrn1q_s64(vreinterpretq_s64_s32(low[j]), vreinterpretq_s64_s32(high[j]));
+            total[j] = vmlal_s16(total[j], vshrn_n_s32(vreinterpretq_s32_s64(row), 4), steps[j]);
+        }
+    }
+    for (int j = 0; j < PAIRS / 2; j++) vst1q_s32(c + 4 * j, total[j]);
+}
+
 static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
         tile_cuts(depth, 2, rows, a, b, c, c_stride);
-    if (rows > 0) tile_cuts(depth, 1, rows, a, b, c, c_stride);
+    if (rows == 2)
+        tile_cuts(depth, 1, rows, a, b, c, c_stride);
+    else if (rows == 1)
+        row_cuts(depth, a, b, c);
 }
 
 const Micro8 micro8_mmla = {
