@@ -40,6 +40,19 @@ static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster
     return OK;
 }
 
+Status plan_only(const Invocation *call, const char *mode, const char *const *known) {
+    for (int g = 0; g < PLAN_GROUPS; g++)
+        for (size_t i = 0; i < plan_groups[g].count; i++) {
+            const char *name = plan_groups[g].options[i].name;
+            const Slot *slot = invocation_slot(call, name);
+            const char *const *at = known;
+            while (*at && strcmp(*at, name)) at++;
+            if (!*at && slot && slot->source == SOURCE_LINE)
+                return USAGE("--%s: does not go with --%s", name, mode);
+        }
+    return OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);

@@ -6,6 +6,10 @@
 #include "plan/failure.h"
 #include "plan/search.h"
 
+/* Refuses what the command line says beside these options: it would have no effect. The list ends with NULL.
+ */
+MUST_USE Status plan_only(const Invocation *call, const char *mode, const char *const *known);
+
 /* --draw: the timeline of a pipeline. */
 MUST_USE Status plan_draw(const Invocation *call, json_t **ret_result);
 MUST_USE Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out);

@@ -130,8 +130,11 @@ static Status write_svg(const Pipeline *pipeline, const char *path) {
 }
 
 Status plan_draw(const Invocation *call, json_t **ret_result) {
+    static const char *const known[] = {"draw",  "pp",          "pp-schedule", "pp-chunks", "micros",
+                                        "batch", "micro-batch", "dp",          NULL};
     const char *path = call->operand_count ? call->operands[0] : NULL;
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    TRY(plan_only(call, "draw", known));
     TRY(pipeline_of(&pipeline, call));
     if (path) TRY(write_svg(&pipeline, path));
     return describe(&pipeline, path, ret_result);

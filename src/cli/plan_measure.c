@@ -1,11 +1,15 @@
 /* weft plan --measure: a cluster's description of the machine it runs on. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/format.h"
+#include "base/fs.h"
 #include "cli/machine.h"
 #include "cli/plan.h"
 #include "device/registry.h"
 #include "plan/measure.h"
+
+enum { SECONDS = 30 };
 
 /* "2 threads of Neoverse-V1", or the GPU's name. */
 static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
@@ -24,16 +28,38 @@ static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
     return OK;
 }
 
+/* What would only show after a while. */
+static Status check_measure(const Invocation *call) {
+    static const char *const known[] = {"measure", "out",       "ranks",   "threads",
+                                        "device",  "precision", "kernels", NULL};
+    const PlanArgs *args = call->config;
+    const TrainConfig *config = &args->train.config;
+    int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_threads(0);
+    char label[LABEL_SIZE];
+    TRY(plan_only(call, "measure", known));
+    if (call->operand_count) return USAGE("'%s': --measure takes no file but --out", call->operands[0]);
+    if (!args->out) return USAGE("--measure: needs a file to write; name it with --out FILE");
+    if (path_is_dir(args->out)) return USAGE("--out %s: is a directory, expected a file to write", args->out);
+    CLEANUP(file_writer_freep) FileWriter *trial = NULL;
+    TRY(file_writer_new(&trial, args->out));
+    int64_t threads = config->threads ? config->threads : 1;
+    if (!call->world && strcmp(config->device, "cuda") && ranks * threads > cores)
+        return USAGE("%s %lld: %lld threads are more than this machine's %lld cores, and would measure how "
+                     "they wait for each other",
+                     invocation_label(call, ranks > 1 ? "ranks" : "threads", label),
+                     (long long)(ranks > 1 ? ranks : threads), (long long)(ranks * threads),
+                     (long long)cores);
+    return OK;
+}
+
 Status plan_measure(Invocation *call, json_t **ret_result) {
     PlanArgs *args = call->config;
     TrainConfig *config = &args->train.config;
-    Layout *layout = &args->train.layout;
     char name[CLUSTER_NAME];
     bool here;
     CLEANUP(json_decrefp) json_t *cluster = NULL;
-    if (!args->out) return USAGE("--measure: needs a file to write; name it with --out FILE");
-    if (args->cluster) return USAGE("--cluster: does not go with --measure, which describes one");
-    if (layout->tp > 1 || layout->pp > 1) return USAGE("--measure: takes --ranks alone, not --tp or --pp");
+    double start = clock_wall();
+    TRY(check_measure(call));
     TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
     TRY(name_device(config, name));
@@ -43,7 +69,9 @@ Status plan_measure(Invocation *call, json_t **ret_result) {
                         .threads = (int)config->threads,
                         .on = config->on,
                         .world = config->mesh->world,
-                        .log = call->world && call->world->rank > 0 ? NULL : stderr};
+                        .log = call->world && call->world->rank > 0 ? NULL : stderr,
+                        .start = start,
+                        .seconds = SECONDS};
     TRY(measure_cluster(&spec, &cluster));
     if (spec.world->rank == 0) TRY(json_write_file(args->out, cluster));
     *ret_result = json_pack("{s:s, s:O}", "file", args->out, "cluster", cluster);

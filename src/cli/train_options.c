@@ -291,7 +291,7 @@ static const Option plan_table[] = {
     {OPT_FLAG("measure", PlanArgs, measure),
      .help =
          "Measure this machine instead and describe it in --out, for --cluster: kernels, memory, and with "
-         "--ranks how fast they talk. Takes about a minute, in which nothing else should run."},
+         "--ranks how fast they talk. Takes about half a minute, in which nothing else should run."},
     {OPT_TEXT("out", PlanArgs, out, "FILE"), .shown = "none", .help = "The file that --measure writes."},
     {OPT_FLAG("draw", PlanArgs, draw),
      .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},

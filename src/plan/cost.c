@@ -164,9 +164,10 @@ static bool cost_measured(const Costs *costs, const Beat *beat, Cost *ret_cost) 
     const KernelCurve *curve =
         beat->kind == BEAT_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[what] : NULL;
     if (!curve || !curve->count) return false;
-    *ret_cost = (Cost){.device_s = kernel_curve_seconds(
-                           curve, kernel_curve_work((KernelId)beat->what, beat->flops, beat->bytes)),
-                       .launches = 1};
+    *ret_cost =
+        (Cost){.device_s = kernel_curve_seconds(
+                   curve, kernel_curve_work((KernelId)beat->what, beat->flops, beat->bytes, beat->size)),
+               .launches = 1};
     return true;
 }
 

@@ -1,12 +1,14 @@
 /* Kernels as they were measured: what a call takes, by how much it has to do.
  *
  * The work of a call is its operations where it is a product or attention, and its bytes elsewhere, as
- * profiles count them. Between two measured sizes a curve is a straight line of logarithms; beyond them time
- * grows with the work. */
+ * profiles count them. To operations are added those that show in short sums: what a product does once for
+ * each of its outputs, and attention's exponentials, one for each pair of positions. Between two measured
+ * sizes a curve is a straight line of logarithms; beyond them time grows with the work. */
 #ifndef WEFT_PLAN_KERNEL_CURVE_H
 #define WEFT_PLAN_KERNEL_CURVE_H
 
 #include "base/json.h"
+#include "device/ledger.h"
 #include "kernels/profile.h"
 
 enum { CURVE_POINTS = 24 };
@@ -20,7 +22,8 @@ typedef struct KernelCurves {
     KernelCurve kernel[KERNEL_COUNT];
 } KernelCurves;
 
-double kernel_curve_work(KernelId kernel, double flops, double bytes);
+/* `size` as a Note has it: a product's M, N, K; attention's heads, positions and width of a head. */
+double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[LEDGER_SIZES]);
 /* The curve has points. */
 double kernel_curve_seconds(const KernelCurve *curve, double work);
 /* Puts a point in; where the curve is full, the two that are closest become one. */

@@ -14,9 +14,10 @@ typedef struct MeasureSpec {
     const char *precision; /* the only one to measure; NULL: all that the device is good at */
     const char *name;      /* the device's, for people */
     int threads;
-    Device *on;   /* the device; NULL: the CPU's own is made */
-    Group *world; /* ranks that measure together */
-    FILE *log;    /* where progress shows; NULL: nowhere */
+    Device *on;            /* the device; NULL: the CPU's own is made */
+    Group *world;          /* ranks that measure together */
+    FILE *log;             /* where progress shows; NULL: nowhere */
+    double start, seconds; /* when it began, by clock_wall, and about how long it may take */
 } MeasureSpec;
 
 /* Collective. The same on every rank: what the first has measured. */

@@ -8,44 +8,66 @@
 #include "train/job.h"
 #include "train/peak.h"
 
-/* Models whose kernels have sizes from small to large; GPT-2's and BERT's differ. */
+/* Models whose kernels have sizes from small to large; GPT-2's and BERT's differ. Those that say most come
+ * first: where time is short, the last are left out. */
 typedef struct SmallModel {
     const char *model;
     int64_t layers, hidden, heads, seq, vocab, batch;
 } SmallModel;
 
 static const SmallModel cpu_models[] = {
-    {"gpt2", 2, 64, 2, 64, 512, 2},      {"gpt2", 2, 128, 4, 64, 1024, 4},
-    {"gpt2", 2, 256, 4, 128, 2048, 2},   {"bert-base", 2, 256, 4, 128, 2048, 4},
-    {"gpt2", 2, 384, 6, 256, 8192, 2},   {"gpt2", 2, 512, 8, 128, 4096, 4},
-    {"gpt2", 2, 768, 12, 256, 8192, 2},  {"bert-base", 2, 768, 12, 128, 8192, 4},
+    {"gpt2", 2, 128, 4, 64, 1024, 4},        {"gpt2", 2, 768, 12, 256, 8192, 2},
+    {"bert-base", 2, 256, 4, 128, 2048, 4},  {"gpt2", 2, 64, 2, 64, 512, 2},
+    {"gpt2", 2, 384, 6, 256, 8192, 2},       {"gpt2", 2, 256, 4, 128, 2048, 2},
+    {"bert-base", 2, 768, 12, 128, 8192, 4}, {"gpt2", 2, 512, 8, 128, 4096, 4},
     {"gpt2", 1, 1024, 16, 512, 4096, 1},
 };
+/* Wide ones have small vocabularies: their parameters are made on the host. */
 static const SmallModel gpu_models[] = {
-    {"gpt2", 2, 256, 4, 256, 4096, 4},          {"gpt2", 2, 512, 8, 512, 16384, 4},
-    {"gpt2", 2, 768, 12, 1024, 50257, 4},       {"gpt2", 2, 768, 12, 1024, 50257, 16},
-    {"bert-base", 2, 768, 12, 384, 30522, 16},  {"gpt2", 2, 1024, 16, 1024, 50257, 8},
-    {"bert-base", 2, 1024, 16, 512, 30522, 32}, {"gpt2", 2, 1600, 25, 1024, 50257, 8},
-    {"gpt2", 2, 2048, 32, 1024, 50257, 16},     {"gpt2", 1, 4096, 32, 1024, 50257, 8},
+    {"gpt2", 2, 256, 4, 256, 4096, 4},          {"gpt2", 2, 768, 12, 1024, 50257, 16},
+    {"gpt2", 1, 2048, 32, 1024, 8192, 16},      {"bert-base", 2, 768, 12, 384, 30522, 16},
+    {"gpt2", 2, 1024, 16, 1024, 16384, 8},      {"gpt2", 2, 512, 8, 512, 16384, 4},
+    {"bert-base", 2, 1024, 16, 512, 30522, 32}, {"gpt2", 1, 4096, 32, 1024, 8192, 8},
+    {"gpt2", 2, 768, 12, 1024, 50257, 4},       {"gpt2", 1, 1600, 25, 1024, 8192, 8},
 };
 
-enum { STEPS = 3, MODELS = 16 };
+enum { STEPS = 3, MODELS = 16, LEAST_MODELS = 2 };
 
-/* One call of a kernel. */
+/* One call of a kernel, in one of the models. */
 typedef struct Sample {
-    int kernel;
+    int kernel, model;
     double work, seconds;
 } Sample;
+
+/* A model's step: alone, and what of it is no kernel's to begin with. */
+typedef struct Timed {
+    double step_s, zeroing_s;
+    int steps; /* whose calls are in the samples */
+} Timed;
 
 typedef struct Samples {
     Sample *sample;
     size_t count, capacity;
-    double gap[MODELS * RATE_COUNT]; /* time that is no kernel's, for each call; of each model */
-    int gaps;
+    Timed timed[MODELS];
+    int models;
 } Samples;
 
 static void samples_done(Samples *samples) {
     free(samples->sample);
+}
+
+/* ---- time ---- */
+
+typedef struct Budget {
+    double start, seconds;
+} Budget;
+
+/* What is left, the same on all ranks: the least of theirs. */
+static Status time_left(const MeasureSpec *spec, const Budget *budget, double *ret_seconds) {
+    double over = clock_wall() - budget->start - budget->seconds;
+    TRY(host_reduce(spec->world, &over, 1, DT_F64, REDUCE_MAX));
+    *ret_seconds = -over;
+    return OK;
 }
 
 /* ---- running ---- */
@@ -55,46 +77,42 @@ static Status add_calls(Samples *samples, const Ledger *ledger) {
     for (size_t i = 0; i < ledger->count; i++) {
         const Note *note = &ledger->note[i];
         if (note->kind != NOTE_KERNEL) continue;
-        double work = kernel_curve_work((KernelId)note->what, note->flops, note->bytes);
+        double work = kernel_curve_work((KernelId)note->what, note->flops, note->bytes, note->size);
         if (work > 0 && note->seconds > 0)
-            samples->sample[samples->count++] = (Sample){note->what, work, note->seconds};
+            samples->sample[samples->count++] = (Sample){note->what, samples->models, work, note->seconds};
     }
     return OK;
 }
 
-typedef struct Timed {
-    double step_s, kernels_s; /* of a step */
-    double calls;
-} Timed;
-
-/* Steps alone, then as many with every call timed. */
-static Status time_steps(Job *job, HostBatch *batch, Samples *samples, Timed *ret_timed) {
+/* Steps alone, then as many with every call timed: as many as there is time for. */
+static Status time_steps(const MeasureSpec *spec, Job *job, HostBatch *batch, double seconds,
+                         Samples *samples, Timed *timed) {
     CLEANUP(ledger_done) Ledger ledger = {0};
     Profile profile = {0};
     StepResult result;
-    Timed timed = {.step_s = INFINITY};
     int64_t number = 0;
+    timed->step_s = INFINITY;
+    double left = 0, start = clock_wall();
+    Budget budget = {start, seconds};
     TRY(runner_step(job->runner, &batch, 1, ++number, 1e-4, &result));
-    for (int i = 0; i < STEPS; i++) {
-        double start = clock_wall();
+    double first = clock_wall() - start;
+    TRY(time_left(spec, &budget, &left));
+    TRY(host_reduce(spec->world, &first, 1, DT_F64, REDUCE_MAX));
+    timed->steps = left > 2 * STEPS * first ? STEPS : left > 4 * first ? 2 : 1;
+    for (int i = 0; i < timed->steps; i++) {
+        start = clock_wall();
         TRY(runner_step(job->runner, &batch, 1, ++number, 1e-4, &result));
-        timed.step_s = fmin(timed.step_s, clock_wall() - start);
+        timed->step_s = fmin(timed->step_s, clock_wall() - start);
     }
     job->runner->exec.profile = &profile;
     job->device->ledger = &ledger;
     Status status = OK;
-    for (int i = 0; i < STEPS && !status; i++)
+    for (int i = 0; i < timed->steps && !status; i++)
         status = runner_step(job->runner, &batch, 1, ++number, 1e-4, &result);
     job->runner->exec.profile = NULL;
     job->device->ledger = NULL;
     TRY(status);
-    TRY(add_calls(samples, &ledger));
-    for (int k = 0; k < KERNEL_COUNT; k++) {
-        timed.kernels_s += profile.kernel[k].seconds / STEPS;
-        timed.calls += (double)profile.kernel[k].calls / STEPS;
-    }
-    *ret_timed = timed;
-    return OK;
+    return add_calls(samples, &ledger);
 }
 
 static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, const SmallModel *model,
@@ -130,18 +148,17 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
 }
 
 static Status measure_model(const MeasureSpec *spec, Device *device, const SmallModel *model,
-                            const char *precision, double memory, Samples *samples) {
+                            const char *precision, double memory, double seconds, Samples *samples) {
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    Timed timed = {0};
+    Timed *timed = &samples->timed[samples->models];
     TRY(new_job(&job, spec, device, model, precision));
     TRY(host_batch_new(&batch, model->batch, job->seq));
     job_make_up(job, batch);
     TRY(barrier(spec->world));
-    TRY(time_steps(job, batch, samples, &timed));
-    double zeroed = 4 * (double)model_params(job->model) / memory; /* gradients, at a step's beginning */
-    if (timed.calls > 0)
-        samples->gap[samples->gaps++] = (timed.step_s - timed.kernels_s - zeroed) / timed.calls;
+    TRY(time_steps(spec, job, batch, seconds, samples, timed));
+    timed->zeroing_s = 4 * (double)model_params(job->model) / memory; /* gradients, at a step's beginning */
+    samples->models++;
     return OK;
 }
 
@@ -155,11 +172,6 @@ static int by_work(const void *a, const void *b) {
 
 static int by_seconds(const void *a, const void *b) {
     double x = ((const Sample *)a)->seconds, y = ((const Sample *)b)->seconds;
-    return (x > y) - (x < y);
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
@@ -193,20 +205,57 @@ static Rate rate_named(const char *precision) {
     return rate;
 }
 
-static Status measure_precision(const MeasureSpec *spec, Device *device, const char *precision, double memory,
-                                Samples *gaps, MeasuredModels *models) {
+/* The time of a step that is no kernel's, for each call: what best explains the models' steps beyond what
+ * the curves make of their calls. Errors count relative to the step, so small models decide. */
+static double find_gap(const Samples *samples, const KernelCurves *curves) {
+    double calls[MODELS] = {0}, kernels[MODELS] = {0}, above = 0, below = 0;
+    for (size_t i = 0; i < samples->count; i++) {
+        const Sample *sample = &samples->sample[i];
+        calls[sample->model]++;
+        kernels[sample->model] += kernel_curve_seconds(&curves->kernel[sample->kernel], sample->work);
+    }
+    for (int m = 0; m < samples->models; m++) {
+        const Timed *timed = &samples->timed[m];
+        double each = calls[m] / timed->steps / timed->step_s;
+        above += each * (1 - (kernels[m] / timed->steps + timed->zeroing_s) / timed->step_s);
+        below += each * each;
+    }
+    return below > 0 ? fmax(above / below, 0) : 0;
+}
+
+/* All models, or as many as there is time for. */
+static Status run_models(const MeasureSpec *spec, Device *device, const char *precision, double memory,
+                         const Budget *budget, Samples *samples) {
     bool gpu = !device_is_host(device);
     const SmallModel *list = gpu ? gpu_models : cpu_models;
-    size_t count = gpu ? sizeof gpu_models / sizeof *list : sizeof cpu_models / sizeof *list;
+    int count = gpu ? (int)(sizeof gpu_models / sizeof *list) : (int)(sizeof cpu_models / sizeof *list);
+    double left = 0;
+    for (int i = 0; i < count; i++) {
+        TRY(time_left(spec, budget, &left));
+        if (left < 0 && i >= LEAST_MODELS) {
+            if (spec->log)
+                fprintf(spec->log, "%s: no time for the last %d of %d models\n", precision, count - i, count);
+            break;
+        }
+        if (spec->log)
+            fprintf(spec->log, "%s: model %d of %d, %s of width %lld, %.0f s so far\n", precision, i + 1,
+                    count, list[i].model, (long long)list[i].hidden, clock_wall() - spec->start);
+        TRY(measure_model(spec, device, &list[i], precision, memory, left / (count - i), samples));
+    }
+    return OK;
+}
+
+static Status measure_precision(const MeasureSpec *spec, Device *device, const char *precision, double memory,
+                                double seconds, double *ret_gap, MeasuredModels *models) {
+    bool gpu = !device_is_host(device);
     CLEANUP(samples_done) Samples samples = {0};
+    Budget budget = {clock_wall(), seconds};
     Rate rate = rate_named(precision);
-    if (spec->log) fprintf(spec->log, "measuring %s\n", precision);
-    for (size_t i = 0; i < count; i++)
-        TRY(measure_model(spec, device, &list[i], precision, memory, &samples));
-    for (int i = 0; i < samples.gaps; i++) gaps->gap[gaps->gaps++] = samples.gap[i];
+    TRY(run_models(spec, device, precision, memory, &budget, &samples));
     make_curves(&samples, sync_seconds(&samples, gpu), &models->kernels[rate]);
+    *ret_gap = find_gap(&samples, &models->kernels[rate]);
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(new_job(&job, spec, device, &list[0], precision));
+    TRY(new_job(&job, spec, device, gpu ? &gpu_models[0] : &cpu_models[0], precision));
     TRY(barrier(spec->world));
     return peak_measure(job, 0.5, &models->peak[rate]);
 }
@@ -216,11 +265,14 @@ Status measure_models(const MeasureSpec *spec, Device *device, double memory, Me
                                                                                    "tf32", "fp32", NULL};
     const char *const only[] = {spec->precision, NULL};
     bool gpu = !device_is_host(device);
-    Samples gaps = {0};
-    for (const char *const *at = spec->precision ? only : gpu ? of_gpu : of_cpu; *at; at++)
-        TRY(measure_precision(spec, device, *at, memory, &gaps, models));
-    qsort(gaps.gap, (size_t)gaps.gaps, sizeof *gaps.gap, by_value);
-    double gap = gaps.gaps ? fmax(gaps.gap[gaps.gaps / 2], 0) : 0;
+    const char *const *list = spec->precision ? only : gpu ? of_gpu : of_cpu;
+    double gap = INFINITY, own, left = spec->start + spec->seconds - clock_wall();
+    int count = 0;
+    while (list[count]) count++;
+    for (int i = 0; i < count; i++) {
+        TRY(measure_precision(spec, device, list[i], memory, left / count, &own, models));
+        gap = fmin(gap, own);
+    }
     /* A GPU works beside its host, which is ahead of it in all but tiny models. */
     models->kernel_s = gpu ? fmin(gap, 2e-6) : gap;
     models->launch_s = gpu ? 3e-6 : 0;

@@ -286,9 +286,15 @@ static void refuses_plans(void **state) {
                    "1048576");
     assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
     assert_refused(2, "--measure: needs a file to write", "plan", "--measure");
-    assert_refused(2, "--measure: takes --ranks alone", "plan", "--measure", "--out", "a.json", "--tp", "2");
+    assert_refused(2, "--tp: does not go with --measure", "plan", "--measure", "--out", "a.json", "--tp",
+                   "2");
     assert_refused(2, "--cluster: does not go with --measure", "plan", "--measure", "--out", "a.json",
                    "--cluster", "cpu");
+    assert_refused(1, "/nowhere/a.json", "plan", "--measure", "--out", "/nowhere/a.json");
+    assert_refused(2, "--out /tmp: is a directory", "plan", "--measure", "--out", "/tmp");
+    assert_refused(2, "are more than this machine's", "plan", "--measure", "--out", "/tmp/a.json", "--ranks",
+                   "100000");
+    assert_refused(2, "--layers: does not go with --draw", "plan", "--draw", "--layers", "4");
     assert_refused(2, "--out: is for --measure", "plan", "--out", "a.json");
     assert_refused(2, "a file is for the picture that --draw or --sweep makes", "plan", "a.svg");
 }
