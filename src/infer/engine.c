@@ -39,7 +39,6 @@ static Status load_params(Engine *engine, const char *dir) {
     return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
 }
 
-/* Caches of another type than the computation's are for the CPU. */
 static Status settle_cache(Engine *engine, const EngineOptions *options) {
     static const struct {
         const char *name;
@@ -53,9 +52,6 @@ static Status settle_cache(Engine *engine, const EngineOptions *options) {
         return USAGE("caches of '%s' are not known: expected fp32, bf16 or int8", options->cache);
     engine->cache = types[at].dtype;
     if (engine->cache == options->dtype) return OK;
-    if (!device_is_host(engine->device))
-        return USAGE("caches of %s beside a computation in %s are for the CPU so far", options->cache,
-                     dtype_name(options->dtype));
     if (engine->cache == DT_I8 || (engine->cache == DT_BF16 && options->dtype == DT_F32)) return OK;
     return USAGE("caches of %s beside a computation in %s: expected %s or int8", options->cache,
                  dtype_name(options->dtype), dtype_name(options->dtype));

@@ -279,8 +279,7 @@ Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Te
     TRY(check_qkv(__func__, qkv, false, &s));
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
     int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
-    bool host = device_is_host(exec->stream->device), eight = host && kcache.dtype == DT_I8;
-    bool shorter = host && kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
+    bool eight = kcache.dtype == DT_I8, shorter = kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
     CHECK_LIKE(kcache, tensor_4d(NULL, eight || shorter ? kcache.dtype : qkv.dtype, s.B, s.H, S,
                                  eight ? s.D + CACHE_SCALE : s.D));
     CHECK_LIKE(vcache, kcache);

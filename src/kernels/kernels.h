@@ -220,7 +220,7 @@ MUST_USE Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor 
 /* Generation. qkv (B,T,3,H,D) holds new positions, of which fresh[b] count; keys and values go to
  * the caches (B,H,S,D) from position past[b] on, then each new query sees all positions up to its
  * own. past, fresh (B) int32. Rows of out past fresh[b] are undefined.
- * Caches have qkv's type. On the CPU they may also be bf16 beside fp32, or of 8 bits: DT_I8 (B,H,S,D +
+ * Caches have qkv's type. They may also be bf16 beside fp32, or of 8 bits: DT_I8 (B,H,S,D +
  * CACHE_SCALE), a row's numbers being q * scale with scale = largest / 127, which lies behind them as an
  * fp32. A row that holds a number that is not finite has a scale of NaN. */
 enum { CACHE_SCALE = 4 };

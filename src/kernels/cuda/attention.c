@@ -158,6 +158,23 @@ static int splits_for(const CudaDevice *device, const CudaAttention *call) {
     return splits > 1 ? (int)splits : 1;
 }
 
+/* Has the call read caches of another type as if they were of `type`: the kernels for many queries know no
+ * other. */
+static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttention *call) {
+    int64_t head = (int64_t)call->keys * call->D;
+    size_t bytes = (size_t)(call->B * call->H * head) * dtype_size(type);
+    size_t each = (bytes + 255) / 256 * 256;
+    void *space = NULL;
+    TRY(stream_workspace(stream, 2 * each, &space));
+    void *k = space, *v = (char *)space + each;
+    LAUNCH(launch_attention_widen(cuda_stream(stream), type, cache, call, k, v));
+    CudaHeads rows = {.batch = call->H * head, .head = head, .row = call->D};
+    call->k = call->v = rows;
+    call->k.data = k;
+    call->v.data = v;
+    return OK;
+}
+
 /* How many positions are new and how many are past is known on the device only, and checked there. */
 Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                              Tensor past, Tensor fresh, float scale) {
@@ -174,10 +191,12 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
         int splits = splits_for(cuda_device(stream), &call);
         size_t room = (size_t)(call.B * call.H) * (size_t)splits * (size_t)(call.D + 2) * sizeof(float);
         TRY(stream_workspace(stream, room, &parts));
-        LAUNCH(launch_attention_decode(cuda_stream(stream), qkv.dtype, &call, k, v, splits, parts));
+        LAUNCH(launch_attention_decode(cuda_stream(stream), qkv.dtype, kcache.dtype, &call, k, v, splits,
+                                       parts));
         return OK;
     }
-    LAUNCH(launch_attention_append(cuda_stream(stream), qkv.dtype, &call, k, v));
+    LAUNCH(launch_attention_append(cuda_stream(stream), qkv.dtype, kcache.dtype, &call, k, v));
+    if (kcache.dtype != qkv.dtype) TRY(widen_caches(stream, qkv.dtype, kcache.dtype, &call));
     LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
     return OK;
 }

@@ -5,6 +5,9 @@
 // each, R times), and every such group keeps a softmax of its own over the keys it met; in the end groups,
 // warps and, where a head is cut into parts, parts are put together in a fixed order. The new key and value
 // are read from where they came from, so that no one waits for the cache.
+//
+// Caches may be of another type than the rest: bf16 beside fp32, or int8 with each row's scale behind it.
+// Then every group rounds the new key and value for itself.
 #include <initializer_list>
 #include <type_traits>
 
@@ -48,19 +51,111 @@ template <typename T, int N, int LANES, int R> struct Reader {
     }
 };
 
+// Rows of a cache whose type C is not T.
+template <typename C, int N, int LANES, int R> struct CacheReader {
+    int D, part;
+    __device__ void load(float (&to)[R * N], const C *row) const {
+        float unit = scale_of(row);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int d = (r * LANES + part) * N;
+            Pack<C, N> pack = d < D ? load_pack<C, N>(row + d) : Pack<C, N>{};
+#pragma unroll
+            for (int i = 0; i < N; i++) to[r * N + i] = value_of(pack.at[i], unit);
+        }
+    }
+    // Rounds a row to what the cache makes of it, and puts that there if `store`.
+    __device__ void keep(float (&x)[R * N], C *row, bool store) const {
+        float unit = 1, finer = 1;
+        if constexpr (std::is_same_v<C, int8_t>) find_scale(x, unit, finer);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int d = (r * LANES + part) * N;
+            Pack<C, N> pack;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                pack.at[i] = rounded(x[r * N + i], finer);
+                x[r * N + i] = value_of(pack.at[i], unit);
+            }
+            if (store && d < D) store_pack<C, N>(row + d, pack);
+        }
+        if constexpr (std::is_same_v<C, int8_t>)
+            if (store && part == 0) memcpy(row + D, &unit, sizeof unit);
+    }
+
+  private:
+    // A row whose D is no multiple of 4 has its scale at any address.
+    __device__ static float from_bytes(const int8_t *at) {
+        uint32_t bits = 0;
+        for (int i = 0; i < 4; i++) bits |= (uint32_t)(uint8_t)at[i] << (8 * i);
+        return __uint_as_float(bits);
+    }
+    __device__ float scale_of(const C *row) const {
+        if constexpr (!std::is_same_v<C, int8_t>)
+            return 1;
+        else if constexpr (N % 4 == 0)
+            return *reinterpret_cast<const float *>(row + D);
+        else
+            return from_bytes(row + D);
+    }
+    __device__ static float value_of(C kept, float unit) {
+        if constexpr (std::is_same_v<C, int8_t>)
+            return __fmul_rn((float)kept, unit);
+        else
+            return to_float(kept);
+    }
+    __device__ static C rounded(float x, float finer) {
+        if constexpr (std::is_same_v<C, int8_t>)
+            return finer == 0 ? (C)0 : (C)(int)rintf(__fmul_rn(x, finer));
+        else
+            return from_float<C>(x);
+    }
+    // As the reference has it: a number that is not finite makes the scale NaN.
+    __device__ static void find_scale(const float (&x)[R * N], float &unit, float &finer) {
+        float largest = 0;
+#pragma unroll
+        for (int i = 0; i < R * N; i++) {
+            float size = fabsf(x[i]);
+            largest = size <= 3.402823466e38f ? fmaxf(largest, size) : infinity; // a NaN, too
+        }
+        for (int lane = LANES / 2; lane > 0; lane /= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, lane));
+        bool finite = largest < infinity;
+        unit = finite ? __fdiv_rn(largest, 127.0f) : NAN;
+        finer = finite && largest > 0 ? __fdiv_rn(127.0f, largest) : 0.0f;
+        if (isinf(finer)) finer = 0; // as good as zero
+    }
+};
+
+// The new key and value: where they are or, for a cache of another type, what it makes of them.
+template <typename T, typename C, int E> struct Fresh { float k[E], v[E]; };
+template <typename T, int E> struct Fresh<T, T, E> { const T *k, *v; };
+
 // Adds the keys from `key` on, `step` apart, `ahead` of them, as far as they are below `end`. The row of key
 // `last` is the new one.
-template <typename T, int N, int LANES, int R>
-__device__ inline void add_keys(Mix<R * N> &mix, const Reader<T, N, LANES, R> &reader,
-                                const float (&query)[R * N], const T *const (&cache)[2],
-                                const T *const (&fresh)[2], int key, int step, int end, int last) {
+template <typename T, typename C, int N, int LANES, int R>
+__device__ inline void add_keys(Mix<R * N> &mix, int D, int part, const float (&query)[R * N],
+                                const C *const (&cache)[2], int64_t stride, const Fresh<T, C, R * N> &fresh,
+                                int key, int step, int end, int last) {
     float k[ahead][R * N], v[ahead][R * N], score[ahead], most = mix.most;
 #pragma unroll
     for (int a = 0; a < ahead; a++) {
         int at = min(key + a * step, end - 1);
-        int64_t row = (int64_t)at * reader.D;
-        reader.load(k[a], at == last ? fresh[0] : cache[0] + row);
-        reader.load(v[a], at == last ? fresh[1] : cache[1] + row);
+        int64_t row = at * stride;
+        if constexpr (std::is_same_v<T, C>) {
+            Reader<T, N, LANES, R> reader = {D, part};
+            reader.load(k[a], at == last ? fresh.k : cache[0] + row);
+            reader.load(v[a], at == last ? fresh.v : cache[1] + row);
+        } else {
+            CacheReader<C, N, LANES, R> reader = {D, part};
+            reader.load(k[a], cache[0] + row);
+            reader.load(v[a], cache[1] + row);
+#pragma unroll
+            for (int i = 0; i < R * N; i++) {
+                k[a][i] = at == last ? fresh.k[i] : k[a][i];
+                v[a][i] = at == last ? fresh.v[i] : v[a][i];
+            }
+        }
     }
 #pragma unroll
     for (int a = 0; a < ahead; a++) {
@@ -100,7 +195,7 @@ __device__ inline float join(const float *pieces, int count, int stride, int D, 
     return sum;
 }
 
-template <typename T, int N, int LANES, int R>
+template <typename T, typename C, int N, int LANES, int R>
 __global__ void __launch_bounds__(threads)
     decode_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int splits, float *parts) {
     extern __shared__ float pieces[]; // (warps, D + 2)
@@ -112,11 +207,24 @@ __global__ void __launch_bounds__(threads)
     Span span = span_of(call, b);
     if (!span.queries) return;
     Reader<T, N, LANES, R> reader = {D, lane % LANES};
-    T *const cache[2] = {head_rows<T>(call.k, b, h), head_rows<T>(call.v, b, h)};
-    const T *const fresh[2] = {head_rows<const T>(k_new, b, h), head_rows<const T>(v_new, b, h)};
-    if (split == 0 && warp == 0 && group == 0) {
-        reader.copy(cache[0] + (int64_t)span.offset * D, fresh[0]);
-        reader.copy(cache[1] + (int64_t)span.offset * D, fresh[1]);
+    C *const cache[2] = {head_rows<C>(call.k, b, h), head_rows<C>(call.v, b, h)};
+    const T *k = head_rows<const T>(k_new, b, h), *v = head_rows<const T>(v_new, b, h);
+    const bool store = split == 0 && warp == 0 && group == 0;
+    const int64_t stride = call.k.row, place = span.offset * stride;
+    Fresh<T, C, R * N> fresh;
+    if constexpr (std::is_same_v<T, C>) {
+        fresh.k = k;
+        fresh.v = v;
+        if (store) {
+            reader.copy(cache[0] + place, k);
+            reader.copy(cache[1] + place, v);
+        }
+    } else {
+        CacheReader<C, N, LANES, R> keeper = {D, lane % LANES};
+        reader.load(fresh.k, k);
+        reader.load(fresh.v, v);
+        keeper.keep(fresh.k, cache[0] + place, store);
+        keeper.keep(fresh.v, cache[1] + place, store);
     }
 
     Mix<R * N> mix;
@@ -124,9 +232,10 @@ __global__ void __launch_bounds__(threads)
     reader.load(query, head_rows<const T>(call.q, b, h));
     for (int i = 0; i < R * N; i++) query[i] *= call.scale;
     int each = (span.keys + splits - 1) / splits, begin = split * each, end = min(begin + each, span.keys);
-    const T *const rows[2] = {cache[0], cache[1]};
+    const C *const rows[2] = {cache[0], cache[1]};
     for (int key = begin + warp * groups * ahead; key < end; key += warps * groups * ahead)
-        add_keys(mix, reader, query, rows, fresh, key + group, groups, end, span.offset);
+        add_keys<T, C, N, LANES, R>(mix, D, lane % LANES, query, rows, stride, fresh, key + group, groups,
+                                    end, span.offset);
 
 #pragma unroll
     for (int way = LANES; way < 32; way *= 2) {
@@ -169,13 +278,13 @@ template <typename T> __global__ void join_kernel(CudaAttention call, int splits
     }
 }
 
-template <typename T, int N, int LANES, int R>
+template <typename T, typename C, int N, int LANES, int R>
 cudaError_t start_decode(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, int splits,
                          float *parts) {
     size_t bytes = sizeof(float) * warps * (call.D + 2);
     unsigned heads = (unsigned)call.B * call.H;
-    cudaError_t error = launch_chained(stream, decode_kernel<T, N, LANES, R>, heads * splits, threads, bytes,
-                                       call, k, v, splits, parts);
+    cudaError_t error = launch_chained(stream, decode_kernel<T, C, N, LANES, R>, heads * splits, threads,
+                                       bytes, call, k, v, splits, parts);
     if (error != cudaSuccess) return error;
     if (splits > 1) join_kernel<T><<<heads, 128, 0, stream>>>(call, splits, parts);
     return cudaGetLastError();
@@ -201,6 +310,47 @@ __global__ void append_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_n
     }
 }
 
+// The same into caches of another type, a row for each warp at a time.
+template <typename T, typename C>
+__global__ void append_rounded_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int tiles) {
+    constexpr int R = 8; // of 32 elements each
+    Place place = place_of(call, tiles, false);
+    Span span = span_of(call, place.b);
+    int first = place.tile * 32, end = min(first + 32, span.queries), lane = threadIdx.x % 32;
+    Reader<T, 1, 32, R> reader = {call.D, lane};
+    CacheReader<C, 1, 32, R> keeper = {call.D, lane};
+    for (int t = first + (int)threadIdx.x / 32; t < end; t += (int)blockDim.x / 32) {
+        float x[R];
+        int64_t to = (span.offset + t) * call.k.row;
+        reader.load(x, head_rows<const T>(k_new, place.b, place.h) + t * k_new.row);
+        keeper.keep(x, head_rows<C>(call.k, place.b, place.h) + to, true);
+        reader.load(x, head_rows<const T>(v_new, place.b, place.h) + t * v_new.row);
+        keeper.keep(x, head_rows<C>(call.v, place.b, place.h) + to, true);
+    }
+}
+
+// Rows of caches that queries see, as T: k and v (B,H,keys,D).
+template <typename T, typename C> __global__ void widen_kernel(CudaAttention call, T *k, T *v, int tiles) {
+    constexpr int R = 8;
+    Place place = place_of(call, tiles, false);
+    Span span = span_of(call, place.b);
+    int first = place.tile * 32, end = min(first + 32, span.keys), lane = threadIdx.x % 32;
+    CacheReader<C, 1, 32, R> reader = {call.D, lane};
+    for (int at = first + (int)threadIdx.x / 32; at < end; at += (int)blockDim.x / 32) {
+        float x[2][R];
+        int64_t to = ((int64_t)(place.b * call.H + place.h) * call.keys + at) * call.D;
+        reader.load(x[0], head_rows<const C>(call.k, place.b, place.h) + at * call.k.row);
+        reader.load(x[1], head_rows<const C>(call.v, place.b, place.h) + at * call.v.row);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int d = r * 32 + lane;
+            if (d >= call.D) continue;
+            k[to + d] = from_float<T>(x[0][r]);
+            v[to + d] = from_float<T>(x[1][r]);
+        }
+    }
+}
+
 // LANES lanes have a row of dout and out.
 template <typename T, int N, int LANES, int R> __global__ void delta_kernel(CudaAttention call) {
     int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / LANES; // of (B, queries, H)
@@ -218,10 +368,21 @@ template <typename T, int N, int LANES, int R> __global__ void delta_kernel(Cuda
     if (there && threadIdx.x % LANES == 0) call.delta[((int64_t)b * call.H + h) * call.queries + t] = total;
 }
 
+// Calls body(T{}, C{}) with the types of rows and of caches.
+template <typename Body> cudaError_t with_cache(DType type, DType cache, Body body) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        if (cache == type) return body(T{}, T{});
+        if (cache == DT_I8) return body(T{}, int8_t{});
+        if constexpr (std::is_same_v<T, float>)
+            if (cache == DT_BF16) return body(T{}, __nv_bfloat16{});
+        return cudaErrorInvalidValue;
+    });
+}
+
 // Calls body<N, LANES, R>, as types, for rows of D elements; `wide` says that they allow 16-byte accesses.
 template <int I> using Int = std::integral_constant<int, I>;
-template <typename T, typename Body> cudaError_t with_lanes(int D, bool wide, Body body) {
-    constexpr int N = pack_size<T>;
+template <int N, typename Body> cudaError_t with_lanes(int D, bool wide, Body body) {
     if (D > 256) return cudaErrorInvalidValue;
     if (!wide) return body(Int<1>{}, Int<32>{}, Int<8>{});
     if (D <= 8 * N) return body(Int<N>{}, Int<8>{}, Int<1>{});
@@ -237,7 +398,7 @@ cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAt
         using T = decltype(t);
         bool wide = call->D % pack_size<T> == 0 && rows_aligned(call->dout, pack_size<T>, sizeof(T)) &&
                     rows_aligned(call->out, pack_size<T>, sizeof(T));
-        return with_lanes<T>(call->D, wide, [&](auto n, auto lanes, auto r) {
+        return with_lanes<pack_size<T>>(call->D, wide, [&](auto n, auto lanes, auto r) {
             int64_t rows = (int64_t)call->B * call->queries * call->H;
             delta_kernel<T, n.value, lanes.value, r.value>
                 <<<blocks_for(rows * lanes.value, 256), 256, 0, stream>>>(*call);
@@ -246,26 +407,47 @@ cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAt
     });
 }
 
-cudaError_t launch_attention_append(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                    CudaHeads v) {
-    return with_type(type, [&](auto t) {
+cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                    CudaHeads k, CudaHeads v) {
+    return with_cache(type, cache, [&](auto t, auto c) {
         using T = decltype(t);
+        using C = decltype(c);
         int tiles = (call->queries + 31) / 32;
-        append_kernel<T>
-            <<<(unsigned)((int64_t)call->B * call->H * tiles), 256, 0, stream>>>(*call, k, v, tiles);
+        unsigned blocks = (unsigned)((int64_t)call->B * call->H * tiles);
+        if constexpr (std::is_same_v<T, C>)
+            append_kernel<T><<<blocks, 256, 0, stream>>>(*call, k, v, tiles);
+        else
+            append_rounded_kernel<T, C><<<blocks, 256, 0, stream>>>(*call, k, v, tiles);
         return cudaGetLastError();
     });
 }
 
-cudaError_t launch_attention_decode(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                    CudaHeads v, int splits, float *parts) {
-    return with_type(type, [&](auto t) {
+cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                   void *k, void *v) {
+    return with_cache(type, cache, [&](auto t, auto c) {
         using T = decltype(t);
-        bool wide = call->D % pack_size<T> == 0;
-        for (const CudaHeads &heads : {call->q, call->k, call->v, k, v})
-            wide = wide && rows_aligned(heads, pack_size<T>, sizeof(T));
-        return with_lanes<T>(call->D, wide, [&](auto n, auto lanes, auto r) {
-            return start_decode<T, n.value, lanes.value, r.value>(stream, *call, k, v, splits, parts);
+        using C = decltype(c);
+        int tiles = (call->keys + 31) / 32;
+        unsigned blocks = (unsigned)((int64_t)call->B * call->H * tiles);
+        if constexpr (std::is_same_v<T, C>)
+            return cudaErrorInvalidValue;
+        else
+            widen_kernel<T, C><<<blocks, 256, 0, stream>>>(*call, (T *)k, (T *)v, tiles);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t launch_attention_decode(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                    CudaHeads k, CudaHeads v, int splits, float *parts) {
+    return with_cache(type, cache, [&](auto t, auto c) {
+        using T = decltype(t);
+        using C = decltype(c);
+        constexpr int N = sizeof(C) == 1 ? 4 : pack_size<T>;
+        bool wide = call->D % N == 0;
+        for (const CudaHeads &heads : {call->q, k, v}) wide = wide && rows_aligned(heads, N, sizeof(T));
+        for (const CudaHeads &heads : {call->k, call->v}) wide = wide && rows_aligned(heads, N, sizeof(C));
+        return with_lanes<N>(call->D, wide, [&](auto n, auto lanes, auto r) {
+            return start_decode<T, C, n.value, lanes.value, r.value>(stream, *call, k, v, splits, parts);
         });
     });
 }

@@ -185,13 +185,17 @@ cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAt
  * rows past them, and sequences of none, come to. */
 cudaError_t launch_attention_lengths(cudaStream_t stream, const CudaAttention *call, int32_t *lengths);
 cudaError_t launch_attention_blank(cudaStream_t stream, DType type, const CudaAttention *call, bool backward);
-/* Puts `k`, `v`, new rows as queries are, into the caches. */
-cudaError_t launch_attention_append(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                    CudaHeads v);
+/* Puts `k`, `v`, new rows as queries are, into the caches, which are of `type`, DT_I8, or bf16 beside fp32.
+ */
+cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                    CudaHeads k, CudaHeads v);
+/* Caches of another type as (B,H,keys,D) of `type`, as far as queries see them. */
+cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                   void *k, void *v);
 /* One new position: `k`, `v` are its rows, and it is appended as well. The keys of a head are cut into
  * `splits` parts; with more than one, `parts` has room for (B * H, splits, D + 2). */
-cudaError_t launch_attention_decode(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                    CudaHeads v, int splits, float *parts);
+cudaError_t launch_attention_decode(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
+                                    CudaHeads k, CudaHeads v, int splits, float *parts);
 
 /* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the rows of a sequence. */
 cudaError_t launch_norm_forward(cudaStream_t stream, DType type, void *y, float *mean, float *rstd,
