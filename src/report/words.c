@@ -222,6 +222,25 @@ static void put_why(FILE *out, const Run *winner, const Run *other) {
     put_crowd(out, winner, other);
 }
 
+/* ---- a run alone ---- */
+
+static void put_alone(FILE *out, const Run *run) {
+    char rate[FORMAT_SIZE];
+    double share[PHASES];
+    fprintf(out, "“%s” made %s tokens/s", run->name, format_count(rate, run_figure(run, FIGURE_TOKENS)));
+    if (run_figure(run, FIGURE_MFU) > 0)
+        fprintf(out, ", %.1f %% of the machine's peak", 100 * run_figure(run, FIGURE_MFU));
+    fputs(".", out);
+    if (!run_phases(run, share)) return;
+    Phase most = PHASE_OPTIMIZER;
+    for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
+        if (share[p] > share[most]) most = (Phase)p;
+    fprintf(out, " Of the time of its steps %.0f %% went into computing", 100 * share[PHASE_COMPUTE]);
+    if (share[most] >= 0.005)
+        fprintf(out, " and %.1f %%, the most of the rest, into %s", 100 * share[most], phases[most].doing);
+    fputs(".", out);
+}
+
 /* ---- models of several sizes ---- */
 
 /* A token of a large model is more work, so what counts is how much of the machine the work makes use of. */
@@ -358,7 +377,9 @@ Status results_words(const Results *results, char **ret_text) {
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing the results");
     const Run *winner = results_best(results, FIGURE_TOKENS, 1);
-    if (winner && results_differ(results, run_params)) {
+    if (winner && results->count == 1) {
+        put_alone(out, winner);
+    } else if (winner && results_differ(results, run_params)) {
         put_sizes(out, results);
         put_memory(out, results);
         put_loss(out, results);
