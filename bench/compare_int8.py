@@ -91,7 +91,7 @@ def weft_models(args, folder):
         tokens = folder / "few.u16"
         tokens.write_bytes(struct.pack("<2000H", *[i % 1000 for i in range(2000)]))
         run([args.weft, "train", "--model", "gpt2", "--data", str(tokens), "--format", "u16", "--vocab", str(VOCAB), "--seq",
-             "8", "--batch", "1", "--steps", "1", "--lr", "0", "--out", str(folder / "run"), "--quiet"], 1)
+             str(SEQ), "--batch", "1", "--steps", "1", "--lr", "1e-9", "--out", str(folder / "run"), "--quiet"], 1)
         (folder / "run").rename(fp32)
     if not int8.exists():
         run([args.weft, "quantize", "--model", str(fp32), "--out", str(int8), "--int8-embedding"], 1)
@@ -123,7 +123,7 @@ def measure(args, folder):
         for threads in args.threads:
             for batch in args.batches:
                 tokens = weft_tokens(folder, batch, args.passes)
-                for kind in ("fp32", "int8"):
+                for kind in args.kinds:
                     key = (threads, batch, "weft", kind)
                     best[key] = min(best.get(key, 1e9), weft_time(args, models[kind], tokens, threads, batch))
                     if not args.peer:
@@ -144,9 +144,10 @@ def show(best, args):
             cells = [str(threads), str(batch)]
             for side in ("weft", "peer"):
                 fp32, int8 = best.get((threads, batch, side, "fp32")), best.get((threads, batch, side, "int8"))
-                cells += [f"{1e3 * fp32:.0f}", f"{1e3 * int8:.0f}", f"{fp32 / int8:.2f}x"] if int8 else ["", "", ""]
-            other = best.get((threads, batch, "peer", "int8"))
-            cells.append(f"{other / best[threads, batch, 'weft', 'int8']:.2f}x" if other else "")
+                cells += [f"{1e3 * fp32:.0f}" if fp32 else "", f"{1e3 * int8:.0f}" if int8 else "",
+                          f"{fp32 / int8:.2f}x" if fp32 and int8 else ""]
+            mine, other = (best.get((threads, batch, side, "int8")) for side in ("weft", "peer"))
+            cells.append(f"{other / mine:.2f}x" if other else "")
             print("| " + " | ".join(cells) + " |")
 
 
@@ -156,6 +157,7 @@ def main():
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--batches", type=numbers, default=[32, 64])
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["fp32", "int8"])
     parser.add_argument("--passes", type=int, default=2, help="timed passes of a measurement")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--no-peer", dest="peer", action="store_false")
