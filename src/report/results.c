@@ -292,8 +292,8 @@ Status run_look(Run *run) {
     TRY(check_numbers(run));
     if (run->state == RUN_FAILED) return OK;
     bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
-    run->state = rundir_held(run->dir)   ? RUN_RUNNING
-                 : whole                 ? RUN_FINISHED
+    run->state = whole                   ? RUN_FINISHED
+                 : rundir_held(run->dir) ? RUN_RUNNING
                  : begun || run->summary ? RUN_INTERRUPTED
                                          : RUN_WAITING;
     return OK;
