@@ -113,7 +113,8 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(ckpt_model_dir(config->model, &work->dir));
     TRY(hf_config_read(work->dir, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int8: expected the model it was made from", work->dir);
+        return FAILED("%s: is quantized to int%d: expected the model it was made from", work->dir,
+                      work->config.int4 ? 4 : 8);
     if (config->sparse && config->shard_bytes)
         return USAGE("--sparse: goes into one file, and --max-shard-size asks for several");
     TRY(choose_heads(config, &work->config));

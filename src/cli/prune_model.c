@@ -29,7 +29,8 @@ static Status load(Work *work, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int8: expected the model it was made from", from);
+        return FAILED("%s: is quantized to int%d: expected the model it was made from", from,
+                      work->config.int4 ? 4 : 8);
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));
     TRY(load_report_check(&report, from, &work->config, false));

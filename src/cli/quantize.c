@@ -88,7 +88,7 @@ static const Example examples[] = {
 
 const Command command_quantize = {
     .name = "quantize",
-    .summary = "write a checkpoint with weights of 8 or 4 bits, for the CPU",
+    .summary = "write a checkpoint with weights of 8 or 4 bits, for inference",
     .description = "The matrices of the layers become int8 with a scale for each output, or int4 with a step "
                    "for each 32 "
                    "inputs of an output; what they take is rounded to int8 row by row as it comes, or by "

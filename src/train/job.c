@@ -178,8 +178,8 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
         TRY(refuse_changes(spec, job->model_dir, &config));
         if (config.int8 && spec->train)
             return FAILED(
-                "%s: is quantized to int8 and cannot be trained: expected the model it was made from",
-                job->model_dir);
+                "%s: is quantized to int%d and cannot be trained: expected the model it was made from",
+                job->model_dir, config.int4 ? 4 : 8);
     } else {
         if (strchr(spec->model, '/')) return USAGE("model '%s': there is no such directory", spec->model);
         TRY(config_preset(spec->model, &config));
@@ -299,6 +299,9 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
         TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
     TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
+    if (config.int8 && spec->mesh && spec->mesh->axis[AXIS_TP]->size > 1)
+        return USAGE("--tp %d: %s is quantized, and its matrices are not shared out; leave --tp out",
+                     spec->mesh->axis[AXIS_TP]->size, job->model_dir);
     if (config.int8) TRY(hf_int8_suits(job->model_dir, &config, job->device, job->plan.dtype));
     config.sparse_products = config.sparse && !spec->train && device_is_host(job->device) &&
                              job->plan.dtype == DT_F32 && (!spec->mesh || spec->mesh->world->size == 1);

@@ -379,6 +379,8 @@ static void test_refused(void **state) {
     assert_refused(1, "is not empty", "quantize", "--model", at("run"), "--out", once);
     assert_refused(1, "nowhere", "quantize", "--model", at("nowhere"), "--out", out);
     assert_refused(1, "cannot be trained", "train", "--model", once, "--data", at("train.txt"), "--out", out);
+    assert_refused(2, "its matrices are not shared out", "eval", "--model", once, "--data", at("other.txt"),
+                   "--ranks", "2", "--tp", "2");
     assert_refused(1, "is quantized to int8", "convert", "--model", once, "--out", out);
     assert_refused(1, "--precision fp32", "generate", "--model", once, "--prompt", "a", "--precision",
                    "bf16");
