@@ -136,6 +136,16 @@ static Status run_stages(Plan *plan, const PaperRun *run, const PlanSpec *spec) 
     return OK;
 }
 
+/* What a plan takes: layers that are carried out, about 10 us each, and for each stage the lists of all. */
+static Status check_work(const PaperRun *run, const ModelConfig *model) {
+    const double most_layers = 4e6, most_actions = 1e9;
+    double pp = run->mesh.pp, chunks = run->spec.chunks ? run->spec.chunks : 1, micros = run->spec.micros;
+    if ((double)model->layers * micros <= most_layers && pp * pp * chunks * micros <= most_actions) return OK;
+    return USAGE("%lld layers in %d stages with %d micro-batches or more take too long to plan: use fewer "
+                 "layers, --pp or --batch",
+                 (long long)model->layers, run->mesh.pp, run->spec.micros);
+}
+
 static void pick_all(HostBatch *batch) {
     batch->pick_count = batch->B * batch->T;
     batch->loss_count[LOSS_TOKEN] = batch->pick_count;
@@ -176,6 +186,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                     .timed = spec->timed || spec->software,
                     .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
     run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
+    TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));
     *ret_plan = plan;
     plan = (Plan){0};

@@ -102,19 +102,17 @@ static void agrees_with_a_run(void **state) {
     json_decref(summary);
 }
 
-/* A run that writes checkpoints takes what the plan says of that. */
-static void agrees_with_saving(void **state) {
-    (void)state;
-    if (!mpi_built()) return;
+/* A run of two ranks that writes checkpoints takes what the plan says of that. */
+static void saving_agrees(const char *option, const char *value) {
     char dir[] = "/tmp/weft-plan-XXXXXX", run[64];
     assert_non_null(mkdtemp(dir));
     snprintf(run, sizeof run, "%s/run", dir);
     json_t *plan =
         planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64", "--batch", "4",
-                            "--micro-batch", "2", "--ranks", "2", "--zero", "1", "--threads", "1", "--json"));
+                            "--micro-batch", "2", "--ranks", "2", option, value, "--threads", "1", "--json"));
     json_t *summary =
         planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "64", "--batch", "4",
-                            "--micro-batch", "2", "--ranks", "2", "--zero", "1", "--threads", "1", "--steps",
+                            "--micro-batch", "2", "--ranks", "2", option, value, "--threads", "1", "--steps",
                             "2", "--out", run, "--quiet", "--json"));
     json_int_t planned_bytes = json_integer_value(json_object_get(plan, "memory_saving"));
     const json_t *ranks = json_object_get(summary, "ranks");
@@ -126,6 +124,13 @@ static void agrees_with_saving(void **state) {
     json_decref(plan);
     json_decref(summary);
     assert_ok(dir_remove(dir));
+}
+
+static void agrees_with_saving(void **state) {
+    (void)state;
+    if (!mpi_built()) return;
+    saving_agrees("--zero", "1");
+    saving_agrees("--tp", "2");
 }
 
 static void shows_stages(void **state) {
@@ -284,6 +289,7 @@ static void refuses_plans(void **state) {
                    "16777216");
     assert_refused(2, "makes 1099511627776 ranks, expected at most", "plan", "--tp", "1048576", "--pp",
                    "1048576");
+    assert_refused(2, "take too long to plan", "plan", "--layers", "2000", "--pp", "2000");
     assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
     assert_refused(2, "--measure: needs a file to write", "plan", "--measure");
     assert_refused(2, "--tp: does not go with --measure", "plan", "--measure", "--out", "a.json", "--tp",
