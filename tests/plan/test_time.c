@@ -100,8 +100,8 @@ static void predicts_a_study(void **state) {
         worst = fmax(worst, error);
         count++;
     }
-    assert_true(sum / count < 0.04);
-    assert_true(worst < 0.07);
+    assert_true(sum / count < 0.03);
+    assert_true(worst < 0.06);
 }
 
 /* A search goes by the same memory, of the program that the cluster describes: what ran is found, what did
