@@ -259,6 +259,9 @@ Status load_report_check(const LoadReport *report, const char *dir, const ModelC
         count++;
     }
     if (count == 0) return OK;
+    if (may_be_fresh(config, first))
+        return FAILED("%s: was trained for another task: it holds no tensor for the model's parameter %s",
+                      dir, first);
     if (count == 1) return FAILED("%s: holds no tensor for the model's parameter %s", dir, first);
     return FAILED("%s: holds no tensors for %zu of the model's parameters, %s the first", dir, count, first);
 }

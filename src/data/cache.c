@@ -103,8 +103,39 @@ static const char *describe_files(const PrepareSpec *spec, char *buffer, size_t 
     return buffer;
 }
 
-static void tell_note(void *log, const char *note) {
-    progress_line(log, "note: %s", note);
+static void write_note(void *file, const char *note) {
+    fprintf(file, "%s\n", note);
+}
+
+/* Beside the shards: their directory holds nothing else. */
+static Status notes_path(const char *dir, char **ret_path) {
+    return str_format(ret_path, "%s.notes", dir);
+}
+
+static Status keep_notes(const PrepareResult *result, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    size_t size = 0;
+    FILE *notes = open_memstream(&text, &size);
+    if (!notes) return FAILED("out of memory while preparing");
+    Status status = prepare_notes(result, write_note, notes);
+    if (fclose(notes) != 0 && !status) return FAILED("out of memory while preparing");
+    TRY(status);
+    if (size == 0) return OK;
+    TRY(notes_path(dir, &path));
+    return file_replace(path, text, size);
+}
+
+Status cache_tell_notes(const char *dir, Progress *log) {
+    enum { LIMIT = 1 << 20 };
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    size_t size = 0;
+    TRY(notes_path(dir, &path));
+    if (!path_exists(path)) return OK;
+    TRY(file_read(path, LIMIT, &text, &size));
+    for (char *at = text, *newline; (newline = memchr(at, '\n', size - (size_t)(at - text)));
+         at = newline + 1)
+        progress_line(log, "note: %.*s", (int)(newline - at), at);
+    return OK;
 }
 
 static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) {
@@ -114,7 +145,7 @@ static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) 
     TRY(prepare_dir(spec, dir, false, &result));
     progress_line(log, "prepared %s tokens of %lld documents", format_count(tokens, (double)result.tokens),
                   (long long)result.documents);
-    return prepare_notes(&result, tell_note, log);
+    return keep_notes(&result, dir);
 }
 
 Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,

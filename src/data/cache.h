@@ -18,4 +18,7 @@ MUST_USE Status cache_root(char **ret_root);
 MUST_USE Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,
                               bool *ret_made);
 
+/* What preparing found to say about the text, in a line each; later runs hear it, too. */
+MUST_USE Status cache_tell_notes(const char *dir, Progress *log);
+
 #endif

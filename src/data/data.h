@@ -124,6 +124,8 @@ typedef struct Dataset Dataset;
  * block's tokens are used. */
 #define SHARDS_VERIFIED ((size_t)1 << 30)
 MUST_USE Status dataset_open(Dataset **ret_data, const DataSpec *spec);
+/* Whether files of a format can be for the task. */
+MUST_USE Status dataset_check_task(const DataSpec *spec, DataFormat format);
 void dataset_free(Dataset *data);
 DEFINE_FREEP(Dataset, dataset)
 int64_t dataset_count(const Dataset *data);  /* examples in an epoch */

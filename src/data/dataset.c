@@ -102,6 +102,21 @@ static Status check_examples(const DataSpec *spec, DataFormat format) {
     return OK;
 }
 
+Status dataset_check_task(const DataSpec *spec, DataFormat format) {
+    if (format == FORMAT_IDS) return OK;
+    if (format != FORMAT_SQUAD && spec->task == TASK_SPAN)
+        return USAGE(
+            "%s is read as %s, but the task span needs SQuAD's questions or examples in JSON lines (the "
+            "format ids)",
+            spec->paths[0], data_format_name(format));
+    if (format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
+        return USAGE(
+            "%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a text and "
+            "a label) or examples in JSON lines (the format ids)",
+            spec->paths[0], data_format_name(format));
+    return OK;
+}
+
 static Status check_spec(const DataSpec *spec, DataFormat format) {
     bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
     if (format == FORMAT_SQUAD) TRY(check_squad(spec));
@@ -111,14 +126,7 @@ static Status check_spec(const DataSpec *spec, DataFormat format) {
         return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
         return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
-    if (!from_ids && format != FORMAT_SQUAD && spec->task == TASK_SPAN)
-        return USAGE("%s is read as %s, but the task span needs examples in JSON lines (the format ids)",
-                     spec->paths[0], data_format_name(format));
-    if (!from_ids && format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
-        return USAGE(
-            "%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a text and "
-            "a label) or examples in JSON lines (the format ids)",
-            spec->paths[0], data_format_name(format));
+    TRY(dataset_check_task(spec, format));
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
         return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
     double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;

@@ -112,7 +112,7 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
         source.device = st.st_dev;
         source.inode = st.st_ino;
     }
-    if (source.size == 0) return FAILED("%s: is empty, expected data to train on", path);
+    if (source.size == 0) return FAILED("%s: is empty, expected data", path);
     *ret_source = source;
     source = (Source){0};
     return OK;
@@ -125,7 +125,7 @@ Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
     TRY(str_dup(path, &source.name));
     TRY(file_read(path, limit, &text, &source.size));
     source.data = source.owned = (unsigned char *)text;
-    if (source.size == 0) return FAILED("%s: is empty, expected data to train on", path);
+    if (source.size == 0) return FAILED("%s: is empty, expected data", path);
     *ret_source = source;
     source = (Source){0};
     return OK;

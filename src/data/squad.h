@@ -97,6 +97,7 @@ typedef struct SquadPredictions {
     const json_t *na_prob; /* {id: number}: above na_thresh the answer counts as none; NULL: none */
     const char *na_from;
     double na_thresh; /* the official default is 1 */
+    bool some;        /* questions without a prediction were not asked: they count nowhere */
 } SquadPredictions;
 
 /* Sums are taken in the order of the questions, so every digit is the script's (as run by a Python before

@@ -135,8 +135,9 @@ static void best_threshold(const Scoring *scoring, const Odds *odds, size_t coun
     double score = 0, best, thresh = 0;
     int64_t total = 0;
     for (size_t i = 0; i < scoring->rows; i++) {
-        score += !scoring->row[i].has_answer;
-        total += scoring->row[i].found;
+        const Row *row = &scoring->row[i];
+        score += !row->has_answer && (row->found || !scoring->given->some);
+        total += row->found;
     }
     best = score;
     for (size_t i = 0; i < count; i++) {

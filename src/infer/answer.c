@@ -122,6 +122,9 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     size_t size = 0;
     SquadLoss loss;
     if (config->questions_count == 0) return USAGE("no question was given, expected at least one --question");
+    for (int i = 0; i < config->questions_count; i++)
+        if (!config->questions[i][strspn(config->questions[i], " \t\r\n")])
+            return USAGE("--question '%s' asks nothing, expected a text", config->questions[i]);
     TRY(open_job(config, &job));
     TRY(prompt_read(config->context, &text, &size));
     TRY(make_set(config, text, size, &set));

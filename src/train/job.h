@@ -18,12 +18,14 @@ typedef struct Job {
     char *tokenizer_dir;  /* whose files a checkpoint shall carry; NULL: the model's own */
     TokenizerId tokens;   /* what the data's tokens are, once known */
     bool tokens_known;
-    bool bytes;        /* the vocabulary is the bytes */
-    bool asks_squad;   /* by the task: files that do not say what they are, are SQuAD's */
-    bool squad;        /* the data is */
-    bool windows;      /* lm: the data is for windows over all of it, so that a short text will do */
-    const char *out;   /* run directory, for text that is not to be cached */
-    char *prepared;    /* the text's shards, as last opened */
+    bool bytes;      /* the vocabulary is the bytes */
+    bool asks_squad; /* by the task: files that do not say what they are, are SQuAD's */
+    bool squad;      /* the data is */
+    bool windows;    /* lm: the data is for windows over all of it, so that a short text will do */
+    const char *out; /* run directory, for text that is not to be cached */
+    char *prepared;  /* the text's shards, as last opened... */
+    const char *const *prepared_from; /* ...made of these files, as they were then */
+    int prepared_count;
     char *scratch_dir; /* where it goes without one; goes with the job */
     FILE *log;
     bool quiet;

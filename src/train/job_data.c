@@ -224,9 +224,18 @@ static Status find_root(Job *job, char **ret_root) {
     return str_dup(job->scratch_dir, ret_root);
 }
 
+/* Training and validation take parts of the same files, which must not have changed in between. */
+static bool is_prepared(const Job *job, const char *const *paths, int count) {
+    if (!job->prepared || count != job->prepared_count) return false;
+    for (int i = 0; i < count; i++)
+        if (strcmp(paths[i], job->prepared_from[i])) return false;
+    return true;
+}
+
 static Status prepare_text(Job *job, const char *const *paths, int count, char **ret_dir) {
     CLEANUP(mem_freep) char *root = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
+    if (is_prepared(job, paths, count)) return str_dup(job->prepared, ret_dir);
     TRY(job_need_tokenizer(job));
     TRY(find_root(job, &root));
     TRY(progress_new(&progress, job->log, "prepare", 0, 5, job->quiet));
@@ -240,13 +249,15 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
                         .stop = job->stop};
     if (job->text.documents) TRY(documents_parse(job->text.documents, &spec.documents));
     CLEANUP(mem_freep) char *dir = NULL;
-    bool made = false, again = false;
+    bool made = false;
     TRY(cache_prepare(&spec, root, progress, &dir, &made));
-    again = job->prepared && !strcmp(job->prepared, dir);
-    if (!made && !again) progress_line(progress, "%s: prepared already, in %s", paths[0], dir);
+    if (!made) progress_line(progress, "%s: prepared already, in %s", paths[0], dir);
+    TRY(cache_tell_notes(dir, progress));
     free(job->prepared);
     job->prepared = NULL;
     TRY(str_dup(dir, &job->prepared));
+    job->prepared_from = paths;
+    job->prepared_count = count;
     *ret_dir = dir;
     dir = NULL;
     return OK;
@@ -291,6 +302,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
     CLEANUP(mem_freep) char *dir = NULL;
     const char *prepared[1];
     if (spec.format == FORMAT_TEXT) {
+        TRY(dataset_check_task(&spec, FORMAT_TEXT));
         TRY(prepare_text(job, paths, count, &dir));
         prepared[0] = dir;
         spec.paths = prepared;

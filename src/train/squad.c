@@ -192,7 +192,8 @@ static Status score_answers(const SquadSet *set, const Answers *answers, json_t 
                               .from = "the model's answers",
                               .na_prob = answers->odds,
                               .na_from = "the null odds",
-                              .na_thresh = INFINITY};
+                              .na_thresh = INFINITY,
+                              .some = true};
     SquadScore score;
     TRY(squad_score(set, &given, &score));
     TRY(squad_score_json(&score, ret_json));

@@ -152,6 +152,11 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
         assert_true(fabs(number(result, "loss") - number(ways[i], "loss")) < 1e-5);
         assert_true(fabs(number(result, "best_f1_thresh") - number(ways[i], "best_f1_thresh")) < 1e-3);
     }
+    /* Questions that were not asked count nowhere. */
+    CLEANUP(json_decrefp)
+    json_t *some = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--batch", "3",
+                           "--max-batches", "1", "--quiet");
+    assert_true(number(some, "missing") > 0 && number(some, "best_f1") <= 100);
     /* The loss is the one that training saw. */
     CLEANUP(json_decrefp) json_t *summary = NULL;
     assert_ok(json_read_file(summary_path, &summary));

@@ -40,6 +40,23 @@ static double loss_of(Ran ran, const char *key) {
     return loss;
 }
 
+/* What there is to say about a text is said by each run that takes it. */
+static void notes(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 4001);
+    memset(text, 'a', 4000);
+    for (int i = 5; i < 4000; i += 6) text[i] = ' ';
+    text[4] = '\xe9';
+    put_text("latin.txt", text);
+    for (int i = 0; i < 2; i++) {
+        Ran ran =
+            program_run("train", "--tokenizer", at("bpe"), "--data", at("latin.txt"), TINY, "--steps", "1");
+        assert_int_equal(ran.code, 0);
+        assert_contains(ran.err, "latin.txt: line 1: 1 byte of the text is no UTF-8");
+        ran_done(&ran);
+    }
+}
+
 /* The first run prepares, the second finds it; the model speaks the tokenizer's language and carries it. */
 static void cached(void **state) {
     (void)state;
@@ -55,7 +72,7 @@ static void cached(void **state) {
     assert_contains(second.err, "text.txt: prepared already, in ");
     assert_null(strstr(second.err, "preparing "));
     ran_done(&second);
-    assert_int_equal(entries_with(at("cache/shards"), "lock"), 1);
+    assert_int_equal(entries_with(at("cache/shards"), "lock"), 2);
     ModelConfig config = config_of("run");
     assert_int_equal(config.vocab, 260);
     assert_int_equal(config.eos_token, 259);
@@ -243,9 +260,9 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cached),        cmocka_unit_test(same_by_every_way), cmocka_unit_test(resumed),
-        cmocka_unit_test(without_cache), cmocka_unit_test(at_once),           cmocka_unit_test(bert),
-        cmocka_unit_test(refusals),      cmocka_unit_test(described),
+        cmocka_unit_test(notes),   cmocka_unit_test(cached),        cmocka_unit_test(same_by_every_way),
+        cmocka_unit_test(resumed), cmocka_unit_test(without_cache), cmocka_unit_test(at_once),
+        cmocka_unit_test(bert),    cmocka_unit_test(refusals),      cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
