@@ -329,8 +329,32 @@ int64_t dataset_tokens(const Dataset *data) {
     return data->tokens;
 }
 
+/* A label that only the part kept for validation has would never be learnt. */
+static Status lacking_label(const Dataset *data, char **ret_text) {
+    const DataSpec *spec = &data->spec;
+    CLEANUP(mem_freep) bool *seen = NULL;
+    if (spec->keep_first <= 0 || spec->labels < 1) return OK;
+    TRY(mem_new((size_t)spec->labels, sizeof *seen, &seen));
+    for (int64_t i = data->begin; i < data->begin + data->size; i++)
+        seen[data->examples.example[i].label] = true;
+    for (int64_t k = 0; k < spec->labels; k++) {
+        if (seen[k]) continue;
+        if (spec->label_names)
+            return str_format(ret_text,
+                              "the part for training has no example of the label '%s': are the rows sorted?",
+                              spec->label_names[k]);
+        return str_format(ret_text,
+                          "the part for training has no example of the label %lld: are the rows sorted?",
+                          (long long)k);
+    }
+    return OK;
+}
+
 Status dataset_warning(const Dataset *data, char **ret_text) {
-    if (is_examples(data->format)) return example_set_text(&data->examples, ret_text);
+    if (is_examples(data->format)) {
+        TRY(example_set_text(&data->examples, ret_text));
+        return *ret_text || data->format != FORMAT_RECORDS ? OK : lacking_label(data, ret_text);
+    }
     return squad_counts_text(&data->squad.counts, ret_text);
 }
 

@@ -175,6 +175,13 @@ static void test_classify(void **state) {
     ran_done(&ran);
     assert_refused(1, "has no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
                    "--tokenizer", at("vocab"), "--data", at("reviews.csv"), "--label-field", "stars");
+    put_file("sorted.csv", "text,label\nit,a\nsaw,a\nthe,a\nword,b\n", 35);
+    ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
+                      at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "1",
+                      "--val-fraction", "0.25", "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "the part for training has no example of the label 'b'");
+    ran_done(&ran);
     put_file("more.csv", "review,stars\nit,huge\n", 21);
     assert_refused(1, "the label 'huge' is none of the model's 3", "eval", "--model", at("stars"), "--data",
                    at("more.csv"), "--text-field", "review", "--label-field", "stars", "--seq", "16");
