@@ -107,7 +107,7 @@ static Status explain(int state, ChildEnd *end) {
     if (!WIFSIGNALED(state)) return end->code == 127 ? str_dup("weft cannot be run", &end->error) : OK;
     int number = WTERMSIG(state);
     return str_format(&end->error, "ended by signal %d (%s)%s", number, strsignal(number),
-                      number == SIGKILL ? ", as the system does when memory runs out" : "");
+                      number == SIGKILL ? ", which the system also does when memory runs out" : "");
 }
 
 Status child_run(const Child *child, ChildEnd *ret_end) {

@@ -23,7 +23,8 @@ double run_batch(const Run *run) {
 }
 
 double run_params(const Run *run) {
-    return number(json_object_get(run->summary, "params_total"));
+    double params = number(json_object_get(run->summary, "params_total"));
+    return params >= 1 ? params : NAN;
 }
 
 double run_threads(const Run *run) {
@@ -114,6 +115,31 @@ static bool same_settings(const Run *a, const Run *b, const char *const *keys, s
     return true;
 }
 
+static const char *setting(const Run *run, const char *key) {
+    const char *text = json_string_value(json_object_get(run->settings, key));
+    return text ? text : "";
+}
+
+/* By default it is the model's. */
+static const char *task_of(const Run *run) {
+    const char *task = setting(run, "task");
+    if (!strcmp(task, "squad")) return "span";
+    if (strcmp(task, "auto")) return task;
+    return strstr(setting(run, "model"), "bert") ? "mlm" : "lm";
+}
+
+bool same_task(const Run *a, const Run *b) {
+    const char *one = task_of(a), *two = task_of(b);
+    return !*one || !*two || !strcmp(one, two);
+}
+
+bool one_task(const Results *results) {
+    const Run *base = results_base(results);
+    for (size_t i = 0; i < results->count; i++)
+        if (results->runs[i].state == RUN_FINISHED && !same_task(&results->runs[i], base)) return false;
+    return true;
+}
+
 bool alike_learning(const Run *a, const Run *b) {
     static const char *const keys[] = {"batch", "precision"};
     static const char *const settings[] = {
@@ -169,17 +195,21 @@ static double curves_apart(const Curve *a, const Curve *b) {
     return most;
 }
 
+bool has_losses(const Run *run) {
+    return run->state == RUN_FINISHED && run->loss.count > 0;
+}
+
 double losses_apart(const Results *results, bool *ret_all) {
     const Run *first = NULL;
     double most = NAN;
     *ret_all = true;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (!run->loss.count) continue;
+        if (!has_losses(run)) continue;
         if (!first) first = run;
         *ret_all &= alike_learning(run, first);
         for (size_t k = 0; k < i; k++) {
-            if (!alike_learning(run, &results->runs[k])) continue;
+            if (!has_losses(&results->runs[k]) || !alike_learning(run, &results->runs[k])) continue;
             double apart = curves_apart(&run->loss, &results->runs[k].loss);
             if (isfinite(apart) && !(apart <= most)) most = apart;
         }

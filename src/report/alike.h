@@ -29,8 +29,14 @@ bool results_differ(const Results *results, RunNumber number);
 /* The value that all runs which know it share; NULL where there is none, or several. */
 const char *results_share(const Results *results, const char *key);
 
+/* Whether the run is finished and its losses can be read. */
+bool has_losses(const Run *run);
+/* Whether losses are of the same kind, by what the runs were asked to learn; true where one does not say. */
+bool same_task(const Run *a, const Run *b);
+/* Whether those of all runs that finished are. */
+bool one_task(const Results *results);
 /* The largest relative difference at a step of two loss curves that should be the same; NAN where no two
- * runs can be compared. *ret_all: all runs that have a curve are among them. */
+ * runs that finished can be compared. *ret_all: all runs with has_losses are among them. */
 double losses_apart(const Results *results, bool *ret_all);
 /* The value at a step; NAN where the curve has none. Steps rise. */
 double curve_at(const Curve *curve, double step);

@@ -28,6 +28,11 @@ void put_html(FILE *out, const char *text) {
     }
 }
 
+void put_run_name(FILE *out, const Run *run) {
+    put_html(out, run->name);
+    if (run->state != RUN_FINISHED) fprintf(out, " (%s)", run_outcome(run));
+}
+
 void put_section(FILE *out, const char *title, const char *lead) {
     fprintf(out, "<section>\n<h2>%s</h2>\n", title);
     if (lead) fprintf(out, "<p class=\"lead\">%s</p>\n", lead);

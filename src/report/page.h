@@ -13,6 +13,8 @@ MUST_USE Status page_write(const Results *results, const char *path, bool *ret_c
 const char *run_color(const Results *results, const Run *run);
 /* Text with what means something in HTML written out. */
 void put_html(FILE *out, const char *text);
+/* The run's name and, unless it is finished, its state. */
+void put_run_name(FILE *out, const Run *run);
 /* "<h2>title</h2>" in a section that the caller closes, with a line below that says what is seen; NULL: none.
  */
 void put_section(FILE *out, const char *title, const char *lead);

@@ -43,7 +43,7 @@ static const char *short_time(char *buffer, double seconds) {
 static void put_time(FILE *out, const Run *run, const double *share, double rate, double slowest) {
     char text[FORMAT_SIZE];
     fputs("<div class=\"row\"><span>", out);
-    put_html(out, run->name);
+    put_run_name(out, run);
     fputs("</span><div class=\"bar\">", out);
     for (int p = 0; p < PHASES; p++) {
         double width = 100 * share[p] * slowest / rate;
@@ -63,7 +63,7 @@ static void put_spent_row(FILE *out, const Run *run, const double *share) {
     static const int colors[SPENT_PARTS] = {0, 1, 4, 7};
     char text[FORMAT_SIZE];
     fputs("<div class=\"row\"><span>", out);
-    put_html(out, run->name);
+    put_run_name(out, run);
     fputs("</span><div class=\"bar\">", out);
     for (int i = 0; i < SPENT_PARTS; i++) {
         if (!(share[i] > 0)) continue;
@@ -189,7 +189,7 @@ static void put_ranks(FILE *out, const Run *run, double most) {
     const json_t *any = json_object_get(run->summary, "peak_bytes");
     if (!rank_memory(run, 0) && !any) return;
     fputs("<div><h3>", out);
-    put_html(out, run->name);
+    put_run_name(out, run);
     fputs("</h3>\n", out);
     if (rank_memory(run, 0))
         put_each(out, run, most);

@@ -60,7 +60,9 @@ static size_t gather(const Results *results, size_t first, FigureId figure, doub
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         double batch = run_batch(run), value = run_figure(run, figure);
-        if (!isfinite(batch) || !isfinite(value) || !alike_but_batch(run, &results->runs[first])) continue;
+        if (run->state != RUN_FINISHED || !isfinite(batch) || !isfinite(value) ||
+            !alike_but_batch(run, &results->runs[first]))
+            continue;
         if (i < first) return 0;
         size_t at = count++;
         for (; at > 0 && x[at - 1] > batch; at--) {
@@ -200,7 +202,7 @@ static double work_of(const Run *run) {
 }
 
 static bool has_work(const Run *run) {
-    return isfinite(work_of(run));
+    return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
 
 /* Many runs share their colors, which then say nothing. */

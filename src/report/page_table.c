@@ -9,12 +9,13 @@
 static bool is_best(const Results *results, const Run *run, size_t figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
-    bool beats = false;
+    bool beats = false, is_loss = figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS;
     if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
     for (size_t i = 0; i < results->count; i++) {
         double other = run_figure(&results->runs[i], figure);
         if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
         if (better * other > better * own) return false;
+        if (is_loss && !same_task(&results->runs[i], run)) return false;
         beats |= better * (own - other) > 5e-4 * fabs(other);
     }
     return beats;
@@ -34,12 +35,13 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
 }
 
 static void put_badges(FILE *out, const Results *results, const Run *run) {
-    if (run == results_base(results) && results->count > 1)
+    bool finished = run->state == RUN_FINISHED;
+    if (run == results_base(results) && results->count > 1 && finished)
         fputs("<span class=\"badge\">baseline</span>", out);
     if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
-    if (run->state != RUN_FINISHED)
-        fprintf(out, "<span class=\"badge%s\">%s</span>", run->state == RUN_FAILED ? " failed" : "",
-                run_outcome(run));
+    if (!finished)
+        fprintf(out, "<span class=\"badge%s\">%s%s</span>", run->state == RUN_FAILED ? " failed" : "",
+                run_outcome(run), run_shows(run) ? ", partial" : "");
 }
 
 /* The layout, and what else is not the same in all runs. */
@@ -63,20 +65,15 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
     fputs("</small>", out);
 }
 
-static bool shows(const Run *run) {
-    for (size_t f = 0; f < FIGURES; f++)
-        if (isfinite(run_figure(run, f))) return true;
-    return false;
-}
-
 static void put_row(FILE *out, const Results *results, const Run *run, size_t columns) {
     char text[FORMAT_SIZE];
-    fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
-            run_color(results, run));
+    bool partial = run->state != RUN_FINISHED;
+    fprintf(out, "<tr%s><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
+            partial && run_shows(run) ? " class=\"partial\"" : "", run_color(results, run));
     put_html(out, run->name);
     put_layout(out, results, run);
     fputs("</th>", out);
-    if (!shows(run)) {
+    if (!run_shows(run)) {
         fprintf(out, "<td class=\"wide%s\" colspan=\"%zu\">", run->state == RUN_FAILED ? " failed" : "",
                 columns ? columns : 1);
         put_html(out, run->error ? run->error : run_state_name(run->state));
@@ -97,13 +94,19 @@ static void put_row(FILE *out, const Results *results, const Run *run, size_t co
 static void put_remarks(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (!run->error || !shows(run)) continue;
+        if (!run->error || !run_shows(run)) continue;
         fputs("<p class=\"note\">", out);
         put_html(out, run->name);
         fputs(": ", out);
         put_html(out, run->error);
         fputs("</p>\n", out);
     }
+}
+
+static bool any_partial(const Results *results) {
+    for (size_t i = 0; i < results->count; i++)
+        if (results->runs[i].state != RUN_FINISHED && run_shows(&results->runs[i])) return true;
+    return false;
 }
 
 void put_table(FILE *out, const Results *results) {
@@ -122,6 +125,10 @@ void put_table(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], columns);
     fputs("</tbody></table></div>\n", out);
     put_remarks(out, results);
+    if (any_partial(results))
+        fputs("<p class=\"note\">Figures of runs that are not finished are of a part of them, and are not "
+              "compared.</p>\n",
+              out);
     fputs("<p class=\"note\">Memory is the largest peak of a rank, bubble the time that pipeline stages wait "
           "for each other, sent the bytes of all ranks, MFU the part of the machine's measured peak.</p>\n"
           "</section>\n",

@@ -124,7 +124,7 @@ static void put_rank(FILE *out, const Step *step, int rank) {
 static void put_step(FILE *out, const Run *run, const Step *step) {
     double ms = 1e-3 * (step->end - step->start);
     fputs("<div><h3>", out);
-    put_html(out, run->name);
+    put_run_name(out, run);
     if (run_predicted(run))
         fprintf(out, "<small>predicted, %.*f ms</small></h3>\n", ms < 100 ? 1 : 0, ms);
     else

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "report/alike.h"
 #include "train/history.h"
 #include "train/noise.h"
 #include "train/rundir.h"
@@ -88,9 +89,15 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     return OK;
 }
 
-/* Puts a remark where there is none yet. */
+/* Adds a remark, unless it was made before. */
 static Status remark(Run *run, const char *text) {
-    return run->error ? OK : str_dup(text, &run->error);
+    if (!run->error) return str_dup(text, &run->error);
+    if (strstr(run->error, text)) return OK;
+    char *all;
+    TRY(str_format(&all, "%s; %s", run->error, text));
+    free(run->error);
+    run->error = all;
+    return OK;
 }
 
 static Status read_metrics(Run *run, const char *path, History *history) {
@@ -166,12 +173,21 @@ const char *run_predicted(const Run *run) {
 }
 
 bool run_lacks_memory(const Run *run) {
-    return run->state == RUN_FAILED && run->error &&
-           (strstr(run->error, "out of memory") || strstr(run->error, "memory runs out"));
+    return run->state == RUN_FAILED && run->error && strstr(run->error, "out of memory");
+}
+
+bool run_killed(const Run *run) {
+    return run->state == RUN_FAILED && run->error && strstr(run->error, "ended by signal 9 ");
 }
 
 const char *run_outcome(const Run *run) {
-    return run_lacks_memory(run) ? "out of memory" : run_state_name(run->state);
+    return run_lacks_memory(run) ? "out of memory" : run_killed(run) ? "killed" : run_state_name(run->state);
+}
+
+bool run_shows(const Run *run) {
+    for (size_t f = 0; f < FIGURES; f++)
+        if (isfinite(run_figure(run, f))) return true;
+    return false;
 }
 
 const char *run_state_name(RunState state) {
@@ -278,6 +294,13 @@ static Status settle_summary(Run *run, const History *history) {
     return OK;
 }
 
+/* A run that made steps has told of them. */
+static Status check_metrics(Run *run, bool there) {
+    if (run->state != RUN_FINISHED || run_predicted(run) || !(number(run->summary, "steps") > 0)) return OK;
+    if (!there) return remark(run, "metrics.jsonl: is not there");
+    return run->loss.count ? OK : remark(run, "metrics.jsonl: has no losses that can be read");
+}
+
 Status run_look(Run *run) {
     CLEANUP(mem_freep) char *metrics = NULL;
     CLEANUP(history_done) History history = {0};
@@ -296,20 +319,17 @@ Status run_look(Run *run) {
                  : rundir_held(run->dir) ? RUN_RUNNING
                  : begun || run->summary ? RUN_INTERRUPTED
                                          : RUN_WAITING;
-    return OK;
+    return check_metrics(run, begun);
 }
 
 const Run *results_base(const Results *results) {
+    const Run *begun = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run->state != RUN_FAILED && run->summary) return run;
+        if (run->state == RUN_FINISHED) return run;
+        if (!begun && run->state != RUN_FAILED && run->summary) begun = run;
     }
-    return results->runs;
-}
-
-/* Figures that belong to the end of a run. */
-static bool is_final(size_t figure) {
-    return figure == FIGURE_RUNTIME || figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS;
+    return begun ? begun : results->runs;
 }
 
 /* Whether validation losses are over as many samples; true where nothing says. */
@@ -321,7 +341,8 @@ static bool validated_alike(const Run *a, const Run *b) {
 double run_difference(const Results *results, const Run *run, size_t figure) {
     const Run *than = results_base(results);
     if (run == than) return NAN;
-    if (is_final(figure) && (run->state != RUN_FINISHED || than->state != RUN_FINISHED)) return NAN;
+    if (run->state != RUN_FINISHED || than->state != RUN_FINISHED) return NAN;
+    if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, than)) return NAN;
     if (figure == FIGURE_VAL_LOSS && !validated_alike(run, than)) return NAN;
     double base = run_figure(than, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;

@@ -49,7 +49,9 @@ MUST_USE Status run_look(Run *run);
 const char *run_state_name(RunState state);
 /* Whether it failed for want of memory. */
 bool run_lacks_memory(const Run *run);
-/* The state's name, or what it failed for where that is the want of memory. */
+/* Whether it was ended by force, which the system does when memory runs out, but others may do as well. */
+bool run_killed(const Run *run);
+/* The state's name, or what it failed for where that is one of the above. */
 const char *run_outcome(const Run *run);
 /* The machine that a run was simulated on; NULL: it really ran. */
 const char *run_predicted(const Run *run);
@@ -92,10 +94,15 @@ typedef enum {
 } FigureId;
 extern const Figure figures[FIGURES];
 
-/* The run that the others are held against: the first, unless that failed; then the first that did not. */
+/* The run that the others are held against: the first that finished; before that, the first that has begun
+ * and not failed. */
 const Run *results_base(const Results *results);
 double run_figure(const Run *run, size_t figure); /* NAN: not known */
-/* By how many percent a run's figure is above the baseline's; NAN where that says nothing. */
+/* Whether it has any figure. Those of a run that is not finished are of a part of it, and are not compared.
+ */
+bool run_shows(const Run *run);
+/* By how many percent a run's figure is above the baseline's; NAN where that says nothing, as it does of runs
+ * that are not finished. */
 double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has it. */
 bool results_have(const Results *results, size_t figure);

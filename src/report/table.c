@@ -67,12 +67,6 @@ static const char *color_of(const Results *results, const Run *run, size_t figur
     return (difference > 0) == (figures[figure].better > 0) ? "\033[32m" : "\033[31m";
 }
 
-static bool shows(const Run *run) {
-    for (size_t f = 0; f < FIGURES; f++)
-        if (isfinite(run_figure(run, f))) return true;
-    return false;
-}
-
 static void put_name(FILE *out, const char *name, int width) {
     int bytes = fitting(name, width);
     fprintf(out, "%.*s", bytes, name);
@@ -80,17 +74,21 @@ static void put_name(FILE *out, const char *name, int width) {
     fprintf(out, "%*s", width - used, "");
 }
 
-/* What stands below the name. */
-static const char *mark_of(const Results *results, const Run *run) {
+/* What stands below the name. Figures of a run that is not finished are of a part of it. */
+static const char *mark_of(char *buffer, const Results *results, const Run *run) {
     bool base = run == results_base(results) && results->count > 1;
-    if (run_predicted(run)) return base ? "  predicted, baseline" : "  predicted";
-    return base ? "  baseline" : "";
+    if (run->state != RUN_FINISHED)
+        snprintf(buffer, CELL, "  %s", run_outcome(run));
+    else
+        snprintf(buffer, CELL, "%s%s%s", run_predicted(run) || base ? "  " : "",
+                 run_predicted(run) ? base ? "predicted, " : "predicted" : "", base ? "baseline" : "");
+    return buffer;
 }
 
 static void put_run(FILE *out, const Results *results, const Run *run, const Block *block, TableLook look) {
     char text[CELL];
     put_name(out, run->name, block->name);
-    if (!shows(run)) {
+    if (!run_shows(run)) {
         fprintf(out, "  %s\n", run_outcome(run));
         return;
     }
@@ -98,9 +96,9 @@ static void put_run(FILE *out, const Results *results, const Run *run, const Blo
         put_right(out, figure_text(text, figures[block->figure[c]].unit, run_figure(run, block->figure[c])),
                   block->width[c], NULL);
     fputc('\n', out);
-    if (results->count == 1 && !run_predicted(run)) return;
+    if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED) return;
     if (look.color) fputs("\033[2m", out);
-    put_name(out, mark_of(results, run), block->name);
+    put_name(out, mark_of(text, results, run), block->name);
     if (look.color) fputs("\033[0m", out);
     for (int c = 0; c < block->count; c++)
         put_right(out, difference_text(text, run_difference(results, run, block->figure[c]), look.utf8),
@@ -129,8 +127,10 @@ static void put_remarks(FILE *out, const Results *results) {
 
 static void put_blocks(FILE *out, const Results *results, TableLook look) {
     Block block = {.name = NAME_LEAST};
+    char text[CELL];
     for (size_t i = 0; i < results->count; i++) {
-        int width = columns(results->runs[i].name), below = columns(mark_of(results, &results->runs[i]));
+        const Run *run = &results->runs[i];
+        int width = columns(run->name), below = run_shows(run) ? columns(mark_of(text, results, run)) : 0;
         if (below > width) width = below;
         if (width > block.name) block.name = width < NAME_WIDTH ? width : NAME_WIDTH;
     }

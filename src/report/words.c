@@ -111,6 +111,16 @@ static void put_more(FILE *out, double ratio) {
         fprintf(out, "%.1f %% more than", 100 * (ratio - 1));
 }
 
+/* Where others show a figure that are left out, since they are not finished. */
+static const char *among(const Results *results, FigureId figure) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run->state != RUN_FINISHED && isfinite(run_figure(run, figure)))
+            return " of the runs that finished";
+    }
+    return "";
+}
+
 /* Returns the run that the winner was held against, where it is ahead: the baseline or, where that has won,
  * the next. */
 static const Run *put_winner(FILE *out, const Results *results, const Run *winner) {
@@ -125,8 +135,8 @@ static const Run *put_winner(FILE *out, const Results *results, const Run *winne
     bool over_base = winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0;
     if (over_base) other = base;
     bool guess = run_predicted(winner) && !run_predicted(other);
-    fprintf(out, "“%s” is the fastest%s: %s tokens/s", winner->name, guess ? ", by prediction" : "",
-            format_count(rate, own));
+    fprintf(out, "“%s” is the fastest%s%s: %s tokens/s", winner->name, among(results, FIGURE_TOKENS),
+            guess ? ", by prediction" : "", format_count(rate, own));
     if (!(run_figure(other, FIGURE_TOKENS) > 0)) {
         fputs(".", out);
         return NULL;
@@ -243,17 +253,29 @@ static void put_alone(FILE *out, const Run *run) {
 
 /* ---- models of several sizes ---- */
 
+static void find_sizes(const Results *results, double *ret_least, double *ret_most) {
+    *ret_least = INFINITY;
+    *ret_most = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        double params = run_params(&results->runs[i]);
+        if (results->runs[i].state != RUN_FINISHED || !isfinite(params)) continue;
+        *ret_least = fmin(*ret_least, params);
+        *ret_most = fmax(*ret_most, params);
+    }
+}
+
+static bool sizes_differ(const Results *results) {
+    double least, most;
+    find_sizes(results, &least, &most);
+    return least < most;
+}
+
 /* A token of a large model is more work, so what counts is how much of the machine the work makes use of. */
 static void put_sizes(FILE *out, const Results *results) {
     const Run *best = results_best(results, FIGURE_MFU, 1), *worst = results_best(results, FIGURE_MFU, -1);
     char small[FORMAT_SIZE], large[FORMAT_SIZE];
-    double least = INFINITY, most = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        double params = run_params(&results->runs[i]);
-        if (results->runs[i].state != RUN_FINISHED || !isfinite(params)) continue;
-        least = fmin(least, params);
-        most = fmax(most, params);
-    }
+    double least, most;
+    find_sizes(results, &least, &most);
     fprintf(out,
             "The models have %s to %s parameters, so runs are held against each other by the part of the "
             "machine's peak that they make use of.",
@@ -298,9 +320,11 @@ static void put_memory(FILE *out, const Results *results) {
     if (!least || least == most) return;
     double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
     if (high <= low) return;
-    fprintf(out,
-            " “%s” needs the least memory, %s a rank at most: %.0f %% less than “%s”, which needs the most.",
-            least->name, format_bytes(bytes, low), 100 * (1 - low / high), most->name);
+    fprintf(
+        out,
+        " “%s” needs the least memory, %s a rank at most: %.0f %% less than “%s”, which needs the most%s.",
+        least->name, format_bytes(bytes, low), 100 * (1 - low / high), most->name,
+        among(results, FIGURE_PEAK));
 }
 
 /* "one part in 25 million" */
@@ -314,12 +338,41 @@ static void put_part(FILE *out, double apart) {
     fprintf(out, "one part in %s", number);
 }
 
+/* Whose losses the agreement is of. */
+static void put_learners(FILE *out, const Results *results, bool all) {
+    size_t known = 0;
+    for (size_t i = 0; i < results->count; i++) known += has_losses(&results->runs[i]);
+    if (!all)
+        fputs(" Runs with the same model, batch and precision", out);
+    else if (known == results->count)
+        fputs(" All runs", out);
+    else
+        fprintf(out, " The %zu finished runs whose losses are known", known);
+}
+
+/* Runs that finished and have lost, or never had, their losses. */
+static void put_unknown(FILE *out, const Results *results) {
+    size_t count = 0;
+    const Run *example = NULL;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run->state != RUN_FINISHED || run_predicted(run) || has_losses(run)) continue;
+        if (!count++) example = run;
+    }
+    if (count == 1)
+        fprintf(out, " How “%s” learned is not known: its metrics.jsonl has no losses.", example->name);
+    else if (count)
+        fprintf(out,
+                " How %zu runs learned is not known, “%s” among them: their metrics.jsonl has no losses.",
+                count, example->name);
+}
+
 static void put_loss(FILE *out, const Results *results) {
     bool all;
     double apart = losses_apart(results, &all);
     if (isfinite(apart) && apart < 1e-3) {
-        fprintf(out,
-                " %s learned the same: ", all ? "All runs" : "Runs with the same model, batch and precision");
+        put_learners(out, results, all);
+        fputs(" learned the same: ", out);
         if (apart > 0) {
             fputs("at no step are two losses further apart than ", out);
             put_part(out, apart);
@@ -327,42 +380,71 @@ static void put_loss(FILE *out, const Results *results) {
         } else {
             fputs("their losses are equal at every step.", out);
         }
+        put_unknown(out, results);
         return;
     }
     const Run *least = results_best(results, FIGURE_VAL_LOSS, -1),
               *most = results_best(results, FIGURE_VAL_LOSS, 1);
-    if (!least || least == most || results_differ(results, run_val_samples)) return;
+    if (!least || least == most || results_differ(results, run_val_samples) || !one_task(results)) return;
     double low = run_figure(least, FIGURE_VAL_LOSS), high = run_figure(most, FIGURE_VAL_LOSS);
     if (high - low <= 1e-3 * fabs(high))
-        fputs(" All of them end at the same validation loss.", out);
+        fputs(" All that finished end at the same validation loss.", out);
     else
         fprintf(out, " The validation loss ends between %.4f (“%s”) and %.4f (“%s”).", low, least->name, high,
                 most->name);
 }
 
+/* How a run failed. One that has figures did run. */
+static const char *failure_of(const Run *run) {
+    return run_lacks_memory(run) ? "ran out of memory"
+           : run_killed(run)     ? "was killed (a lack of memory is one possible cause)"
+           : run_shows(run)      ? "failed while it trained"
+                                 : "could not run";
+}
+
+enum { FAILURES_NAMED = 4 };
+
+/* Those that failed in the same way together. */
+static void put_failures(FILE *out, const Results *results, size_t failed, const Run *example) {
+    bool same = true;
+    size_t named = 0;
+    for (size_t i = 0; i < results->count; i++)
+        same &= results->runs[i].state != RUN_FAILED ||
+                !strcmp(failure_of(&results->runs[i]), failure_of(example));
+    if (failed == 1)
+        fprintf(out, " “%s” %s.", example->name, failure_of(example));
+    else if (same || failed > FAILURES_NAMED)
+        fprintf(out, " %zu runs %s, “%s” among them.", failed,
+                !same                 ? "failed"
+                : run_killed(example) ? "were killed (a lack of memory is one possible cause)"
+                                      : failure_of(example),
+                example->name);
+    for (size_t i = 0; !same && failed <= FAILURES_NAMED && i < results->count; i++) {
+        if (results->runs[i].state != RUN_FAILED) continue;
+        const char *before = !named ? " " : named + 1 == failed ? " and " : ", ";
+        fprintf(out, "%s“%s” %s%s", before, results->runs[i].name, failure_of(&results->runs[i]),
+                ++named == failed ? "." : "");
+    }
+}
+
 static void put_rest(FILE *out, const Results *results) {
-    size_t failed = 0, lacking = 0, open = 0, under_way = 0, predicted = 0;
+    size_t failed = 0, open = 0, under_way = 0, predicted = 0;
     const Run *example = NULL, *base = results_base(results);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         predicted += run_predicted(run) != NULL;
         if (run->state == RUN_FAILED) {
-            failed++;
-            lacking += run_lacks_memory(run);
-            if (!example) example = run;
+            if (!failed++) example = run;
         } else if (run->state == RUN_RUNNING) {
             under_way++;
         } else if (run->state != RUN_FINISHED) {
             open++;
         }
     }
-    if (failed == 1)
-        fprintf(out, " “%s” %s.", example->name, lacking ? "ran out of memory" : "could not run");
-    else if (failed)
-        fprintf(out, " %zu runs %s, “%s” among them.", failed,
-                lacking == failed ? "ran out of memory" : "could not run", example->name);
-    if (base != results->runs && results->runs->state == RUN_FAILED)
-        fprintf(out, " The baseline is “%s”, since “%s” has no figures.", base->name, results->runs->name);
+    if (failed) put_failures(out, results, failed, example);
+    if (base != results->runs && base->state == RUN_FINISHED)
+        fprintf(out, " The baseline is “%s”, since “%s” %s.", base->name, results->runs->name,
+                results->runs->state == RUN_FAILED ? "failed" : "is not finished");
     if (under_way) fprintf(out, " %zu run%s under way.", under_way, under_way > 1 ? "s are" : " is");
     if (open) fprintf(out, " %zu run%s not finished.", open, open > 1 ? "s are" : " is");
     if (predicted == results->count)
@@ -379,7 +461,7 @@ Status results_words(const Results *results, char **ret_text) {
     const Run *winner = results_best(results, FIGURE_TOKENS, 1);
     if (winner && results->count == 1) {
         put_alone(out, winner);
-    } else if (winner && results_differ(results, run_params)) {
+    } else if (winner && sizes_differ(results)) {
         put_sizes(out, results);
         put_memory(out, results);
         put_loss(out, results);

@@ -372,7 +372,7 @@ static void writes_page(void **state) {
     assert_has(words,
                "A sample takes 20 ms of its ranks' time instead of 40 ms, and most of the difference is "
                "in computing: 15 ms instead of 30 ms.");
-    assert_has(words, "All runs learned the same: their losses are equal at every step.");
+    assert_has(words, "The 2 finished runs whose losses are known learned the same: their losses are equal");
     assert_has(words, "needs the least memory, 900 B a rank at most: 25 % less than “base”");
     assert_has(words, "“large” ran out of memory.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
@@ -382,6 +382,78 @@ static void writes_page(void **state) {
     free(table);
     free(words);
     free(html);
+    results_done(&results);
+}
+
+/* A run without its losses learned nobody knows what, and that is said. */
+static void tells_of_lost_metrics(void **state) {
+    static const char *const damaged[] = {NULL, "", "\x01\xfe\n\x03"};
+    const Place *place = *state;
+    write_run(place, "a", SUMMARY("500", "1200", "false"), METRICS);
+    write_run(place, "b", SUMMARY("600", "1200", "false"), METRICS);
+    for (size_t i = 0; i < 3; i++) {
+        Results results = {0};
+        char *words = NULL, *table = NULL;
+        write_run(place, "lost", SUMMARY("400", "1200", "false"), damaged[i]);
+        add(&results, place, "a");
+        add(&results, place, "b");
+        add(&results, place, "lost");
+        assert_ok(results_words(&results, &words));
+        assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
+        assert_has(words, "The 2 finished runs whose losses are known learned the same");
+        assert_has(words, "How “lost” learned is not known");
+        assert_has(table, "lost: finished: metrics.jsonl: ");
+        free(words);
+        free(table);
+        results_done(&results);
+    }
+}
+
+/* Runs that did not end keep their figures, marked, and are held against nothing. */
+static void keeps_partial_apart(void **state) {
+    const Place *place = *state;
+    Results results = {0};
+    bool curves;
+    char *words = NULL, *table = NULL, *csv = NULL, path[64];
+    size_t size;
+    write_run(place, "first", SUMMARY("900", "5000", "true"), METRICS);
+    write_run(place, "base", SUMMARY("300", "1200", "false"), METRICS);
+    write_run(place, "next", SUMMARY("200", "1500", "false"), METRICS);
+    write_run(place, "gone", NULL, METRICS);
+    write_run(place, "wild", NULL, METRICS);
+    static const char *const names[] = {"first", "base", "next", "gone", "wild"};
+    for (size_t i = 0; i < 5; i++) add(&results, place, names[i]);
+    results.runs[3].state = results.runs[4].state = RUN_FAILED;
+    results.runs[3].error =
+        strdup("ended by signal 9 (Killed), which the system also does when memory runs out");
+    results.runs[4].error = strdup("step 2: the loss is nan");
+    results.title = strdup("partial");
+    assert_ptr_equal(results_base(&results), &results.runs[1]);
+    for (size_t i = 0; i < 5; i++)
+        for (size_t f = 0; f < FIGURES && i != 2; f++)
+            assert_true(isnan(run_difference(&results, &results.runs[i], f)));
+    assert_ok(results_words(&results, &words));
+    assert_has(words,
+               "“base” is the fastest of the runs that finished: 300 tokens/s, 1.5 times the next, “next”");
+    assert_has(words, "less than “next”, which needs the most of the runs that finished.");
+    assert_has(words, "“gone” was killed (a lack of memory is one possible cause) and “wild” failed "
+                      "while it trained.");
+    assert_has(words, "The baseline is “base”, since “first” is not finished.");
+    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
+    assert_has(table, "\n  interrupted ");
+    assert_has(table, "\n  killed ");
+    assert_has(table, "\n  failed ");
+    char *html = page_of(place, &results, &curves);
+    assert_has(html, "<span class=\"badge failed\">killed, partial</span>");
+    assert_has(html, "wild (failed)");
+    assert_ok(results_write(&results, place->dir));
+    snprintf(path, sizeof path, "%s/results.csv", place->dir);
+    assert_ok(file_read(path, 1 << 16, &csv, &size));
+    assert_has(csv, "\"wild\",failed,,1.5,,48,,480,,4.5,,");
+    free(csv);
+    free(html);
+    free(table);
+    free(words);
     results_done(&results);
 }
 
@@ -587,10 +659,20 @@ static void follows(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_whole),     TEST(weighs_batches), TEST(reads_damaged),
-                                       TEST(salvages),        TEST(joins_parts),    TEST(holds_against),
-                                       TEST(scales_by_batch), TEST(writes_page),    TEST(without_gnuplot),
-                                       TEST(survives_damage), TEST(nothing_known),  TEST(fits_terminals),
+    const struct CMUnitTest tests[] = {TEST(reads_whole),
+                                       TEST(weighs_batches),
+                                       TEST(reads_damaged),
+                                       TEST(salvages),
+                                       TEST(joins_parts),
+                                       TEST(holds_against),
+                                       TEST(scales_by_batch),
+                                       TEST(writes_page),
+                                       TEST(without_gnuplot),
+                                       TEST(tells_of_lost_metrics),
+                                       TEST(keeps_partial_apart),
+                                       TEST(survives_damage),
+                                       TEST(nothing_known),
+                                       TEST(fits_terminals),
                                        TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
