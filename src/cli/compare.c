@@ -72,11 +72,14 @@ static void line_done(Line *line) {
 }
 
 /* train --config RECIPE [--scale NAME] --run NAME [--trace] [what came after --] [--out DIR --resume]. The
- * trace is for the page's timelines. All runs are evaluated on the same samples. */
+ * trace is for the page's timelines. `name` NULL: of no run in particular. All runs are evaluated on the same
+ * samples. */
 static Status line_of(Line *ret_line, const Comparison *of, const char *name, const char *dir) {
     const Invocation *call = of->call;
-    const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0], "--run", name};
-    size_t count = 5, extra = call->operand_count - 1;
+    const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0]};
+    size_t count = 3, extra = call->operand_count - 1;
+    words[count++] = name ? "--run" : "--data"; /* each run may name data of its own, and some is required */
+    words[count++] = name ? name : "self";
     if (call->scale) {
         words[count++] = "--scale";
         words[count++] = call->scale;
@@ -143,16 +146,52 @@ static Status check_files(const Comparison *of, size_t at, const Invocation *tra
     return status;
 }
 
+/* A recipe of another command is refused by name. */
+static Status check_command(const Invocation *call) {
+    static const Command *const commands[] = {&command_prune, &command_quantize};
+    const char *const words[] = {"--config", call->operands[0], "--out", "unused"};
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        CLEANUP(invocation_freep) Invocation *other = NULL;
+        CLEANUP(status_freep)
+        Status not_its = invocation_read(&other, commands[i], COUNT_OF(words), (char **)(uintptr_t)words);
+        if (!not_its)
+            return USAGE(
+                "%s: is a recipe for 'weft %s', which makes one run of it at a time: weft %s --config "
+                "%s --run NAME",
+                call->operands[0], commands[i]->name, commands[i]->name, call->operands[0]);
+    }
+    return OK;
+}
+
 /* Before the first run starts, so that a mistake shows before hours of work. */
 static Status settings_of(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
     Status status = read_run(&line, of, name, &train);
     if (status) return status_wrap(status, "run '%s'", name);
-    if (train->help || train->json)
-        return USAGE("--%s: is not for the runs of a comparison", train->help ? "help" : "json");
     TRY(check_files(of, at, train));
     return invocation_json(train, ret_settings);
+}
+
+/* What a recipe says of no run in particular, and what follows --, is right or wrong for all runs alike. */
+static Status check_common(const Comparison *of) {
+    static const char *const not_one = "is not for the runs of a comparison";
+    const Invocation *call = of->call;
+    char label[LABEL_SIZE];
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    Status wrong = read_run(&line, of, NULL, &train), other = wrong ? check_command(call) : OK;
+    if (other) status_free(wrong);
+    if (wrong) return other ? other : wrong;
+    if (train->help || train->json) return USAGE("--%s: %s", train->help ? "help" : "json", not_one);
+    if (train->run) return USAGE("--run: %s, which takes them all", not_one);
+    if (strcmp(train->config_path, call->operands[0])) return USAGE("--config: %s", not_one);
+    if (train->scale && (!call->scale || strcmp(train->scale, call->scale)))
+        return USAGE("--scale: is the comparison's; name it before --");
+    if (invocation_given(train, "out"))
+        return USAGE("%s: a comparison keeps its runs in its own directory, which --out names before --",
+                     invocation_label(train, "out", label));
+    return OK;
 }
 
 /* As many as the first run's, whose batches may be smaller or larger than those of others. */
@@ -240,17 +279,30 @@ static Status lock(const char *out, int *ret_fd) {
     return OK;
 }
 
-/* What earlier starts have left in the directory. */
+/* What earlier starts have left in the directory. Runs say themselves what they are where results.json does
+ * not; one that is damaged beside none of them may be somebody else's. */
 static Status look_back(Results *results, const char *out) {
-    TRY(results_recall(results, out));
+    CLEANUP(mem_freep) char *damage = NULL;
+    size_t found = 0;
+    TRY(results_recall(results, out, &damage));
     for (size_t i = 0; i < results->count; i++) {
         Run *run = &results->runs[i];
         TRY(run_look(run));
-        if (!run->known && run->state != RUN_WAITING)
-            return USAGE("%s: holds a run that %s/results.json does not know; choose another --out", run->dir,
-                         out);
         if (run->state == RUN_RUNNING) return FAILED("%s: another process is running this run", run->dir);
+        if (run->known || run->state == RUN_WAITING) continue;
+        TRY(run_recognize(run));
+        found++;
     }
+    if (damage && !found) return FAILED("%s; remove it to start afresh, or choose another --out", damage);
+    if (damage) fprintf(stderr, "weft: %s\n", damage);
+    if (found)
+        fprintf(stderr,
+                "weft: %s: goes on from the directories of %zu run%s that results.json does not list\n", out,
+                found, found > 1 ? "s" : "");
+    size_t others = json_array_size(results->others);
+    if (others)
+        fprintf(stderr, "weft: %s: keeps what is known of %zu run%s that the recipe does not list\n", out,
+                others, others > 1 ? "s" : "");
     return OK;
 }
 
@@ -329,6 +381,7 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     CLEANUP(mem_freep) char *log = NULL;
     bool again = run->state == RUN_INTERRUPTED;
     TRY(run_renew(run));
+    run->state = RUN_RUNNING;
     TRY(results_write(results, of->out));
     TRY(line_of(&line, of, run->name, run->dir));
     TRY(str_format(&log, "%s.log", run->dir));
@@ -409,6 +462,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check(call));
     TRY(recipe_read(&comparison.recipe, call->operands[0], call->scale));
     TRY(check_clusters(comparison.args, &comparison.recipe));
+    TRY(check_common(&comparison));
     TRY(settle_evaluation(&comparison));
     TRY(describe(&results, &comparison));
     TRY(place_of(comparison.args, &results, &comparison.out));

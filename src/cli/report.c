@@ -64,17 +64,30 @@ static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-/* A comparison whose results.json is damaged still has its runs. */
+static Status holds(const char *dir, const char *name, bool *any) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, name));
+    *any |= path_exists(path);
+    return OK;
+}
+
+static Status is_run(const char *dir, bool *ret_run) {
+    *ret_run = false;
+    TRY(holds(dir, "metrics.jsonl", ret_run));
+    return holds(dir, "summary.json", ret_run);
+}
+
+/* A comparison whose results.json is damaged or lost still has its runs. */
 static Status add_runs_in(Results *results, const char *dir) {
     struct dirent **entries = NULL;
     int count = scandir(dir, &entries, is_visible, alphasort);
     Status status = OK;
     for (int i = 0; i < count; i++) {
-        CLEANUP(mem_freep) char *path = NULL, *metrics = NULL;
-        bool any;
+        CLEANUP(mem_freep) char *path = NULL;
+        bool any = false;
         if (!status) status = path_join(&path, dir, entries[i]->d_name);
-        if (!status) status = path_join(&metrics, path, "metrics.jsonl");
-        if (!status && path_exists(metrics)) status = add_run(results, path, &any);
+        if (!status) status = is_run(path, &any);
+        if (!status && any) status = add_run(results, path, &any);
         free(entries[i]);
     }
     free(entries);
@@ -102,6 +115,10 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
     TRY(path_join(&comparison, dir, "results.json"));
     if (path_exists(comparison)) return add_comparison(results, dir);
+    TRY(is_run(dir, &any));
+    size_t before = results->count;
+    if (!any) TRY(add_runs_in(results, dir));
+    if (results->count > before) return OK;
     TRY(add_run(results, dir, &any));
     if (any) return OK;
     if (alone) return USAGE("%s: holds no run: there is neither a summary.json nor a metrics.jsonl", dir);

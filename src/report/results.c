@@ -43,6 +43,7 @@ void results_done(Results *results) {
     free(results->title);
     free(results->about);
     free(results->scale);
+    json_decref(results->others);
     *results = (Results){0};
 }
 
@@ -164,6 +165,8 @@ Status run_renew(Run *run) {
     run->summary = NULL;
     free(run->error);
     run->error = NULL;
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
     run->state = RUN_WAITING;
     return OK;
 }

@@ -22,7 +22,7 @@ typedef struct Run {
     const Results *of; /* among which is the baseline; they stay where they are */
     char *name, *dir;
     RunState state;
-    bool known;       /* results.json has it from before */
+    bool known;       /* begun before, by results.json or its own config.json */
     char *error;      /* failed: the sentence that says why; otherwise what is amiss, or NULL */
     json_t *options;  /* by which it differs from the others, or NULL */
     json_t *settings; /* all of its options, or NULL */
@@ -34,6 +34,7 @@ struct Results {
     char *title, *about, *scale; /* about, scale: NULL where there is none */
     Run *runs;
     size_t count, capacity;
+    json_t *others; /* what results.json says of runs that are not among these, kept there; or NULL */
 };
 
 void results_done(Results *results);
@@ -59,8 +60,11 @@ const char *run_predicted(const Run *run);
 /* results.json and results.csv in a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
 /* What results.json says of runs by these names: state and error. A run whose settings have changed since is
- * refused. Fine where there is no file. */
-MUST_USE Status results_recall(Results *results, const char *dir);
+ * refused. Fine where there is no file; *ret_damage says why one cannot be read, NULL: it was. To free. */
+MUST_USE Status results_recall(Results *results, const char *dir, char **ret_damage);
+/* Takes what lies in the directory of a run that results.json does not know for the run, by its config.json;
+ * refused where that had other settings. */
+MUST_USE Status run_recognize(Run *run);
 /* All of results.json and of the runs it names, to show again. */
 MUST_USE Status results_read(Results *results, const char *dir);
 MUST_USE Status results_json(const Results *results, json_t **ret_json);

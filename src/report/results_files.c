@@ -1,6 +1,7 @@
 /* results.json holds all there is to know of a comparison: what was asked for, what each run came to and the
- * differences in percent. It is also what a comparison that was stopped goes on from. results.csv is the
- * table alone. */
+ * differences in percent. It is also what a comparison that was stopped goes on from; where it is lost, the
+ * runs' own directories are. What it says of runs that the comparison at hand does not have stays in it,
+ * under "others". results.csv is the table alone. */
 #include <math.h>
 #include <string.h>
 
@@ -48,6 +49,10 @@ Status results_json(const Results *results, json_t **ret_json) {
                   "scale", text_or_null(results->scale), "baseline",
                   results->count ? json_string(results_base(results)->name) : json_null(), "runs", runs);
     if (!json || json_array_size(runs) != results->count) {
+        json_decref(json);
+        return FAILED("out of memory while gathering the results");
+    }
+    if (json_array_size(results->others) && json_object_set(json, "others", results->others) != 0) {
         json_decref(json);
         return FAILED("out of memory while gathering the results");
     }
@@ -135,22 +140,95 @@ static Status recall_run(Run *run, const json_t *entry) {
     return error ? str_dup(error, &run->error) : OK;
 }
 
-Status results_recall(Results *results, const char *dir) {
+static bool is_among(const char *key, const char *const *names) {
+    for (; *names; names++)
+        if (!strcmp(key, *names)) return true;
+    return false;
+}
+
+/* Whether a member of a config.json that the settings are silent about may be train's own word: with nothing
+ * said of ranks there is one replica. */
+static bool may_follow(const char *key, const json_t *value, const json_t *settings) {
+    static const char *const derived[] = {"ranks", "dp", "threads", NULL};
+    bool open = !json_object_get(settings, "ranks") && !json_object_get(settings, "dp");
+    if (!strcmp(key, "dp") && open) return json_integer_value(value) == 1;
+    return is_among(key, derived);
+}
+
+/* The first setting by which a run is another than it was; NULL: it is the same. What belongs to a start, and
+ * not to the run, does not count. `own`: `was` is config.json, as train settled it. */
+static const char *changed(const json_t *settings, const json_t *was, bool own) {
+    static const char *const ignored[] = {"out", "resume", "trace", "trace-steps", "quiet", NULL};
+    static const char *const either[] = {"steps", "epochs", NULL}; /* train writes one of them */
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
+        const json_t *before = json_object_get(was, key);
+        if (is_among(key, ignored) || (own && !before && is_among(key, either))) continue;
+        if (!before || !json_equal(value, before)) return key;
+    }
+    json_object_foreach((json_t *)(uintptr_t)was, key, value) {
+        if (json_object_get(settings, key) || is_among(key, ignored)) continue;
+        if (!own || !may_follow(key, value, settings)) return key;
+    }
+    return NULL;
+}
+
+Status run_recognize(Run *run) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    TRY(path_join(&path, run->dir, "config.json"));
+    CLEANUP(status_freep) Status unread = json_read_file(path, &config);
+    if (unread || !json_is_object(config))
+        return USAGE("%s: holds something else, or a run that has lost its config.json; choose another --out",
+                     run->dir);
+    const char *key = changed(run->settings, config, true);
+    if (key)
+        return USAGE("%s: holds a run with other options, such as %s; choose another --out", run->dir, key);
+    run->known = true;
+    return OK;
+}
+
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* An entry of a run that is not among these stays in the file, unless one of these has its directory. */
+static Status keep_other(Results *results, json_t *entry) {
+    const char *dir = json_string_value(json_object_get(entry, "dir"));
+    for (size_t i = 0; dir && i < results->count; i++)
+        if (!strcmp(last_part(dir), last_part(results->runs[i].dir))) return OK;
+    if (!dir) return OK;
+    if (!results->others) results->others = json_array();
+    return json_array_append(results->others, entry) ? FAILED("out of memory") : OK;
+}
+
+static Status recall_entry(Results *results, const char *path, json_t *entry) {
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    if (!name) return OK;
+    for (size_t i = 0; i < results->count; i++) {
+        Run *run = &results->runs[i];
+        if (strcmp(name, run->name)) continue;
+        const char *key = changed(run->settings, json_object_get(entry, "settings"), false);
+        if (key)
+            return USAGE("%s: its run '%s' had other options, such as %s; choose another --out", path, name,
+                         key);
+        return recall_run(run, entry);
+    }
+    return keep_other(results, entry);
+}
+
+Status results_recall(Results *results, const char *dir, char **ret_damage) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(read_file(dir, &json, &path));
-    const json_t *entry;
+    json_t *entry;
     size_t at;
-    json_array_foreach(json_object_get(json, "runs"), at, entry) {
-        const char *name = json_string_value(json_object_get(entry, "name"));
-        for (size_t i = 0; name && i < results->count; i++) {
-            Run *run = &results->runs[i];
-            if (strcmp(name, run->name)) continue;
-            if (!json_equal(run->settings, json_object_get(entry, "settings")))
-                return USAGE("%s: its run '%s' had other options; choose another --out", path, name);
-            TRY(recall_run(run, entry));
-        }
-    }
+    *ret_damage = NULL;
+    CLEANUP(status_freep) Status damaged = read_file(dir, &json, &path);
+    if (damaged) return str_dup(status_message(damaged), ret_damage);
+    json_array_foreach(json_object_get(json, "runs"), at, entry) TRY(recall_entry(results, path, entry));
+    json_array_foreach(json_object_get(json, "others"), at, entry) TRY(recall_entry(results, path, entry));
     return OK;
 }
 
@@ -165,8 +243,7 @@ static Status read_run(Results *results, const char *dir, const json_t *entry) {
     const char *was = json_string_value(json_object_get(entry, "dir"));
     if (!name || !was) return OK;
     CLEANUP(mem_freep) char *beside = NULL;
-    const char *slash = strrchr(was, '/');
-    TRY(path_join(&beside, dir, slash ? slash + 1 : was));
+    TRY(path_join(&beside, dir, last_part(was)));
     Run *run;
     TRY(results_add(results, name, path_is_dir(beside) ? beside : was, &run));
     run->options = json_incref(json_object_get(entry, "options"));

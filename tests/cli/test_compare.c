@@ -157,6 +157,42 @@ static void compares(void **state) {
     reports(place);
 }
 
+static void expect_all_before(const Place *place, const char *note) {
+    write_recipe(place, 3, THREE_RUNS);
+    Ran ran = program_run("compare", place->recipe, "--out", place->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, note);
+    assert_contains(ran.err, "[1/3] whole batch: finished before\n");
+    assert_contains(ran.err, "[3/3] halves: finished before\n");
+    ran_done(&ran);
+}
+
+/* Whatever becomes of results.json, what is finished stays so: the runs' directories say what they are. */
+static void survives(const Place *place) {
+    char path[80], page[80];
+    snprintf(path, sizeof path, "%s/results.json", place->out);
+    snprintf(page, sizeof page, "%s/page.html", place->dir);
+    write_recipe(place, 3, "[{\"name\": \"whole batch\", \"micro-batch\": 4}]");
+    Ran ran = program_run("compare", place->recipe, "--out", place->out);
+    assert_contains(ran.err, "keeps what is known of 2 runs that the recipe does not list");
+    ran_done(&ran);
+    expect_all_before(place, "[2/3] tensor, 7: failed before");
+    assert_ok(file_replace(path, "{\"runs\": [", 10));
+    expect_all_before(place, "goes on from the directories of 2 runs");
+    assert_int_equal(unlink(path), 0);
+    ran = program_run("report", place->out, "--out", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "whole-batch");
+    ran_done(&ran);
+    assert_refused(2, "holds a run with other options, such as lr", "compare", place->recipe, "--out",
+                   place->out, "--", "--lr", "0.5");
+    expect_all_before(place, "goes on from the directories of 2 runs");
+    /* What nothing beside it speaks for may be somebody else's. */
+    assert_ok(file_replace(path, "mine", 4));
+    write_recipe(place, 3, "[{\"name\": \"new\"}]");
+    assert_refused(1, "remove it to start afresh", "compare", place->recipe, "--out", place->out);
+}
+
 /* What is finished is not run again; what failed only when asked for. */
 static void goes_on(void **state) {
     const Place *place = *state;
@@ -178,8 +214,9 @@ static void goes_on(void **state) {
     assert_contains(ran.err, "[2/3] tensor, 7\n");
     ran_done(&ran);
     write_recipe(place, 4, THREE_RUNS);
-    assert_refused(2, "its run 'whole batch' had other options; choose another --out", "compare",
-                   place->recipe, "--out", place->out);
+    assert_refused(2, "its run 'whole batch' had other options, such as steps; choose another --out",
+                   "compare", place->recipe, "--out", place->out);
+    survives(place);
 }
 
 static void wait_for_steps(const Place *place, const char *run) {
@@ -209,6 +246,9 @@ static void interrupted(void **state) {
         _exit(127);
     }
     wait_for_steps(place, "a");
+    char *table = read_in(place->out, "results.csv");
+    assert_contains(table, "\"A\",running,,,,");
+    free(table);
     assert_int_equal(kill(child, SIGINT), 0);
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
@@ -398,6 +438,9 @@ static void refuses(void **state) {
     write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
     assert_refused(2, "run 'A': ", "compare", place->recipe, "--out", place->out);
     assert_refused(2, "unknown key 'zeroo'; did you mean 'zero'?", "compare", place->recipe);
+    Ran ran = program_run("compare", place->recipe);
+    assert_null(strstr(ran.err, "run 'A': run 'A'"));
+    ran_done(&ran);
     assert_false(path_exists(place->out));
     write_recipe(place, 3, "[{\"name\": \"A\", \"out\": \"elsewhere\"}]");
     assert_refused(2, "run 'A': out: a comparison keeps its runs", "compare", place->recipe);
@@ -429,7 +472,13 @@ static void refuses(void **state) {
     write_recipe(place, 3, "[{\"name\": \"A\"}]");
     assert_refused(2, "has no such scale; there is small", "compare", place->recipe, "--scale", "large");
     assert_refused(2, "options for the runs follow after --", "compare", place->recipe, "more.json");
-    assert_refused(2, "--stepz: unknown option", "compare", place->recipe, "--", "--stepz", "5");
+    assert_refused(2, "error: --stepz: unknown option", "compare", place->recipe, "--", "--stepz", "5");
+    assert_refused(2, "--out: a comparison keeps its runs", "compare", place->recipe, "--", "--out", "x");
+    assert_refused(2, "--run: is not for the runs", "compare", place->recipe, "--", "--run", "A");
+    assert_refused(2, "is a recipe for 'weft prune'", "compare",
+                   WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json");
+    assert_refused(2, "is a recipe for 'weft quantize'", "compare",
+                   WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-quantize.json");
     assert_refused(1, "nowhere.json", "compare", "/nowhere.json");
 }
 
