@@ -244,10 +244,11 @@ static double run_efficiency(const Run *run) {
     return noise_efficiency(noise, batch_of(base), batch_of(run));
 }
 
-/* Of the largest rank; of all ranks together. */
+/* Of the largest rank, in all parts of the run, of which some may have told of the largest alone; of all
+ * ranks together. */
 static double peak_of(const json_t *summary) {
-    double peak = rank_bytes(summary, "peak_bytes", false);
-    return isfinite(peak) ? peak : number(json_object_get(summary, "peak_bytes"), "total");
+    return fmax(rank_bytes(summary, "peak_bytes", false),
+                number(json_object_get(summary, "peak_bytes"), "total"));
 }
 
 static double sent_of(const json_t *summary) {

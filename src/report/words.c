@@ -394,54 +394,48 @@ static void put_loss(FILE *out, const Results *results) {
                 most->name);
 }
 
-/* How a run failed. One that has figures did run. */
-static const char *failure_of(const Run *run) {
-    return run_lacks_memory(run) ? "ran out of memory"
-           : run_killed(run)     ? "was killed (a lack of memory is one possible cause)"
-           : run_shows(run)      ? "failed while it trained"
-                                 : "could not run";
+typedef enum { LACKED_MEMORY, WAS_KILLED, FAILED_TRAINING, NEVER_RAN, FAILURES } Failure;
+
+/* One that has figures did run. */
+static Failure failure_of(const Run *run) {
+    return run_lacks_memory(run) ? LACKED_MEMORY
+           : run_killed(run)     ? WAS_KILLED
+           : run_shows(run)      ? FAILED_TRAINING
+                                 : NEVER_RAN;
 }
 
-enum { FAILURES_NAMED = 4 };
-
 /* Those that failed in the same way together. */
-static void put_failures(FILE *out, const Results *results, size_t failed, const Run *example) {
-    bool same = true;
-    size_t named = 0;
-    for (size_t i = 0; i < results->count; i++)
-        same &= results->runs[i].state != RUN_FAILED ||
-                !strcmp(failure_of(&results->runs[i]), failure_of(example));
-    if (failed == 1)
-        fprintf(out, " “%s” %s.", example->name, failure_of(example));
-    else if (same || failed > FAILURES_NAMED)
-        fprintf(out, " %zu runs %s, “%s” among them.", failed,
-                !same                 ? "failed"
-                : run_killed(example) ? "were killed (a lack of memory is one possible cause)"
-                                      : failure_of(example),
-                example->name);
-    for (size_t i = 0; !same && failed <= FAILURES_NAMED && i < results->count; i++) {
-        if (results->runs[i].state != RUN_FAILED) continue;
-        const char *before = !named ? " " : named + 1 == failed ? " and " : ", ";
-        fprintf(out, "%s“%s” %s%s", before, results->runs[i].name, failure_of(&results->runs[i]),
-                ++named == failed ? "." : "");
+static void put_failures(FILE *out, const Results *results) {
+    static const char *const one[] = {"ran out of memory",
+                                      "was killed (a lack of memory is one possible cause)",
+                                      "failed while it trained", "could not run"};
+    static const char *const several[] = {"ran out of memory",
+                                          "were killed (a lack of memory is one possible cause)",
+                                          "failed while they trained", "could not run"};
+    for (int kind = 0; kind < FAILURES; kind++) {
+        size_t count = 0;
+        const Run *example = NULL;
+        for (size_t i = 0; i < results->count; i++) {
+            const Run *run = &results->runs[i];
+            if (run->state == RUN_FAILED && (int)failure_of(run) == kind && !count++) example = run;
+        }
+        if (count == 1)
+            fprintf(out, " “%s” %s.", example->name, one[kind]);
+        else if (count)
+            fprintf(out, " %zu runs %s, “%s” among them.", count, several[kind], example->name);
     }
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t failed = 0, open = 0, under_way = 0, predicted = 0;
-    const Run *example = NULL, *base = results_base(results);
+    size_t open = 0, under_way = 0, predicted = 0;
+    const Run *base = results_base(results);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         predicted += run_predicted(run) != NULL;
-        if (run->state == RUN_FAILED) {
-            if (!failed++) example = run;
-        } else if (run->state == RUN_RUNNING) {
-            under_way++;
-        } else if (run->state != RUN_FINISHED) {
-            open++;
-        }
+        under_way += run->state == RUN_RUNNING;
+        open += run->state == RUN_WAITING || run->state == RUN_INTERRUPTED;
     }
-    if (failed) put_failures(out, results, failed, example);
+    put_failures(out, results);
     if (base != results->runs && base->state == RUN_FINISHED)
         fprintf(out, " The baseline is “%s”, since “%s” %s.", base->name, results->runs->name,
                 results->runs->state == RUN_FAILED ? "failed" : "is not finished");

@@ -30,10 +30,30 @@ static void keep(json_t **place, const json_t *line) {
     *place = json_incref((json_t *)(uintptr_t)line);
 }
 
+typedef double (*Both)(double a, double b);
+
+/* Numbers of an object and of the objects in it. */
+static void join_numbers(json_t *object, const json_t *earlier, Both both) {
+    const char *key;
+    json_t *before;
+    json_object_foreach((json_t *)(uintptr_t)earlier, key, before) {
+        json_t *own = json_object_get(object, key);
+        if (json_is_object(before) && json_is_object(own))
+            join_numbers(own, before, both);
+        else if (json_is_number(before) && json_is_number(own)) {
+            double value = both(json_number_value(own), json_number_value(before));
+            bool whole = json_is_integer(before) && json_is_integer(own) && fabs(value) < 1e18;
+            json_object_set_new(object, key, whole ? json_integer((json_int_t)value) : json_real(value));
+        } else if (!own)
+            json_object_set_new(object, key, json_deep_copy(before));
+    }
+}
+
 void history_done(History *history) {
     json_decref(history->first);
     json_decref(history->last);
     json_decref(history->val);
+    json_decref(history->peak);
     *history = (History){0};
 }
 
@@ -55,6 +75,15 @@ static void take_ranks(History *h, const json_t *line, double step_ms) {
     }
 }
 
+/* A process that goes on with a run counts its memory anew. */
+static void take_peak(History *h, const json_t *peak) {
+    if (!json_is_object(peak)) return;
+    if (h->peak)
+        join_numbers(h->peak, peak, fmax);
+    else
+        h->peak = json_deep_copy(peak);
+}
+
 static void take_step(History *h, const json_t *line, double step_ms) {
     double elapsed = known(number(line, "elapsed_s"));
     h->lines++;
@@ -71,6 +100,7 @@ static void take_step(History *h, const json_t *line, double step_ms) {
     take_ranks(h, line, step_ms);
     if (elapsed < h->elapsed_s) h->earlier_s += h->elapsed_s; /* another process goes on */
     h->elapsed_s = elapsed;
+    take_peak(h, json_object_get(line, "peak_bytes"));
     if (!h->first) keep(&h->first, line);
     keep(&h->last, line);
 }
@@ -172,11 +202,10 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
         "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:o, s:o}", "utilization",
         number_or_null(h->busy / h->step_ms), "gpu_utilization", number_or_null(h->gpu / h->step_ms), "mfu",
         number_or_null(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0,
-        "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes",
-        json_object_get(h->last, "peak_bytes"), "noise_scale", json_object_get(h->last, "noise_scale"),
-        "statistical_efficiency", json_object_get(h->last, "statistical_efficiency"), "goodput",
-        json_object_get(h->last, "goodput"), "phases", phases_of(h, h->phase_ms, scale), "ranks",
-        ranks_of(h, scale, tensor));
+        "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
+        json_object_get(h->last, "noise_scale"), "statistical_efficiency",
+        json_object_get(h->last, "statistical_efficiency"), "goodput", json_object_get(h->last, "goodput"),
+        "phases", phases_of(h, h->phase_ms, scale), "ranks", ranks_of(h, scale, tensor));
     if (!summary || !more || json_object_update(summary, more) != 0) {
         json_decref(summary);
         return FAILED("out of memory");
@@ -226,30 +255,8 @@ Status history_read(const char *dir, int64_t step, json_t **ret_summary) {
 
 /* ---- two parts ---- */
 
-typedef double (*Both)(double a, double b);
-
 static double sum_of(double a, double b) {
     return a + b;
-}
-
-/* Numbers of an object and of the objects in it. */
-static void join_numbers(json_t *object, const json_t *earlier, Both both) {
-    const char *key;
-    json_t *before;
-    json_object_foreach((json_t *)(uintptr_t)earlier, key, before) {
-        json_t *own = json_object_get(object, key);
-        if (json_is_object(before) && json_is_object(own))
-            join_numbers(own, before, both);
-        else if (json_is_integer(before) && json_is_integer(own))
-            json_object_set_new(object, key,
-                                json_integer((json_int_t)both((double)json_integer_value(own),
-                                                              (double)json_integer_value(before))));
-        else if (json_is_number(before) && json_is_number(own))
-            json_object_set_new(object, key,
-                                json_real(both(json_number_value(own), json_number_value(before))));
-        else if (!own)
-            json_object_set_new(object, key, json_deep_copy(before));
-    }
 }
 
 /* Means, by the seconds that they are over. */
@@ -288,6 +295,23 @@ static bool same_layout(const json_t *a, const json_t *b) {
     return true;
 }
 
+/* The metrics tell of the most of any rank, not of each. Where the run was over before its first step, its
+ * ranks have held nothing that counts. */
+static void join_peaks(json_t *summary, const json_t *earlier, bool stepped) {
+    const json_t *peak = json_object_get(earlier, "peak_bytes");
+    json_t *own = json_object_get(summary, "peak_bytes"), *rank;
+    size_t r;
+    if (!json_is_object(peak)) return;
+    if (own)
+        join_numbers(own, peak, fmax);
+    else
+        json_object_set_new(summary, "peak_bytes", json_deep_copy(peak));
+    json_array_foreach(json_object_get(summary, "ranks"), r, rank) {
+        const json_t *before = json_array_get(json_object_get(earlier, "ranks"), r);
+        if (!stepped && !json_object_get(before, "peak_bytes")) json_object_del(rank, "peak_bytes");
+    }
+}
+
 Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const means[] = {"samples_per_s",   "tokens_per_s", "utilization",
                                         "gpu_utilization", "mfu",          "bubble"};
@@ -304,6 +328,7 @@ Status history_join(json_t *summary, const json_t *earlier) {
     }
     join_numbers(summary, numbers, sum_of);
     join_means(summary, earlier, means, sizeof means / sizeof *means, seconds);
+    join_peaks(summary, earlier, own > 0);
     join_ranks(json_object_get(summary, "ranks"), json_object_get(earlier, "ranks"), seconds);
     json_object_set_new(summary, "step_ms", json_real((seconds[0] + seconds[1]) / (own + before)));
     json_object_set_new(summary, "steps_measured", json_integer((json_int_t)(own + before)));

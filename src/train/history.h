@@ -22,6 +22,7 @@ typedef struct History {
     int ranks;                         /* that lines have told of; 0: none */
     double sent, elapsed_s, earlier_s; /* elapsed: of the part that lines are of; earlier: before it */
     double eval_s, checkpoint_s;
+    json_t *peak;               /* the most of each use of memory in any line */
     json_t *first, *last, *val; /* lines: of the first and the last step, of the last evaluation */
 } History;
 

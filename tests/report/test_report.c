@@ -223,6 +223,24 @@ static void joins_parts(void **state) {
     assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "peak_bytes"), "total")), 800);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "comm_bytes"), "total")), 180);
     json_decref(joined);
+    /* A process that had nothing left to do held no memory; the metrics before it tell of the most. */
+    History history = {0};
+    for (int step = 1; step <= 2; step++) {
+        json_t *line = json_pack("{s:i, s:f, s:{s:i}}", "step", step, "step_ms", 100., "peak_bytes", "total",
+                                 step == 1 ? 900 : 850);
+        history_take(&history, line);
+        json_decref(line);
+    }
+    json_t *told = NULL, *idle = json_deep_copy(second);
+    assert_ok(history_summary(&history, json_object_get(first, "layout"), &told));
+    json_object_set(idle, "layout", json_object_get(told, "layout"));
+    json_object_set_new(idle, "step_ms", json_null());
+    assert_ok(history_join(idle, told));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(idle, "peak_bytes"), "total")), 900);
+    assert_null(json_object_get(json_array_get(json_object_get(idle, "ranks"), 0), "peak_bytes"));
+    history_done(&history);
+    json_decref(told);
+    json_decref(idle);
     /* Means over two layouts are of neither. */
     json_object_set_new(json_object_get(first, "layout"), "ranks", json_integer(2));
     joined = json_deep_copy(second);
@@ -436,7 +454,7 @@ static void keeps_partial_apart(void **state) {
     assert_has(words,
                "“base” is the fastest of the runs that finished: 300 tokens/s, 1.5 times the next, “next”");
     assert_has(words, "less than “next”, which needs the most of the runs that finished.");
-    assert_has(words, "“gone” was killed (a lack of memory is one possible cause) and “wild” failed "
+    assert_has(words, "“gone” was killed (a lack of memory is one possible cause). “wild” failed "
                       "while it trained.");
     assert_has(words, "The baseline is “base”, since “first” is not finished.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
