@@ -11,24 +11,28 @@ static double number(const json_t *value) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+static double count_of(const json_t *value) {
+    double count = number(value);
+    return count >= 1 ? count : NAN;
+}
+
 double run_ranks(const Run *run) {
-    double ranks = number(json_object_get(layout_of(run), "ranks"));
+    double ranks = count_of(json_object_get(layout_of(run), "ranks"));
     if (isfinite(ranks)) return ranks;
     size_t count = json_array_size(json_object_get(run->summary, "ranks"));
     return count ? (double)count : NAN;
 }
 
 double run_batch(const Run *run) {
-    return number(json_object_get(layout_of(run), "batch"));
+    return count_of(json_object_get(layout_of(run), "batch"));
 }
 
 double run_params(const Run *run) {
-    double params = number(json_object_get(run->summary, "params_total"));
-    return params >= 1 ? params : NAN;
+    return count_of(json_object_get(run->summary, "params_total"));
 }
 
 double run_threads(const Run *run) {
-    return number(json_object_get(layout_of(run), "threads"));
+    return count_of(json_object_get(layout_of(run), "threads"));
 }
 
 const char *run_text(const Run *run, const char *key) {

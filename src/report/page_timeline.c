@@ -10,7 +10,7 @@
 #include "report/page.h"
 
 #define TIME_MOST 1e12 /* microseconds: no step takes days */
-enum { RANKS_MOST = 16, BOXES_MOST = 1000, TRACE_LIMIT = 1 << 26 };
+enum { RANKS_MOST = 16, BOXES_MOST = 1000 };
 
 /* One step of a run. Times are microseconds of its trace. */
 typedef struct Step {
@@ -142,20 +142,6 @@ static void put_note(FILE *notes, const Run *run, const char *text) {
     fputs("</p>\n", notes);
 }
 
-/* NULL where there is none, or it cannot be read, which a note then says. */
-static json_t *trace_of(const Run *run, FILE *notes) {
-    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
-    size_t size;
-    json_t *trace = NULL;
-    CLEANUP(status_freep) Status failed = path_join(&path, run->dir, "trace.json");
-    if (failed || !path_exists(path)) return NULL;
-    CLEANUP(status_freep) Status unread = file_read(path, TRACE_LIMIT, &text, &size);
-    CLEANUP(status_freep) Status damaged = unread ? OK : json_parse(text, size, path, &trace);
-    if (!unread && !damaged) return trace;
-    put_note(notes, run, status_message(unread ? unread : damaged));
-    return NULL;
-}
-
 /* What one stage does by itself is no timeline: somewhere ranks wait for each other, or something really ran.
  */
 static bool worth_showing(const Results *results) {
@@ -192,7 +178,9 @@ static void put_head(FILE *out, const Results *results) {
 static void put_steps(FILE *out, FILE *notes, const Results *results, bool *ret_any) {
     *ret_any = false;
     for (size_t i = 0; i < results->count; i++) {
-        CLEANUP(json_decrefp) json_t *trace = trace_of(&results->runs[i], notes);
+        CLEANUP(json_decrefp) json_t *trace = NULL;
+        /* What is wrong with it stands below the table. */
+        CLEANUP(status_freep) Status damaged = run_trace(&results->runs[i], &trace);
         Step step;
         if (!trace) continue;
         if (!find_step(trace, &step)) {

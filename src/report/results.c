@@ -15,7 +15,7 @@
 #include "train/noise.h"
 #include "train/rundir.h"
 
-enum { METRICS_LIMIT = 1 << 30 };
+enum { METRICS_LIMIT = 1 << 30, TRACE_LIMIT = 1 << 26 };
 #define LOSS_MOST 1e12
 
 /* ---- runs ---- */
@@ -232,7 +232,7 @@ static bool can_be(FigureUnit unit, double value) {
 /* By the summary; by what was asked for where there is none. */
 static double batch_of(const Run *run) {
     double batch = number(json_object_get(run->summary, "layout"), "batch");
-    return isfinite(batch) ? batch : number(run->settings, "batch");
+    return batch >= 1 ? batch : number(run->settings, "batch");
 }
 
 /* How much the samples of a run's batches bring, against those of the baseline's; see train/noise.h. The
@@ -256,33 +256,52 @@ static double sent_of(const json_t *summary) {
     return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
 }
 
+/* As the summary has it. */
+static double told(const Run *run, size_t figure) {
+    return figure == FIGURE_PEAK   ? peak_of(run->summary)
+           : figure == FIGURE_SENT ? sent_of(run->summary)
+                                   : number(run->summary, figures[figure].key);
+}
+
 double run_figure(const Run *run, size_t figure) {
     double value;
     if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
         return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
-    value = figure == FIGURE_PEAK   ? peak_of(run->summary)
-            : figure == FIGURE_SENT ? sent_of(run->summary)
-                                    : number(run->summary, figures[figure].key);
+    value = told(run, figure);
     if (isfinite(value) && can_be(figures[figure].unit, value)) return value;
     return by_curve(run, figure);
 }
 
-/* Says of the first number in the summary that is none, or cannot be. */
+/* Adds what is wrong with a number of the summary. */
+static void add_wrong(char *note, size_t size, const char *key, const json_t *json, double value) {
+    size_t used = strlen(note);
+    const char *between = used ? "; " : "summary.json: ";
+    if (json && !json_is_number(json))
+        snprintf(note + used, size - used, "%s%s is not a number and is left out", between, key);
+    else
+        snprintf(note + used, size - used, "%s%s cannot be %g and is left out", between, key, value);
+}
+
+/* Says of the numbers in the summary that are none, or cannot be. */
 static Status check_numbers(Run *run) {
-    char note[160];
+    static const char *const counts[] = {"params_total", "ranks", "batch"};
+    char note[2048] = "";
     for (size_t f = 0; f < FIGURES; f++) {
-        const json_t *value = json_object_get(run->summary, figures[f].key);
-        if (!value || json_is_null(value) || json_is_object(value)) continue;
-        if (json_is_number(value) && can_be(figures[f].unit, json_number_value(value))) continue;
-        if (json_is_number(value))
-            snprintf(note, sizeof note, "summary.json: %s cannot be %g and is left out", figures[f].key,
-                     json_number_value(value));
-        else
-            snprintf(note, sizeof note, "summary.json: %s is not a number and is left out", figures[f].key);
-        return remark(run, note);
+        const json_t *json = json_object_get(run->summary, figures[f].key);
+        bool tells = json && !json_is_null(json) && !json_is_object(json);
+        double value = told(run, f);
+        if ((tells && !json_is_number(json)) || (isfinite(value) && !can_be(figures[f].unit, value)))
+            add_wrong(note, sizeof note, figures[f].key, tells ? json : NULL, value);
     }
-    return OK;
+    bool own = !json_object_get(run->summary, "by_metrics"); /* settings have 0 for what is to be found */
+    for (size_t i = 0; own && i < sizeof counts / sizeof *counts; i++) {
+        const json_t *of = i ? json_object_get(run->summary, "layout") : run->summary;
+        const json_t *json = json_object_get(of, counts[i]);
+        if (json && !json_is_null(json) && !(number(of, counts[i]) >= 1))
+            add_wrong(note, sizeof note, counts[i], json, number(of, counts[i]));
+    }
+    return *note ? remark(run, note) : OK;
 }
 
 /* ---- a look at the directory ---- */
@@ -305,6 +324,27 @@ static Status check_metrics(Run *run, bool there) {
     return run->loss.count ? OK : remark(run, "metrics.jsonl: has no losses that can be read");
 }
 
+Status run_trace(const Run *run, json_t **ret_trace) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    CLEANUP(json_decrefp) json_t *trace = NULL;
+    size_t size;
+    *ret_trace = NULL;
+    TRY(path_join(&path, run->dir, "trace.json"));
+    if (!path_exists(path)) return OK;
+    TRY(file_read(path, TRACE_LIMIT, &text, &size));
+    TRY(json_parse(text, size, path, &trace));
+    if (!json_is_array(json_object_get(trace, "traceEvents")))
+        return FAILED("%s: expected an object with traceEvents", path);
+    *ret_trace = json_incref(trace);
+    return OK;
+}
+
+static Status check_trace(Run *run) {
+    CLEANUP(json_decrefp) json_t *trace = NULL;
+    CLEANUP(status_freep) Status damaged = run_trace(run, &trace);
+    return damaged ? remark(run, status_message(damaged)) : OK;
+}
+
 Status run_look(Run *run) {
     CLEANUP(mem_freep) char *metrics = NULL;
     CLEANUP(history_done) History history = {0};
@@ -317,13 +357,14 @@ Status run_look(Run *run) {
     if (begun) TRY(read_metrics(run, metrics, &history));
     TRY(settle_summary(run, &history));
     TRY(check_numbers(run));
-    if (run->state == RUN_FAILED) return OK;
+    if (run->state == RUN_FAILED) return check_trace(run);
     bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
     run->state = whole                   ? RUN_FINISHED
                  : rundir_held(run->dir) ? RUN_RUNNING
                  : begun || run->summary ? RUN_INTERRUPTED
                                          : RUN_WAITING;
-    return check_metrics(run, begun);
+    TRY(check_metrics(run, begun));
+    return run->state == RUN_RUNNING ? OK : check_trace(run);
 }
 
 const Run *results_base(const Results *results) {

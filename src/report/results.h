@@ -47,6 +47,8 @@ MUST_USE Status run_renew(Run *run);
  * running, finished or interrupted, unless it failed. Damaged files, and numbers that cannot be, are told in
  * `error`. */
 MUST_USE Status run_look(Run *run);
+/* Its trace.json; NULL where there is none. What is wrong with it is told by run_look. */
+MUST_USE Status run_trace(const Run *run, json_t **ret_trace);
 const char *run_state_name(RunState state);
 /* Whether it failed for want of memory. */
 bool run_lacks_memory(const Run *run);

@@ -263,7 +263,10 @@ static void holds_against(void **state) {
               NULL);
     write_run(place, "twice", "{\"tokens_per_s\": 200, \"val_loss\": 5, \"val_samples\": 40, \"mfu\": \"x\"}",
               NULL);
-    write_run(place, "same", "{\"tokens_per_s\": 50, \"val_loss\": 5, \"val_samples\": 20}", NULL);
+    write_run(place, "same",
+              "{\"tokens_per_s\": 50, \"val_loss\": 5, \"val_samples\": 20, \"params_total\": -3, "
+              "\"runtime_s\": -1}",
+              NULL);
     add(&results, place, "base");
     add(&results, place, "twice");
     add(&results, place, "same");
@@ -275,6 +278,17 @@ static void holds_against(void **state) {
     assert_true(isnan(figure(&run[1], "mfu")) && isnan(figure(&run[2], "mfu")));
     assert_string_equal(run[1].error, "summary.json: mfu cannot be 7e+08 and is left out");
     assert_string_equal(run[2].error, "summary.json: mfu is not a number and is left out");
+    assert_string_equal(run[3].error,
+                        "summary.json: runtime_s cannot be -1 and is left out; params_total cannot be -3 "
+                        "and is left out");
+    assert_true(isnan(run_params(&run[3])));
+    /* Nor are losses of different tasks. */
+    results.runs[1].settings = json_pack("{s:s, s:s}", "task", "auto", "model", "bert-tiny");
+    results.runs[3].settings = json_pack("{s:s}", "task", "mlm");
+    assert_true(run_difference(&results, &run[3], FIGURE_VAL_LOSS) == 25);
+    json_object_set_new(results.runs[3].settings, "task", json_string("squad"));
+    assert_true(isnan(run_difference(&results, &run[3], FIGURE_VAL_LOSS)));
+    assert_false(one_task(&results));
     results_done(&results);
 }
 
@@ -366,11 +380,11 @@ static void writes_page(void **state) {
     bool curves;
     write_run(place, "base", SUMMARY("500", "1200", "false"), METRICS);
     write_run(place, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), METRICS);
-    add(&results, place, "base");
-    add(&results, place, "fast <b> & \"more\"");
     char trace[160];
     snprintf(trace, sizeof trace, "%s/base/trace.json", place->dir);
     assert_ok(file_replace(trace, "{\"traceEvents\":[", 16));
+    add(&results, place, "base");
+    add(&results, place, "fast <b> & \"more\"");
     assert_ok(results_add(&results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
     failed->error = strdup("out of memory: 5 < 6");
@@ -397,6 +411,7 @@ static void writes_page(void **state) {
     assert_has(table, "+100.0 %");
     assert_has(table, "-25.0 %");
     assert_has(table, "large: failed: out of memory: 5 < 6");
+    assert_has(table, "trace.json: ");
     free(table);
     free(words);
     free(html);
