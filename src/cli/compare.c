@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -374,6 +375,13 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of, co
 
 /* ---- in earnest ---- */
 
+/* The first run measures the machine for all, so that their MFU are against the same peak. */
+static Status share_peak(const char *out) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, out, "peak.json"));
+    return setenv("WEFT_PEAK_FILE", path, 1) ? FAILED("out of memory") : OK;
+}
+
 static Status run_one(Results *results, size_t at, const Comparison *of) {
     const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
@@ -471,6 +479,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(dir_make(out));
     TRY(lock(out, &locked));
     TRY(look_back(&results, out));
+    TRY(share_peak(out));
     children_heed();
     TRY(run_all(&results, &comparison));
     TRY(results_write(&results, out));

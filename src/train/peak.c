@@ -1,8 +1,12 @@
 /* Products grow until one takes long enough to be timed, so that slow kernels take no longer than fast ones.
- * A rank alone on a machine is faster than one of several, hence what is kept is kept by their number too. */
+ * A rank alone on a machine is faster than one of several, hence what is kept is kept by their number too.
+ *
+ * Nobody else's work on the machine should show: a product on one core takes as long as it had the core (the
+ * clock of several lags behind), and no less is assumed of some cores than was seen of fewer. */
 #include "train/peak.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -40,10 +44,12 @@ static Status time_product(Products *p, int64_t side, double *ret_seconds) {
     for (int i = 0; i < 3; i++)
         matrix[i] =
             tensor_2d((char *)p->memory.data + (size_t)i * (p->memory.bytes / 3), p->dtype, side, side);
-    double start = clock_wall();
+    double start = clock_wall(), cpu = clock_cpu();
     TRY(linear_forward(&p->exec, matrix[0], TENSOR_NONE, matrix[1], matrix[2], TENSOR_NONE, ACT_NONE));
     TRY(stream_sync(p->exec.stream));
     *ret_seconds = clock_wall() - start;
+    const Device *device = p->exec.stream->device;
+    if (device_is_host(device) && device->threads == 1) *ret_seconds = fmin(*ret_seconds, clock_cpu() - cpu);
     return OK;
 }
 
@@ -97,13 +103,20 @@ Status peak_measure(const Job *job, double budget_s, double *ret_flops) {
 
 /* ---- what was seen before ---- */
 
-/* What a rank's rate depends on. */
+/* How the ranks of this rank's machine share its cores. A GPU counts as one. */
+typedef struct Cores {
+    int ranks;   /* here */
+    double part; /* of its threads' time that a rank gets: where there are more threads than cores, they take
+                  * turns, and each is as fast in its turn as if it were alone */
+    double used; /* by all ranks here */
+} Cores;
+
+/* What a rank's rate depends on, but for its threads and the other ranks. */
 static Status describe(const Job *job, const char *precision, char **ret_name) {
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-    return str_format(ret_name, "%s, %s %d, %s, %s %s, %d threads, %d ranks", host, job->device->ops->name,
-                      job->device->index, precision, job->runner->exec.table->name, kernels_cpu_isa(),
-                      job->device->threads, job->runner->mesh->size);
+    return str_format(ret_name, "%s, %s %d, %s, %s %s", host, job->device->ops->name, job->device->index,
+                      precision, job->runner->exec.table->name, kernels_cpu_isa());
 }
 
 /* All that is kept, an empty object where that is nothing or damaged. */
@@ -126,13 +139,40 @@ static Status keep(const char *dir, const char *path, const char *name, double f
     return json_write_file(path, kept);
 }
 
-static Status measure_or_recall(const Job *job, const char *precision, double *ret_flops) {
+static Cores cores_of(bool host, int ranks, int threads) {
+    double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), wanted = (double)ranks * threads;
+    if (!host) return (Cores){ranks, 1, ranks};
+    double part = cores > 0 && wanted > cores ? cores / wanted : 1;
+    return (Cores){ranks, part, part * wanted};
+}
+
+/* The most that ranks here were seen to do together on no more cores, for each of the ranks at hand; of a GPU
+ * the most that was seen of it. */
+static double seen_of_fewer(json_t *kept, const char *machine, bool host, const Cores *here) {
+    double most = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(kept, name, value) {
+        int threads, ranks;
+        size_t length = strlen(machine);
+        if (strncmp(name, machine, length)) continue;
+        if (sscanf(name + length, ", %d threads, %d ranks", &threads, &ranks) != 2) continue;
+        if (threads < 1 || ranks < 1) continue;
+        Cores then = cores_of(host, ranks, threads);
+        if (host && then.used > here->used + 1e-9) continue;
+        double together = json_number_value(value) * then.part * ranks;
+        most = fmax(most, host ? together / here->ranks : json_number_value(value));
+    }
+    return most;
+}
+
+static Status measure_or_recall(const Job *job, const char *machine, const Cores *here, double *ret_flops) {
     const double look_s = 0.02, first_s = 0.2;
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(mem_freep) char *name = NULL;
     CLEANUP(json_decrefp) json_t *kept = NULL;
-    TRY(describe(job, precision, &name));
+    TRY(str_format(&name, "%s, %d threads, %d ranks", machine, job->device->threads, here->ranks));
     TRY(user_cache(&dir));
     if (dir) TRY(path_join(&path, dir, "peak.json"));
     if (path) TRY(read_kept(path, &kept));
@@ -143,34 +183,65 @@ static Status measure_or_recall(const Job *job, const char *precision, double *r
         CLEANUP(status_freep) Status lost = keep(dir, path, name, flops);
         (void)lost;
     }
-    *ret_flops = fmax(flops, seen);
+    flops = fmax(flops, seen) * here->part;
+    *ret_flops = fmax(flops, seen_of_fewer(kept, machine, device_is_host(job->device), here));
     return OK;
 }
 
-/* The part of its threads' time that a rank gets of the cores: where ranks of a machine have more threads
- * than it has cores they take turns, and each is as fast in its turn as if it were alone. */
-static Status share_of_cores(const Job *job, double *ret_share) {
-    const Group *world = job->runner->mesh->world;
+static Status find_cores(const Job *job, Cores *ret_cores) {
+    Group *world = job->runner->mesh->world;
     char own[64] = "";
-    double here = 0, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    int here = 0;
     CLEANUP(mem_freep) char(*hosts)[sizeof own] = NULL;
-    *ret_share = 1;
-    if (!device_is_host(job->device)) return OK;
     if (gethostname(own, sizeof own - 1) != 0) own[0] = 0;
     TRY(mem_new((size_t)world->size, sizeof *hosts, &hosts));
-    TRY(host_gather(job->runner->mesh->world, hosts, own, sizeof own));
+    TRY(host_gather(world, hosts, own, sizeof own));
     for (int r = 0; r < world->size; r++) here += !memcmp(hosts[r], own, sizeof own);
-    if (cores > 0) *ret_share = fmin(1, cores / (here * job->device->threads));
+    *ret_cores = cores_of(device_is_host(job->device), here, job->device->threads);
     return OK;
+}
+
+/* ---- one for several runs ---- */
+
+/* In the file that $WEFT_PEAK_FILE names, by what all ranks use together: what the first run with as much
+ * found is taken by the others as it is. 0 where there is nothing; only the first rank looks. */
+static double read_settled(const Job *job, const char *name) {
+    const char *path = getenv("WEFT_PEAK_FILE");
+    CLEANUP(json_decrefp) json_t *kept = NULL;
+    if (!path || !*path || job->runner->mesh->rank > 0) return 0;
+    CLEANUP(status_freep) Status lost = read_kept(path, &kept);
+    double flops = lost ? 0 : json_number_value(json_object_get(kept, name));
+    return flops > 0 ? flops : 0;
+}
+
+static void settle(const Job *job, const char *name, double flops) {
+    const char *path = getenv("WEFT_PEAK_FILE");
+    CLEANUP(json_decrefp) json_t *kept = NULL;
+    if (!path || !*path || job->runner->mesh->rank > 0 || !(flops > 0)) return;
+    CLEANUP(status_freep) Status lost = read_kept(path, &kept);
+    if (lost || json_object_set_new(kept, name, json_real(flops)) != 0) return;
+    CLEANUP(status_freep) Status unwritten = json_write_file(path, kept);
+    (void)unwritten;
 }
 
 Status peak_of_ranks(const Job *job, const char *precision, double *ret_flops) {
-    double flops = NAN, share;
-    CLEANUP(status_freep) Status unknown = measure_or_recall(job, precision, &flops);
+    Group *world = job->runner->mesh->world;
+    CLEANUP(mem_freep) char *machine = NULL;
+    CLEANUP(mem_freep) char *name = NULL;
+    Cores here = {0};
+    TRY(find_cores(job, &here));
+    TRY(describe(job, precision, &machine));
+    double used = here.used / here.ranks, flops = NAN;
+    TRY(host_reduce(world, &used, 1, DT_F64, REDUCE_SUM));
+    TRY(str_format(&name, "%s, %.6g cores", machine, used));
+    double settled = read_settled(job, name);
+    TRY(host_reduce(world, &settled, 1, DT_F64, REDUCE_MAX));
+    *ret_flops = settled;
+    if (settled > 0) return OK;
+    CLEANUP(status_freep) Status unknown = measure_or_recall(job, machine, &here, &flops);
     if (unknown) flops = NAN;
-    TRY(share_of_cores(job, &share));
-    flops *= share;
-    TRY(host_reduce(job->runner->mesh->world, &flops, 1, DT_F64, REDUCE_SUM));
+    TRY(host_reduce(world, &flops, 1, DT_F64, REDUCE_SUM));
+    settle(job, name, flops);
     *ret_flops = flops;
     return OK;
 }

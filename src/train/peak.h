@@ -10,8 +10,9 @@
 MUST_USE Status peak_measure(const Job *job, double budget_s, double *ret_flops);
 
 /* The same for all ranks together, which all ask at once. The best ever seen of such a rank is kept with the
- * user's files that can be made again, so that a later run takes a short look only. `precision` is the job's.
- * NAN where there is no memory for it. */
+ * user's files that can be made again, so that a later run takes a short look only; it is no less than was
+ * seen of fewer cores. Runs for which $WEFT_PEAK_FILE names the same file take what the first of them found
+ * on as many. `precision` is the job's. NAN where there is no memory for it. */
 MUST_USE Status peak_of_ranks(const Job *job, const char *precision, double *ret_flops);
 
 #endif

@@ -140,6 +140,9 @@ static void compares(void **state) {
     assert_contains(text_of(failed, "error"), "do not divide");
     assert_string_equal(text_of(last, "state"), "finished");
     assert_true(figure_of(first, "tokens_per_s") > 0);
+    const json_t *peak = json_object_get(json_object_get(first, "summary"), "peak_flops");
+    assert_true(json_number_value(peak) > 0);
+    assert_true(json_equal(peak, json_object_get(json_object_get(last, "summary"), "peak_flops")));
     assert_float_equal(figure_of(first, "val_loss"), figure_of(last, "val_loss"), 1e-3);
     double rate = figure_of(last, "samples_per_s") / figure_of(first, "samples_per_s");
     const json_t *percent = json_object_get(json_object_get(last, "difference_percent"), "samples_per_s");
