@@ -421,7 +421,9 @@ const Command command_generate = {
         "text.\n"
         "With --json, 'reason' says why a sample ended: end, stop or length. What --stop cuts off is missing "
         "in its texts, not in its tokens.\n"
-        "A sample depends on the seed, its prompt and its number alone, not on how many are made.",
+        "A sample depends on the seed, its prompt and its number among those of this prompt alone, not on "
+        "other prompts "
+        "or on how many are made.",
     .config_size = sizeof(GenerateConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

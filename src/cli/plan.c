@@ -199,7 +199,10 @@ static void print_need(const json_t *result, FILE *out) {
         if (own > host) host = own;
         if (!gpu && both > total) total = both;
     }
-    fprintf(out, "%s a rank, of %s that are free for a run", format_bytes(needed, total),
+    const char *software = text_of(json_object_get(result, "cluster"), "software");
+    fprintf(out, "%s a rank", format_bytes(needed, total));
+    if (software && *software) fprintf(out, " by %s (above is weft's own)", software);
+    fprintf(out, ", of %s that are free for a run",
             format_bytes(available, number(result, "memory_available")));
     if (gpu && host > 0)
         fprintf(out, "; of the host's memory %s, of %s", format_bytes(needed, host),

@@ -34,7 +34,7 @@ static Status check_measure(const Invocation *call) {
                                         "device",  "precision", "kernels", NULL};
     const PlanArgs *args = call->config;
     const TrainConfig *config = &args->train.config;
-    int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_threads(0);
+    int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();
     char label[LABEL_SIZE];
     TRY(plan_only(call, "measure", known));
     if (call->operand_count) return USAGE("'%s': --measure takes no file but --out", call->operands[0]);

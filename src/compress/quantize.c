@@ -64,6 +64,9 @@ static Status find_model(Work *work, const QuantizeConfig *config) {
     TRY(load_report_check(&report, work->dir, &found, false));
     found.int8 = true;
     found.int4 = config->bits && !strcmp(config->bits, "4");
+    if (config->embedding && config->int4_embedding)
+        return USAGE(
+            "--int8-embedding and --int4-embedding both say what the embedding becomes; give one of them");
     found.int4_embedding = config->int4_embedding;
     found.int8_embedding = config->embedding || config->int4_embedding;
     found.int8_held = is_static(config);

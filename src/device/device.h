@@ -114,6 +114,8 @@ DEFINE_FREEP(Device, device)
 
 /* How many threads the host shall compute with, which OpenMP is told too. */
 int device_host_threads(int asked);
+/* Cores that this process may run on, whatever OMP_NUM_THREADS says. */
+int device_host_cores(void);
 /* GPUs: fp32 products may round what they multiply to tf32, which is several times as fast. */
 void device_allow_tf32(Device *device, bool allow);
 /* Fails where the GPU has no products of 8-bit numbers. */

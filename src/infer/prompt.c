@@ -108,15 +108,26 @@ static Status fill_empty(PromptList *list, const ModelConfig *model, int64_t sta
     return OK;
 }
 
-/* A sequence's number is made of its prompt's and its own, so that --samples changes none. */
+/* How many of the prompts before it are the same. */
+static size_t repeats(const PromptList *list, size_t prompt) {
+    size_t count = 0, bytes = (size_t)list->count[prompt] * sizeof **list->ids;
+    for (size_t i = 0; i < prompt; i++)
+        count += list->count[i] == list->count[prompt] && !memcmp(list->ids[i], list->ids[prompt], bytes);
+    return count;
+}
+
+/* A sequence's number is made of its sample's and of how often its prompt came before, so that neither
+ * --samples nor other prompts change what a prompt gives. */
 static Status number_sequences(PromptList *list, int64_t samples) {
+    size_t before = 0;
     TRY(mem_new(list->used * (size_t)samples, sizeof *list->prompts, &list->prompts));
     for (size_t i = 0; i < list->used * (size_t)samples; i++) {
         size_t prompt = i / (size_t)samples, sample = i % (size_t)samples;
+        if (sample == 0) before = repeats(list, prompt);
         list->prompts[i] = (Prompt){
             .ids = list->ids[prompt],
             .count = list->count[prompt],
-            .sequence = (uint64_t)prompt << 32 | sample,
+            .sequence = (uint64_t)before << 32 | sample,
         };
     }
     return OK;

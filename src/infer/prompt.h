@@ -25,8 +25,8 @@ MUST_USE Status prompt_list_add_file(PromptList *list, Encoder *encoder, const c
 MUST_USE Status prompt_list_add_ids(PromptList *list, const char *text);
 
 /* Lets empty prompts, or none at all, start from the model's end token (or that of its tokenizer, which may
- * be NULL, where the model names none) and makes `samples` sequences of each prompt, numbered so that more
- * samples or prompts leave the earlier ones as they are. */
+ * be NULL, where the model names none) and makes `samples` sequences of each prompt, numbered so that a
+ * prompt gives the same whatever others there are; the same prompt again gives other samples. */
 MUST_USE Status prompt_list_finish(PromptList *list, const ModelConfig *model, const Tokenizer *tokenizer,
                                    int64_t samples);
 

@@ -13,7 +13,10 @@ FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
     double failures = expm1(rate * done), lost = done * growth(rate * done);
     double restarts = failures * expm1(rate * spec->restart_s) / rate;
     double total = done + lost + restarts;
-    if (!isfinite(total)) return (FailureShares){.lost = 1}; /* it never comes through */
+    if (!isfinite(
+            total)) /* it never comes through; restarts are to what is lost as exp(rate * restart) - 1 */
+        return (FailureShares){.lost = exp(-rate * spec->restart_s),
+                               .restarts = -expm1(-rate * spec->restart_s)};
     return (FailureShares){.goodput = interval_s / total,
                            .checkpoints = spec->checkpoint_s / total,
                            .lost = lost / total,

@@ -3,6 +3,7 @@
  * layers take long: once they come to a bound, no more are tried. */
 #include "plan/fit.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -32,8 +33,17 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
         return USAGE("--device %s: the devices of cluster %s are of kind %s", c->device, cluster->name, kind);
     c->device = kind;
     spec->software = cluster->software.present ? &cluster->software : NULL;
+    if (spec->software && c->offload && strcmp(c->offload, "none"))
+        return USAGE("--offload %s: cluster %s describes %s, which keeps everything on its GPUs", c->offload,
+                     cluster->name, cluster->software.title);
     if (!c->precision) c->precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
     return has(cluster, c->precision) ? OK : refuse_precision(cluster, c->precision);
+}
+
+/* What a stage's ranks need of their devices; a CPU's memory is its host's, too. */
+static double needed_by(const Plan *plan, int stage, const Cluster *cluster) {
+    const RankMemory *memory = &plan->stage[stage].memory;
+    return (double)memory->saving + (cluster->gpu ? 0 : (double)memory->host);
 }
 
 static Fit room_of(const Cluster *cluster, MeshSpec mesh) {
@@ -46,8 +56,8 @@ static Fit room_of(const Cluster *cluster, MeshSpec mesh) {
 bool fit_fits(const Plan *plan, const Cluster *cluster) {
     Fit room = room_of(cluster, plan->mesh);
     for (int s = 0; s < plan->stages; s++) {
-        double own = (double)plan->stage[s].memory.saving, host = (double)plan->stage[s].memory.host;
-        if (own + (cluster->gpu ? 0 : host) > room.available || host > room.host_available) return false;
+        if (needed_by(plan, s, cluster) > room.available) return false;
+        if ((double)plan->stage[s].memory.host > room.host_available) return false;
     }
     return true;
 }
@@ -94,6 +104,7 @@ static void say_zero(const PlanSpec *spec, char text[KNOB_TEXT]) {
 }
 
 static bool turn_offload(PlanSpec *spec) {
+    if (spec->software) return false; /* it has no such thing */
     const char **offload = &spec->config.offload;
     if (!strcmp(spec->config.device, "cpu")) return false; /* its memory is the host's */
     bool none = !*offload || !strcmp(*offload, "none");
@@ -256,6 +267,8 @@ static Status turn_all(Finding *finding, const PlanSpec *spec) {
 Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster) {
     Finding finding = {.fit = room_of(cluster, spec->mesh), .cluster = cluster, .layers = plan->model.layers};
     finding.fit.fits = fit_fits(plan, cluster);
+    for (int s = 0; s < plan->stages; s++)
+        finding.fit.needed = fmax(finding.fit.needed, needed_by(plan, s, cluster));
     if (!finding.fit.fits) {
         PlanSpec settled = *spec;
         settled.config.micro_batch = plan->runner.micro_batch;
@@ -275,12 +288,12 @@ Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json) {
         json_array_append_new(list, json_pack("{s:s, s:I}", "options", fit->change[i].options, "total",
                                               (json_int_t)fit->change[i].total));
     CLEANUP(json_decrefp)
-    json_t *more = json_pack("{s:{s:s, s:s, s:f, s:f, s:s*}, s:f, s:f, s:b, s:O, s:b}", "cluster", "name",
-                             cluster->name, "device", cluster->device, "memory_bytes", cluster->memory_bytes,
-                             "reserve_bytes", cluster->reserve_bytes, "software",
-                             cluster->software.present ? cluster->software.title : NULL, "memory_available",
-                             fit->available, "host_memory_available", fit->host_available, "fits", fit->fits,
-                             "would_fit", list, "all_tried", !fit->short_of_work);
+    json_t *more = json_pack(
+        "{s:{s:s, s:s, s:f, s:f, s:s*}, s:f, s:f, s:f, s:b, s:O, s:b}", "cluster", "name", cluster->name,
+        "device", cluster->device, "memory_bytes", cluster->memory_bytes, "reserve_bytes",
+        cluster->reserve_bytes, "software", cluster->software.present ? cluster->software.title : NULL,
+        "memory_needed", fit->needed, "memory_available", fit->available, "host_memory_available",
+        fit->host_available, "fits", fit->fits, "would_fit", list, "all_tried", !fit->short_of_work);
     if (!more || json_object_update(json, more) != 0) return FAILED("out of memory while writing the plan");
     return OK;
 }

@@ -15,6 +15,7 @@ typedef struct FitChange {
 
 typedef struct Fit {
     double available, host_available; /* bytes for a rank, of its device and of its node's memory */
+    double needed;                    /* of its device, by the rank that needs most */
     bool fits;
     FitChange change[FIT_CHANGES]; /* where it does not; by one option each, else by two, else by all */
     int changes;
@@ -26,8 +27,8 @@ MUST_USE Status fit_settle(PlanSpec *spec, const Cluster *cluster);
 /* Whether every stage's memory suffices, the device's and the host's. A CPU's are the same. */
 bool fit_fits(const Plan *plan, const Cluster *cluster);
 MUST_USE Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster);
-/* Adds "cluster", "memory_available", "host_memory_available", "fits", "would_fit" and "all_tried" to a plan.
- */
+/* Adds "cluster", "memory_needed", "memory_available", "host_memory_available", "fits", "would_fit" and
+ * "all_tried" to a plan. */
 MUST_USE Status fit_json(const Fit *fit, const Cluster *cluster, json_t *json);
 
 #endif

@@ -13,6 +13,9 @@ enum {
     WHOLE_TRIES = 2,  /* as many times that are tried, those that turn out not to fit among them */
     OTHER_TRIES = 6,  /* of one kind */
     LAST_TRIES = 100, /* of the smallest, where none fits */
+    CLIMBS = 3,       /* layouts that are looked around from... */
+    CLIMB_ROUNDS = 4, /* ...as long as that finds better ones, but no longer */
+    MOST_GRIDS = 64,  /* that are each tried */
 };
 /* Estimates of memory are off by a few percent: who is so near is looked at. A few are off by more: before it
  * is said that none fits, all that are within reach have been planned. */
@@ -148,6 +151,65 @@ static Status plan_best(Finder *finder) {
     return fitting ? OK : plan_smallest(finder);
 }
 
+static void keep_best(Finder *finder) {
+    Search *found = &finder->found;
+    qsort(finder->plan, finder->plans, sizeof *finder->plan, by_step);
+    found->count = 0;
+    for (size_t i = 0; i < finder->plans && finder->plan[i].fits && found->count < SEARCH_BEST; i++)
+        found->best[found->count++] = finder->plan[i];
+    found->planned = finder->plans;
+}
+
+/* ---- where estimates mislead ---- */
+
+static bool same_grid(const SearchLayout *a, const SearchLayout *b) {
+    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp;
+}
+
+/* Each grid's most promising layout: an estimate may be wrong about all of a grid's. */
+static Status plan_grids(Finder *finder) {
+    const SearchSpace *space = &finder->space;
+    const SearchPlan *whole;
+    SearchLayout seen[MOST_GRIDS];
+    int grids = 0;
+    for (size_t i = 0; i < space->count && grids < MOST_GRIDS; i++) {
+        const SearchLayout *layout = &space->layout[i];
+        int k = 0;
+        while (k < grids && !same_grid(&seen[k], layout)) k++;
+        if (k < grids || near * layout->bytes > finder->found.available) continue;
+        seen[grids++] = *layout;
+        TRY(plan_whole(finder, layout, &whole));
+    }
+    return OK;
+}
+
+/* One step from each other: the same grid, and one thing that is different. */
+static bool is_neighbour(const SearchLayout *a, const SearchLayout *b) {
+    int apart = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->recompute != b->recompute) +
+                (a->micro_batch != b->micro_batch) + (a->schedule != b->schedule || a->chunks != b->chunks);
+    return apart == 1 && same_grid(a, b);
+}
+
+/* Plans what lies around the best few, and around what is better there. */
+static Status climb(Finder *finder) {
+    const SearchSpace *space = &finder->space;
+    const SearchPlan *whole;
+    for (int round = 0; round < CLIMB_ROUNDS; round++) {
+        SearchLayout from[CLIMBS];
+        int count = finder->found.count < CLIMBS ? finder->found.count : CLIMBS;
+        size_t before = finder->plans;
+        for (int k = 0; k < count; k++) from[k] = finder->found.best[k].layout;
+        for (int k = 0; k < count; k++)
+            for (size_t i = 0; i < space->count; i++)
+                if (is_neighbour(&from[k], &space->layout[i]) &&
+                    near * space->layout[i].bytes <= finder->found.available)
+                    TRY(plan_whole(finder, &space->layout[i], &whole));
+        if (finder->plans == before) break;
+        keep_best(finder);
+    }
+    return OK;
+}
+
 /* ---- others ---- */
 
 static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther other) {
@@ -232,15 +294,6 @@ static void drop_twins(Search *found) {
                 found->has_other[i] = false;
 }
 
-static void keep_best(Finder *finder) {
-    Search *found = &finder->found;
-    qsort(finder->plan, finder->plans, sizeof *finder->plan, by_step);
-    found->count = 0;
-    for (size_t i = 0; i < finder->plans && finder->plan[i].fits && found->count < SEARCH_BEST; i++)
-        found->best[found->count++] = finder->plan[i];
-    found->planned = finder->plans;
-}
-
 static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const TrainConfig *c = &finder->spec->base.config;
@@ -268,7 +321,9 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     TRY(search_costs_init(&finder.costs, spec, cluster, finder.model, found->seq));
     TRY(estimate_all(&finder));
     TRY(plan_best(&finder));
+    if (!spec->plans) TRY(plan_grids(&finder));
     keep_best(&finder);
+    if (!spec->plans) TRY(climb(&finder));
     for (SearchOther other = 0; !spec->plans && other < OTHER_LARGE; other++) TRY(find_other(&finder, other));
     if (!spec->plans) TRY(find_large(&finder));
     keep_best(&finder); /* one of the others may be better than its estimate */

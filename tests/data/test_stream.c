@@ -304,7 +304,7 @@ static void test_wrong_requests(void **state) {
     assert_wrong(spec.path_count = 0, "no data was given");
     assert_wrong(spec.seq = 0, "sequence length is 0");
     assert_wrong(spec.vocab = 0, "vocabulary is 0");
-    assert_wrong(spec.task = TASK_SPAN, "task span needs examples in JSON lines");
+    assert_wrong(spec.task = TASK_SPAN, "task span needs SQuAD's questions or examples in JSON lines");
     assert_wrong(spec.task = TASK_CLASSIFY, "task classify needs records");
     assert_wrong(spec.keep_first = 1.5, "part of the data to use is 1.5");
     assert_wrong(spec.keep_first = spec.keep_last = 0.5, "at one end");

@@ -116,6 +116,11 @@ static void samples_have_headings_and_do_not_depend_on_their_number(void **state
     for (size_t i = 0; i < 4; i++)
         assert_true(json_equal(sample_of(few, i), sample_of(many, i / 2 * 3 + i % 2)));
     assert_false(json_equal(sample_of(few, 0), sample_of(few, 1)));
+    /* A prompt alone gives what it gives among others; given twice, it gives two texts. */
+    json_t *alone = weft_json("--model gpt2-generate --prompt y --prompt y --max-tokens 20");
+    assert_true(json_equal(sample_of(few, 2), sample_of(alone, 0)));
+    assert_false(json_equal(sample_of(alone, 0), sample_of(alone, 1)));
+    json_decref(alone);
     json_decref(few);
     json_decref(many);
     Said said;

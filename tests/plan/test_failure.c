@@ -94,7 +94,10 @@ static void bad_input(void **state) {
     /* A stretch that never comes through is no progress, and no overflow. */
     assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e6, 1e6}));
     assert_float_equal(failure.shares.goodput, 0, 0);
-    assert_float_equal(failure.shares.lost, 1, 0);
+    assert_float_equal(failure.shares.restarts, 1, 0);
+    assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e-9, 1e6}));
+    assert_float_equal(failure.shares.lost + failure.shares.restarts, 1, 1e-12);
+    assert_true(failure.shares.lost > 0.9999);
 }
 
 int main(void) {

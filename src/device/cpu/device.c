@@ -112,15 +112,18 @@ const DeviceOps device_ops_cpu = {
     .done = done_cpu,
 };
 
-/* OMP_NUM_THREADS, where someone set it, as every OpenMP program has it; else the cores there are. */
-static int default_threads(void) {
-    const char *asked = getenv("OMP_NUM_THREADS");
-    long count = asked ? strtol(asked, NULL, 10) : 0;
-    if (count > 0 && count <= CPU_SETSIZE) return (int)count;
+int device_host_cores(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
     int cores = CPU_COUNT(&set);
     return cores > 0 ? cores : 1;
+}
+
+/* OMP_NUM_THREADS, where someone set it, as every OpenMP program has it; else the cores there are. */
+static int default_threads(void) {
+    const char *asked = getenv("OMP_NUM_THREADS");
+    long count = asked ? strtol(asked, NULL, 10) : 0;
+    return count > 0 && count <= CPU_SETSIZE ? (int)count : device_host_cores();
 }
 
 /* Memory that can be had without pushing other programs out; 0 when the system does not say. */
