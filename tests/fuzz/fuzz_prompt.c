@@ -1,5 +1,6 @@
 /* Prompts: numbers are read as they are written or refused, and whatever was given, each sequence has a
- * token to start from and a number of its own. The input is a text of numbers and, after a NUL, of bytes. */
+ * token to start from and a number that no other sequence of the same prompt has. The input is a text of
+ * numbers and, after a NUL, of bytes. */
 #include "infer/prompt.h"
 
 #include "fuzz.h"
@@ -11,7 +12,11 @@ static void check_sequences(const PromptList *list) {
         const Prompt *prompt = &list->prompts[i];
         fuzz_require(prompt->count >= 1 && prompt->ids == list->ids[i / SAMPLES]);
         for (int64_t j = 0; j < prompt->count; j++) fuzz_require(prompt->ids[j] >= 0);
-        fuzz_require(i == 0 || prompt->sequence > prompt[-1].sequence);
+        for (size_t k = 0; k < i; k++) {
+            const Prompt *other = &list->prompts[k];
+            fuzz_require(other->sequence != prompt->sequence || other->count != prompt->count ||
+                         memcmp(other->ids, prompt->ids, (size_t)prompt->count * sizeof *prompt->ids));
+        }
     }
 }
 
