@@ -97,10 +97,11 @@ static bool begins_as_json(const char *text, const char *field) {
  * files without a suffix, or that it is no UTF-8. They are left over for the first block, but for a
  * byte-order mark. */
 static Status look_at_start(Reader *reader, const char *path) {
-    enum { START = 1 << 14 };
+    enum { START = 1 << 14, MARK = 3 };
     size_t got = 0, skip = 0;
     TRY(mem_grow(&reader->rest, &reader->rest_capacity, START + 1, 1));
     size_t start = reader->spec.block < START ? reader->spec.block : START;
+    if (start < MARK) start = MARK; /* marks of byte order, also where blocks are smaller */
     TRY(input_read(reader->input, reader->rest, start, &got));
     char *text = reader->rest;
     text[got] = 0;
