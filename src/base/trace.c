@@ -1,8 +1,9 @@
 /* Recording: a fixed array in which each span takes the next free place with one atomic addition. Its name is
  * stored last, so a reader never sees half a span.
  *
- * Packed bytes: a PackHead, the label, the names (each as its texts, with a NUL after each), then the spans.
- * Ranks of one run are one binary, so numbers are as they are in memory; lengths are checked all the same.
+ * Packed bytes: a PackHeader, the label, the names (each as its texts, with a NUL after each), then the
+ * spans. Ranks of one run are one binary, so numbers are as they are in memory; lengths are checked all the
+ * same.
  *
  * Writing: spans of a lane are sorted by start, the longer first. The viewer takes spans of a row that lie
  * inside each other for calls, and cannot show others that overlap: a span goes to the first row of its lane
@@ -70,12 +71,12 @@ size_t trace_count(const Trace *trace) {
 
 /* ---- packing ---- */
 
-typedef struct PackHead {
+typedef struct PackHeader {
     char magic[8];
     int32_t rank, names;
     uint64_t spans, lost;
     uint64_t text; /* bytes of label and names */
-} PackHead;
+} PackHeader;
 
 typedef struct PackSpan {
     int64_t start, end, number[2];
@@ -152,7 +153,8 @@ Status trace_pack(const Trace *trace, int rank, const char *label, void **ret_by
     size_t count = 0, taken = atomic_load_explicit(&trace->taken, memory_order_relaxed);
     TRY(mem_new(trace_count(trace) + 1, sizeof *spans, &spans));
     TRY(pack_spans(trace, spans, &names, &count));
-    PackHead head = {.rank = rank, .names = (int32_t)names.count, .spans = count, .text = strlen(label) + 1};
+    PackHeader head = {
+        .rank = rank, .names = (int32_t)names.count, .spans = count, .text = strlen(label) + 1};
     memcpy(head.magic, pack_magic, sizeof head.magic);
     head.lost = taken > trace->capacity ? taken - trace->capacity : 0;
     for (size_t i = 0; i < names.count; i++) head.text += name_size(names.name[i]);
@@ -171,7 +173,7 @@ Status trace_pack(const Trace *trace, int rank, const char *label, void **ret_by
 /* ---- unpacking ---- */
 
 typedef struct Unpacked {
-    PackHead head;
+    PackHeader head;
     const char *label;
     const char *(*name)[TEXTS];
     PackSpan *span;

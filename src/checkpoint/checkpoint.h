@@ -43,9 +43,9 @@ typedef struct LoadReport {
 } LoadReport;
 
 void load_report_done(LoadReport *report);
-/* Fails, naming them, when parameters are missing; with `fresh_heads`, BERT's heads may be. */
+/* Fails, naming them, when parameters are missing; with `fresh_outputs`, BERT's heads may be. */
 MUST_USE Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
-                                  bool fresh_heads);
+                                  bool fresh_outputs);
 
 /* Whether a directory's tensors fit the model, before memory is taken for it. */
 MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_report);
@@ -86,7 +86,7 @@ MUST_USE Status hf_int8_suits(const char *dir, const ModelConfig *config, const 
 
 typedef struct SaveOptions {
     DType dtype;               /* of the tensors in the file */
-    int64_t shard_bytes;       /* 0: one file */
+    int64_t max_file_bytes;    /* 0: one file */
     const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
     const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
     const LabelSet *labels;    /* names of the labels, where there are as many as the model has; or NULL */

@@ -152,12 +152,12 @@ typedef struct Save {
     bool first; /* of the ranks */
     char *checkpoints, *temporary, *link, *target;
     SaveOptions options;
-    HfPlan plan;
+    HfManifest plan;
     SaveList list;
 } Save;
 
 static void save_done(Save *save) {
-    hf_plan_done(&save->plan);
+    hf_manifest_done(&save->plan);
     save_list_done(&save->list);
     free(save->checkpoints);
     free(save->temporary);
@@ -176,8 +176,8 @@ static Status save_init(Save *save, const char *run_dir) {
     TRY(path_join(&save->link, run_dir, LATEST));
     TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));
     TRY(str_format(&save->target, "%s/step-%lld", CHECKPOINTS, (long long)save->step));
-    TRY(hf_plan_init(&save->plan, state->params->model, &save->options));
-    TRY(hf_plan_list(&save->plan, save->temporary, state->params, DT_F32, &save->list));
+    TRY(hf_manifest_init(&save->plan, state->params->model, &save->options));
+    TRY(hf_manifest_list(&save->plan, save->temporary, state->params, DT_F32, &save->list));
     return list_optimizer(&save->list, save->temporary, state);
 }
 

@@ -28,13 +28,13 @@ typedef struct Architecture {
 
 /* For writing, the first that fits is taken; the last of a family carries the fewest heads. */
 static const Architecture architectures[] = {
-    {"GPT2LMHeadModel", FAMILY_GPT2, HEAD_LM, false},
-    {"GPT2Model", FAMILY_GPT2, HEAD_LM, false}, /* the output matrix is the embedding */
-    {"BertForPreTraining", FAMILY_BERT, HEAD_MLM | HEAD_NSP, true},
-    {"BertForQuestionAnswering", FAMILY_BERT, HEAD_SPAN, false},
-    {"BertForSequenceClassification", FAMILY_BERT, HEAD_CLASSIFY, true},
-    {"BertForMaskedLM", FAMILY_BERT, HEAD_MLM, false},
-    {"BertForNextSentencePrediction", FAMILY_BERT, HEAD_NSP, true},
+    {"GPT2LMHeadModel", FAMILY_GPT2, OUTPUT_LM, false},
+    {"GPT2Model", FAMILY_GPT2, OUTPUT_LM, false}, /* the output matrix is the embedding */
+    {"BertForPreTraining", FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true},
+    {"BertForQuestionAnswering", FAMILY_BERT, OUTPUT_SPAN, false},
+    {"BertForSequenceClassification", FAMILY_BERT, OUTPUT_CLASSIFY, true},
+    {"BertForMaskedLM", FAMILY_BERT, OUTPUT_MLM, false},
+    {"BertForNextSentencePrediction", FAMILY_BERT, OUTPUT_NSP, true},
     {"BertModel", FAMILY_BERT, 0, true},
 };
 
@@ -58,9 +58,9 @@ static const struct {
 
 enum { ACT_NAMES = sizeof acts / sizeof acts[0] };
 
-static const Head all_heads[] = {HEAD_LM, HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+static const OutputHead all_heads[] = {OUTPUT_LM, OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
 
-enum { HEAD_NAMES = sizeof all_heads / sizeof all_heads[0] };
+enum { OUTPUT_NAMES = sizeof all_heads / sizeof all_heads[0] };
 
 /* ---- reading ---- */
 
@@ -310,8 +310,8 @@ static Status read_head_list(const json_t *list, const char *from, unsigned *ret
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
         unsigned bit = 0;
         const char *name = json_string_value(entry);
-        for (size_t i = 0; name && i < HEAD_NAMES; i++)
-            if (!strcmp(head_name(all_heads[i]), name)) bit = all_heads[i];
+        for (size_t i = 0; name && i < OUTPUT_NAMES; i++)
+            if (!strcmp(output_name(all_heads[i]), name)) bit = all_heads[i];
         char shown[NAME_TEXT];
         if (!bit)
             return FAILED("%s: 'weft.heads' holds \"%s\", expected lm, mlm, nsp, span or classify", from,
@@ -328,7 +328,7 @@ static Status read_own(const json_t *json, const char *from, ModelConfig *config
     if (!own || json_is_null(own)) return OK;
     if (!json_is_object(own)) return FAILED("%s: 'weft' must be an object", from);
     const json_t *heads = json_object_get(own, "heads");
-    if (heads) TRY(read_head_list(heads, from, &config->heads_mask));
+    if (heads) TRY(read_head_list(heads, from, &config->outputs_mask));
     TRY(json_get_bool(own, from, "pooler", &config->pooler));
     return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
@@ -390,7 +390,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(read_ends(json, from, &config));
     config.tied = true;
     TRY(json_get_bool(json, from, "tie_word_embeddings", &config.tied));
-    config.heads_mask = found ? found->heads : family == FAMILY_GPT2 ? HEAD_LM : 0;
+    config.outputs_mask = found ? found->heads : family == FAMILY_GPT2 ? OUTPUT_LM : 0;
     config.pooler = found ? found->pooler : family == FAMILY_BERT;
     /* GPT2Model has no output matrix of its own, whatever the field says. */
     if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
@@ -485,7 +485,7 @@ static const Architecture *pick_architecture(const ModelConfig *config) {
     for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
         const Architecture *one = &architectures[i];
         if (one->family != config->family) continue;
-        if ((one->heads & config->heads_mask) == one->heads) return one;
+        if ((one->heads & config->outputs_mask) == one->heads) return one;
         last = one;
     }
     return last;
@@ -532,7 +532,7 @@ static int add_labels(json_t *json, int64_t labels) {
 /* The "weft" key, only where the fields of transformers do not say it all. */
 static int add_own(json_t *json, const ModelConfig *config, const Architecture *architecture) {
     bool embed = config->family == FAMILY_BERT && config->dropout_embed != config->dropout_hidden;
-    bool heads = config->heads_mask != architecture->heads || config->pooler != architecture->pooler;
+    bool heads = config->outputs_mask != architecture->heads || config->pooler != architecture->pooler;
     if (!embed && !heads) return 0;
     json_t *own = json_object();
     int failed = json_object_set_new(json, "weft", own);
@@ -541,9 +541,9 @@ static int add_own(json_t *json, const ModelConfig *config, const Architecture *
     json_t *list = json_array();
     failed |= json_object_set_new(own, "heads", list);
     failed |= json_object_set_new(own, "pooler", json_boolean(config->pooler));
-    for (size_t i = 0; i < HEAD_NAMES; i++)
+    for (size_t i = 0; i < OUTPUT_NAMES; i++)
         if (config_has(config, all_heads[i]))
-            failed |= json_array_append_new(list, json_string(head_name(all_heads[i])));
+            failed |= json_array_append_new(list, json_string(output_name(all_heads[i])));
     return failed;
 }
 
@@ -570,7 +570,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
                   token(config->bos_token), "eos_token_id", end_tokens(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
-    if (!failed && config_has(config, HEAD_CLASSIFY)) failed = add_labels(json, config->labels);
+    if (!failed && config_has(config, OUTPUT_CLASSIFY)) failed = add_labels(json, config->labels);
     if (!failed) failed = add_own(json, config, architecture);
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)

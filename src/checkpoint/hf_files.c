@@ -43,7 +43,8 @@ static Status check_shard_name(const char *index, const char *name) {
 }
 
 /* The open shard of that name, opened on its first mention. */
-static Status find_shard(HfFiles *files, const char *index, const char *name, const SafeFile **ret_file) {
+static Status find_token_file(HfFiles *files, const char *index, const char *name,
+                              const SafeFile **ret_file) {
     for (size_t i = files->count; i-- > 0;) {
         if (strcmp(base_name(safe_path(files->file[i])), name)) continue;
         *ret_file = files->file[i];
@@ -53,7 +54,7 @@ static Status find_shard(HfFiles *files, const char *index, const char *name, co
     return status_wrap(open_file(files, name, ret_file), "%s: lists a file that cannot be used", index);
 }
 
-static Status open_shards(HfFiles *files, const char *index, const json_t *map) {
+static Status open_token_files(HfFiles *files, const char *index, const json_t *map) {
     char shown[NAME_TEXT];
     const char *name;
     json_t *value;
@@ -61,7 +62,7 @@ static Status open_shards(HfFiles *files, const char *index, const json_t *map) 
         if (!json_is_string(value))
             return FAILED("%s: 'weight_map' gives no file name for '%s'", index, safe_name_text(shown, name));
         const SafeFile *file = NULL;
-        TRY(find_shard(files, index, json_string_value(value), &file));
+        TRY(find_token_file(files, index, json_string_value(value), &file));
         if (!safe_find(file, name))
             return FAILED("%s: places tensor '%s' in %s, which does not hold it", index,
                           safe_name_text(shown, name), base_name(safe_path(file)));
@@ -90,7 +91,7 @@ static Status open_index(HfFiles *files) {
     const json_t *map = json_object_get(json, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
         return FAILED("%s: expected a 'weight_map' from tensor names to file names", index);
-    TRY(open_shards(files, index, map));
+    TRY(open_token_files(files, index, map));
     TRY(add_tensors(files));
     return check_mapped(files, index, map);
 }

@@ -91,7 +91,7 @@ static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
 /* A tied model's matrix may be stored under either name, or both. */
 static Status find_tied(Loader *loader, HfEntry **entry) {
     const ModelConfig *config = &loader->model->config;
-    if (!config->tied || !(config->heads_mask & (HEAD_LM | HEAD_MLM))) return OK;
+    if (!config->tied || !(config->outputs_mask & (OUTPUT_LM | OUTPUT_MLM))) return OK;
     HfEntry *output = hf_files_find(loader->files, hf_output_name(config->family));
     if (!output) return OK;
     output->used = true;
@@ -250,11 +250,11 @@ static bool may_be_fresh(const ModelConfig *config, const char *name) {
 }
 
 Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
-                         bool fresh_heads) {
+                         bool fresh_outputs) {
     const char *first = NULL;
     size_t count = 0;
     for (size_t i = 0; i < report->missing_count; i++) {
-        if (fresh_heads && may_be_fresh(config, report->missing[i])) continue;
+        if (fresh_outputs && may_be_fresh(config, report->missing[i])) continue;
         if (!first) first = report->missing[i];
         count++;
     }

@@ -22,67 +22,68 @@ enum { FILE_NAME = 64 };
 
 /* ---- the plan ---- */
 
-void hf_plan_done(HfPlan *plan) {
-    free(plan->item);
-    *plan = (HfPlan){0};
+void hf_manifest_done(HfManifest *manifest) {
+    free(manifest->item);
+    *manifest = (HfManifest){0};
 }
 
-static Status add_item(HfPlan *plan, const ModelConfig *config, const HfTensor *tensor, ParamRef ref,
+static Status add_item(HfManifest *manifest, const ModelConfig *config, const HfTensor *tensor, ParamRef ref,
                        DType dtype) {
-    TRY(mem_grow(&plan->item, &plan->capacity, plan->count + 1, sizeof *plan->item));
-    HfItem *item = &plan->item[plan->count++];
+    TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
+    HfItem *item = &manifest->item[manifest->count++];
     *item = (HfItem){.tensor = *tensor, .ref = ref};
     /* A bare encoder's tensors carry no prefix, as transformers writes them. */
-    bool prefix = tensor->body && (config->family == FAMILY_GPT2 || config->heads_mask);
+    bool prefix = tensor->body && (config->family == FAMILY_GPT2 || config->outputs_mask);
     if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? hf_prefix(config->family) : "",
                  tensor->name) >= (int)sizeof item->name)
         return FAILED("internal: the name '%s' is too long", tensor->name);
-    plan->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
-    plan->numel += hf_tensor_count(tensor);
+    manifest->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
+    manifest->numel += hf_tensor_count(tensor);
     return OK;
 }
 
-static Status add_param(HfPlan *plan, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
+static Status add_param(HfManifest *manifest, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
                         DType dtype) {
     HfTensor tensor[HF_PARTS];
     int count;
     TRY(hf_tensors(config->family, desc, tensor, &count));
-    for (int i = 0; i < count; i++) TRY(add_item(plan, config, &tensor[i], ref, dtype));
+    for (int i = 0; i < count; i++) TRY(add_item(manifest, config, &tensor[i], ref, dtype));
     if (config->tied || strcmp(desc->name, "head.mlm.bias")) return OK;
     /* transformers computes with the decoder's own bias when nothing is tied. */
     snprintf(tensor[0].name, HF_NAME, "cls.predictions.decoder.bias");
-    return add_item(plan, config, &tensor[0], ref, dtype);
+    return add_item(manifest, config, &tensor[0], ref, dtype);
 }
 
-static void fill_shards(HfPlan *plan, const SaveOptions *options) {
+static void fill_token_files(HfManifest *manifest, const SaveOptions *options) {
     int64_t used = 0;
-    plan->shards = 1;
-    plan->int8 = options->int8 != NULL;
-    plan->sparse = options->sparse;
-    bool whole = plan->int8 || plan->sparse; /* one file */
-    for (size_t i = 0; i < plan->count; i++) {
-        int64_t bytes = hf_tensor_count(&plan->item[i].tensor) * (int64_t)dtype_size(options->dtype);
-        if (options->shard_bytes > 0 && !whole && used > 0 && used + bytes > options->shard_bytes) {
-            plan->shards++;
+    manifest->files = 1;
+    manifest->int8 = options->int8 != NULL;
+    manifest->sparse = options->sparse;
+    bool whole = manifest->int8 || manifest->sparse; /* one file */
+    for (size_t i = 0; i < manifest->count; i++) {
+        int64_t bytes = hf_tensor_count(&manifest->item[i].tensor) * (int64_t)dtype_size(options->dtype);
+        if (options->max_file_bytes > 0 && !whole && used > 0 && used + bytes > options->max_file_bytes) {
+            manifest->files++;
             used = 0;
         }
-        plan->item[i].shard = plan->shards - 1;
+        manifest->item[i].file = manifest->files - 1;
         used += bytes;
     }
 }
 
-Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *options) {
-    CLEANUP(hf_plan_done) HfPlan plan = {0};
+Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options) {
+    CLEANUP(hf_manifest_done) HfManifest manifest = {0};
     for (int i = 0; i < model->count; i++) {
         const Block *block = &model->block[i];
         for (size_t j = 0; j < block->params.count; j++)
             if (!block->params.desc[j].tied && !block->params.desc[j].int8 &&
                 !(options->sparse && sparse_param(block, &block->params.desc[j])))
-                TRY(add_param(&plan, &model->config, &block->params.desc[j], block->ref[j], options->dtype));
+                TRY(add_param(&manifest, &model->config, &block->params.desc[j], block->ref[j],
+                              options->dtype));
     }
-    fill_shards(&plan, options);
-    *ret_plan = plan;
-    plan = (HfPlan){0};
+    fill_token_files(&manifest, options);
+    *ret_manifest = manifest;
+    manifest = (HfManifest){0};
     return OK;
 }
 
@@ -123,26 +124,27 @@ static Status check_item(const HfItem *item, DType dtype, const Store *params, S
 }
 
 /* A pass of its own, so that a model that does not fit its type is refused before anything is written. */
-static Status check_values(const HfPlan *plan, const Store *params, Stream *stream, DType dtype) {
+static Status check_values(const HfManifest *manifest, const Store *params, Stream *stream, DType dtype) {
     if (dtype != DT_F16 && dtype != DT_BF16) return OK;
-    for (size_t i = 0; i < plan->count; i++) TRY(check_item(&plan->item[i], dtype, params, stream));
+    for (size_t i = 0; i < manifest->count; i++) TRY(check_item(&manifest->item[i], dtype, params, stream));
     return OK;
 }
 
-static void shard_name(char name[FILE_NAME], const HfPlan *plan, int shard) {
-    if (plan->shards == 1)
-        snprintf(name, FILE_NAME, plan->int8 ? HF_INT8 : plan->sparse ? HF_SPARSE : HF_WEIGHTS);
+static void shard_name(char name[FILE_NAME], const HfManifest *manifest, int file) {
+    if (manifest->files == 1)
+        snprintf(name, FILE_NAME, manifest->int8 ? HF_INT8 : manifest->sparse ? HF_SPARSE : HF_WEIGHTS);
     else
-        snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", shard + 1, plan->shards);
+        snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", file + 1, manifest->files);
 }
 
-Status hf_plan_list(const HfPlan *plan, const char *dir, const Store *params, DType dtype, SaveList *list) {
+Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store *params, DType dtype,
+                        SaveList *list) {
     int store = save_list_store(list, params), file = -1;
-    for (size_t i = 0; i < plan->count; i++) {
-        const HfItem *item = &plan->item[i];
-        if (i == 0 || item->shard != plan->item[i - 1].shard) {
+    for (size_t i = 0; i < manifest->count; i++) {
+        const HfItem *item = &manifest->item[i];
+        if (i == 0 || item->file != manifest->item[i - 1].file) {
             char name[FILE_NAME];
-            shard_name(name, plan, item->shard);
+            shard_name(name, manifest, item->file);
             CLEANUP(mem_freep) char *path = NULL;
             TRY(path_join(&path, dir, name));
             TRY(save_list_file(list, path, &file));
@@ -152,18 +154,18 @@ Status hf_plan_list(const HfPlan *plan, const char *dir, const Store *params, DT
     return OK;
 }
 
-static Status write_index(const char *dir, const HfPlan *plan) {
+static Status write_index(const char *dir, const HfManifest *manifest) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, HF_INDEX));
     json_t *map = json_object();
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:{s:I, s:I}, s:o}", "metadata", "total_size", (json_int_t)plan->bytes,
-                             "total_parameters", (json_int_t)plan->numel, "weight_map", map);
+    json_t *json = json_pack("{s:{s:I, s:I}, s:o}", "metadata", "total_size", (json_int_t)manifest->bytes,
+                             "total_parameters", (json_int_t)manifest->numel, "weight_map", map);
     if (!json) return FAILED("%s: out of memory", path);
-    for (size_t i = 0; i < plan->count; i++) {
+    for (size_t i = 0; i < manifest->count; i++) {
         char name[FILE_NAME];
-        shard_name(name, plan, plan->item[i].shard);
-        if (json_object_set_new(map, plan->item[i].name, json_string(name)))
+        shard_name(name, manifest, manifest->item[i].file);
+        if (json_object_set_new(map, manifest->item[i].name, json_string(name)))
             return FAILED("%s: out of memory", path);
     }
     return json_write_file(path, json);
@@ -238,7 +240,7 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     written.sparse = options->sparse;
     TRY(hf_config_json(&written, &json));
     if (options->assets_dir) TRY(keep_fields(json, options->assets_dir));
-    if (options->labels && config_has(config, HEAD_CLASSIFY))
+    if (options->labels && config_has(config, OUTPUT_CLASSIFY))
         TRY(name_labels(json, options->labels, config->labels));
     /* The name since transformers 4.56, and the one before it. */
     int failed = json_object_set_new(json, "dtype", json_string(torch_name(options->dtype)));
@@ -278,9 +280,9 @@ static Status copy_assets(const char *dir, const SaveOptions *options) {
     return from ? copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]) : OK;
 }
 
-Status hf_write_rest(const char *dir, const HfPlan *plan, const ModelConfig *config,
+Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelConfig *config,
                      const SaveOptions *options) {
-    if (plan->shards > 1) TRY(write_index(dir, plan));
+    if (manifest->files > 1) TRY(write_index(dir, manifest));
     TRY(copy_assets(dir, options));
     return write_config(dir, config, options);
 }
@@ -326,12 +328,12 @@ static void drop_dirp(char **dir) {
 
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
-    CLEANUP(hf_plan_done) HfPlan plan = {0};
+    CLEANUP(hf_manifest_done) HfManifest manifest = {0};
     if (params->model->config.int8 && !options->int8)
         return FAILED("internal: int8 parameters are saved by those who have them");
     TRY(split_path(dir, &plain, &parent));
-    TRY(hf_plan_init(&plan, params->model, options));
-    TRY(check_values(&plan, params, stream, options->dtype));
+    TRY(hf_manifest_init(&manifest, params->model, options));
+    TRY(check_values(&manifest, params, stream, options->dtype));
     TRY(dir_make(parent));
     TRY(hf_save_check(plain));
     CLEANUP(drop_dirp) char *temporary = NULL;
@@ -339,7 +341,7 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     TRY(dir_remove(temporary));
     TRY(dir_make(temporary));
     CLEANUP(save_list_done) SaveList list = {0};
-    TRY(hf_plan_list(&plan, temporary, params, options->dtype, &list));
+    TRY(hf_manifest_list(&manifest, temporary, params, options->dtype, &list));
     int64_t at = list.count ? safe_writer_declared(list.file[0]) : 0;
     if (options->int8) TRY(int8_declare(options->int8, list.file[0]));
     if (options->sparse) TRY(sparse_declare(params, options->dtype, list.file[0]));
@@ -347,7 +349,7 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     if (options->int8) TRY(int8_place(options->int8, list.file[0]));
     if (options->sparse) TRY(sparse_place(params, options->dtype, at, list.file[0]));
     TRY(save_list_write(&list, NULL, stream));
-    TRY(hf_write_rest(temporary, &plan, &params->model->config, options));
+    TRY(hf_write_rest(temporary, &manifest, &params->model->config, options));
     TRY(dir_sync(temporary));
     if (rename(temporary, plain) != 0)
         return FAILED("%s: cannot be put in place: %s", plain, strerror(errno));

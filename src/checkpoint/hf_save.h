@@ -10,26 +10,26 @@ typedef struct HfItem {
     char name[HF_NAME + 16];
     HfTensor tensor;
     ParamRef ref;
-    int shard;
+    int file;
 } HfItem;
 
 /* All of them in the order of the files, and the shard that each goes to. */
-typedef struct HfPlan {
+typedef struct HfManifest {
     HfItem *item;
     size_t count, capacity;
-    int shards;
+    int files;
     bool int8;   /* in one file with the int8 parameters */
     bool sparse; /* the layers' matrices lie beside the items */
     int64_t bytes, numel;
-} HfPlan;
+} HfManifest;
 
-MUST_USE Status hf_plan_init(HfPlan *ret_plan, const Model *model, const SaveOptions *options);
-void hf_plan_done(HfPlan *plan);
+MUST_USE Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options);
+void hf_manifest_done(HfManifest *manifest);
 /* Puts the weights' files in `dir`, and what goes into them, on the list. */
-MUST_USE Status hf_plan_list(const HfPlan *plan, const char *dir, const Store *params, DType dtype,
-                             SaveList *list);
+MUST_USE Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store *params,
+                                 DType dtype, SaveList *list);
 /* Everything else: config.json, the index, the assets. */
-MUST_USE Status hf_write_rest(const char *dir, const HfPlan *plan, const ModelConfig *config,
+MUST_USE Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelConfig *config,
                               const SaveOptions *options);
 
 #endif

@@ -7,7 +7,7 @@
 #include "cli/train_options.h"
 #include "data/squad_answers.h"
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", AnswerConfig, model, "DIR"), .required = true,
      .help = "A BERT with a span head: a checkpoint, or the directory of a run, whose newest one is taken."},

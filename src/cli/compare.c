@@ -31,7 +31,7 @@ typedef struct CompareArgs {
     bool simulate, retry, quiet;
 } CompareArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option compare_table[] = {
     {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ and the recipe's name",
      .help = "Directory for the results, the page and the runs. The same one again goes on with what is not "

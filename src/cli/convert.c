@@ -11,7 +11,7 @@
 
 typedef struct ConvertConfig {
     const char *model, *out, *dtype;
-    int64_t shard_bytes, labels;
+    int64_t max_file_bytes, labels;
     bool sparse;
     const char **heads;
     int heads_count;
@@ -20,7 +20,7 @@ typedef struct ConvertConfig {
 
 static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", NULL};
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", ConvertConfig, model, "DIR"), .required = true,
      .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
@@ -28,7 +28,7 @@ static const Option table[] = {
      .help = "Where the new checkpoint goes: a new or empty directory."},
     {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
      .help = "Type of the stored weights."},
-    {OPT_SIZE("max-shard-size", ConvertConfig, shard_bytes), .fallback = "0", .low = 1, .high = INFINITY,
+    {OPT_SIZE("max-shard-size", ConvertConfig, max_file_bytes), .fallback = "0", .low = 1, .high = INFINITY,
      .shown = "one file", .help = "Split the weights into files of at most this size."},
     {OPT_FLAG("sparse", ConvertConfig, sparse),
      .help = "Leave out the layers' weights that are zero, of a pruned model: smaller and, on a CPU, faster "
@@ -68,7 +68,7 @@ static void work_done(Work *work) {
 }
 
 static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
-    static const Head heads[] = {HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+    static const OutputHead heads[] = {OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
     if (config->labels) model->labels = config->labels;
     if (config->heads_count == 0) return OK;
     if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's heads can be exchanged");
@@ -77,14 +77,14 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
         const char *name = config->heads[i];
         unsigned bit = 0;
         for (size_t j = 0; j < COUNT_OF(heads); j++)
-            if (!strcmp(head_name(heads[j]), name)) bit = heads[j];
+            if (!strcmp(output_name(heads[j]), name)) bit = heads[j];
         if (!bit && strcmp(name, "none"))
             return USAGE("--head: '%s' is no head, expected mlm, nsp, span, classify or none", name);
         mask |= bit;
     }
-    model->heads_mask = mask;
+    model->outputs_mask = mask;
     /* Kept where the heads stand on it, or where it is the encoder's only output. */
-    model->pooler = (mask & (HEAD_NSP | HEAD_CLASSIFY)) || (mask == 0 && model->pooler);
+    model->pooler = (mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) || (mask == 0 && model->pooler);
     return OK;
 }
 
@@ -115,13 +115,13 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     if (work->config.int8)
         return FAILED("%s: is quantized to int%d: expected the model it was made from", work->dir,
                       work->config.int4 ? 4 : 8);
-    if (config->sparse && config->shard_bytes)
+    if (config->sparse && config->max_file_bytes)
         return USAGE("--sparse: goes into one file, and --max-shard-size asks for several");
     TRY(choose_heads(config, &work->config));
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(work->dir, work->model, &work->report));
-    if (work->config.heads_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
+    if (work->config.outputs_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
         /* An encoder may have been saved without its pooler. */
         work->config.pooler = false;
         model_free(work->model);
@@ -149,7 +149,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(prepare(&work, config));
     TRY(load(&work, config->seed));
     SaveOptions options = {.dtype = work.dtype,
-                           .shard_bytes = config->shard_bytes,
+                           .max_file_bytes = config->max_file_bytes,
                            .assets_dir = work.dir,
                            .sparse = config->sparse};
     TRY(hf_save(config->out, work.params, work.stream, &options));

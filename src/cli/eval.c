@@ -15,7 +15,7 @@ typedef struct EvalArgs {
     int against_count;
 } EvalArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none, with --predictions",
      .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},

@@ -19,7 +19,7 @@ typedef struct FetchArgs {
     int64_t retries;
 } FetchArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache",
      .help = "Where a directory of each set's name is made."},

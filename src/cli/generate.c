@@ -27,7 +27,7 @@ static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
 enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
      .help = "A GPT-2 checkpoint, or the directory of a run, whose newest checkpoint is taken."},

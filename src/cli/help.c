@@ -222,7 +222,7 @@ typedef struct HelpArgs {
     const char *completion;
 } HelpArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option help_table[] = {
     {OPT_FLAG("man", HelpArgs, man), .help = "Write the manual page weft(1), in roff."},
     {OPT_CHOICE("completion", HelpArgs, completion, "SHELL", completion_shells),

@@ -12,7 +12,7 @@
 #include "cli/info_tokens.h"
 #include "cli/machine.h"
 #include "cli/show.h"
-#include "data/shard.h"
+#include "data/token_file.h"
 
 typedef struct InfoConfig {
     bool verify;
@@ -71,10 +71,10 @@ static Status describe_file(json_t *result, const char *path) {
 /* ---- a checkpoint ---- */
 
 static json_t *describe_config(const ModelConfig *config) {
-    static const Head heads[] = {HEAD_LM, HEAD_MLM, HEAD_NSP, HEAD_SPAN, HEAD_CLASSIFY};
+    static const OutputHead heads[] = {OUTPUT_LM, OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
     json_t *list = json_array();
     for (size_t i = 0; i < COUNT_OF(heads); i++)
-        if (config_has(config, heads[i])) json_array_append_new(list, json_string(head_name(heads[i])));
+        if (config_has(config, heads[i])) json_array_append_new(list, json_string(output_name(heads[i])));
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
                      config->family == FAMILY_GPT2 ? "gpt2" : "bert", "layers", (json_int_t)config->layers,
                      "hidden", (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "inner",
@@ -203,7 +203,7 @@ static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
 static Status describe_path(json_t *result, const char *path, bool verify) {
     TRY(put(result, "path", json_string(path)));
     if (!path_exists(path)) return FAILED("%s: does not exist", path);
-    if (shard_is_there(path)) return info_shards(result, path, verify);
+    if (token_file_is_there(path)) return info_token_files(result, path, verify);
     if (!path_is_dir(path)) return describe_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;
     bool bare = false;
@@ -311,7 +311,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     else if (!strcmp(kind, "run"))
         show_run(result, out);
     else if (!strcmp(kind, "shards"))
-        info_shards_show(result, out);
+        info_token_files_show(result, out);
     else if (!strcmp(kind, "tokenizer"))
         info_tokenizer_show(result, out);
     else

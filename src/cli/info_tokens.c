@@ -3,7 +3,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "cli/show.h"
-#include "data/shard.h"
+#include "data/token_file.h"
 
 static Status put(json_t *object, const char *key, json_t *value) {
     if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
@@ -32,38 +32,39 @@ static json_t *id_json(const TokenizerId *id) {
 
 /* ---- shards ---- */
 
-static Status add_shard(json_t *result, json_t *files, const char *path, bool verify) {
-    CLEANUP(shard_freep) Shard *shard = NULL;
-    TRY(shard_open(&shard, path));
-    if (verify) TRY(shard_verify(shard));
-    const ShardInfo *info = shard_info(shard);
+static Status add_token_file(json_t *result, json_t *files, const char *path, bool verify) {
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    TRY(token_file_open(&token_file, path));
+    if (verify) TRY(token_file_verify(token_file));
+    const TokenFileInfo *info = token_file_info(token_file);
     TRY(put(result, "tokens", json_integer(show_int(result, "tokens") + info->tokens)));
     TRY(put(result, "documents", json_integer(show_int(result, "documents") + info->documents)));
     if (info->marked)
         TRY(put(result, "sentences", json_integer(show_int(result, "sentences") + info->sentences)));
-    TRY(put(result, "bytes", json_integer(show_int(result, "bytes") + (int64_t)shard_bytes(shard))));
+    TRY(put(result, "bytes",
+            json_integer(show_int(result, "bytes") + (int64_t)token_file_bytes(token_file))));
     TRY(put(result, "dtype", json_string(info->width == 2 ? "u16" : "u32")));
     TRY(put(result, "tokenizer", id_json(&info->tokenizer)));
     json_t *file =
         json_pack("{s:s, s:I, s:I, s:I}", "path", path, "tokens", (json_int_t)info->tokens, "documents",
-                  (json_int_t)info->documents, "bytes", (json_int_t)shard_bytes(shard));
+                  (json_int_t)info->documents, "bytes", (json_int_t)token_file_bytes(token_file));
     if (json_array_append_new(files, file)) return FAILED("out of memory while writing the result");
     return OK;
 }
 
-static Status add_set(json_t *result, const ShardList *list, bool verify) {
+static Status add_set(json_t *result, const TokenFileList *list, bool verify) {
     json_t *files = json_array();
     TRY(put(result, "shards", files));
-    for (size_t i = 0; i < list->count; i++) TRY(add_shard(result, files, list->path[i], verify));
+    for (size_t i = 0; i < list->count; i++) TRY(add_token_file(result, files, list->path[i], verify));
     return OK;
 }
 
-Status info_shards(json_t *result, const char *path, bool verify) {
-    CLEANUP(shard_list_done) ShardList list = {0}, val = {0};
+Status info_token_files(json_t *result, const char *path, bool verify) {
+    CLEANUP(token_file_list_done) TokenFileList list = {0}, val = {0};
     TRY(put(result, "kind", json_string("shards")));
-    TRY(shard_list_add(&list, path));
+    TRY(token_file_list_add(&list, path));
     TRY(add_set(result, &list, verify));
-    if (path_is_dir(path)) TRY(shard_list_dir(&val, path, "val"));
+    if (path_is_dir(path)) TRY(token_file_list_dir(&val, path, "val"));
     if (val.count) {
         json_t *set = json_object();
         TRY(put(result, "val", set));
@@ -101,7 +102,7 @@ static void show_set(const json_t *set, const char *name, FILE *out) {
         fprintf(out, "%-12s %s sentences\n", "", format_count(tokens, (double)show_int(set, "sentences")));
 }
 
-void info_shards_show(const json_t *result, FILE *out) {
+void info_token_files_show(const json_t *result, FILE *out) {
     const json_t *val = json_object_get(result, "val");
     show_set(result, "shards", out);
     if (val) show_set(val, "validation", out);

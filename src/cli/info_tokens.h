@@ -7,8 +7,8 @@
 #include "base/json.h"
 
 /* A shard, or a directory with the sets "train" and "val". With `verify`, every checksum is looked at. */
-MUST_USE Status info_shards(json_t *result, const char *path, bool verify);
-void info_shards_show(const json_t *result, FILE *out);
+MUST_USE Status info_token_files(json_t *result, const char *path, bool verify);
+void info_token_files_show(const json_t *result, FILE *out);
 
 /* A directory with a tokenizer's files. */
 MUST_USE Status info_tokenizer(json_t *result, const char *path);

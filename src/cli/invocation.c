@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/configfile.h"
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option common_table[] = {
     {OPT_TEXT("config", Invocation, config_path, "FILE"),
      .help = "Read options from a JSON file: an object with the same names as the options. What is given on "

@@ -66,7 +66,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
-    PlanTime time;
+    StepEstimate time;
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(json_decrefp) json_t *result = NULL;
     if (args->cluster) TRY(cluster_find(args->cluster, &cluster));

@@ -33,31 +33,31 @@ static Status count_micros(const Invocation *call, const PlanArgs *args, int *re
 }
 
 /* All stages' lists, and when everything happens. */
-typedef struct Pipeline {
+typedef struct WorkerPool {
     Schedule *stages;
     int count;
     ScheduleTimes times;
-} Pipeline;
+} WorkerPool;
 
-static void pipeline_done(Pipeline *pipeline) {
+static void pipeline_done(WorkerPool *pipeline) {
     for (int s = 0; pipeline->stages && s < pipeline->count; s++) schedule_done(&pipeline->stages[s]);
     schedule_times_done(&pipeline->times, pipeline->count);
     free(pipeline->stages);
 }
 
 /* At equal costs: a backward takes twice as long as a forward, messages no time. */
-static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
+static Status pipeline_init(WorkerPool *ret_pipeline, const ScheduleSpec *spec) {
     static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
-    CLEANUP(pipeline_done) Pipeline pipeline = {.count = spec->stages};
+    CLEANUP(pipeline_done) WorkerPool pipeline = {.count = spec->stages};
     TRY(mem_new((size_t)spec->stages, sizeof *pipeline.stages, &pipeline.stages));
     TRY(schedule_init_all(pipeline.stages, spec));
     TRY(schedule_simulate(pipeline.stages, spec->stages, &even, &pipeline.times));
     *ret_pipeline = pipeline;
-    pipeline = (Pipeline){0};
+    pipeline = (WorkerPool){0};
     return OK;
 }
 
-static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
+static Status pipeline_of(WorkerPool *ret_pipeline, const Invocation *call) {
     const PlanArgs *args = call->config;
     int64_t pp = invocation_given(call, "pp") ? args->train.layout.pp : STAGES;
     char label[LABEL_SIZE];
@@ -85,7 +85,7 @@ static double formula(const ScheduleSpec *spec) {
 
 /* ---- the result ---- */
 
-static json_t *describe_stage(const Pipeline *pipeline, int stage) {
+static json_t *describe_stage(const WorkerPool *pipeline, int stage) {
     const Schedule *schedule = &pipeline->stages[stage];
     json_t *boxes = json_array();
     for (int i = 0; i < schedule->count; i++) {
@@ -100,7 +100,7 @@ static json_t *describe_stage(const Pipeline *pipeline, int stage) {
                      schedule->deferred, "timeline", boxes);
 }
 
-static Status describe(const Pipeline *pipeline, const char *svg, json_t **ret_result) {
+static Status describe(const WorkerPool *pipeline, const char *svg, json_t **ret_result) {
     const ScheduleSpec *spec = &pipeline->stages[0].spec;
     json_t *stages = json_array();
     for (int s = 0; s < pipeline->count; s++) json_array_append_new(stages, describe_stage(pipeline, s));
@@ -113,7 +113,7 @@ static Status describe(const Pipeline *pipeline, const char *svg, json_t **ret_r
     return OK;
 }
 
-static Status write_svg(const Pipeline *pipeline, const char *path) {
+static Status write_svg(const WorkerPool *pipeline, const char *path) {
     const ScheduleSpec *spec = &pipeline->stages[0].spec;
     CLEANUP(mem_freep) char *chunks = NULL;
     CLEANUP(mem_freep) char *title = NULL;
@@ -133,7 +133,7 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
     static const char *const known[] = {"draw",  "pp",          "pp-schedule", "pp-chunks", "micros",
                                         "batch", "micro-batch", "dp",          NULL};
     const char *path = call->operand_count ? call->operands[0] : NULL;
-    CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    CLEANUP(pipeline_done) WorkerPool pipeline = {0};
     TRY(plan_only(call, "draw", known));
     TRY(pipeline_of(&pipeline, call));
     if (path) TRY(write_svg(&pipeline, path));
@@ -142,7 +142,7 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static void print_held(const Pipeline *pipeline, FILE *out) {
+static void print_held(const WorkerPool *pipeline, FILE *out) {
     bool deferred = false;
     fprintf(out, "in flight at most");
     for (int s = 0; s < pipeline->count; s++) {
@@ -158,7 +158,7 @@ static void print_held(const Pipeline *pipeline, FILE *out) {
 }
 
 Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out) {
-    CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    CLEANUP(pipeline_done) WorkerPool pipeline = {0};
     CLEANUP(mem_freep) char *text = NULL;
     TRY(pipeline_of(&pipeline, call));
     Timeline timeline = {.stages = pipeline.stages, .count = pipeline.count, .times = &pipeline.times};

@@ -18,14 +18,14 @@ typedef struct PrepareArgs {
     const char **data, **val;
     int data_count, val_count;
     double val_fraction;
-    int64_t shard_size, threads;
+    int64_t file_size, threads;
     int64_t seq, doc_stride, max_query;
     bool sentences, overwrite, quiet;
 } PrepareArgs;
 
 static const char *const prepared_formats[] = {"text", "squad", "cornell", "pairs", NULL};
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none, for dialogues",
      .help = "The tokenizer: a directory with its files (or a checkpoint that has them), or the word bytes, "
@@ -54,7 +54,7 @@ static const Option table[] = {
      .below_high = true,
      .help = "The part of the documents that is kept for validation, spread evenly, when "
              "--val is not given."},
-    {OPT_SIZE("shard-size", PrepareArgs, shard_size), .fallback = "256MiB", .low = 4096, .high = INFINITY,
+    {OPT_SIZE("shard-size", PrepareArgs, file_size), .fallback = "256MiB", .low = 4096, .high = INFINITY,
      .help = "Most bytes of tokens and documents in one shard."},
     {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
      .help = "Threads to encode with; without it, OMP_NUM_THREADS is heeded."},
@@ -94,9 +94,9 @@ static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokeni
 static Status result_json(const PrepareResult *result, double seconds, json_t **ret_json) {
     int64_t tokens = result->tokens + result->val_tokens;
     json_t *json = json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f}", "shards",
-                             show_names(result->shards.path, result->shards.count), "val_shards",
-                             show_names(result->val_shards.path, result->val_shards.count), "tokens",
-                             (json_int_t)result->tokens, "documents", (json_int_t)result->documents,
+                             show_names(result->token_files.path, result->token_files.count), "val_shards",
+                             show_names(result->val_token_files.path, result->val_token_files.count),
+                             "tokens", (json_int_t)result->tokens, "documents", (json_int_t)result->documents,
                              "val_tokens", (json_int_t)result->val_tokens, "val_documents",
                              (json_int_t)result->val_documents, "sentences", (json_int_t)result->sentences,
                              "bytes", (json_int_t)result->bytes, "invalid_bytes", (json_int_t)result->broken,
@@ -242,7 +242,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                         .sentences = invocation_given(call, "sentences")
                                          ? args->sentences
                                          : tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE,
-                        .shard_size = args->shard_size,
+                        .file_size = args->file_size,
                         .threads = (int)args->threads,
                         .progress = progress,
                         .stop = &stop_asked};
@@ -280,10 +280,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, ", from %s of text", format_bytes(bytes, (double)show_int(result, "bytes")));
     if (show_number(result, "seconds", &number)) fprintf(out, " in %.1f s", number);
     if (show_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
-    size_t shards = json_array_size(json_object_get(result, "shards")) +
-                    json_array_size(json_object_get(result, "val_shards"));
-    fprintf(out, "\n%zu shard%s in %s; train on them with --data %s\n", shards, shards > 1 ? "s" : "",
-            args->out, args->out);
+    size_t token_files = json_array_size(json_object_get(result, "shards")) +
+                         json_array_size(json_object_get(result, "val_shards"));
+    fprintf(out, "\n%zu shard%s in %s; train on them with --data %s\n", token_files,
+            token_files > 1 ? "s" : "", args->out, args->out);
     return OK;
 }
 

@@ -10,7 +10,7 @@
 static const char *const bits_choices[] = {"8", "4", NULL};
 static const char *const activations_choices[] = {"dynamic", "static", NULL};
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", QuantizeConfig, model, "DIR"), .required = true,
      .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},

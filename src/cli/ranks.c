@@ -13,7 +13,7 @@ typedef struct RanksConfig {
     int64_t ranks, threads, size, repeats;
 } RanksConfig;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option table[] = {
     {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", .low = 1, .high = 1 << 20,
      .shown = "those there are", .help = "Ranks to start, under mpirun."},

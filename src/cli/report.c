@@ -18,7 +18,7 @@ typedef struct ReportArgs {
     double interval;
 } ReportArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option report_table[] = {
     {OPT_TEXT("out", ReportArgs, out, "FILE"), .fallback = "report.html", .help = "The page to write."},
     {OPT_FLAG("watch", ReportArgs, watch),

@@ -4,8 +4,8 @@
 
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "report/summary.h"
 #include "report/table.h"
-#include "report/words.h"
 
 /* Words up to the width; quotes of other than ASCII become plain where the terminal has no UTF-8. */
 static void put_folded(FILE *out, const char *text, int width, bool utf8) {
@@ -36,7 +36,7 @@ Status show_results(const Results *results, FILE *out) {
     CLEANUP(mem_freep) char *table = NULL, *words = NULL;
     TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
     TRY(table_text(results, look, &table));
-    TRY(results_words(results, &words));
+    TRY(results_summary(results, &words));
     fprintf(out, "%s\n", table);
     put_folded(out, words, look.width, look.utf8);
     return OK;

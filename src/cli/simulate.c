@@ -189,7 +189,7 @@ Status simulate_run(Invocation *train, const char *name, const char *dir, json_t
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
-    PlanTime time;
+    StepEstimate time;
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(cluster_find(name, &cluster));

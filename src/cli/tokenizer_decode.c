@@ -13,7 +13,7 @@ typedef struct DecodeArgs {
     bool skip_special;
 } DecodeArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", DecodeArgs, tokenizer, "DIR"), .required = true,
      .help =

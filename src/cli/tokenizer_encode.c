@@ -13,7 +13,7 @@ typedef struct EncodeArgs {
     bool offsets, lines, add_special, plain;
 } EncodeArgs;
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", EncodeArgs, tokenizer, "DIR"), .required = true,
      .help =

@@ -28,7 +28,7 @@ typedef struct TrainArgs {
 
 static const char *const kind_choices[] = {"bpe", "wordpiece", NULL};
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option vocabulary_options[] = {
     {OPT_CHOICE("kind", TrainArgs, kind, "KIND", kind_choices), .fallback = "bpe",
      .help = "Byte-level BPE as GPT-2's, or WordPiece as BERT's."},

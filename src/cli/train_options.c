@@ -27,7 +27,7 @@ static const char *const kind_choices[] = {"weights", "rows", "heads", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
-/* clang-format off: one row a line or two reads as the table it is */
+/* clang-format off */
 static const Option model_table[] = {
     {OPT_TEXT("model", TrainConfig, model, "NAME|DIR"), .fallback = "gpt2-mini",
      .help = "A preset, whose weights start random, or a directory with a checkpoint (weft's or Hugging "

@@ -96,7 +96,7 @@ MUST_USE Status group_new_self(Group **ret_group);
 /* One rank of a group that is not there, for planning: operations are checked and counted, and those that a
  * group over MPI stages take the same memory (`staged`; over NCCL there is none to count). The others' data
  * is as if it were zero. `world`: ranks in all. For a size of one it is the group of one. */
-MUST_USE Status group_new_paper(Group **ret_group, int rank, int size, int world, bool staged);
+MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, int world, bool staged);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
 const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */

@@ -68,11 +68,11 @@ Status mesh_new_self(Mesh **ret_mesh) {
     return OK;
 }
 
-Status mesh_new_paper(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged) {
+Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged) {
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TRY(mem_new(1, sizeof *mesh, &mesh));
     int size = spec.dp * spec.tp * spec.pp, shard = spec.shard ? spec.shard : spec.dp;
-    TRY(group_new_paper(&mesh->world, rank, size, size, staged));
+    TRY(group_new_dryrun(&mesh->world, rank, size, size, staged));
     mesh->owns_world = true;
     TRY(check_spec(mesh->world, spec));
     mesh->rank = rank;
@@ -81,11 +81,11 @@ Status mesh_new_paper(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged) {
     int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP];
     bool end = spec.pp > 1 && (pp == 0 || pp == spec.pp - 1);
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        TRY(group_new_paper(&mesh->axis[axis], mesh->at[axis], mesh->extent[axis], size, staged));
-    TRY(group_new_paper(&mesh->shard, dp % shard, shard, size, staged));
-    TRY(group_new_paper(&mesh->replica, dp / shard, spec.dp / shard, size, staged));
-    TRY(group_new_paper(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, size, staged));
-    TRY(group_new_paper(&mesh->ends, end && pp > 0, end ? 2 : 1, size, staged));
+        TRY(group_new_dryrun(&mesh->axis[axis], mesh->at[axis], mesh->extent[axis], size, staged));
+    TRY(group_new_dryrun(&mesh->shard, dp % shard, shard, size, staged));
+    TRY(group_new_dryrun(&mesh->replica, dp / shard, spec.dp / shard, size, staged));
+    TRY(group_new_dryrun(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, size, staged));
+    TRY(group_new_dryrun(&mesh->ends, end && pp > 0, end ? 2 : 1, size, staged));
     *ret_mesh = mesh;
     mesh = NULL;
     return OK;

@@ -32,8 +32,8 @@ typedef struct Mesh {
 MUST_USE Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec);
 /* All axes of size one, over groups of one. */
 MUST_USE Status mesh_new_self(Mesh **ret_mesh);
-/* A rank's place in a grid that is not there, over groups on paper; see group_new_paper. */
-MUST_USE Status mesh_new_paper(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged);
+/* A rank's place in a grid that is not there, over groups on paper; see group_new_dryrun. */
+MUST_USE Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged);
 void mesh_free(Mesh *mesh);
 DEFINE_FREEP(Mesh, mesh)
 

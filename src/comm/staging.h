@@ -1,5 +1,5 @@
 /* What a rank's memory holds for operations between ranks that go through the host: the sizes that comm/mpi
- * works with and comm/paper.c plans with. */
+ * works with and comm/dryrun.c plans with. */
 #ifndef WEFT_COMM_STAGING_H
 #define WEFT_COMM_STAGING_H
 

@@ -26,14 +26,14 @@ const SeenInput *calibration_find(const Calibration *calibration, const char *na
     return NULL;
 }
 
-typedef struct Watcher {
-    Observer observer; /* first: the observer is the watcher */
+typedef struct InputRecorder {
+    Observer observer; /* first: the observer is the recorder */
     Calibration *calibration;
-} Watcher;
+} InputRecorder;
 
 static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
     (void)stream;
-    const Calibration *calibration = ((Watcher *)(void *)observer)->calibration;
+    const Calibration *calibration = ((InputRecorder *)(void *)observer)->calibration;
     SeenInput *input = NULL;
     for (size_t i = 0; i < calibration->count && !input; i++)
         if (calibration->input[i].weights == w.data) input = &calibration->input[i];
@@ -94,8 +94,8 @@ Status calibrate(const char *dir, const Model *to, int threads, uint64_t seed, C
     CLEANUP(calibration_done) Calibration calibration = {0};
     TRY(engine_new(&engine, dir, &(EngineOptions){.threads = threads, .dtype = DT_F32}));
     TRY(list_inputs(engine->params, to, &calibration));
-    Watcher watcher = {.observer = {see}, .calibration = &calibration};
-    engine->exec.observer = &watcher.observer;
+    InputRecorder recorder = {.observer = {see}, .calibration = &calibration};
+    engine->exec.observer = &recorder.observer;
     TRY(write_texts(engine, seed));
     *ret_calibration = calibration;
     calibration = (Calibration){0};
@@ -138,8 +138,8 @@ Status calibrate_on(const char *dir, const Model *to, const CalibrationData *dat
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, dir, &job->model->config, true));
     TRY(list_inputs(job->runner->params, to, &calibration));
-    Watcher watcher = {.observer = {see}, .calibration = &calibration};
-    job->runner->exec.observer = &watcher.observer;
+    InputRecorder recorder = {.observer = {see}, .calibration = &calibration};
+    job->runner->exec.observer = &recorder.observer;
     TRY(job_evaluate(job, set, SEQUENCES, &result));
     *ret_calibration = calibration;
     calibration = (Calibration){0};

@@ -211,7 +211,7 @@ static Status describe(const Work *work, const QuantizeConfig *config, json_t **
 
 static Status see_inputs(Work *work, const QuantizeConfig *config) {
     const ModelConfig *model = &work->from->config;
-    bool writes = model->family == FAMILY_GPT2 && config_has(model, HEAD_LM), held = is_static(config);
+    bool writes = model->family == FAMILY_GPT2 && config_has(model, OUTPUT_LM), held = is_static(config);
     if (config->data.files_count && config->no_balance && !held)
         return USAGE("--calibrate: --no-balance leaves out what it is for; give one of them");
     if (held && !writes && !config->data.files_count)

@@ -53,7 +53,7 @@ static Status add_file(FILE *key, const char *path) {
 static Status write_key(const PrepareSpec *spec, FILE *key) {
     TokenizerId id = tokenizer_id(spec->tokenizer);
     char text[TOKENIZER_ID_TEXT];
-    fprintf(key, "%d %d %s\n%s %s\n", KEY_VERSION, SHARD_VERSION, tokenizer_id_text(&id, text),
+    fprintf(key, "%d %d %s\n%s %s\n", KEY_VERSION, TOKEN_FILE_VERSION, tokenizer_id_text(&id, text),
             documents_names[spec->documents], spec->field ? spec->field : "text");
     if (spec->sentences) fprintf(key, "sentences %d\n", SENTENCE_RULES);
     for (int i = 0; i < spec->path_count; i++) TRY(add_file(key, spec->paths[i]));
@@ -155,12 +155,12 @@ Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, c
     CLEANUP(mem_freep) char *dir = NULL, *lock = NULL;
     CLEANUP(fd_closep) int fd = -1;
     TRY(path_join(&dir, root, name));
-    if (!shard_is_there(dir)) {
+    if (!token_file_is_there(dir)) {
         TRY(str_format(&lock, "%s.lock", dir));
         TRY(dir_make(root));
         TRY(take_lock(spec, lock, log, &fd));
     }
-    bool made = !shard_is_there(dir);
+    bool made = !token_file_is_there(dir);
     if (made) TRY(make_dir(spec, dir, log));
     *ret_made = made;
     *ret_dir = dir;

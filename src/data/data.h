@@ -8,7 +8,7 @@
  *   ids      JSON lines, one example each: {"ids": [...], "types": [...], "labels": [...],
  *            "next": 0|1, "start": n, "end": n, "label": n}; ids and what the task asks for are
  *            required, shorter ones are padded
- *   shards   token shards (data/shard.h), by their names or by the directory that weft prepare made
+ *   shards   token shards (data/token_file.h), by their names or by the directory that weft prepare made
  *   text     documents for a tokenizer (data/reader.h); prepared into shards first (data/cache.h)
  *   squad    SQuAD's JSON: questions, contexts and answers for a tokenizer (data/squad_features.h), task span
  *   pairs    rows with a question and its answer (data/table.h), task mlm
@@ -32,7 +32,7 @@
 
 #include <stdint.h>
 
-#include "data/shard.h"
+#include "data/token_file.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -42,7 +42,7 @@ typedef enum {
     FORMAT_U16,
     FORMAT_U32,
     FORMAT_IDS,
-    FORMAT_SHARDS,
+    FORMAT_TOKENS,
     FORMAT_TEXT,
     FORMAT_SQUAD,
     FORMAT_PAIRS,
@@ -120,9 +120,9 @@ MUST_USE Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer
 
 typedef struct Dataset Dataset;
 
-/* Shards of up to SHARDS_VERIFIED bytes together are verified here; larger ones block by block, before a
+/* Shards of up to TOKEN_FILES_VERIFIED bytes together are verified here; larger ones block by block, before a
  * block's tokens are used. */
-#define SHARDS_VERIFIED ((size_t)1 << 30)
+#define TOKEN_FILES_VERIFIED ((size_t)1 << 30)
 MUST_USE Status dataset_open(Dataset **ret_data, const DataSpec *spec);
 /* Whether files of a format can be for the task. */
 MUST_USE Status dataset_check_task(const DataSpec *spec, DataFormat format);

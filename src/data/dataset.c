@@ -211,9 +211,9 @@ static Status open_pairs(Dataset *data, const DataSpec *spec, bool *ret_found) {
 }
 
 static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format) {
-    if (format == FORMAT_SHARDS)
-        TRY(token_stream_init_shards(&data->stream, spec->paths, spec->path_count, spec->vocab,
-                                     spec->tokenizer, spec->tokenizer_name));
+    if (format == FORMAT_TOKENS)
+        TRY(token_stream_init_files(&data->stream, spec->paths, spec->path_count, spec->vocab,
+                                    spec->tokenizer, spec->tokenizer_name));
     else
         TRY(token_stream_init(&data->stream, spec->paths, spec->path_count, format, spec->vocab));
     int64_t all = token_stream_size(&data->stream), need;

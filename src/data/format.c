@@ -16,7 +16,7 @@ const char *data_format_name(DataFormat format) {
 }
 
 DataFormat data_format_of(const char *path) {
-    if (shard_is_there(path)) return FORMAT_SHARDS;
+    if (token_file_is_there(path)) return FORMAT_TOKENS;
     if (cornell_is_named(path)) return FORMAT_CORNELL;
     if (reader_is_json(path)) return FORMAT_IDS;
     if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;

@@ -21,8 +21,8 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "data/pipeline.h"
 #include "data/sentence.h"
+#include "data/workers.h"
 
 /* What became of one block. */
 typedef struct Encoded {
@@ -46,8 +46,8 @@ typedef struct Prepare {
     int threads;
     Encoded *place;
     int places;
-    ShardSet *train, *val, *now; /* `now`: the set that the current document goes to */
-    int64_t document;            /* number of the next */
+    TokenFileSet *train, *val, *now; /* `now`: the set that the current document goes to */
+    int64_t document;                /* number of the next */
     int64_t bytes, used_before;
     int64_t broken;
     char *broken_at;
@@ -56,8 +56,8 @@ typedef struct Prepare {
 } Prepare;
 
 void prepare_result_done(PrepareResult *result) {
-    shard_list_done(&result->shards);
-    shard_list_done(&result->val_shards);
+    token_file_list_done(&result->token_files);
+    token_file_list_done(&result->val_token_files);
     free(result->broken_at);
     *result = (PrepareResult){0};
 }
@@ -73,8 +73,8 @@ static void prepare_done(Prepare *p) {
     }
     free(p->place);
     free(p->broken_at);
-    shard_set_free(p->train);
-    shard_set_free(p->val);
+    token_file_set_free(p->train);
+    token_file_set_free(p->val);
 }
 
 Status prepare_notes(const PrepareResult *result, void (*tell)(void *context, const char *note),
@@ -172,14 +172,14 @@ static Status begin_document(Prepare *p) {
     bool val = p->val && goes_to_val(p->spec->val_fraction, p->document);
     p->now = val ? p->val : p->train;
     p->document++;
-    return shard_set_document(p->now);
+    return token_file_set_document(p->now);
 }
 
 static void show(const Prepare *p, int64_t used) {
     if (!p->spec->progress) return;
     char note[96], rate[FORMAT_SIZE], tokens[FORMAT_SIZE];
     double seconds = clock_wall() - p->start;
-    int64_t count = shard_set_tokens(p->train) + (p->val ? shard_set_tokens(p->val) : 0);
+    int64_t count = token_file_set_tokens(p->train) + (p->val ? token_file_set_tokens(p->val) : 0);
     snprintf(note, sizeof note, "%s/s  %s tokens",
              format_bytes(rate, seconds > 0 ? (double)p->bytes / seconds : 0),
              format_count(tokens, (double)count));
@@ -191,10 +191,10 @@ static Status write_tokens(Prepare *p, const Encoded *from, size_t at, size_t st
     size_t width = (size_t)p->width;
     while (at < stop) {
         while (*mark < from->marks && from->mark[*mark] <= at) {
-            if (from->mark[(*mark)++] == at) shard_set_sentence(p->now);
+            if (from->mark[(*mark)++] == at) token_file_set_sentence(p->now);
         }
         size_t next = *mark < from->marks && from->mark[*mark] < stop ? from->mark[*mark] : stop;
-        TRY(shard_set_add(p->now, from->packed + at * width, next - at));
+        TRY(token_file_set_add(p->now, from->packed + at * width, next - at));
         at = next;
     }
     return OK;
@@ -245,8 +245,8 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
     TRY(reader_new(&measured, &reading));
     int64_t total = reader_total(measured);
     if (spec->progress) progress_total(spec->progress, total ? p->used_before + total : 0);
-    PipelineWork work = {.context = p, .piece = encode_piece, .pack = pack_tokens, .finish = write_place};
-    TRY(pipeline_run(&reading, p->threads, &work, spec->stop));
+    WorkerTask work = {.context = p, .piece = encode_piece, .pack = pack_tokens, .finish = write_place};
+    TRY(workers_run(&reading, p->threads, &work, spec->stop));
     *ret_total = total;
     return OK;
 }
@@ -269,35 +269,35 @@ static Status write_train(Prepare *p, int64_t *ret_total) {
     const PrepareSpec *spec = p->spec;
     p->now = p->train;
     TRY(read_files(p, spec->paths, spec->path_count, ret_total));
-    if (shard_set_tokens(p->train) == 0 && !(p->val && shard_set_tokens(p->val)))
+    if (token_file_set_tokens(p->train) == 0 && !(p->val && token_file_set_tokens(p->val)))
         return FAILED("%s%s: no text was found, expected at least one document", spec->paths[0],
                       spec->path_count > 1 ? " and the other files" : "");
-    if (p->val && (shard_set_tokens(p->val) == 0 || shard_set_tokens(p->train) == 0))
+    if (p->val && (token_file_set_tokens(p->val) == 0 || token_file_set_tokens(p->train) == 0))
         return USAGE(
             "--val-fraction %g: of %lld document%s it leaves none for %s; give validation files with "
             "--val, or say with --documents what a document is",
             spec->val_fraction, (long long)p->document, p->document == 1 ? "" : "s",
-            shard_set_tokens(p->train) == 0 ? "training" : "validation");
+            token_file_set_tokens(p->train) == 0 ? "training" : "validation");
     return OK;
 }
 
 /* The validation files come after, as documents of a set of their own. */
 static Status write_val(Prepare *p) {
     const PrepareSpec *spec = p->spec;
-    ShardSet *train = p->train;
+    TokenFileSet *train = p->train;
     int64_t total = 0;
     p->now = p->train = p->val;
     p->val = NULL;
     Status status = read_files(p, spec->val, spec->val_count, &total);
     p->val = p->train;
     p->train = train;
-    if (!status && shard_set_tokens(p->val) == 0)
+    if (!status && token_file_set_tokens(p->val) == 0)
         return FAILED("%s: no text was found, expected at least one document", spec->val[0]);
     return status;
 }
 
-static Status final_paths(ShardList *list, const ShardSet *set, const char *dir) {
-    const ShardList *files = shard_set_files(set);
+static Status final_paths(TokenFileList *list, const TokenFileSet *set, const char *dir) {
+    const TokenFileList *files = token_file_set_files(set);
     for (size_t i = 0; i < files->count; i++) {
         CLEANUP(mem_freep) char *path = NULL;
         TRY(path_join(&path, dir, strrchr(files->path[i], '/') + 1));
@@ -311,37 +311,37 @@ static Status final_paths(ShardList *list, const ShardSet *set, const char *dir)
 /* Fills the directory `dir`; paths in the result are those below `place`. */
 static Status fill_dir(const PrepareSpec *spec, const char *dir, const char *place, PrepareResult *result) {
     CLEANUP(prepare_done)
-    Prepare p = {.spec = spec, .threads = pipeline_threads(spec->threads), .start = clock_wall()};
-    p.places = pipeline_places(p.threads);
-    p.width = shard_token_width(tokenizer_vocab(spec->tokenizer));
+    Prepare p = {.spec = spec, .threads = workers_threads(spec->threads), .start = clock_wall()};
+    p.places = workers_slots(p.threads);
+    p.width = token_file_token_width(tokenizer_vocab(spec->tokenizer));
     TRY(find_end(spec->tokenizer, &p.end));
     TRY(make_encoders(&p));
     TokenizerId id = tokenizer_id(spec->tokenizer);
-    int64_t size = spec->shard_size ? spec->shard_size : PREPARE_SHARD_SIZE, total = 0;
-    TRY(shard_set_new(&p.train, dir, "train", &id, size, spec->sentences));
+    int64_t size = spec->file_size ? spec->file_size : PREPARE_FILE_SIZE, total = 0;
+    TRY(token_file_set_new(&p.train, dir, "train", &id, size, spec->sentences));
     if (spec->val_count == 0 && spec->val_fraction > 0)
-        TRY(shard_set_new(&p.val, dir, "val", &id, size, spec->sentences));
+        TRY(token_file_set_new(&p.val, dir, "val", &id, size, spec->sentences));
     TRY(write_train(&p, &total));
     p.used_before = total;
     if (spec->val_count) {
-        TRY(shard_set_new(&p.val, dir, "val", &id, size, spec->sentences));
+        TRY(token_file_set_new(&p.val, dir, "val", &id, size, spec->sentences));
         TRY(write_val(&p));
     }
-    TRY(shard_set_finish(p.train));
-    TRY(final_paths(&result->shards, p.train, place));
-    result->tokens = shard_set_tokens(p.train);
-    result->documents = shard_set_documents(p.train);
-    result->sentences = shard_set_sentences(p.train) + (p.val ? shard_set_sentences(p.val) : 0);
+    TRY(token_file_set_finish(p.train));
+    TRY(final_paths(&result->token_files, p.train, place));
+    result->tokens = token_file_set_tokens(p.train);
+    result->documents = token_file_set_documents(p.train);
+    result->sentences = token_file_set_sentences(p.train) + (p.val ? token_file_set_sentences(p.val) : 0);
     result->bytes = p.bytes;
     result->broken = p.broken;
     result->broken_at = p.broken_at;
     p.broken_at = NULL;
     result->notes = p.notes;
     if (!p.val) return OK;
-    TRY(shard_set_finish(p.val));
-    TRY(final_paths(&result->val_shards, p.val, place));
-    result->val_tokens = shard_set_tokens(p.val);
-    result->val_documents = shard_set_documents(p.val);
+    TRY(token_file_set_finish(p.val));
+    TRY(final_paths(&result->val_token_files, p.val, place));
+    result->val_tokens = token_file_set_tokens(p.val);
+    result->val_documents = token_file_set_documents(p.val);
     return OK;
 }
 
@@ -353,10 +353,10 @@ static void dir_closep(DIR **dir) {
 
 static Status check_entry(const char *dir, const char *name, bool replace) {
     CLEANUP(mem_freep) char *path = NULL;
-    CLEANUP(shard_freep) Shard *shard = NULL;
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
     TRY(path_join(&path, dir, name));
-    CLEANUP(status_freep) Status status = shard_is_there(path) ? shard_open(&shard, path) : OK;
-    if (!shard && !status)
+    CLEANUP(status_freep) Status status = token_file_is_there(path) ? token_file_open(&token_file, path) : OK;
+    if (!token_file && !status)
         return USAGE("%s: holds %s, which is not a token shard; choose another --out", dir, name);
     if (!replace) return USAGE("%s: holds token shards already; --overwrite replaces them", dir);
     return OK;
@@ -435,7 +435,7 @@ static Status beside_make(Beside *beside, const char *place) {
 static Status beside_commit(Beside *beside, bool replace) {
     TRY(dir_sync(beside->path));
     TRY(prepare_check(beside->place, replace));
-    bool replaces = replace && shard_is_there(beside->place);
+    bool replaces = replace && token_file_is_there(beside->place);
     unsigned flags = replaces ? RENAME_EXCHANGE : 0;
     if (renameat2(AT_FDCWD, beside->path, AT_FDCWD, beside->place, flags) != 0)
         return FAILED("%s: cannot be %s: %s", beside->place, replaces ? "replaced" : "put in place",

@@ -12,9 +12,9 @@
 
 #include "base/progress.h"
 #include "data/reader.h"
-#include "data/shard.h"
+#include "data/token_file.h"
 
-#define PREPARE_SHARD_SIZE ((int64_t)256 << 20)
+#define PREPARE_FILE_SIZE ((int64_t)256 << 20)
 
 typedef struct PrepareSpec {
     const Tokenizer *tokenizer;
@@ -26,14 +26,14 @@ typedef struct PrepareSpec {
     Documents documents;
     const char *field;                 /* NULL: "text" */
     bool sentences;                    /* mark where sentences begin */
-    int64_t shard_size;                /* 0: PREPARE_SHARD_SIZE */
+    int64_t file_size;                 /* 0: PREPARE_FILE_SIZE */
     int threads;                       /* 0: all */
     Progress *progress;                /* NULL: not shown */
     const volatile sig_atomic_t *stop; /* NULL: none; not 0: end, leaving nothing behind */
 } PrepareSpec;
 
 typedef struct PrepareResult {
-    ShardList shards, val_shards;
+    TokenFileList token_files, val_token_files;
     int64_t tokens, documents, val_tokens, val_documents;
     int64_t sentences; /* of both, 0 without marks */
     int64_t bytes;     /* of text */

@@ -1,6 +1,6 @@
 /* Reading a corpus: documents from text files and JSON lines, plain or .gz, of any size.
  *
- * Reading comes in two steps, so that the costly one can run on all cores (data/pipeline.h). A Reader cuts
+ * Reading comes in two steps, so that the costly one can run on all cores (data/workers.h). A Reader cuts
  * its inputs into blocks, in order: raw bytes that hold whole lines, whole documents, or a part of a long
  * one. reader_split then gives the pieces of documents in a block.
  *   text    a file, a line, what lies between blank lines, or an article of WikiText is a document

@@ -72,43 +72,45 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
     return OK;
 }
 
-static Status check_tokenizer(const TokenStream *stream, const Shard *shard, const TokenizerId *expected,
-                              const char *name) {
-    const TokenizerId *id = &shard_info(shard)->tokenizer;
+static Status check_tokenizer(const TokenStream *stream, const TokenFile *token_file,
+                              const TokenizerId *expected, const char *name) {
+    const TokenizerId *id = &token_file_info(token_file)->tokenizer;
     if (!expected && stream->count) {
-        expected = &shard_info(stream->shard[0])->tokenizer;
-        name = shard_path(stream->shard[0]);
+        expected = &token_file_info(stream->token_file[0])->tokenizer;
+        name = token_file_path(stream->token_file[0]);
     }
     char has[TOKENIZER_ID_TEXT], wants[TOKENIZER_ID_TEXT];
     if (expected && !tokenizer_id_same(id, expected))
-        return USAGE("%s: was made with another tokenizer (%s) than that of %s (%s)", shard_path(shard),
-                     tokenizer_id_text(id, has), name, tokenizer_id_text(expected, wants));
+        return USAGE("%s: was made with another tokenizer (%s) than that of %s (%s)",
+                     token_file_path(token_file), tokenizer_id_text(id, has), name,
+                     tokenizer_id_text(expected, wants));
     if (id->vocab > stream->vocab)
-        return USAGE("%s: holds tokens of a vocabulary of %lld, and the model's is %lld", shard_path(shard),
-                     (long long)id->vocab, (long long)stream->vocab);
+        return USAGE("%s: holds tokens of a vocabulary of %lld, and the model's is %lld",
+                     token_file_path(token_file), (long long)id->vocab, (long long)stream->vocab);
     return OK;
 }
 
 static Status verify_small(const TokenStream *stream) {
     size_t bytes = 0;
-    for (int i = 0; i < stream->count; i++) bytes += shard_bytes(stream->shard[i]);
-    for (int i = 0; i < stream->count && bytes <= SHARDS_VERIFIED; i++) TRY(shard_verify(stream->shard[i]));
+    for (int i = 0; i < stream->count; i++) bytes += token_file_bytes(stream->token_file[i]);
+    for (int i = 0; i < stream->count && bytes <= TOKEN_FILES_VERIFIED; i++)
+        TRY(token_file_verify(stream->token_file[i]));
     return OK;
 }
 
-Status token_stream_init_shards(TokenStream *ret_stream, const char *const *paths, int path_count,
-                                int64_t vocab, const TokenizerId *expected, const char *name) {
-    CLEANUP(token_stream_done) TokenStream stream = {.format = FORMAT_SHARDS, .vocab = vocab};
-    CLEANUP(shard_list_done) ShardList list = {0};
-    for (int i = 0; i < path_count; i++) TRY(shard_list_add(&list, paths[i]));
+Status token_stream_init_files(TokenStream *ret_stream, const char *const *paths, int path_count,
+                               int64_t vocab, const TokenizerId *expected, const char *name) {
+    CLEANUP(token_stream_done) TokenStream stream = {.format = FORMAT_TOKENS, .vocab = vocab};
+    CLEANUP(token_file_list_done) TokenFileList list = {0};
+    for (int i = 0; i < path_count; i++) TRY(token_file_list_add(&list, paths[i]));
     for (size_t i = 0; i < list.count; i++) {
-        CLEANUP(shard_freep) Shard *shard = NULL;
-        TRY(shard_open(&shard, list.path[i]));
-        TRY(check_tokenizer(&stream, shard, expected, name));
-        TRY(mem_grow(&stream.shard, &stream.shard_capacity, i + 1, sizeof *stream.shard));
-        TRY(add_tokens(&stream, shard_info(shard)->tokens));
-        stream.shard[i] = shard;
-        shard = NULL;
+        CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+        TRY(token_file_open(&token_file, list.path[i]));
+        TRY(check_tokenizer(&stream, token_file, expected, name));
+        TRY(mem_grow(&stream.token_file, &stream.token_file_capacity, i + 1, sizeof *stream.token_file));
+        TRY(add_tokens(&stream, token_file_info(token_file)->tokens));
+        stream.token_file[i] = token_file;
+        token_file = NULL;
     }
     TRY(verify_small(&stream));
     *ret_stream = stream;
@@ -118,11 +120,11 @@ Status token_stream_init_shards(TokenStream *ret_stream, const char *const *path
 
 void token_stream_done(TokenStream *stream) {
     for (int i = 0; i < stream->count; i++)
-        if (stream->shard)
-            shard_free(stream->shard[i]);
+        if (stream->token_file)
+            token_file_free(stream->token_file[i]);
         else
             source_done(&stream->source[i]);
-    free(stream->shard);
+    free(stream->token_file);
     free(stream->source);
     free(stream->first);
     *stream = (TokenStream){0};
@@ -174,9 +176,9 @@ Status token_stream_read(const TokenStream *stream, int64_t at, int64_t count, i
     for (int i = token_stream_find(stream, at); count > 0; i++) {
         int64_t inside = at - stream->first[i];
         int64_t here = stream->first[i + 1] - at < count ? stream->first[i + 1] - at : count;
-        if (stream->format != FORMAT_SHARDS) TRY(source_check(&stream->source[i]));
-        if (stream->format == FORMAT_SHARDS)
-            TRY(shard_read(stream->shard[i], inside, here, out));
+        if (stream->format != FORMAT_TOKENS) TRY(source_check(&stream->source[i]));
+        if (stream->format == FORMAT_TOKENS)
+            TRY(token_file_read(stream->token_file[i], inside, here, out));
         else if (stream->format == FORMAT_BYTES)
             read_bytes(&stream->source[i], inside, here, out);
         else

@@ -10,18 +10,18 @@ typedef struct TokenStream {
     DataFormat format; /* BYTES, U16, U32 or SHARDS */
     int64_t vocab;
     int count;
-    Source *source; /* (count) */
-    Shard **shard;  /* (count) in its stead, for SHARDS */
-    int64_t *first; /* (count + 1) place of each source's first token; the last is the total */
-    size_t capacity, shard_capacity, first_capacity;
+    Source *source;         /* (count) */
+    TokenFile **token_file; /* (count) in its stead, for SHARDS */
+    int64_t *first;         /* (count + 1) place of each source's first token; the last is the total */
+    size_t capacity, token_file_capacity, first_capacity;
 } TokenStream;
 
 MUST_USE Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int path_count,
                                   DataFormat format, int64_t vocab);
 /* The same from shards or directories of them, which must be of one tokenizer: `expected`, called `name`,
  * where it is not NULL. */
-MUST_USE Status token_stream_init_shards(TokenStream *ret_stream, const char *const *paths, int path_count,
-                                         int64_t vocab, const TokenizerId *expected, const char *name);
+MUST_USE Status token_stream_init_files(TokenStream *ret_stream, const char *const *paths, int path_count,
+                                        int64_t vocab, const TokenizerId *expected, const char *name);
 void token_stream_done(TokenStream *stream);
 
 static inline int64_t token_stream_size(const TokenStream *stream) {
@@ -41,7 +41,7 @@ bool token_stream_marked(const TokenStream *stream);
 
 /* Goes from document to document. */
 typedef struct DocumentCursor {
-    int shard;
+    int token_file;
     int64_t index;
 } DocumentCursor;
 /* At the first that begins at token `at` or after it. */

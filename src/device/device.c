@@ -203,7 +203,7 @@ Status stream_workspace(Stream *stream, size_t bytes, void **ret_data) {
         dev_free(&stream->workspace);
         TRY(dev_alloc(stream->device, MEM_SCRATCH, bytes, &stream->workspace));
     }
-    if (device_is_paper(stream->device)) {
+    if (device_is_dryrun(stream->device)) {
         stream->asked = true;
         return FAILED("internal: a kernel's workspace on paper");
     }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "device/ledger.h"
+#include "device/op_log.h"
 
 typedef enum {
     MEM_PARAMS,
@@ -59,10 +59,10 @@ struct Device {
     int threads; /* that the host computes with: the CPU's kernels, and what comes before a GPU's */
     MemStat mem[MEM_TAGS];
     MemStat total;
-    MemStat host;   /* see dev_alloc_host */
-    size_t limit;   /* bytes that may be allocated in all; 0: no limit */
-    bool keep;      /* after a failure: nothing is given back, since other ranks may still write to it */
-    Ledger *ledger; /* on paper: where what is asked of it is written down; NULL: nowhere */
+    MemStat host;  /* see dev_alloc_host */
+    size_t limit;  /* bytes that may be allocated in all; 0: no limit */
+    bool keep;     /* after a failure: nothing is given back, since other ranks may still write to it */
+    OpLog *op_log; /* on paper: where what is asked of it is written down; NULL: nowhere */
     void *impl;
 };
 
@@ -89,15 +89,15 @@ struct Stream {
     void *impl;
 };
 
-extern const DeviceOps device_ops_cpu, device_ops_paper;
+extern const DeviceOps device_ops_cpu, device_ops_dryrun;
 
 /* Whether the host may read and write the device's memory itself. */
 static inline bool device_is_host(const Device *device) {
     return device->ops == &device_ops_cpu;
 }
-/* Whether it only counts, see device_new_paper. */
-static inline bool device_is_paper(const Device *device) {
-    return device->ops == &device_ops_paper;
+/* Whether it only counts, see device_new_dryrun. */
+static inline bool device_is_dryrun(const Device *device) {
+    return device->ops == &device_ops_dryrun;
 }
 
 /* threads 0: OMP_NUM_THREADS, or as many as the process may run on. */
@@ -106,7 +106,7 @@ MUST_USE Status device_new_cpu(Device **ret_device, int threads);
 MUST_USE Status device_new_cuda(Device **ret_device, int index);
 /* A device that counts memory and has none: for planning, with the code that runs in earnest. Nothing may
  * read or write its buffers. `threads` are those that the planned device's host would compute with. */
-MUST_USE Status device_new_paper(Device **ret_device, int threads);
+MUST_USE Status device_new_dryrun(Device **ret_device, int threads);
 /* By its kind's name, "cpu" or "cuda". `index` is for GPUs; threads as above, for either. */
 MUST_USE Status device_new(Device **ret_device, const char *kind, int index, int threads);
 void device_free(Device *device);

@@ -8,7 +8,7 @@
 static Status check_generates(const char *dir, const ModelConfig *config) {
     if (config->family != FAMILY_GPT2)
         return FAILED("%s: a BERT model does not generate text; a GPT-2 checkpoint was expected", dir);
-    if (!config_has(config, HEAD_LM))
+    if (!config_has(config, OUTPUT_LM))
         return FAILED("%s: the model has no language-modelling head to generate with", dir);
     return OK;
 }

@@ -97,7 +97,7 @@ static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratc
 
 static Status allocate(Session *s) {
     const Model *model = s->engine->model;
-    size_t saved = 0, scratch = head_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
+    size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], OUTPUT_LM, s->B);
     measure(s, shape_of(s, s->apart ? 1 : s->B, s->K), &saved, &scratch);
     measure(s, shape_of(s, s->B, 1), &saved, &scratch);
     Bump bump = {0};
@@ -278,7 +278,7 @@ static Status score(Session *s, int64_t first, Tensor x) {
     Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
     Tensor logits = tensor_slice(s->logits, first, count), best = tensor_slice(s->best, first, count);
-    TRY(head_logits(&model->block[at], &pass, HEAD_LM, logits, x));
+    TRY(output_logits(&model->block[at], &pass, OUTPUT_LM, logits, x));
     if (!s->best_only)
         return stream_copy(stream, scores_of(s, first), logits.data, tensor_bytes(logits), COPY_TO_HOST);
     TRY(argmax(&s->engine->exec, best, logits));

@@ -17,9 +17,9 @@ void kernels_cpu_override(KernelTable *table);
 /* Fills every slot with the cuda backend's; false where the build has none. */
 bool kernels_cuda_fill(KernelTable *table);
 
-/* Tables for planning, see kernels_on_paper. That of the GPU needs no CUDA. */
-void kernels_paper_fill_cpu(KernelTable *table, const KernelTable *cpu);
-void kernels_paper_fill_cuda(KernelTable *table);
+/* Tables for planning, see kernels_dryrun. That of the GPU needs no CUDA. */
+void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu);
+void kernels_dryrun_fill_cuda(KernelTable *table);
 
 /* Whether all of the tensors that are not none are fp32. */
 bool kernels_fp32(size_t count, const Tensor *tensors);

@@ -114,7 +114,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-Status paper_outcome(Stream *stream, Status status) {
+Status dryrun_outcome(Stream *stream, Status status) {
     if (!stream->asked) return status;
     stream->asked = false;
     status_free(status);
@@ -129,7 +129,7 @@ Status measure_start(const Exec *exec, double *ret_start) {
 }
 
 Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes) {
-    Ledger *ledger = exec->stream->device->ledger;
+    OpLog *op_log = exec->stream->device->op_log;
     double seconds = 0;
     if (exec->profile) {
         TRY(stream_sync(exec->stream));
@@ -140,5 +140,5 @@ Status measure_stop(const Exec *exec, KernelId id, double start, double flops, d
         stat->flops += flops;
         stat->bytes += bytes;
     }
-    return ledger ? ledger_kernel(ledger, exec->stream, (int)id, flops, bytes, seconds) : OK;
+    return op_log ? op_log_kernel(op_log, exec->stream, (int)id, flops, bytes, seconds) : OK;
 }

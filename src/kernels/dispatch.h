@@ -37,20 +37,20 @@ MUST_USE Status measure_start(const Exec *exec, double *ret_start);
 MUST_USE Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes);
 
 /* A slot's outcome on paper, where asking for the workspace ends it. */
-MUST_USE Status paper_outcome(Stream *stream, Status status);
+MUST_USE Status dryrun_outcome(Stream *stream, Status status);
 
 /* On paper, says more of the call that is about to run; see Note. */
-#define SIZES(a, b, c, act) ledger_size(exec->stream->device->ledger, a, b, c, act)
+#define SIZES(a, b, c, act) op_log_size(exec->stream->device->op_log, a, b, c, act)
 
 /* Runs the slot and returns; with a profile, counts the call, and on paper notes it. */
 #define RUN(id, flops, bytes, slot, ...)                                                                     \
     do {                                                                                                     \
         double start_ = 0;                                                                                   \
         TRY(measure_start(exec, &start_));                                                                   \
-        if (!device_is_paper(exec->stream->device))                                                          \
+        if (!device_is_dryrun(exec->stream->device))                                                         \
             TRY(exec->table->slot(exec->stream, __VA_ARGS__));                                               \
         else if (exec->table->slot)                                                                          \
-            TRY(paper_outcome(exec->stream, exec->table->slot(exec->stream, __VA_ARGS__)));                  \
+            TRY(dryrun_outcome(exec->stream, exec->table->slot(exec->stream, __VA_ARGS__)));                 \
         return measure_stop(exec, id, start_, flops, bytes);                                                 \
     } while (0)
 

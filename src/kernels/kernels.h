@@ -346,9 +346,9 @@ struct KernelTable {
 MUST_USE Status kernels_find(const char *name, const KernelTable **ret_table);
 /* Those for a kind of device, "cpu" or "cuda": its own, or the named ones, which must be for it. */
 MUST_USE Status kernels_for(const char *device, const char *name, const KernelTable **ret_table);
-/* For a device on paper (device_new_paper): calls are checked and counted, and of what "cpu" or "cuda"
+/* For a device on paper (device_new_dryrun): calls are checked and counted, and of what "cpu" or "cuda"
  * kernels would do only the workspace is asked for; slots that take none are empty. */
-MUST_USE Status kernels_on_paper(const char *device, const KernelTable **ret_table);
+MUST_USE Status kernels_dryrun(const char *device, const KernelTable **ret_table);
 /* Only the last of kernels_for: whether the named ones, if any, are for that kind. */
 MUST_USE Status kernels_suit(const char *device, const char *name);
 /* What --precision names. */

@@ -33,7 +33,8 @@ Status sparse_bytes(const Exec *exec, Tensor mask, int64_t N, int64_t K, size_t 
     if (fours > INT32_MAX || blocks * N >= INT32_MAX)
         return FAILED("sparse weights of %lld outputs and %lld inputs are too many", (long long)N,
                       (long long)K);
-    *ret_bytes = sparse_part(sizeof(SparseHead)) + sparse_part((size_t)(blocks * N + 1) * sizeof(uint32_t)) +
+    *ret_bytes = sparse_part(sizeof(SparseHeader)) +
+                 sparse_part((size_t)(blocks * N + 1) * sizeof(uint32_t)) +
                  sparse_part((size_t)fours * 4 * sizeof(float)) + (size_t)fours * 4 * sizeof(uint16_t);
     return OK;
 }
@@ -63,7 +64,7 @@ Status sparse_pack(const Exec *exec, Tensor packed, Tensor mask, const int64_t *
     int64_t N = tensor_rows(packed), K = tensor_cols(packed), blocks = blocks_of(K);
     TRY(check_mask(exec, mask, N, K));
     CHECK_COUNT(values, DT_F32, first[N]);
-    SparseHead head = {.mark = SPARSE_MARK, .outputs = N, .inputs = K, .blocks = blocks};
+    SparseHeader head = {.mark = SPARSE_MARK, .outputs = N, .inputs = K, .blocks = blocks};
     for (int64_t block = 0; block < blocks; block++)
         for (int64_t row = 0; row < N; row++) head.fours += (uint32_t)fours_of(mask.data, K, row, block);
     memcpy(packed.data, &head, sizeof head);
@@ -81,7 +82,7 @@ Status sparse_pack(const Exec *exec, Tensor packed, Tensor mask, const int64_t *
 }
 
 static Status multiply(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b) {
-    const SparseHead *head = w.data;
+    const SparseHeader *head = w.data;
     double count = 4.0 * head->fours;
     RUN(KERNEL_LINEAR_SPARSE_FORWARD, 2 * count * (double)tensor_rows(x), BYTES(y, x, b) + 6 * count,
         linear_sparse_forward, y, x, w, b);
@@ -89,7 +90,7 @@ static Status multiply(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b) {
 
 Status linear_sparse_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     int64_t M = tensor_rows(x), N = tensor_rows(w), K = tensor_cols(w);
-    const SparseHead *head = w.data;
+    const SparseHeader *head = w.data;
     if (head->mark != SPARSE_MARK || head->outputs != N || head->inputs != K)
         return FAILED("internal: %s: w is not packed", __func__);
     TRY(check_act(__func__, act));

@@ -7,7 +7,7 @@
 
 static struct {
     pthread_once_t once;
-    KernelTable ref, cpu, cuda, paper_cpu, paper_cuda;
+    KernelTable ref, cpu, cuda, dryrun_cpu, dryrun_cuda;
     bool has_cuda;
 } tables = {.once = PTHREAD_ONCE_INIT};
 
@@ -19,8 +19,8 @@ static void build_tables(void) {
     tables.ref.name = "ref";
     tables.cpu.name = "cpu";
     tables.cuda.name = "cuda";
-    kernels_paper_fill_cpu(&tables.paper_cpu, &tables.cpu);
-    kernels_paper_fill_cuda(&tables.paper_cuda);
+    kernels_dryrun_fill_cpu(&tables.dryrun_cpu, &tables.cpu);
+    kernels_dryrun_fill_cuda(&tables.dryrun_cuda);
 }
 
 Status kernels_find(const char *name, const KernelTable **ret_table) {
@@ -36,9 +36,9 @@ Status kernels_find(const char *name, const KernelTable **ret_table) {
                  tables.has_cuda ? ", 'cuda'" : "");
 }
 
-Status kernels_on_paper(const char *device, const KernelTable **ret_table) {
+Status kernels_dryrun(const char *device, const KernelTable **ret_table) {
     pthread_once(&tables.once, build_tables);
-    *ret_table = strcmp(device, "cuda") == 0 ? &tables.paper_cuda : &tables.paper_cpu;
+    *ret_table = strcmp(device, "cuda") == 0 ? &tables.dryrun_cuda : &tables.dryrun_cpu;
     return OK;
 }
 

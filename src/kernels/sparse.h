@@ -1,6 +1,6 @@
 /* What lies behind a tensor of packed sparse weights (DT_SPARSE), for the backends that multiply by them.
  *
- *   SparseHead
+ *   SparseHeader
  *   start    uint32, blocks x outputs + 1: where the weights of an output in a block of inputs begin, in
  * fours value    fp32: the weights that are not 0; those of each output and block are filled up to a multiple
  * of four with zeros, so that four sums can run side by side index    uint16, of each: its input, counted
@@ -16,25 +16,25 @@
 
 enum { SPARSE_MARK = 0x77733201, SPARSE_BLOCK = 512, SPARSE_ALIGN = 64 };
 
-typedef struct SparseHead {
+typedef struct SparseHeader {
     uint32_t mark;
     uint32_t fours; /* of values, all outputs together */
     int64_t outputs, inputs, blocks;
-} SparseHead;
+} SparseHeader;
 
 static inline size_t sparse_part(size_t bytes) {
     return (bytes + SPARSE_ALIGN - 1) / SPARSE_ALIGN * SPARSE_ALIGN;
 }
 
 typedef struct SparseView {
-    const SparseHead *head;
+    const SparseHeader *head;
     uint32_t *start;
     float *value;
     uint16_t *index;
 } SparseView;
 
 static inline SparseView sparse_view(Tensor packed) {
-    const SparseHead *head = packed.data;
+    const SparseHeader *head = packed.data;
     char *at = (char *)packed.data + sparse_part(sizeof *head);
     SparseView view = {.head = head, .start = (uint32_t *)(void *)at};
     at += sparse_part((size_t)(head->blocks * head->outputs + 1) * sizeof *view.start);

@@ -86,7 +86,7 @@ Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
     return tensor_take(bump, tensor_2d(NULL, shape.dtype, shape.B * shape.T, block->config->hidden));
 }
 
-Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
+Status output_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
     (void)dy, (void)x;
     Bump saved = bump_over(pass->saved);
     Tensor kept = own_rows(pass, head_saved(block, pass->shape, &saved));

@@ -54,7 +54,7 @@ MUST_USE Status head_input(Pass *pass, Tensor room, Tensor x, Tensor *ret_rows);
 /* Heads compute their gradient during forward: the place where it waits, (B*T,C), and the backward that
  * hands it on. */
 Tensor head_saved(const Block *block, Shape shape, Bump *bump);
-MUST_USE Status head_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
+MUST_USE Status output_backward(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
 /* Adds a head's losses (M) to their sum and, where hits are counted, those that complete stats (M,3) tell;
  * the losses are overwritten then. */
 MUST_USE Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor labels, int64_t valid);

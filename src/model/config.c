@@ -26,7 +26,7 @@ static ModelConfig from_preset(const Preset *preset) {
     bool gpt2 = preset->family == FAMILY_GPT2;
     return (ModelConfig){
         .family = preset->family,
-        .heads_mask = gpt2 ? HEAD_LM : HEAD_MLM | HEAD_NSP,
+        .outputs_mask = gpt2 ? OUTPUT_LM : OUTPUT_MLM | OUTPUT_NSP,
         .pooler = !gpt2,
         .layers = preset->layers,
         .hidden = preset->hidden,
@@ -106,24 +106,24 @@ Status config_check(const ModelConfig *config) {
     TRY(check_rate("the classifier dropout", config->dropout_classify));
     if (!(config->norm_eps > 0))
         return USAGE("the layer norm epsilon is %g, expected above 0", (double)config->norm_eps);
-    unsigned bert_heads = HEAD_MLM | HEAD_NSP | HEAD_SPAN | HEAD_CLASSIFY;
-    if (config->heads_mask & (config->family == FAMILY_GPT2 ? bert_heads : (unsigned)HEAD_LM))
+    unsigned bert_heads = OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY;
+    if (config->outputs_mask & (config->family == FAMILY_GPT2 ? bert_heads : (unsigned)OUTPUT_LM))
         return USAGE("%s has no such head", config->family == FAMILY_GPT2 ? "GPT-2" : "BERT");
-    if ((config->heads_mask & (HEAD_NSP | HEAD_CLASSIFY)) && !config->pooler)
+    if ((config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) && !config->pooler)
         return USAGE("next-sentence and classification heads need the pooler");
     return OK;
 }
 
-const char *head_name(Head head) {
+const char *output_name(OutputHead head) {
     switch (head) {
-    case HEAD_LM: return "lm";
-    case HEAD_MLM: return "mlm";
-    case HEAD_NSP: return "nsp";
-    case HEAD_SPAN: return "span";
+    case OUTPUT_LM: return "lm";
+    case OUTPUT_MLM: return "mlm";
+    case OUTPUT_NSP: return "nsp";
+    case OUTPUT_SPAN: return "span";
     default: return "classify";
     }
 }
 
-bool config_has(const ModelConfig *config, Head head) {
-    return (config->heads_mask & head) != 0;
+bool config_has(const ModelConfig *config, OutputHead head) {
+    return (config->outputs_mask & head) != 0;
 }

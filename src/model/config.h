@@ -9,19 +9,19 @@ typedef enum { FAMILY_GPT2, FAMILY_BERT } Family;
 
 /* Heads a model may carry; a set of bits. */
 typedef enum {
-    HEAD_LM = 1,       /* GPT-2: next token */
-    HEAD_MLM = 2,      /* BERT: masked tokens */
-    HEAD_NSP = 4,      /* BERT: next sentence */
-    HEAD_SPAN = 8,     /* BERT: start and end of an answer */
-    HEAD_CLASSIFY = 16 /* BERT: a label for the sequence */
-} Head;
+    OUTPUT_LM = 1,       /* GPT-2: next token */
+    OUTPUT_MLM = 2,      /* BERT: masked tokens */
+    OUTPUT_NSP = 4,      /* BERT: next sentence */
+    OUTPUT_SPAN = 8,     /* BERT: start and end of an answer */
+    OUTPUT_CLASSIFY = 16 /* BERT: a label for the sequence */
+} OutputHead;
 
 enum { MAX_LABELS = 1 << 20, MORE_ENDS = 7 };
 
 typedef struct ModelConfig {
     Family family;
-    unsigned heads_mask; /* Head bits; BERT with none is the bare encoder */
-    bool pooler;         /* BERT's dense + tanh on the first token; NSP and CLASSIFY need it */
+    unsigned outputs_mask; /* OutputHead bits; BERT with none is the bare encoder */
+    bool pooler;           /* BERT's dense + tanh on the first token; NSP and CLASSIFY need it */
     int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
     int64_t
         head_width; /* 0: hidden / heads; else heads were pruned, and hidden / head_width is what they were */
@@ -59,7 +59,7 @@ const char *const *config_presets(void);
 /* One sentence when the sizes cannot make a model. */
 MUST_USE Status config_check(const ModelConfig *config);
 
-const char *head_name(Head head); /* "lm", "mlm", "nsp", "span", "classify" */
-bool config_has(const ModelConfig *config, Head head);
+const char *output_name(OutputHead head); /* "lm", "mlm", "nsp", "span", "classify" */
+bool config_has(const ModelConfig *config, OutputHead head);
 
 #endif

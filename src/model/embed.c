@@ -34,7 +34,7 @@ static Status describe_embed(const Block *block, ParamList *ret_params) {
     float position_std = c->family == FAMILY_GPT2 ? c->init_std / 2 : c->init_std;
     TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
-    ret_params->desc[0].shared = c->tied && (c->heads_mask & (HEAD_LM | HEAD_MLM)) != 0;
+    ret_params->desc[0].shared = c->tied && (c->outputs_mask & (OUTPUT_LM | OUTPUT_MLM)) != 0;
     TRY(describe_matrix(ret_params, c->family, position_std, -1, c->positions, c->hidden, 0,
                         "embed.position"));
     if (!has_norm(block)) return OK;

@@ -6,7 +6,7 @@
 static const BlockOps *ops_of(const ModelConfig *config, int64_t at) {
     if (at == 0) return &block_ops_embed;
     if (at <= config->layers) return &block_ops_layer;
-    return config->family == FAMILY_GPT2 ? &block_ops_gpt2_head : &block_ops_bert_head;
+    return config->family == FAMILY_GPT2 ? &block_ops_gpt2_output : &block_ops_bert_output;
 }
 
 static Status add_to_unit(Model *model, int at, const ParamDesc *desc, ParamRef *ret_ref) {
@@ -251,17 +251,17 @@ double block_flops(const Block *block, int64_t T) {
     if (block->ops == &block_ops_layer) return 3 * (8 * C * A + 4 * C * F + 4 * A * (double)T);
     if (block->ops == &block_ops_embed) return 30 * C;
     double flops = 30 * C;
-    if (config_has(c, HEAD_LM)) flops += 3 * 2 * V * C;
-    if (config_has(c, HEAD_MLM)) flops += 3 * 2 * (V + C) * C * 0.15;
-    if (config_has(c, HEAD_SPAN)) flops += 3 * 4 * C;
+    if (config_has(c, OUTPUT_LM)) flops += 3 * 2 * V * C;
+    if (config_has(c, OUTPUT_MLM)) flops += 3 * 2 * (V + C) * C * 0.15;
+    if (config_has(c, OUTPUT_SPAN)) flops += 3 * 4 * C;
     return flops;
 }
 
-Status head_logits(const Block *head, Pass *pass, Head which, Tensor out, Tensor x) {
+Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x) {
     return head->ops->logits(head, pass, which, out, x);
 }
 
-size_t head_logits_scratch(const Block *head, Head which, int64_t rows) {
+size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows) {
     return head->ops->logits_scratch(head, which, rows);
 }
 

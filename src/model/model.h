@@ -111,9 +111,9 @@ typedef struct BlockOps {
     Status (*backward_weight)(const Block *block, Pass *pass, Tensor x);
     /* forward for new positions against the caches in pass->decode; heads have none. */
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
-    /* Heads only: see head_logits. */
-    Status (*logits)(const Block *block, Pass *pass, Head which, Tensor out, Tensor x);
-    size_t (*logits_scratch)(const Block *block, Head which, int64_t rows);
+    /* Heads only: see output_logits. */
+    Status (*logits)(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x);
+    size_t (*logits_scratch)(const Block *block, OutputHead which, int64_t rows);
     bool grads_in_forward; /* forward already adds to all gradients (heads) */
     bool backward_params;  /* backward reads the parameters */
 } BlockOps;
@@ -146,7 +146,7 @@ typedef struct Model {
     size_t sparse_count, sparse_capacity;
 } Model;
 
-extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_head, block_ops_bert_head;
+extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_output, block_ops_bert_output;
 
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
@@ -169,9 +169,9 @@ double block_flops(const Block *block, int64_t T);
 
 /* out (M,K) = this head's scores for chosen rows x (M,C) of the last layer's output: LM, MLM any
  * rows (K = V); SPAN all rows (K = 2); NSP, CLASSIFY the first row of each sequence (K = 2, L). */
-MUST_USE Status head_logits(const Block *head, Pass *pass, Head which, Tensor out, Tensor x);
-/* Bytes of scratch that head_logits needs for M rows. */
-size_t head_logits_scratch(const Block *head, Head which, int64_t rows);
+MUST_USE Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x);
+/* Bytes of scratch that output_logits needs for M rows. */
+size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows);
 
 /* Numbers of one kind (parameters, gradients or a moment) by unit: of each unit all of it, a part, or
  * nothing where another stage has it. */

@@ -102,48 +102,48 @@ typedef struct Paper {
     int **number; /* [stages][actions]: which message of its link an action is */
 } Paper;
 
-static void paper_done(Paper *paper) {
-    for (int i = 0; paper->link && i < paper->count * WAYS; i++) {
-        free(paper->link[i].sent);
-        free(paper->link[i].received);
+static void simulation_done(Paper *sim) {
+    for (int i = 0; sim->link && i < sim->count * WAYS; i++) {
+        free(sim->link[i].sent);
+        free(sim->link[i].received);
     }
-    for (int s = 0; paper->number && s < paper->count; s++) free(paper->number[s]);
-    free(paper->link);
-    free(paper->number);
-    *paper = (Paper){0};
+    for (int s = 0; sim->number && s < sim->count; s++) free(sim->number[s]);
+    free(sim->link);
+    free(sim->number);
+    *sim = (Paper){0};
 }
 
-static Link *link_of(const Paper *paper, int stage, ActionKind kind) {
-    int count = paper->count, sender = stage;
+static Link *link_of(const Paper *sim, int stage, ActionKind kind) {
+    int count = sim->count, sender = stage;
     bool forward = kind == ACTION_SEND_FORWARD || kind == ACTION_RECEIVE_FORWARD;
     if (kind == ACTION_RECEIVE_FORWARD) sender = (stage + count - 1) % count;
     if (kind == ACTION_RECEIVE_BACKWARD) sender = (stage + 1) % count;
-    return &paper->link[sender * WAYS + (forward || count == 2 ? TO_NEXT : TO_PREVIOUS)];
+    return &sim->link[sender * WAYS + (forward || count == 2 ? TO_NEXT : TO_PREVIOUS)];
 }
 
-static Status paper_init(Paper *ret_paper, const Schedule *stages, int count) {
-    CLEANUP(paper_done) Paper paper = {.stages = stages, .count = count};
-    TRY(mem_new((size_t)count * WAYS, sizeof *paper.link, &paper.link));
-    TRY(mem_new((size_t)count, sizeof *paper.number, &paper.number));
+static Status simulation_init(Paper *ret_sim, const Schedule *stages, int count) {
+    CLEANUP(simulation_done) Paper sim = {.stages = stages, .count = count};
+    TRY(mem_new((size_t)count * WAYS, sizeof *sim.link, &sim.link));
+    TRY(mem_new((size_t)count, sizeof *sim.number, &sim.number));
     /* At most two messages of each pair go one way over a link: forward and, with two stages, backward. */
     size_t most = (size_t)stages->spec.chunks * (size_t)stages->spec.micros * 2;
     for (int i = 0; i < count * WAYS; i++) {
-        TRY(mem_new(most, sizeof(int), &paper.link[i].sent));
-        TRY(mem_new(most, sizeof(int), &paper.link[i].received));
+        TRY(mem_new(most, sizeof(int), &sim.link[i].sent));
+        TRY(mem_new(most, sizeof(int), &sim.link[i].received));
     }
     for (int s = 0; s < count; s++) {
-        TRY(mem_new((size_t)stages[s].count, sizeof(int), &paper.number[s]));
+        TRY(mem_new((size_t)stages[s].count, sizeof(int), &sim.number[s]));
         for (int i = 0; i < stages[s].count; i++) {
             ActionKind kind = stages[s].action[i].kind;
             if (action_computes(kind)) continue;
-            Link *link = link_of(&paper, s, kind);
+            Link *link = link_of(&sim, s, kind);
             bool receive = action_receives(kind);
-            paper.number[s][i] = receive ? link->receives : link->sends;
+            sim.number[s][i] = receive ? link->receives : link->sends;
             *(receive ? &link->received[link->receives++] : &link->sent[link->sends++]) = i;
         }
     }
-    *ret_paper = paper;
-    paper = (Paper){0};
+    *ret_sim = sim;
+    sim = (Paper){0};
     return OK;
 }
 
@@ -155,11 +155,11 @@ static bool is_partner(const Schedule *from, Action send, const Schedule *to, Ac
            part == schedule_part(&to->spec, to->stage, receive.chunk) && send.micro == receive.micro;
 }
 
-static Status check_link(const Paper *paper, int sender, int way) {
-    const Link *link = &paper->link[sender * WAYS + way];
-    int count = paper->count;
-    const Schedule *from = &paper->stages[sender];
-    const Schedule *to = &paper->stages[(sender + (way == TO_NEXT ? 1 : count - 1)) % count];
+static Status check_link(const Paper *sim, int sender, int way) {
+    const Link *link = &sim->link[sender * WAYS + way];
+    int count = sim->count;
+    const Schedule *from = &sim->stages[sender];
+    const Schedule *to = &sim->stages[(sender + (way == TO_NEXT ? 1 : count - 1)) % count];
     for (int k = 0; k < link->sends && k < link->receives; k++)
         if (!is_partner(from, from->action[link->sent[k]], to, to->action[link->received[k]])) {
             Action send = from->action[link->sent[k]];
@@ -179,9 +179,9 @@ static int batch_end(const Schedule *schedule, int at) {
     return at;
 }
 
-static bool has_met(const Paper *paper, int stage, int at) {
-    const Link *link = link_of(paper, stage, paper->stages[stage].action[at].kind);
-    int number = paper->number[stage][at];
+static bool has_met(const Paper *sim, int stage, int at) {
+    const Link *link = link_of(sim, stage, sim->stages[stage].action[at].kind);
+    int number = sim->number[stage][at];
     return number < link->started_sends && number < link->started_receives;
 }
 
@@ -192,14 +192,14 @@ typedef struct Place {
 } Place;
 
 /* The first message of the batch that has not met its partner, or the end of the batch. */
-static int first_unmet(const Paper *paper, int stage, int at) {
-    int end = batch_end(&paper->stages[stage], at);
-    while (at < end && has_met(paper, stage, at)) at++;
+static int first_unmet(const Paper *sim, int stage, int at) {
+    int end = batch_end(&sim->stages[stage], at);
+    while (at < end && has_met(sim, stage, at)) at++;
     return at;
 }
 
-static bool walk(const Paper *paper, int stage, Place *place) {
-    const Schedule *schedule = &paper->stages[stage];
+static bool walk(const Paper *sim, int stage, Place *place) {
+    const Schedule *schedule = &sim->stages[stage];
     bool moved = false;
     while (place->at < schedule->count) {
         int end = batch_end(schedule, place->at);
@@ -209,37 +209,37 @@ static bool walk(const Paper *paper, int stage, Place *place) {
             continue;
         }
         for (int i = place->at; !place->started && i < end; i++) {
-            Link *link = link_of(paper, stage, schedule->action[i].kind);
+            Link *link = link_of(sim, stage, schedule->action[i].kind);
             ++*(action_receives(schedule->action[i].kind) ? &link->started_receives : &link->started_sends);
             moved = true;
         }
         place->started = true;
-        if (first_unmet(paper, stage, place->at) < end) break;
+        if (first_unmet(sim, stage, place->at) < end) break;
         *place = (Place){.at = end};
         moved = true;
     }
     return moved;
 }
 
-static Status check_waits(const Paper *paper) {
+static Status check_waits(const Paper *sim) {
     CLEANUP(mem_freep) Place *place = NULL;
-    TRY(mem_new((size_t)paper->count, sizeof *place, &place));
+    TRY(mem_new((size_t)sim->count, sizeof *place, &place));
     for (bool moved = true; moved;) {
         moved = false;
-        for (int s = 0; s < paper->count; s++) moved |= walk(paper, s, &place[s]);
+        for (int s = 0; s < sim->count; s++) moved |= walk(sim, s, &place[s]);
     }
-    for (int s = 0; s < paper->count; s++)
-        if (place[s].at < paper->stages[s].count)
-            return wrong_action(&paper->stages[s], first_unmet(paper, s, place[s].at), "waits for ever");
+    for (int s = 0; s < sim->count; s++)
+        if (place[s].at < sim->stages[s].count)
+            return wrong_action(&sim->stages[s], first_unmet(sim, s, place[s].at), "waits for ever");
     return OK;
 }
 
 static Status check_messages(const Schedule *stages, int count) {
-    CLEANUP(paper_done) Paper paper = {0};
-    TRY(paper_init(&paper, stages, count));
+    CLEANUP(simulation_done) Paper sim = {0};
+    TRY(simulation_init(&sim, stages, count));
     for (int s = 0; s < count; s++)
-        for (int way = 0; way < WAYS; way++) TRY(check_link(&paper, s, way));
-    return check_waits(&paper);
+        for (int way = 0; way < WAYS; way++) TRY(check_link(&sim, s, way));
+    return check_waits(&sim);
 }
 
 /* ---- times ---- */

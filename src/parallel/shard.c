@@ -76,7 +76,7 @@ static const ParamSlot *tied_slot(const ShardUnit *unit) {
     return &unit->layout.slot[0];
 }
 
-static Status watch_alloc(Shards *shards) {
+static Status probe_alloc(Shards *shards) {
     const ShardSpec *spec = &shards->spec;
     int64_t largest = 0;
     for (int i = 0; i < shards->count; i++) {
@@ -87,7 +87,7 @@ static Status watch_alloc(Shards *shards) {
         }
         if (!unit->held || !unit->twin || spec->ends->size == 1) continue;
         int64_t rows =
-            tied_slot(unit)->dim[0] < spec->watch_rows ? tied_slot(unit)->dim[0] : spec->watch_rows;
+            tied_slot(unit)->dim[0] < spec->probe_max_rows ? tied_slot(unit)->dim[0] : spec->probe_max_rows;
         TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows * tied_slot(unit)->dim[1], DT_F32),
                       &shards->tied));
         TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows, DT_I32), &shards->tied_index));
@@ -107,9 +107,9 @@ static void make_rooms(Shards *shards) {
             second = numel;
     }
     size_t parts = (size_t)shards->spec.shard->size, part = largest / parts, other = second / parts;
-    room_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
-    room_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
-    room_init(&shards->arriving, shards->device, MEM_GRADS, part * full, other * full);
+    arena_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
+    arena_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
+    arena_init(&shards->arriving, shards->device, MEM_GRADS, part * full, other * full);
 }
 
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
@@ -135,7 +135,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     if (spec->train)
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)(spec->shard->size + WATCHED) * sizeof(double),
                       &shards->norm));
-    if (spec->watch) TRY(watch_alloc(shards));
+    if (spec->probe) TRY(probe_alloc(shards));
     *ret_shards = shards;
     shards = NULL;
     return OK;
@@ -147,15 +147,15 @@ void shards_free(Shards *shards) {
         ShardUnit *unit = &shards->unit[i];
         Buffer *const buffers[] = {&unit->param, &unit->master, &unit->m, &unit->v, &unit->grad};
         for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++) dev_free(buffers[k]);
-        room_give(&shards->params, &unit->full);
-        room_give(&shards->grads, &unit->full_grad);
-        room_give(&shards->grads, &unit->reducing);
-        room_give(&shards->arriving, &unit->arriving);
+        arena_release(&shards->params, &unit->full);
+        arena_release(&shards->grads, &unit->full_grad);
+        arena_release(&shards->grads, &unit->reducing);
+        arena_release(&shards->arriving, &unit->arriving);
         unit_done(&unit->layout);
     }
-    room_done(&shards->params);
-    room_done(&shards->grads);
-    room_done(&shards->arriving);
+    arena_done(&shards->params);
+    arena_done(&shards->grads);
+    arena_done(&shards->arriving);
     Buffer *const others[] = {&shards->norm, &shards->row_sum, &shards->tied, &shards->tied_index};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) dev_free(others[k]);
     stream_free(shards->bring);
@@ -236,8 +236,8 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     const ShardSpec *spec = &shards->spec;
     if (!spec->params || !unit->held || unit->full.data) return OK;
     size_t bytes = bytes_of(unit->layout.numel, spec->dtype);
-    if (!must && !room_fits(&shards->params, bytes)) return OK;
-    TRY(room_take(&shards->params, bytes, &unit->full));
+    if (!must && !arena_fits(&shards->params, bytes)) return OK;
+    TRY(arena_alloc(&shards->params, bytes, &unit->full));
     Tensor part = tensor_1d(unit->param.data, spec->dtype, unit->count);
     if (shards->bring) TRY(bring_part(shards, unit, &part));
     comm_label(spec->shard, &gather_name, at, (int64_t)bytes);
@@ -256,18 +256,18 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
 }
 
 void shard_release(Shards *shards, int at) {
-    room_give(&shards->params, &shards->unit[at].full);
+    arena_release(&shards->params, &shards->unit[at].full);
 }
 
 /* ---- gradients ---- */
 
 Status shards_begin(Shards *shards) {
-    shards->watching = false;
+    shards->probing = false;
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
-        unit->watched = unit->watched_rows = false;
+        unit->probed = unit->probe_rows = false;
         if (!shards->spec.grads) TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
     }
     return OK;
@@ -295,8 +295,8 @@ static Status complete(Shards *shards, ShardUnit *unit) {
     Tensor arrived = unit->arriving.data ? tensor_1d(unit->arriving.data, DT_F32, unit->count) : here;
     if (spec->replica->size > 1) TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
     if (unit->arriving.data) TRY(add(shards->exec, here, arrived));
-    room_give(&shards->arriving, &unit->arriving);
-    room_give(&shards->grads, &unit->reducing);
+    arena_release(&shards->arriving, &unit->arriving);
+    arena_release(&shards->grads, &unit->reducing);
     return OK;
 }
 
@@ -313,8 +313,8 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     }
     if (!unit->full_grad.data) {
         size_t bytes = bytes_of(unit->layout.numel, DT_F32);
-        if (!room_fits(&shards->grads, bytes)) TRY(complete_all(shards));
-        TRY(room_take(&shards->grads, bytes, &unit->full_grad));
+        if (!arena_fits(&shards->grads, bytes)) TRY(complete_all(shards));
+        TRY(arena_alloc(&shards->grads, bytes, &unit->full_grad));
         TRY(stream_zero(shards->exec->stream, unit->full_grad.data, bytes));
     }
     *ret_grad = unit->full_grad.data;
@@ -340,7 +340,7 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     unit->full_grad = (Buffer){0};
     Tensor to = reduced(shards, unit);
     if (!unit->fresh) {
-        TRY(room_take(&shards->arriving, bytes_of(unit->count, DT_F32), &unit->arriving));
+        TRY(arena_alloc(&shards->arriving, bytes_of(unit->count, DT_F32), &unit->arriving));
         to.data = unit->arriving.data;
     }
     unit->fresh = false;
@@ -351,16 +351,16 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
 
 /* ---- the first micro-batch's gradient ---- */
 
-static Tensor watched_sum(const Shards *shards, int which) {
+static Tensor probe_sum(const Shards *shards, int which) {
     return tensor_1d((double *)shards->norm.data + shards->spec.shard->size + which, DT_F64, 1);
 }
 
-Status shards_watch(Shards *shards, const int32_t *rows, int64_t count) {
+Status shards_probe(Shards *shards, const int32_t *rows, int64_t count) {
     Stream *stream = shards->exec->stream;
-    if (!shards->spec.watch) return FAILED("internal: gradients are watched without memory for it");
-    shards->watching = true;
+    if (!shards->spec.probe) return FAILED("internal: gradients are watched without memory for it");
+    shards->probing = true;
     shards->tied_rows = 0;
-    TRY(stream_zero(stream, watched_sum(shards, 0).data, WATCHED * sizeof(double)));
+    TRY(stream_zero(stream, probe_sum(shards, 0).data, WATCHED * sizeof(double)));
     if (!shards->tied_index.data) return OK;
     size_t bytes = bytes_of(count, DT_I32);
     if (bytes > shards->tied_index.bytes)
@@ -371,18 +371,18 @@ Status shards_watch(Shards *shards, const int32_t *rows, int64_t count) {
 
 /* A unit on two stages: its gradient is the sum of theirs. Where the first stage has none, the last one's
  * squares count; the rows that both have are put aside until both are there. */
-static Status watch_tied(Shards *shards, const ShardUnit *unit, float *grad) {
+static Status probe_tied(Shards *shards, const ShardUnit *unit, float *grad) {
     const ParamSlot *slot = tied_slot(unit);
     bool last = shards->spec.ends->rank > 0;
     Tensor all = unit_view(slot, grad, DT_F32);
     Tensor rows = tensor_2d(shards->tied.data, DT_F32, shards->tied_rows, slot->dim[1]);
     if (last)
-        TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES),
+        TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES),
                         tensor_1d(all.data, DT_F32, slot->count)));
     if (!shards->tied_rows) return OK;
     TRY(gather_rows(shards->exec, rows, all, tensor_1d(shards->tied_index.data, DT_I32, shards->tied_rows)));
     if (!last) return OK;
-    return sum_squares(shards->exec, watched_sum(shards, FIRST_TWICE),
+    return sum_squares(shards->exec, probe_sum(shards, FIRST_TWICE),
                        tensor_1d(rows.data, DT_F32, tensor_count(rows)));
 }
 
@@ -397,14 +397,14 @@ static Status sum_rows(Shards *shards, Tensor *gradient) {
 }
 
 /* Parameters one by one: those per row, whose gradients have not been added up, the others, or both. */
-static Status watch_params(Shards *shards, const ShardUnit *unit, float *grad, bool rows, bool others) {
+static Status probe_params(Shards *shards, const ShardUnit *unit, float *grad, bool rows, bool others) {
     for (size_t j = 0; j < unit->layout.count; j++) {
         const ParamSlot *slot = &unit->layout.slot[j];
         if (!(slot->desc.per_row ? rows : others)) continue;
         Tensor gradient = tensor_1d(grad + slot->offset, DT_F32, slot->count);
         if (slot->desc.per_row) TRY(sum_rows(shards, &gradient));
         if (shards->spec.tp->rank == 0 || slot->desc.split >= 0)
-            TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES), gradient));
+            TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES), gradient));
     }
     return OK;
 }
@@ -412,36 +412,36 @@ static Status watch_params(Shards *shards, const ShardUnit *unit, float *grad, b
 Status shard_rows_done(Shards *shards, int at) {
     ShardUnit *unit = &shards->unit[at];
     float *grad = NULL;
-    if (!shards->watching || unit->watched_rows) return OK;
-    unit->watched_rows = true;
+    if (!shards->probing || unit->probe_rows) return OK;
+    unit->probe_rows = true;
     TRY(shard_grad(shards, at, &grad));
-    return watch_params(shards, unit, grad, true, false);
+    return probe_params(shards, unit, grad, true, false);
 }
 
 /* `added`: per-row gradients have been added up. */
-static Status watch_unit(Shards *shards, ShardUnit *unit, float *grad, bool added) {
-    if (!shards->watching || unit->watched || !unit->held) return OK;
-    unit->watched = true;
-    if (unit->twin && shards->spec.ends->size > 1) return watch_tied(shards, unit, grad);
-    if (unit->watched_rows) return watch_params(shards, unit, grad, false, true);
-    if (shards->spec.sequence && !added) return watch_params(shards, unit, grad, true, true);
+static Status probe_unit(Shards *shards, ShardUnit *unit, float *grad, bool added) {
+    if (!shards->probing || unit->probed || !unit->held) return OK;
+    unit->probed = true;
+    if (unit->twin && shards->spec.ends->size > 1) return probe_tied(shards, unit, grad);
+    if (unit->probe_rows) return probe_params(shards, unit, grad, false, true);
+    if (shards->spec.sequence && !added) return probe_params(shards, unit, grad, true, true);
     for (int k = 0; k < UNIT_RANGES; k++) {
         const UnitRange *range = &unit->layout.range[k];
         if (!range->count || (!range->cut && shards->spec.tp->rank > 0)) continue;
-        TRY(sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES),
+        TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES),
                         tensor_1d(grad + range->first, DT_F32, range->count)));
     }
     return OK;
 }
 
 /* The rows that both stages have. */
-static Status watch_finish(Shards *shards) {
+static Status probe_finish(Shards *shards) {
     const ShardSpec *spec = &shards->spec;
-    if (!shards->watching || !shards->tied_rows) return OK;
+    if (!shards->probing || !shards->tied_rows) return OK;
     int64_t width = (int64_t)(shards->tied.bytes / shards->tied_index.bytes);
     Tensor rows = tensor_1d(shards->tied.data, DT_F32, shards->tied_rows * width);
     TRY(all_reduce(spec->ends, shards->exec->stream, rows, REDUCE_SUM, NULL));
-    return spec->ends->rank ? OK : sum_squares(shards->exec, watched_sum(shards, FIRST_SQUARES), rows);
+    return spec->ends->rank ? OK : sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES), rows);
 }
 
 /* ---- reductions ---- */
@@ -453,7 +453,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     float *grad = NULL;
     TRY(shard_grad(shards, at, &grad));
     if (!waits) TRY(add_rows(shards, unit, grad));
-    TRY(watch_unit(shards, unit, grad, !waits));
+    TRY(probe_unit(shards, unit, grad, !waits));
     if (waits) return OK;
     Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
     if (spec->grads) return start_sharded(shards, unit, all);
@@ -467,7 +467,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
 
 Status shards_finish(Shards *shards) {
     TRY(complete_all(shards));
-    TRY(watch_finish(shards));
+    TRY(probe_finish(shards));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
@@ -518,7 +518,7 @@ Status shards_norm(Shards *shards, double *ret_norm, double *ret_first) {
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));
     TRY(stream_sync(stream));
     if (spec->optimizer) TRY(host_reduce(spec->shard, sums, size, DT_F64, REDUCE_SUM));
-    double total[2] = {0, shards->watching ? sums[size + FIRST_SQUARES] - sums[size + FIRST_TWICE] : NAN};
+    double total[2] = {0, shards->probing ? sums[size + FIRST_SQUARES] - sums[size + FIRST_TWICE] : NAN};
     for (int part = 0; part < size; part++) total[0] += sums[part];
     TRY(host_reduce(spec->model, total, 2, DT_F64, REDUCE_SUM));
     *ret_norm = sqrt(total[0]);

@@ -30,7 +30,7 @@
 
 #include "comm/group.h"
 #include "kernels/kernels.h"
-#include "parallel/room.h"
+#include "parallel/arena.h"
 #include "param/param.h"
 
 typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
@@ -45,8 +45,8 @@ typedef struct ShardSpec {
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
     Group *tp, *model;      /* for the norm */
     Group *ends;            /* the two stages that hold a tied unit */
-    bool watch;             /* with memory for shards_watch */
-    int64_t watch_rows;     /* a micro-batch's rows of a tied unit, at most */
+    bool probe;             /* with memory for shards_probe */
+    int64_t probe_max_rows; /* a micro-batch's rows of a tied unit, at most */
 } ShardSpec;
 
 /* The booleans of ZeRO stage 0 to 3. */
@@ -69,8 +69,8 @@ typedef struct ShardUnit {
     bool brought;          /* ...from the host, by a stream that was not waited for yet */
     bool pending;          /* a reduction was started and not completed */
     bool fresh;            /* no gradient has arrived in this step yet */
-    bool watched;          /* the first micro-batch's has been looked at... */
-    bool watched_rows;     /* ...or that of its parameters that are per row */
+    bool probed;           /* the first micro-batch's has been looked at... */
+    bool probe_rows;       /* ...or that of its parameters that are per row */
 } ShardUnit;
 
 typedef struct Shards {
@@ -79,12 +79,12 @@ typedef struct Shards {
     Exec *exec;
     ShardUnit *unit;
     int count;
-    Room params, grads; /* each for the two largest units... */
-    Room arriving;      /* ...and for this rank's parts of two */
-    Buffer norm;        /* fp64, a sum for each part, and two of what is watched */
-    Stream *bring;      /* brings offloaded parameters; NULL: there are none */
-    /* The first micro-batch's gradient, see shards_watch. */
-    bool watching;
+    Arena params, grads; /* each for the two largest units... */
+    Arena arriving;      /* ...and for this rank's parts of two */
+    Buffer norm;         /* fp64, a sum for each part, and two of what is probed */
+    Stream *bring;       /* brings offloaded parameters; NULL: there are none */
+    /* The first micro-batch's gradient, see shards_probe. */
+    bool probing;
     Buffer row_sum;          /* fp32: the largest parameter that is per row, where rows are cut */
     Buffer tied, tied_index; /* a tied unit's rows of it, fp32, and which they are, int32 */
     int64_t tied_rows;
@@ -129,9 +129,9 @@ MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
 /* After shards_begin: in this step the norm of the first micro-batch's gradient is taken too, as the units
  * come by, for one replica alone. All of the replica's ranks call it. The rows are those of a unit on two
  * stages to which the first of them adds in that micro-batch, each once; only the two read them. */
-MUST_USE Status shards_watch(Shards *shards, const int32_t *rows, int64_t count);
+MUST_USE Status shards_probe(Shards *shards, const int32_t *rows, int64_t count);
 /* Waits until every reduction is complete; then the norm of the whole model's gradient, each parameter
- * counted once, whatever the layout; and, where it was watched, that of the first micro-batch's share. */
+ * counted once, whatever the layout; and, where it was probed, that of the first micro-batch's share. */
 MUST_USE Status shards_finish(Shards *shards);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_first);
 

@@ -38,11 +38,11 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
-    costs.party[PARTY_TENSOR] = reach_of(cluster, mesh->tp, 1);
-    costs.party[PARTY_SHARD] = reach_of(cluster, shard, tp);
-    costs.party[PARTY_REPLICA] = reach_of(cluster, mesh->dp / shard, tp * shard);
-    costs.party[PARTY_ENDS] = reach_of(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
-    costs.party[PARTY_HOST] =
+    costs.channel[CHANNEL_TENSOR] = reach_of(cluster, mesh->tp, 1);
+    costs.channel[CHANNEL_SHARD] = reach_of(cluster, shard, tp);
+    costs.channel[CHANNEL_REPLICA] = reach_of(cluster, mesh->dp / shard, tp * shard);
+    costs.channel[CHANNEL_ENDS] = reach_of(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
+    costs.channel[CHANNEL_HOST] =
         (Reach){.size = 1, .port = PORT_HOST, .bandwidth = cluster->host.bandwidth * cluster->host.share};
     return costs;
 }
@@ -52,22 +52,24 @@ double cost_launch(const Costs *costs) {
     return cluster->software.present ? cluster->software.launch_s : cluster->launch_s;
 }
 
-double cost_sent(const Costs *costs, const Beat *beat) {
-    double size = costs->party[beat->party].size;
-    if (beat->party == PARTY_HOST) return beat->bytes;
-    double bytes = beat->bytes;
-    if (costs->cluster->software.present && (beat->party == PARTY_SHARD || beat->party == PARTY_REPLICA))
+double cost_sent(const Costs *costs, const StepEvent *event) {
+    double size = costs->channel[event->channel].size;
+    if (event->channel == CHANNEL_HOST) return event->bytes;
+    double bytes = event->bytes;
+    if (costs->cluster->software.present &&
+        (event->channel == CHANNEL_SHARD || event->channel == CHANNEL_REPLICA))
         bytes *= costs->cluster->software.gradient_bytes / sizeof(float);
-    return (beat->what == COMM_ALL_REDUCE ? 2 : 1) * bytes * (size - 1) / size;
+    return (event->what == COMM_ALL_REDUCE ? 2 : 1) * bytes * (size - 1) / size;
 }
 
-double cost_operation(const Costs *costs, const Beat *beat) {
-    const Reach *reach = &costs->party[beat->party];
-    double latency = beat->party == PARTY_HOST ? costs->cluster->host.latency_s
-                                               : reach->hops_within * costs->cluster->within.latency_s +
-                                                     reach->hops_between * costs->cluster->between.latency_s;
-    if (beat->what == COMM_ALL_REDUCE && beat->party != PARTY_HOST) latency *= 2;
-    return latency + cost_sent(costs, beat) / reach->bandwidth;
+double cost_operation(const Costs *costs, const StepEvent *event) {
+    const Reach *reach = &costs->channel[event->channel];
+    double latency = event->channel == CHANNEL_HOST
+                         ? costs->cluster->host.latency_s
+                         : reach->hops_within * costs->cluster->within.latency_s +
+                               reach->hops_between * costs->cluster->between.latency_s;
+    if (event->what == COMM_ALL_REDUCE && event->channel != CHANNEL_HOST) latency *= 2;
+    return latency + cost_sent(costs, event) / reach->bandwidth;
 }
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {
@@ -96,19 +98,20 @@ static Rate plain_rate(const Costs *costs) {
     return costs->rate == RATE_FP8 ? RATE_BF16 : costs->rate;
 }
 
-static Cost cost_linear(const Costs *costs, const Beat *beat) {
-    const double *size = beat->size;
+static Cost cost_linear(const Costs *costs, const StepEvent *event) {
+    const double *size = event->size;
     double outputs = size[0] * size[1], passes = 0, launches = 1;
-    if (beat->what == KERNEL_LINEAR_BACKWARD_WEIGHT) {
+    if (event->what == KERNEL_LINEAR_BACKWARD_WEIGHT) {
         passes = size[0] * size[2] * costs->width; /* the bias' gradient reads dy */
         launches++;
-    } else if (beat->act && !(beat->what == KERNEL_LINEAR_BACKWARD_INPUT && plain_rate(costs) == RATE_BF16)) {
+    } else if (event->act &&
+               !(event->what == KERNEL_LINEAR_BACKWARD_INPUT && plain_rate(costs) == RATE_BF16)) {
         /* GELU is a pass of its own; its slope is in bf16 products. */
         passes = 2 * outputs * costs->width;
         launches++;
     }
     double compute = cost_product(costs, plain_rate(costs), size[0], size[1], size[2]);
-    return (Cost){.device_s = fmax(compute, cost_memory(costs, beat->bytes)) + cost_memory(costs, passes),
+    return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)) + cost_memory(costs, passes),
                   .launches = launches};
 }
 
@@ -116,9 +119,9 @@ static Cost cost_linear(const Costs *costs, const Beat *beat) {
  * magnitude first, which reads once more. Backward is told it for most gradients. */
 enum { ROUND_BYTES = 4, SEEK_BYTES = 2 };
 
-static Cost cost_fp8(const Costs *costs, const Beat *beat) {
-    double M = beat->size[0], N = beat->size[1], K = beat->size[2];
-    bool backward = beat->what == KERNEL_LINEAR_FP8_BACKWARD;
+static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
+    double M = event->size[0], N = event->size[1], K = event->size[2];
+    bool backward = event->what == KERNEL_LINEAR_FP8_BACKWARD;
     double products = cost_product(costs, RATE_FP8, M, N, K);
     double rounding = (ROUND_BYTES + SEEK_BYTES) * (M * K + N * K), launches = 5;
     if (backward) {
@@ -132,69 +135,70 @@ static Cost cost_fp8(const Costs *costs, const Beat *beat) {
 /* With dropout weft's own kernels run instead of cuDNN's: 3.8 and 11.5 ms for 2.6 and 8.3 on an H200. */
 #define DROPOUT_TIMES 1.4
 
-static Cost cost_attention(const Costs *costs, const Beat *beat) {
+static Cost cost_attention(const Costs *costs, const StepEvent *event) {
     const Cluster *c = costs->cluster;
-    bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
-    double compute = beat->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
-    if (beat->act && c->gpu) compute *= DROPOUT_TIMES;
-    return (Cost){.device_s = fmax(compute, cost_memory(costs, beat->bytes)), .launches = backward ? 3 : 1};
+    bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
+    double compute = event->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
+    if (event->act && c->gpu) compute *= DROPOUT_TIMES;
+    return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)), .launches = backward ? 3 : 1};
 }
 
-static Cost cost_plain(const Costs *costs, const Beat *beat) {
-    double bytes = beat->bytes, launches = 1, seconds = 0;
-    switch (beat->what) {
+static Cost cost_plain(const Costs *costs, const StepEvent *event) {
+    double bytes = event->bytes, launches = 1, seconds = 0;
+    switch (event->what) {
     case KERNEL_LAYERNORM_BACKWARD:
     case KERNEL_SUM:
     case KERNEL_SUM_SQUARES:
     case KERNEL_SUM_SQUARES_PARTS: launches = 2; break;
     case KERNEL_EMBEDDING_BACKWARD: launches = 5; break;
     case KERNEL_ADAMW_STEP:
-        if (costs->host_state) seconds = bytes / costs->party[PARTY_HOST].bandwidth;
+        if (costs->host_state) seconds = bytes / costs->channel[CHANNEL_HOST].bandwidth;
         bytes *= 30.0 / 18; /* what is written was read before */
         break;
     default: break;
     }
-    seconds = fmax(seconds, fmax(cost_memory(costs, bytes), beat->flops / costs->cluster->vector_flops));
+    seconds = fmax(seconds, fmax(cost_memory(costs, bytes), event->flops / costs->cluster->vector_flops));
     return (Cost){.device_s = seconds, .launches = launches};
 }
 
 /* As measured, where it was. One replica that is measured has its sum of squares in one part. */
-static bool cost_measured(const Costs *costs, const Beat *beat, Cost *ret_cost) {
-    int what = beat->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : beat->what;
+static bool cost_measured(const Costs *costs, const StepEvent *event, Cost *ret_cost) {
+    int what = event->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : event->what;
     const KernelCurve *curve =
-        beat->kind == BEAT_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[what] : NULL;
+        event->kind == STEP_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[what] : NULL;
     if (!curve || !curve->count) return false;
     *ret_cost =
         (Cost){.device_s = kernel_curve_seconds(
-                   curve, kernel_curve_work((KernelId)beat->what, beat->flops, beat->bytes, beat->size)),
+                   curve, kernel_curve_work((KernelId)event->what, event->flops, event->bytes, event->size)),
                .launches = 1};
     return true;
 }
 
-Cost cost_beat(const Costs *costs, const Beat *beat) {
+Cost cost_event(const Costs *costs, const StepEvent *event) {
     Cost cost = {.launches = 1};
-    if (cost_measured(costs, beat, &cost)) {
+    if (cost_measured(costs, event, &cost)) {
         cost.device_s += costs->cluster->kernel_s;
         return cost;
     }
-    if (beat->kind == BEAT_ZERO) {
-        if (!costs->cluster->software.present) cost.device_s = cost_memory(costs, beat->bytes);
-    } else if (beat->kind == BEAT_COPY && beat->what == COPY_ON_DEVICE) {
-        cost.device_s = cost_memory(costs, 2 * beat->bytes);
-    } else if (beat->kind == BEAT_COPY) {
-        cost.device_s = costs->cluster->host.latency_s + beat->bytes / costs->party[PARTY_HOST].bandwidth;
-    } else if (beat->kind == BEAT_KERNEL && costs->cluster->software.present) {
-        cost = software_cost(costs, beat);
-    } else if (beat->kind == BEAT_KERNEL) {
-        switch (beat->what) {
+    if (event->kind == STEP_ZERO) {
+        if (!costs->cluster->software.present) cost.device_s = cost_memory(costs, event->bytes);
+    } else if (event->kind == STEP_COPY && event->what == COPY_ON_DEVICE) {
+        cost.device_s = cost_memory(costs, 2 * event->bytes);
+    } else if (event->kind == STEP_COPY) {
+        cost.device_s =
+            costs->cluster->host.latency_s + event->bytes / costs->channel[CHANNEL_HOST].bandwidth;
+    } else if (event->kind == STEP_KERNEL && costs->cluster->software.present) {
+        cost = software_cost(costs, event);
+    } else if (event->kind == STEP_KERNEL) {
+        switch (event->what) {
         case KERNEL_LINEAR_FORWARD:
         case KERNEL_LINEAR_BACKWARD_INPUT:
-        case KERNEL_LINEAR_BACKWARD_WEIGHT: cost = cost_linear(costs, beat); break;
+        case KERNEL_LINEAR_BACKWARD_WEIGHT: cost = cost_linear(costs, event); break;
         case KERNEL_LINEAR_FP8_FORWARD:
-        case KERNEL_LINEAR_FP8_BACKWARD: cost = cost_fp8(costs, beat); break;
+        case KERNEL_LINEAR_FP8_BACKWARD: cost = cost_fp8(costs, event); break;
         case KERNEL_ATTENTION_FORWARD:
-        case KERNEL_ATTENTION_BACKWARD: cost = cost_attention(costs, beat); break;
-        default: cost = cost_plain(costs, beat); break;
+        case KERNEL_ATTENTION_BACKWARD: cost = cost_attention(costs, event); break;
+        default: cost = cost_plain(costs, event); break;
         }
     }
     cost.device_s += cost.launches * costs->cluster->kernel_s;

@@ -28,7 +28,7 @@ typedef struct Costs {
     const Cluster *cluster;
     Rate rate;
     double width; /* bytes of a number that kernels compute with */
-    Reach party[PARTY_COUNT];
+    Reach channel[CHANNEL_COUNT];
     bool host_state; /* what the optimizer keeps is in the host's memory */
 } Costs;
 
@@ -38,10 +38,10 @@ double cost_memory(const Costs *costs, double bytes);
 double cost_product(const Costs *costs, Rate rate, double M, double N, double K);
 /* Of the host, to start a kernel. */
 double cost_launch(const Costs *costs);
-Cost cost_beat(const Costs *costs, const Beat *beat);
+Cost cost_event(const Costs *costs, const StepEvent *event);
 /* Of an operation that a beat starts, and the bytes that a rank sends for it (see CommKind). */
-double cost_operation(const Costs *costs, const Beat *beat);
-double cost_sent(const Costs *costs, const Beat *beat);
+double cost_operation(const Costs *costs, const StepEvent *event);
+double cost_sent(const Costs *costs, const StepEvent *event);
 /* Of a message from a stage to the next one, or from the last to the first. */
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes);
 

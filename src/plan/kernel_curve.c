@@ -7,7 +7,7 @@
  * and more. */
 enum { OUTPUT_TERMS = 12, EXPONENTIAL_TERMS = 64 };
 
-double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[LEDGER_SIZES]) {
+double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]) {
     switch (kernel) {
     case KERNEL_LINEAR_FORWARD:
     case KERNEL_LINEAR_BACKWARD_INPUT:

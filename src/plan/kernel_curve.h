@@ -8,7 +8,7 @@
 #define WEFT_PLAN_KERNEL_CURVE_H
 
 #include "base/json.h"
-#include "device/ledger.h"
+#include "device/op_log.h"
 #include "kernels/profile.h"
 
 enum { CURVE_POINTS = 24 };
@@ -23,7 +23,7 @@ typedef struct KernelCurves {
 } KernelCurves;
 
 /* `size` as a Note has it: a product's M, N, K; attention's heads, positions and width of a head. */
-double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[LEDGER_SIZES]);
+double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]);
 /* The curve has points. */
 double kernel_curve_seconds(const KernelCurve *curve, double work);
 /* Puts a point in; where the curve is full, the two that are closest become one. */

@@ -72,11 +72,11 @@ static Status time_left(const MeasureSpec *spec, const Budget *budget, double *r
 
 /* ---- running ---- */
 
-static Status add_calls(Samples *samples, const Ledger *ledger) {
-    TRY(mem_grow(&samples->sample, &samples->capacity, samples->count + ledger->count, sizeof(Sample)));
-    for (size_t i = 0; i < ledger->count; i++) {
-        const Note *note = &ledger->note[i];
-        if (note->kind != NOTE_KERNEL) continue;
+static Status add_calls(Samples *samples, const OpLog *op_log) {
+    TRY(mem_grow(&samples->sample, &samples->capacity, samples->count + op_log->count, sizeof(Sample)));
+    for (size_t i = 0; i < op_log->count; i++) {
+        const OpRecord *note = &op_log->note[i];
+        if (note->kind != OP_KERNEL) continue;
         double work = kernel_curve_work((KernelId)note->what, note->flops, note->bytes, note->size);
         if (work > 0 && note->seconds > 0)
             samples->sample[samples->count++] = (Sample){note->what, samples->models, work, note->seconds};
@@ -87,7 +87,7 @@ static Status add_calls(Samples *samples, const Ledger *ledger) {
 /* Steps alone, then as many with every call timed: as many as there is time for. */
 static Status time_steps(const MeasureSpec *spec, Job *job, HostBatch *batch, double seconds,
                          Samples *samples, Timed *timed) {
-    CLEANUP(ledger_done) Ledger ledger = {0};
+    CLEANUP(op_log_done) OpLog op_log = {0};
     Profile profile = {0};
     StepResult result;
     int64_t number = 0;
@@ -105,14 +105,14 @@ static Status time_steps(const MeasureSpec *spec, Job *job, HostBatch *batch, do
         timed->step_s = fmin(timed->step_s, clock_wall() - start);
     }
     job->runner->exec.profile = &profile;
-    job->device->ledger = &ledger;
+    job->device->op_log = &op_log;
     Status status = OK;
     for (int i = 0; i < timed->steps && !status; i++)
         status = runner_step(job->runner, &batch, 1, ++number, 1e-4, &result);
     job->runner->exec.profile = NULL;
-    job->device->ledger = NULL;
+    job->device->op_log = NULL;
     TRY(status);
-    return add_calls(samples, &ledger);
+    return add_calls(samples, &op_log);
 }
 
 static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, const SmallModel *model,

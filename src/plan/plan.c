@@ -13,7 +13,7 @@ enum {
 };
 
 void plan_done(Plan *plan) {
-    for (int s = 0; plan->stage && s < plan->stages; s++) paper_rank_done(&plan->stage[s]);
+    for (int s = 0; plan->stage && s < plan->stages; s++) dryrun_rank_done(&plan->stage[s]);
     free(plan->stage);
     *plan = (Plan){0};
 }
@@ -73,7 +73,7 @@ static int micros_for_memory(const RunnerSpec *run, int stages) {
 }
 
 /* The stage before this one that has as many blocks in each chunk and is no end; -1: none. */
-static int stage_alike(const int *first, int stages, int chunks, int stage) {
+static int same_stage(const int *first, int stages, int chunks, int stage) {
     for (int s = 1; s < stage && stage < stages - 1; s++) {
         bool same = true;
         for (int part = s, own = stage; part < stages * chunks; part += stages, own += stages)
@@ -85,37 +85,37 @@ static int stage_alike(const int *first, int stages, int chunks, int stage) {
 
 /* What a sketch does with a stage: those at the ends and the one after the first need most memory. Of others
  * only the time is of interest, for which three micro-batches are enough, or that of one like it. */
-static Status sketch_stage(Plan *plan, const PaperRun *run, const int *first, int stage) {
+static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, int stage) {
     enum { FIRST_MIDDLE_LAST = 3 };
     int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? run->spec.chunks : 1;
-    int alike = stage_alike(first, plan->stages, chunks, stage);
-    if (alike > 0) return paper_rank_copy(&plan->stage[stage], &plan->stage[alike]);
-    PaperRun quick = *run;
+    int alike = same_stage(first, plan->stages, chunks, stage);
+    if (alike > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[alike]);
+    DryRunSpec quick = *run;
     quick.evals = 0;
     bool full = stage < 2 || stage == plan->stages - 1;
     if (!full && quick.spec.micros > FIRST_MIDDLE_LAST) quick.spec.micros = FIRST_MIDDLE_LAST;
-    return paper_rank(&quick, rank, &plan->stage[stage]);
+    return dryrun_rank(&quick, rank, &plan->stage[stage]);
 }
 
 /* A run of fewer micro-batches than the step has, and what all of them send: each of those in the middle as
  * much, which a second run of a few more tells. */
-static Status run_stage(const PaperRun *run, int micros, int rank, PaperRank *ret_rank) {
-    PaperRank more = {0};
-    PaperRun longer = *run;
+static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank *ret_rank) {
+    DryRunRank more = {0};
+    DryRunSpec longer = *run;
     uint64_t group = (uint64_t)run->mesh.pp, rest = (uint64_t)(micros - run->spec.micros);
     longer.spec.micros += run->mesh.pp;
     longer.timed = false;
     longer.evals = 0;
-    TRY(paper_rank(run, rank, ret_rank));
+    TRY(dryrun_rank(run, rank, ret_rank));
     if (!rest) return OK;
-    TRY(paper_rank(&longer, rank, &more));
+    TRY(dryrun_rank(&longer, rank, &more));
     for (int k = 0; k < COMM_KINDS; k++)
         ret_rank->sent[k] += (more.sent[k] - ret_rank->sent[k]) / group * rest;
-    paper_rank_done(&more);
+    dryrun_rank_done(&more);
     return OK;
 }
 
-static Status run_stages(Plan *plan, const PaperRun *run, const PlanSpec *spec) {
+static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec) {
     MeshSpec mesh = run->mesh;
     int micros = spec->memory_only ? run->spec.micros : plan->runner.micros;
     CLEANUP(mem_freep) int *first = NULL;
@@ -137,7 +137,7 @@ static Status run_stages(Plan *plan, const PaperRun *run, const PlanSpec *spec) 
 }
 
 /* What a plan takes: layers that are carried out, about 10 us each, and for each stage the lists of all. */
-static Status check_work(const PaperRun *run, const ModelConfig *model) {
+static Status check_work(const DryRunSpec *run, const ModelConfig *model) {
     const double most_layers = 4e6, most_actions = 1e9;
     double pp = run->mesh.pp, chunks = run->spec.chunks ? run->spec.chunks : 1, micros = run->spec.micros;
     if ((double)model->layers * micros <= most_layers && pp * pp * chunks * micros <= most_actions) return OK;
@@ -163,8 +163,8 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     CLEANUP(plan_done) Plan plan = {.mesh = spec->mesh, .batch = spec->config.batch};
     int threads = spec->config.threads ? (int)spec->config.threads : 1;
     TRY(check_ranks(spec->mesh));
-    TRY(device_new_paper(&device, threads));
-    TRY(mesh_new_paper(&mesh, spec->mesh, 0, true));
+    TRY(device_new_dryrun(&device, threads));
+    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
     TRY(settle_job(&job, spec, mesh, device));
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
     job_make_up(job, batch);
@@ -177,14 +177,14 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     plan.params_total = model_params(job->model);
     TRY(params_stored(job->model, spec->mesh.tp, &plan.params_stored));
     int evals = spec->mesh.pp == 1 ? 1 : EVAL_MICROS * spec->mesh.pp;
-    PaperRun run = {.model = job->model,
-                    .spec = job->plan,
-                    .mesh = spec->mesh,
-                    .device = spec->config.device,
-                    .threads = threads,
-                    .batch = batch,
-                    .timed = spec->timed || spec->software,
-                    .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
+    DryRunSpec run = {.model = job->model,
+                      .spec = job->plan,
+                      .mesh = spec->mesh,
+                      .device = spec->config.device,
+                      .threads = threads,
+                      .batch = batch,
+                      .timed = spec->timed || spec->software,
+                      .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
     run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));
@@ -218,7 +218,7 @@ static json_t *sent_json(const uint64_t sent[COMM_KINDS]) {
 static json_t *stages_json(const Plan *plan) {
     json_t *list = json_array();
     for (int s = 0; s < plan->stages; s++) {
-        const PaperRank *rank = &plan->stage[s];
+        const DryRunRank *rank = &plan->stage[s];
         json_array_append_new(
             list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:o}", "stage", s, "first_rank",
                             s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
@@ -253,7 +253,7 @@ static json_t *model_json(const ModelConfig *c) {
 Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
     int64_t params = 0;
     uint64_t most = 0;
-    const PaperRank *sender = &plan->stage[0];
+    const DryRunRank *sender = &plan->stage[0];
     for (int s = 0; s < plan->stages; s++) {
         uint64_t sent = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += plan->stage[s].sent[kind];

@@ -1,12 +1,12 @@
 /* What a layout comes to, before anything runs: parameters, and each stage's memory and messages.
  *
- * A plan is made of runs on paper (plan/paper.h), one for each pipeline stage: replicas and tensor ranks of a
- * stage hold the same. The configuration goes through the same checks as that of a run (train/job.h). */
+ * A plan is made of runs on paper (plan/dryrun.h), one for each pipeline stage: replicas and tensor ranks of
+ * a stage hold the same. The configuration goes through the same checks as that of a run (train/job.h). */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
 #include "plan/cluster.h"
-#include "plan/paper.h"
+#include "plan/dryrun.h"
 #include "train/train.h"
 
 typedef struct PlanSpec {
@@ -26,7 +26,7 @@ typedef struct Plan {
     bool tf32;         /* fp32 whose products round what they take */
     int64_t seq, batch;
     int64_t params_total, params_stored;
-    PaperRank *stage; /* one rank of each */
+    DryRunRank *stage; /* one rank of each */
     int stages;
     int fullest; /* the stage that needs most memory */
 } Plan;

@@ -28,7 +28,7 @@ typedef struct Finder {
     SearchCosts costs;
     Model *model;
     Search found;
-    SearchPlan *plan; /* those planned as wholes so far */
+    SearchResult *plan; /* those planned as wholes so far */
     size_t plans, capacity;
 } Finder;
 
@@ -84,7 +84,7 @@ static bool same(const SearchLayout *a, const SearchLayout *b) {
            a->recompute == b->recompute && a->micro_batch == b->micro_batch;
 }
 
-static Status plan_whole(Finder *finder, const SearchLayout *layout, const SearchPlan **ret_plan) {
+static Status plan_whole(Finder *finder, const SearchLayout *layout, const SearchResult **ret_plan) {
     CLEANUP(plan_done) Plan plan = {0};
     for (size_t i = 0; i < finder->plans; i++)
         if (same(&finder->plan[i].layout, layout)) {
@@ -94,7 +94,7 @@ static Status plan_whole(Finder *finder, const SearchLayout *layout, const Searc
     PlanSpec spec = search_plan_spec(finder->spec, layout);
     spec.timed = spec.sketch = true;
     TRY(plan_init(&plan, &spec));
-    SearchPlan whole = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
+    SearchResult whole = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
     whole.fits = fit_fits(&plan, finder->cluster);
     TRY(plan_time(&plan, finder->cluster, &whole.time));
     TRY(mem_grow(&finder->plan, &finder->capacity, finder->plans + 1, sizeof *finder->plan));
@@ -104,7 +104,7 @@ static Status plan_whole(Finder *finder, const SearchLayout *layout, const Searc
 }
 
 static int by_step(const void *a, const void *b) {
-    const SearchPlan *x = a, *y = b;
+    const SearchResult *x = a, *y = b;
     if (x->fits != y->fits) return x->fits ? -1 : 1;
     return (x->time.step_s > y->time.step_s) - (x->time.step_s < y->time.step_s);
 }
@@ -118,7 +118,7 @@ static int by_bytes(const void *a, const void *b) {
 static Status plan_smallest(Finder *finder) {
     SearchSpace *space = &finder->space;
     Search *found = &finder->found;
-    const SearchPlan *whole = NULL;
+    const SearchResult *whole = NULL;
     qsort(space->layout, space->count, sizeof *space->layout, by_bytes);
     found->sure = true;
     for (size_t i = 0; i < space->count; i++) {
@@ -142,7 +142,7 @@ static Status plan_best(Finder *finder) {
     int fitting = 0, tried = 0, wanted = finder->spec->plans ? finder->spec->plans : WHOLE_PLANS;
     for (size_t i = 0; i < space->count && fitting < wanted && tried < WHOLE_TRIES * wanted; i++) {
         const SearchLayout *layout = &space->layout[i];
-        const SearchPlan *whole;
+        const SearchResult *whole;
         if (near * layout->bytes > found->available) continue;
         TRY(plan_whole(finder, layout, &whole));
         fitting += whole->fits;
@@ -169,7 +169,7 @@ static bool same_grid(const SearchLayout *a, const SearchLayout *b) {
 /* Each grid's most promising layout: an estimate may be wrong about all of a grid's. */
 static Status plan_grids(Finder *finder) {
     const SearchSpace *space = &finder->space;
-    const SearchPlan *whole;
+    const SearchResult *whole;
     SearchLayout seen[MOST_GRIDS];
     int grids = 0;
     for (size_t i = 0; i < space->count && grids < MOST_GRIDS; i++) {
@@ -193,7 +193,7 @@ static bool is_neighbour(const SearchLayout *a, const SearchLayout *b) {
 /* Plans what lies around the best few, and around what is better there. */
 static Status climb(Finder *finder) {
     const SearchSpace *space = &finder->space;
-    const SearchPlan *whole;
+    const SearchResult *whole;
     for (int round = 0; round < CLIMB_ROUNDS; round++) {
         SearchLayout from[CLIMBS];
         int count = finder->found.count < CLIMBS ? finder->found.count : CLIMBS;
@@ -228,10 +228,10 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
 }
 
 /* The fastest of the kind that was planned and fits. */
-static const SearchPlan *fastest_other(const Finder *finder, SearchOther other) {
-    const SearchPlan *fastest = NULL;
+static const SearchResult *fastest_other(const Finder *finder, SearchOther other) {
+    const SearchResult *fastest = NULL;
     for (size_t i = 0; i < finder->plans; i++) {
-        const SearchPlan *plan = &finder->plan[i];
+        const SearchResult *plan = &finder->plan[i];
         if (!plan->fits || !is_other(finder, &plan->layout, other)) continue;
         if (!fastest || plan->time.step_s < fastest->time.step_s) fastest = plan;
     }
@@ -241,7 +241,7 @@ static const SearchPlan *fastest_other(const Finder *finder, SearchOther other) 
 /* Plans the most promising few of a kind; where none of it fits, the one that needs least. */
 static Status plan_others(Finder *finder, SearchOther other, const SearchLayout **ret_least) {
     const SearchSpace *space = &finder->space;
-    const SearchPlan *whole;
+    const SearchResult *whole;
     int tried = 0;
     for (size_t i = 0; i < space->count && tried < OTHER_TRIES; i++) {
         const SearchLayout *layout = &space->layout[i];
@@ -259,7 +259,7 @@ static Status find_other(Finder *finder, SearchOther other) {
     const SearchLayout *least = NULL;
     if (found->count && is_other(finder, &found->best[0].layout, other)) return OK;
     TRY(plan_others(finder, other, &least));
-    const SearchPlan *plan = fastest_other(finder, other);
+    const SearchResult *plan = fastest_other(finder, other);
     if (!least) return OK;
     if (!plan) TRY(plan_whole(finder, least, &plan));
     found->other[other] = *plan;
@@ -272,7 +272,7 @@ static Status find_large(Finder *finder) {
     Search *found = &finder->found;
     for (size_t i = 0; i < finder->space.count; i++) {
         const SearchLayout *layout = &finder->space.layout[i];
-        const SearchPlan *plan;
+        const SearchResult *plan;
         if (layout->bytes <= found->available) continue;
         TRY(plan_whole(finder, layout, &plan));
         found->other[OTHER_LARGE] = *plan;

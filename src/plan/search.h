@@ -43,12 +43,12 @@ typedef struct SearchLayout {
 } SearchLayout;
 
 /* One that was planned as a whole. */
-typedef struct SearchPlan {
+typedef struct SearchResult {
     SearchLayout layout;
     size_t bytes; /* what a rank needs of its device, also to write a checkpoint */
     bool fits;
-    PlanTime time; /* also where it does not fit */
-} SearchPlan;
+    StepEstimate time; /* also where it does not fit */
+} SearchResult;
 
 /* Ways to write the ranks as dp x tp x pp, and why some of them cannot be. */
 typedef struct SearchGrids {
@@ -78,12 +78,12 @@ typedef struct Search {
     SearchGrids grids;
     size_t legal, roomy; /* layouts; those that fit by their estimate */
     size_t planned;
-    SearchPlan best[SEARCH_BEST]; /* that fit, the fastest first */
+    SearchResult best[SEARCH_BEST]; /* that fit, the fastest first */
     int count;
-    SearchPlan other[OTHER_COUNT];
+    SearchResult other[OTHER_COUNT];
     bool has_other[OTHER_COUNT]; /* there are such, and they are not the first */
     /* Where none fits: the one that needs least of those planned, and whether others are far from fitting. */
-    SearchPlan smallest;
+    SearchResult smallest;
     bool sure;
 } Search;
 
@@ -94,8 +94,8 @@ enum { SEARCH_OPTIONS = 240 };
 const char *search_options(const SearchLayout *layout, char text[SEARCH_OPTIONS]);
 const char *search_other_name(SearchOther other); /* "pure data parallelism" ... */
 /* Why the first is faster than this one, in words. */
-enum { SEARCH_WORDS = 400 };
-const char *search_why(const SearchPlan *first, const SearchPlan *other, char text[SEARCH_WORDS]);
+enum { SEARCH_TEXT = 400 };
+const char *search_why(const SearchResult *first, const SearchResult *other, char text[SEARCH_TEXT]);
 MUST_USE Status search_json(const Search *search, const SearchSpec *spec, const Cluster *cluster,
                             json_t **ret_json);
 

@@ -28,9 +28,9 @@ enum { FEW = 2 };
 
 /* One replica's tensor ranks with a few layers, for one micro-batch. */
 typedef struct FewLayers {
-    PaperRank rank; /* without its tape */
+    DryRunRank rank; /* without its tape */
     Held held;
-    PlanTime time;
+    StepEstimate time;
 } FewLayers;
 
 static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int64_t layers,
@@ -52,10 +52,10 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
 }
 
 /* Tensor ranks wait for each other twice as long in the backward pass. */
-static double forward_of(const PlanTime *time) {
+static double forward_of(const StepEstimate *time) {
     return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_COMMUNICATION] / 3;
 }
-static double backward_of(const PlanTime *time) {
+static double backward_of(const StepEstimate *time) {
     return time->phase_s[PHASE_BACKWARD] + time->phase_s[PHASE_RECOMPUTE] +
            time->phase_s[PHASE_COMMUNICATION] * 2 / 3;
 }
@@ -64,7 +64,7 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
     FewLayers less = {0}, more = {0};
     TRY(plan_few(costs, layout, FEW, &less));
     TRY(plan_few(costs, layout, FEW + 1, &more));
-    const PaperRank *few = &less.rank, *all = &more.rank;
+    const DryRunRank *few = &less.rank, *all = &more.rank;
     double kept = (double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS];
     double forward = forward_of(&more.time) - forward_of(&less.time),
            backward = backward_of(&more.time) - backward_of(&less.time);
@@ -184,12 +184,12 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
     /* Gradients that wait for the weight halves: of about nine products' outputs in a layer. */
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->recompute != RECOMPUTE_BLOCK)
         kept += 9 * rows / (layout->sequence ? 1 : layout->tp);
-    double relays = staged ? 4 * rows : 0;
-    double first =
-        state_bytes(costs, layout, cost, layers->first, true) + relays + held * (layers->first * kept + rows);
+    double messages = staged ? 4 * rows : 0;
+    double first = state_bytes(costs, layout, cost, layers->first, true) + messages +
+                   held * (layers->first * kept + rows);
     double at_last =
         layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
-    double last = state_bytes(costs, layout, cost, layers->last, true) + relays + cost->ends_kept +
+    double last = state_bytes(costs, layout, cost, layers->last, true) + messages + cost->ends_kept +
                   at_last * layers->last * kept;
     return fmax(first, last) + cost->scratch + saving_bytes(layout, cost);
 }

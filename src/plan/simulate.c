@@ -15,7 +15,7 @@ typedef struct Move {
     MoveKind kind;
     TimePhase phase;
     double device_s, host_s, idle_s; /* D, H and C; device_s of a start: of the operation */
-    Party party;
+    Channel channel;
     int back;
 } Move;
 
@@ -38,7 +38,7 @@ typedef struct Player {
     Stretch begin, end, *computation;
     double device, host; /* when they are free */
     double under_way;    /* up to when operations have been followed */
-    Queue queue[PARTY_COUNT];
+    Queue queue[CHANNEL_COUNT];
     double phase_s[PHASE_COUNT];
     Schedule schedule;
     int at;           /* the next action */
@@ -47,14 +47,14 @@ typedef struct Player {
 } Player;
 
 static void player_done(Player *player) {
-    for (Party party = 0; party < PARTY_COUNT; party++) free(player->queue[party].operation);
+    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) free(player->queue[channel].operation);
     free(player->move);
     free(player->computation);
     schedule_done(&player->schedule);
 }
 
-static Operation *head_of(Player *player, Party party) {
-    Queue *queue = &player->queue[party];
+static Operation *head_of(Player *player, Channel channel) {
+    Queue *queue = &player->queue[channel];
     return queue->head < queue->count ? &queue->operation[queue->head] : NULL;
 }
 
@@ -62,33 +62,33 @@ static Operation *head_of(Player *player, Party party) {
 static void follow(Player *player, double until) {
     int sharing[PORT_COUNT] = {0};
     double now = player->under_way, next = until;
-    for (Party party = 0; party < PARTY_COUNT; party++) {
-        const Operation *head = head_of(player, party);
-        if (head && head->start <= now) sharing[player->costs->party[party].port]++;
+    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
+        const Operation *head = head_of(player, channel);
+        if (head && head->start <= now) sharing[player->costs->channel[channel].port]++;
         if (head && head->start > now && head->start < next) next = head->start;
     }
-    for (Party party = 0; party < PARTY_COUNT; party++) {
-        const Operation *head = head_of(player, party);
+    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
+        const Operation *head = head_of(player, channel);
         if (!head || head->start > now) continue;
-        double end = now + head->left * sharing[player->costs->party[party].port];
+        double end = now + head->left * sharing[player->costs->channel[channel].port];
         if (end < next) next = end;
     }
-    for (Party party = 0; party < PARTY_COUNT; party++) {
-        Operation *head = head_of(player, party);
+    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
+        Operation *head = head_of(player, channel);
         if (!head || head->start > now) continue;
-        int ranks = sharing[player->costs->party[party].port];
+        int ranks = sharing[player->costs->channel[channel].port];
         double end = now + head->left * ranks;
         head->left -= (next - now) / ranks;
         if (end > next) continue;
         head->left = 0;
         head->end = next;
-        player->queue[party].head++;
+        player->queue[channel].head++;
     }
     player->under_way = next;
 }
 
-static Status start_operation(Player *player, Party party, double start, double seconds) {
-    Queue *queue = &player->queue[party];
+static Status start_operation(Player *player, Channel channel, double start, double seconds) {
+    Queue *queue = &player->queue[channel];
     while (player->under_way < start) follow(player, start);
     TRY(mem_grow(&queue->operation, &queue->capacity, queue->count + 1, sizeof *queue->operation));
     queue->operation[queue->count++] = (Operation){.start = start, .left = seconds};
@@ -96,8 +96,8 @@ static Status start_operation(Player *player, Party party, double start, double 
 }
 
 /* When the `back`-th last operation is over. */
-static double end_of(Player *player, Party party, int back) {
-    Queue *queue = &player->queue[party];
+static double end_of(Player *player, Channel channel, int back) {
+    Queue *queue = &player->queue[channel];
     if (back < 1 || (size_t)back > queue->count) return 0;
     size_t number = queue->count - (size_t)back;
     while (queue->head <= number) follow(player, INFINITY);
@@ -112,12 +112,12 @@ static Status add_move(Player *player, Move move) {
     return OK;
 }
 
-static Status add_run(Player *player, size_t first, const Beat *beat, Cost cost) {
+static Status add_run(Player *player, size_t first, const StepEvent *event, Cost cost) {
     double host = cost.launches * cost_launch(player->costs);
     Move *last = player->moves > first ? &player->move[player->moves - 1] : NULL;
-    if (!last || last->kind != MOVE_RUN || last->phase != beat->phase)
+    if (!last || last->kind != MOVE_RUN || last->phase != event->phase)
         return add_move(player, (Move){.kind = MOVE_RUN,
-                                       .phase = beat->phase,
+                                       .phase = event->phase,
                                        .device_s = cost.device_s,
                                        .host_s = host,
                                        .idle_s = host + cost.device_s});
@@ -127,33 +127,33 @@ static Status add_run(Player *player, size_t first, const Beat *beat, Cost cost)
     return OK;
 }
 
-static Status add_kernel(Player *player, size_t first, const Beat *beat) {
-    Cost cost = cost_beat(player->costs, beat);
-    TRY(add_run(player, first, beat, cost));
+static Status add_kernel(Player *player, size_t first, const StepEvent *event) {
+    Cost cost = cost_event(player->costs, event);
+    TRY(add_run(player, first, event, cost));
     if (cost.stall_s == 0) return OK;
-    return add_move(player, (Move){.kind = MOVE_SYNC, .phase = beat->phase, .host_s = cost.stall_s});
+    return add_move(player, (Move){.kind = MOVE_SYNC, .phase = event->phase, .host_s = cost.stall_s});
 }
 
-static Status translate(Player *player, const Tape *tape, Stretch stretch, Stretch *ret_moves) {
+static Status translate(Player *player, const StepEvents *events, Stretch stretch, Stretch *ret_moves) {
     size_t first = player->moves;
     for (int i = 0; i < stretch.count; i++) {
-        const Beat *beat = &tape->beat[stretch.first + i];
-        Move move = {.phase = beat->phase, .party = beat->party, .back = beat->back};
-        switch (beat->kind) {
-        case BEAT_START:
+        const StepEvent *event = &events->event[stretch.first + i];
+        Move move = {.phase = event->phase, .channel = event->channel, .back = event->back};
+        switch (event->kind) {
+        case STEP_START:
             move.kind = MOVE_START;
-            move.device_s = cost_operation(player->costs, beat);
+            move.device_s = cost_operation(player->costs, event);
             TRY(add_move(player, move));
             break;
-        case BEAT_WAIT:
+        case STEP_WAIT:
             move.kind = MOVE_WAIT;
             TRY(add_move(player, move));
             break;
-        case BEAT_SYNC:
+        case STEP_SYNC:
             move.kind = MOVE_SYNC;
             TRY(add_move(player, move));
             break;
-        default: TRY(add_kernel(player, first, beat));
+        default: TRY(add_kernel(player, first, event));
         }
     }
     *ret_moves = (Stretch){(int)first, (int)(player->moves - first)};
@@ -179,11 +179,11 @@ static Status play_move(Player *player, const Move *move) {
     }
     case MOVE_START:
         player->host += cost_launch(player->costs);
-        TRY(start_operation(player, move->party, fmax(player->device, player->host), move->device_s));
-        if (!beside) wait_until(player, end_of(player, move->party, 1), PHASE_COMMUNICATION);
+        TRY(start_operation(player, move->channel, fmax(player->device, player->host), move->device_s));
+        if (!beside) wait_until(player, end_of(player, move->channel, 1), PHASE_COMMUNICATION);
         return OK;
     case MOVE_WAIT:
-        wait_until(player, end_of(player, move->party, move->back), PHASE_COMMUNICATION);
+        wait_until(player, end_of(player, move->channel, move->back), PHASE_COMMUNICATION);
         return OK;
     case MOVE_SYNC: player->host = fmax(player->host, player->device) + move->host_s; return OK;
     }
@@ -204,15 +204,15 @@ static void show(const Player *player, const TraceName *name, double start, doub
 }
 
 static Status player_init(Player *player, const Plan *plan, const Costs *costs, int stage) {
-    const Tape *tape = &plan->stage[stage].tape;
-    size_t slots = (size_t)(COMPUTATIONS * tape->chunks * MICRO_PLACES);
+    const StepEvents *events = &plan->stage[stage].events;
+    size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_PLACES);
     player->plan = plan;
     player->costs = costs;
     TRY(mem_new(slots, sizeof *player->computation, &player->computation));
-    TRY(translate(player, tape, tape->begin, &player->begin));
+    TRY(translate(player, events, events->begin, &player->begin));
     for (size_t i = 0; i < slots; i++)
-        TRY(translate(player, tape, tape->computation[i], &player->computation[i]));
-    return translate(player, tape, tape->end, &player->end);
+        TRY(translate(player, events, events->computation[i], &player->computation[i]));
+    return translate(player, events, events->end, &player->end);
 }
 
 typedef struct Pipeline {
@@ -263,13 +263,13 @@ static double *arrival_of(const Pipeline *pipeline, const Schedule *schedule, Ac
 static double message_s(const Pipeline *pipeline, const Player *player, ActionKind kind) {
     int stage = player->schedule.stage, count = pipeline->count;
     int from = kind == ACTION_SEND_FORWARD ? stage : (stage + count - 1) % count;
-    return cost_message(pipeline->costs, pipeline->plan, from, pipeline->plan->stage[stage].tape.message);
+    return cost_message(pipeline->costs, pipeline->plan, from, pipeline->plan->stage[stage].events.message);
 }
 
 /* Carries a stage's actions out as far as messages let it. */
 static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
     const Schedule *schedule = &player->schedule;
-    const Tape *tape = &pipeline->plan->stage[schedule->stage].tape;
+    const StepEvents *events = &pipeline->plan->stage[schedule->stage].events;
     for (; player->at < schedule->count; player->at++) {
         Action action = schedule->action[player->at];
         double *arrival = arrival_of(pipeline, schedule, action);
@@ -277,7 +277,8 @@ static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
             if (arrival && *arrival < 0) return OK;
             if (arrival) wait_until(player, *arrival, PHASE_BUBBLE);
             MicroPlace place = micro_place(action.micro, schedule->spec.micros);
-            const Stretch *found = tape_slot(tape, player->computation, action.kind, action.chunk, place);
+            const Stretch *found =
+                step_events_slot(events, player->computation, action.kind, action.chunk, place);
             double start = player->device;
             TRY(play(player, *found));
             show(player, action_trace(action.kind), start, player->device, action.micro, action.chunk);

@@ -8,35 +8,36 @@
 
 /* Scores of all pairs of positions, masked or not, by batched products and passes between them. What else a
  * layer does outside of its products is counted here too: it has attention once. */
-static Cost layer_cost(const Costs *costs, const Beat *beat) {
+static Cost layer_cost(const Costs *costs, const StepEvent *event) {
     const Software *software = &costs->cluster->software;
-    bool backward = beat->what == KERNEL_ATTENTION_BACKWARD;
+    bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
     const LayerHabit *habit = backward ? &software->backward : &software->forward;
-    double heads = beat->size[0], T = beat->size[1], D = beat->size[2], scores = heads * T * T * costs->width;
-    double part = heads * T * D * costs->width, rows = part * costs->party[PARTY_TENSOR].size;
+    double heads = event->size[0], T = event->size[1], D = event->size[2],
+           scores = heads * T * T * costs->width;
+    double part = heads * T * D * costs->width, rows = part * costs->channel[CHANNEL_TENSOR].size;
     double moved = cost_memory(costs, scores + 2 * part);
     double wide = fmax(cost_product(costs, costs->rate, heads * T, T, D), moved);
     double deep = fmax(cost_product(costs, costs->rate, heads * T, D, T), moved);
     double seconds = backward ? wide + 3 * deep : wide + deep;
-    bool masked = beat->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
+    bool masked = event->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
     double passes = habit->scores + (masked ? habit->masked : 0);
     seconds += cost_memory(costs, habit->rows * rows + habit->parts * part + passes * scores);
-    double stall = habit->stall_s + (beat->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
+    double stall = habit->stall_s + (event->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
     return (Cost){.device_s = seconds, .launches = habit->launches, .stall_s = stall};
 }
 
-Cost software_cost(const Costs *costs, const Beat *beat) {
+Cost software_cost(const Costs *costs, const StepEvent *event) {
     const Software *software = &costs->cluster->software;
-    const double *size = beat->size;
+    const double *size = event->size;
     Cost cost = {0};
-    switch (beat->what) {
+    switch (event->what) {
     case KERNEL_ATTENTION_FORWARD:
-    case KERNEL_ATTENTION_BACKWARD: return layer_cost(costs, beat);
+    case KERNEL_ATTENTION_BACKWARD: return layer_cost(costs, event);
     case KERNEL_LINEAR_FORWARD:
     case KERNEL_LINEAR_BACKWARD_INPUT:
     case KERNEL_LINEAR_BACKWARD_WEIGHT:
         cost.device_s = fmax(cost_product(costs, costs->rate, size[0], size[1], size[2]),
-                             cost_memory(costs, beat->bytes));
+                             cost_memory(costs, event->bytes));
         break;
     case KERNEL_XENT_LOSS:
     case KERNEL_XENT_FINISH:
@@ -47,7 +48,7 @@ Cost software_cost(const Costs *costs, const Beat *beat) {
         cost.stall_s = software->update_stall_s;
         break;
     case KERNEL_EMBEDDING_FORWARD:
-    case KERNEL_EMBEDDING_BACKWARD: cost.device_s = cost_memory(costs, beat->bytes); break;
+    case KERNEL_EMBEDDING_BACKWARD: cost.device_s = cost_memory(costs, event->bytes); break;
     default: break;
     }
     return cost;
@@ -55,25 +56,25 @@ Cost software_cost(const Costs *costs, const Beat *beat) {
 
 /* ---- memory ---- */
 
-static void add_layer(Held *held, const Software *software, const Plan *plan, const Beat *beat) {
-    double T = beat->size[1], width = (double)dtype_size(plan->runner.dtype);
-    double part = beat->size[0] * T * beat->size[2] * width, rows = part * plan->mesh.tp;
-    double scores = beat->size[0] * T * T * width;
+static void add_layer(Held *held, const Software *software, const Plan *plan, const StepEvent *event) {
+    double T = event->size[1], width = (double)dtype_size(plan->runner.dtype);
+    double part = event->size[0] * T * event->size[2] * width, rows = part * plan->mesh.tp;
+    double scores = event->size[0] * T * T * width;
     held->layer = software->held_rows * rows + software->held_parts * part + software->held_scores * scores;
     held->kept += plan->runner.recompute == RECOMPUTE_BLOCK ? rows : held->layer;
 }
 
 Held software_held(const Software *software, const Plan *plan, int stage) {
-    const Tape *tape = &plan->stage[stage].tape;
+    const StepEvents *events = &plan->stage[stage].events;
     Held held = {0};
-    for (int chunk = 0; chunk < tape->chunks; chunk++) {
-        Stretch forward = *tape_slot(tape, tape->computation, ACTION_FORWARD, chunk, MICRO_LAST);
+    for (int chunk = 0; chunk < events->chunks; chunk++) {
+        Stretch forward = *step_events_slot(events, events->computation, ACTION_FORWARD, chunk, MICRO_LAST);
         for (int i = 0; i < forward.count; i++) {
-            const Beat *beat = &tape->beat[forward.first + i];
-            if (beat->kind != BEAT_KERNEL) continue;
-            if (beat->what == KERNEL_ATTENTION_FORWARD) add_layer(&held, software, plan, beat);
-            if (beat->what == KERNEL_XENT_LOSS || beat->what == KERNEL_XENT_FINISH)
-                held.logits += beat->size[0] * beat->size[1] * software->held_logit_bytes;
+            const StepEvent *event = &events->event[forward.first + i];
+            if (event->kind != STEP_KERNEL) continue;
+            if (event->what == KERNEL_ATTENTION_FORWARD) add_layer(&held, software, plan, event);
+            if (event->what == KERNEL_XENT_LOSS || event->what == KERNEL_XENT_FINISH)
+                held.logits += event->size[0] * event->size[1] * software->held_logit_bytes;
         }
     }
     return held;
@@ -85,12 +86,12 @@ double software_state(const Software *software, DType dtype, double bytes) {
 }
 
 static double stage_memory(const Software *software, const Plan *plan, int stage, const Schedule *schedule) {
-    const PaperRank *rank = &plan->stage[stage];
+    const DryRunRank *rank = &plan->stage[stage];
     const size_t *tag = rank->memory.tag;
     double state = (double)tag[MEM_PARAMS] + (double)tag[MEM_GRADS] + (double)tag[MEM_OPTIMIZER];
     Held held = software_held(software, plan, stage);
-    double flights = (double)schedule->in_flight / rank->tape.chunks;
-    return software_state(software, plan->runner.dtype, state) + flights * held.kept +
+    double buffer_sets = (double)schedule->in_flight / rank->events.chunks;
+    return software_state(software, plan->runner.dtype, state) + buffer_sets * held.kept +
            fmax(held.layer, held.logits);
 }
 

@@ -6,7 +6,7 @@
 
 #include "plan/cost.h"
 
-Cost software_cost(const Costs *costs, const Beat *beat);
+Cost software_cost(const Costs *costs, const StepEvent *event);
 
 /* What one micro-batch leaves for its backward on a stage, what a layer holds while it computes, and the
  * logits; in bytes. */

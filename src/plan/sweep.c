@@ -140,7 +140,7 @@ Status sweep_find(Sweep *ret_sweep, const SearchSpec *spec, const Cluster *clust
 
 static json_t *point_json(const SweepPoint *point) {
     char options[SEARCH_OPTIONS];
-    const PlanTime *time = &point->plan.time;
+    const StepEstimate *time = &point->plan.time;
     if (!point->fits)
         return json_pack("{s:i, s:I, s:b, s:s}", "ranks", point->ranks, "batch", (json_int_t)point->batch,
                          "fits", 0, "why", point->why);

@@ -13,9 +13,9 @@ const char *scaling_name(Scaling scaling); /* "strong" ... */
 typedef struct SweepPoint {
     int ranks;
     int64_t batch;
-    bool fits;       /* what follows is there */
-    char *why;       /* where not: a sentence */
-    SearchPlan plan; /* the fastest that fits */
+    bool fits;         /* what follows is there */
+    char *why;         /* where not: a sentence */
+    SearchResult plan; /* the fastest that fits */
     double efficiency;
     double goodput; /* the caller's to set, where devices fail; 1 until then */
 } SweepPoint;

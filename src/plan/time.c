@@ -15,13 +15,14 @@ typedef struct Work {
     double flops, sent[COMM_KINDS];
 } Work;
 
-static void add_stretch(Work *work, const Tape *tape, Stretch stretch, double times, const Costs *costs) {
+static void add_stretch(Work *work, const StepEvents *events, Stretch stretch, double times,
+                        const Costs *costs) {
     for (int i = 0; i < stretch.count; i++) {
-        const Beat *beat = &tape->beat[stretch.first + i];
-        bool product = beat->kind == BEAT_KERNEL && beat->size[2] > 0;
-        if (product && beat->phase != PHASE_RECOMPUTE) work->flops += times * beat->flops;
-        if (beat->kind == BEAT_START && beat->party != PARTY_HOST)
-            work->sent[beat->what] += times * cost_sent(costs, beat);
+        const StepEvent *event = &events->event[stretch.first + i];
+        bool product = event->kind == STEP_KERNEL && event->size[2] > 0;
+        if (product && event->phase != PHASE_RECOMPUTE) work->flops += times * event->flops;
+        if (event->kind == STEP_START && event->channel != CHANNEL_HOST)
+            work->sent[event->what] += times * cost_sent(costs, event);
     }
 }
 
@@ -29,11 +30,11 @@ static void add_stretch(Work *work, const Tape *tape, Stretch stretch, double ti
 static Work work_of(const Plan *plan, const Costs *costs, int stage) {
     static const ActionKind kinds[] = {ACTION_FORWARD, ACTION_BACKWARD, ACTION_BACKWARD_INPUT,
                                        ACTION_BACKWARD_WEIGHT};
-    const Tape *tape = &plan->stage[stage].tape;
-    int micros = plan->runner.micros, chunks = tape->chunks, parts = plan->stages * chunks;
+    const StepEvents *events = &plan->stage[stage].events;
+    int micros = plan->runner.micros, chunks = events->chunks, parts = plan->stages * chunks;
     Work work = {0};
-    add_stretch(&work, tape, tape->begin, 1, costs);
-    add_stretch(&work, tape, tape->end, 1, costs);
+    add_stretch(&work, events, events->begin, 1, costs);
+    add_stretch(&work, events, events->end, 1, costs);
     for (int kind = 0; kind < COMPUTATIONS; kind++)
         for (int chunk = 0; chunk < chunks; chunk++)
             for (MicroPlace place = 0; place < MICRO_PLACES; place++) {
@@ -41,17 +42,18 @@ static Work work_of(const Plan *plan, const Costs *costs, int stage) {
                                : place == MICRO_FIRST && micros == 1 ? 0
                                                                      : 1;
                 if (times > 0)
-                    add_stretch(&work, tape, *tape_slot(tape, tape->computation, kinds[kind], chunk, place),
+                    add_stretch(&work, events,
+                                *step_events_slot(events, events->computation, kinds[kind], chunk, place),
                                 times, costs);
             }
     for (int chunk = 0; chunk < chunks && plan->stages > 1; chunk++) {
         int part = chunk * plan->stages + stage;
-        work.sent[COMM_SEND] += ((part > 0) + (part < parts - 1)) * micros * tape->message;
+        work.sent[COMM_SEND] += ((part > 0) + (part < parts - 1)) * micros * events->message;
     }
     return work;
 }
 
-static void sum_up(const Plan *plan, const Costs *costs, PlanTime *time) {
+static void sum_up(const Plan *plan, const Costs *costs, StepEstimate *time) {
     double most = -1;
     for (int s = 0; s < plan->stages; s++) {
         Work work = work_of(plan, costs, s);
@@ -64,11 +66,11 @@ static void sum_up(const Plan *plan, const Costs *costs, PlanTime *time) {
     }
 }
 
-Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time) {
-    PlanTime time = {0};
+Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_time) {
+    StepEstimate time = {0};
     Simulated simulated;
     Costs costs = costs_of(plan, cluster);
-    if (!plan->stage[0].tape.chunks) return FAILED("internal: a plan without tapes has no time");
+    if (!plan->stage[0].events.chunks) return FAILED("internal: a plan without tapes has no time");
     TRY(simulate(plan, &costs, NULL, &simulated));
     sum_up(plan, &costs, &time);
     time.step_s = simulated.step_s;
@@ -130,7 +132,7 @@ Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
     return trace_write(path, (const void *const *)stages.bytes, stages.size, stages.count);
 }
 
-Status time_json(const PlanTime *time, json_t *json) {
+Status time_json(const StepEstimate *time, json_t *json) {
     CLEANUP(json_decrefp) json_t *phases = json_object();
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
         json_object_set_new(phases, time_phase(phase), json_real(1e3 * time->phase_s[phase]));

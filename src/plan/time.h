@@ -12,7 +12,7 @@
 
 const char *time_phase(TimePhase phase); /* "forward" ... */
 
-typedef struct PlanTime {
+typedef struct StepEstimate {
     double step_s;
     double phase_s[PHASE_COUNT]; /* means over the stages; their sum is step_s */
     double samples_per_s, tokens_per_s;
@@ -20,14 +20,14 @@ typedef struct PlanTime {
     double mfu;              /* of the devices' peak rate in the precision of the run */
     double bubble;           /* share of the step */
     double sent[COMM_KINDS]; /* bytes of a step, by the rank that sends most */
-} PlanTime;
+} StepEstimate;
 
 /* The plan was made with PlanSpec.timed; memory_only makes it quicker and changes nothing here. */
-MUST_USE Status plan_time(const Plan *plan, const Cluster *cluster, PlanTime *ret_time);
+MUST_USE Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_time);
 /* The same step as a timeline (base/trace.h): trace.json as a run writes it, with a row for each stage. */
 MUST_USE Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path);
 /* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu" and "bubble" to a plan.
  */
-MUST_USE Status time_json(const PlanTime *time, json_t *json);
+MUST_USE Status time_json(const StepEstimate *time, json_t *json);
 
 #endif

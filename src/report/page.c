@@ -7,8 +7,8 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "report/alike.h"
-#include "report/words.h"
+#include "report/comparable.h"
+#include "report/summary.h"
 
 const char *run_color(const Results *results, const Run *run) {
     static const char *const colors[] = {"var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)",
@@ -143,7 +143,7 @@ static void put_agreement(FILE *out, const Results *results) {
 
 static Status put_verdict(FILE *out, const Results *results) {
     CLEANUP(mem_freep) char *words = NULL;
-    TRY(results_words(results, &words));
+    TRY(results_summary(results, &words));
     fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, words);
     fputs("</p>\n", out);

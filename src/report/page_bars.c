@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "report/page.h"
-#include "report/words.h"
+#include "report/summary.h"
 
 #define SHARE_SEEN 0.002 /* less is no color that can be seen */
 enum {
@@ -73,7 +73,7 @@ static void put_spent_row(FILE *out, const Run *run, const double *share) {
         fputs("</i>", out);
     }
     fprintf(out, "</div><span>%s</span></div>\n",
-            figure_text(text, UNIT_SECONDS, run_figure(run, FIGURE_RUNTIME)));
+            figure_text(text, FIGURE_FORMAT_SECONDS, run_figure(run, FIGURE_RUNTIME)));
 }
 
 static void put_spent(FILE *out, const Results *results) {

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
 
@@ -67,7 +67,7 @@ static Status put_apart(FILE *out, const Results *results, Series *series, doubl
             continue;
         }
         size_t count = 0;
-        if (!alike_learning(run, first)) continue;
+        if (!same_training(run, first)) continue;
         TRY(apart_from(first, run, &values[i], &count));
         if (count < 2) continue;
         series[plot.count++] = (Series){.x = values[i],

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
 
@@ -61,7 +61,7 @@ static size_t gather(const Results *results, size_t first, FigureId figure, doub
         const Run *run = &results->runs[i];
         double batch = run_batch(run), value = run_figure(run, figure);
         if (run->state != RUN_FINISHED || !isfinite(batch) || !isfinite(value) ||
-            !alike_but_batch(run, &results->runs[first]))
+            !same_except_batch(run, &results->runs[first]))
             continue;
         if (i < first) return 0;
         size_t at = count++;

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/format.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "report/page.h"
 
 static bool is_best(const Results *results, const Run *run, size_t figure) {

@@ -10,7 +10,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "train/history.h"
 #include "train/noise.h"
 #include "train/rundir.h"
@@ -201,18 +201,18 @@ const char *run_state_name(RunState state) {
 /* ---- figures ---- */
 
 const Figure figures[FIGURES] = {
-    {"runtime_s", "runtime", UNIT_SECONDS, -1},
-    {"samples_per_s", "samples/s", UNIT_RATE, 1},
-    {"tokens_per_s", "tokens/s", UNIT_RATE, 1},
-    {"loss_last", "loss", UNIT_LOSS, -1},
-    {"val_loss", "val. loss", UNIT_LOSS, -1},
-    {"utilization", "busy", UNIT_SHARE, 1},
-    {"peak_bytes", "memory", UNIT_BYTES, -1},
-    {"bubble", "bubble", UNIT_SHARE, -1},
-    {"sent_bytes", "sent", UNIT_BYTES, -1},
-    {"mfu", "MFU", UNIT_SHARE, 1},
-    {"statistical_efficiency", "efficiency", UNIT_NUMBER, 1},
-    {"goodput", "goodput", UNIT_RATE, 1},
+    {"runtime_s", "runtime", FIGURE_FORMAT_SECONDS, -1},
+    {"samples_per_s", "samples/s", FIGURE_FORMAT_RATE, 1},
+    {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1},
+    {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1},
+    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1},
+    {"utilization", "busy", FIGURE_FORMAT_SHARE, 1},
+    {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1},
+    {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1},
+    {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1},
+    {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1},
+    {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1},
+    {"goodput", "goodput", FIGURE_FORMAT_RATE, 1},
 };
 
 /* Where the summary is silent. */
@@ -224,9 +224,9 @@ static double by_curve(const Run *run, size_t figure) {
 }
 
 /* Files may have been damaged, or written by hand. */
-static bool can_be(FigureUnit unit, double value) {
-    if (unit == UNIT_LOSS) return fabs(value) <= LOSS_MOST;
-    return value >= 0 && value <= (unit == UNIT_SHARE ? 2 : 1e18);
+static bool can_be(FigureFormat unit, double value) {
+    if (unit == FIGURE_FORMAT_LOSS) return fabs(value) <= LOSS_MOST;
+    return value >= 0 && value <= (unit == FIGURE_FORMAT_SHARE ? 2 : 1e18);
 }
 
 /* By the summary; by what was asked for where there is none. */
@@ -378,7 +378,7 @@ const Run *results_base(const Results *results) {
 }
 
 /* Whether validation losses are over as many samples; true where nothing says. */
-static bool validated_alike(const Run *a, const Run *b) {
+static bool same_validation(const Run *a, const Run *b) {
     double one = number(a->summary, "val_samples"), two = number(b->summary, "val_samples");
     return !isfinite(one) || !isfinite(two) || one == two;
 }
@@ -388,7 +388,7 @@ double run_difference(const Results *results, const Run *run, size_t figure) {
     if (run == than) return NAN;
     if (run->state != RUN_FINISHED || than->state != RUN_FINISHED) return NAN;
     if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, than)) return NAN;
-    if (figure == FIGURE_VAL_LOSS && !validated_alike(run, than)) return NAN;
+    if (figure == FIGURE_VAL_LOSS && !same_validation(run, than)) return NAN;
     double base = run_figure(than, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);
@@ -400,22 +400,22 @@ bool results_have(const Results *results, size_t figure) {
     return false;
 }
 
-const char *figure_text(char *buffer, FigureUnit unit, double value) {
+const char *figure_text(char *buffer, FigureFormat unit, double value) {
     if (!isfinite(value)) {
         snprintf(buffer, FORMAT_SIZE, "-");
         return buffer;
     }
     switch (unit) {
-    case UNIT_SECONDS:
+    case FIGURE_FORMAT_SECONDS:
         if (value >= 60) return format_duration(buffer, value);
         snprintf(buffer, FORMAT_SIZE, "%.1f s", value);
         return buffer;
-    case UNIT_RATE:
+    case FIGURE_FORMAT_RATE:
         if (value >= 1000) return format_count(buffer, value);
         snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : 2, value);
         return buffer;
-    case UNIT_BYTES: return format_bytes(buffer, value);
-    case UNIT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f %%", 100 * value); return buffer;
+    case FIGURE_FORMAT_BYTES: return format_bytes(buffer, value);
+    case FIGURE_FORMAT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f %%", 100 * value); return buffer;
     default: snprintf(buffer, FORMAT_SIZE, "%.4f", value); return buffer;
     }
 }

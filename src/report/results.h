@@ -73,12 +73,19 @@ MUST_USE Status results_json(const Results *results, json_t **ret_json);
 
 /* ---- the figures that are compared ---- */
 
-typedef enum { UNIT_SECONDS, UNIT_RATE, UNIT_LOSS, UNIT_SHARE, UNIT_BYTES, UNIT_NUMBER } FigureUnit;
+typedef enum {
+    FIGURE_FORMAT_SECONDS,
+    FIGURE_FORMAT_RATE,
+    FIGURE_FORMAT_LOSS,
+    FIGURE_FORMAT_SHARE,
+    FIGURE_FORMAT_BYTES,
+    FIGURE_FORMAT_NUMBER
+} FigureFormat;
 
 typedef struct Figure {
     const char *key;     /* in results.json */
     const char *heading; /* of its column */
-    FigureUnit unit;
+    FigureFormat unit;
     int better; /* 1: more is better, -1: less is, 0: neither */
 } Figure;
 
@@ -113,6 +120,6 @@ double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has it. */
 bool results_have(const Results *results, size_t figure);
 /* For a person. Into a buffer of FORMAT_SIZE. */
-const char *figure_text(char *buffer, FigureUnit unit, double value);
+const char *figure_text(char *buffer, FigureFormat unit, double value);
 
 #endif

@@ -5,7 +5,7 @@
  * at most. Two words share a set; a new one takes the place of the one used less recently.
  */
 #include "tokenizer/bpe.h"
-#include "tokenizer/bpe_words.h"
+#include "tokenizer/bpe_pretokenize.h"
 
 enum { CACHED_BYTES = 15, CACHED_IDS = 4, CACHE_BITS = 15 };
 

@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-#include "tokenizer/bert_words.h"
+#include "tokenizer/bert_pretokenize.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/learn_vocab.h"
 
@@ -17,7 +17,7 @@ enum { SLOTS_LIMIT = 4096 };
 /* What a thread works with. */
 typedef struct LearnSlot {
     WordTable words;
-    BertWords bert;
+    BertPretokenizer bert;
     char apart[64]; /* from the next thread's, in the caches */
 } LearnSlot;
 
@@ -103,7 +103,7 @@ static Status make_slots(Learner *learner) {
                                                         .strip_accents = !cased,
                                                         .lowercase = !cased}));
     for (int i = 0; i < count; i++)
-        TRY(bert_words_init(&learner->slots[i].bert, learner->chars, LEARN_WORD_LIMIT, false));
+        TRY(bert_pretokenizer_init(&learner->slots[i].bert, learner->chars, LEARN_WORD_LIMIT, false));
     return OK;
 }
 
@@ -124,7 +124,7 @@ void learner_free(Learner *learner) {
     if (!learner) return;
     for (int i = 0; i < learner->slot_count; i++) {
         word_table_done(&learner->slots[i].words);
-        if (learner->chars) bert_words_done(&learner->slots[i].bert);
+        if (learner->chars) bert_pretokenizer_done(&learner->slots[i].bert);
     }
     for (int i = 0; learner->special && i < learner->spec.special_count; i++) free(learner->special[i]);
     free(learner->special);
@@ -140,7 +140,7 @@ int learner_slots(const Learner *learner) {
 }
 
 size_t learner_cut(const Learner *learner, const char *text, size_t size) {
-    return learner->chars ? bert_words_cut(learner->chars, text, size) : bpe_cut(text, size);
+    return learner->chars ? bert_pretokenizer_cut(learner->chars, text, size) : bpe_cut(text, size);
 }
 
 static Status add_bpe(LearnSlot *slot, const char *text, size_t size) {
@@ -157,8 +157,8 @@ static Status add_bpe(LearnSlot *slot, const char *text, size_t size) {
 
 static Status add_wordpiece(LearnSlot *slot, const char *text, size_t size) {
     BertWord word;
-    bert_words_start(&slot->bert, text, size);
-    while (bert_words_next(&slot->bert, &word))
+    bert_pretokenizer_start(&slot->bert, text, size);
+    while (bert_pretokenizer_next(&slot->bert, &word))
         TRY(word_table_add(&slot->words, word.text, word.size, 1, NULL));
     return OK;
 }

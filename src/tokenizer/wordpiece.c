@@ -7,7 +7,7 @@
  * bytes in a table of fixed size, where a newer word takes an older one's place. */
 #include "tokenizer/wordpiece.h"
 
-#include "tokenizer/bert_words.h"
+#include "tokenizer/bert_pretokenize.h"
 
 enum { KEY_BYTES = 16, CACHE_BITS = 14, CACHED_PIECES = 3 };
 
@@ -19,7 +19,7 @@ typedef struct Cached {
 } Cached;
 
 typedef struct Scratch {
-    BertWords words;
+    BertPretokenizer words;
     Cached *cache;
 } Scratch;
 
@@ -238,17 +238,17 @@ static Status encode_wordpiece(Encoder *encoder, const char *text, size_t size, 
                                TokenList *list) {
     const WordPiece *model = encoder->tokenizer->model;
     Scratch *scratch = encoder->scratch;
-    bert_words_start(&scratch->words, text, size);
+    bert_pretokenizer_start(&scratch->words, text, size);
     for (BertWord word;;) {
         if (!scratch->words.places) TRY(encode_ascii(model, scratch, text, size, &scratch->words.at, list));
-        if (!bert_words_next(&scratch->words, &word)) return OK;
+        if (!bert_pretokenizer_next(&scratch->words, &word)) return OK;
         TRY(encode_word(model, scratch, &word, base, list));
     }
 }
 
 static size_t cut_wordpiece(const Encoder *encoder, const char *text, size_t size) {
     const WordPiece *model = encoder->tokenizer->model;
-    return bert_words_cut(model->chars, text, size);
+    return bert_pretokenizer_cut(model->chars, text, size);
 }
 
 static Status normalise_wordpiece(const Tokenizer *tokenizer, const char *text, size_t size,
@@ -260,7 +260,7 @@ static Status normalise_wordpiece(const Tokenizer *tokenizer, const char *text, 
 static void encoder_done_wordpiece(Encoder *encoder) {
     Scratch *scratch = encoder->scratch;
     if (!scratch) return;
-    bert_words_done(&scratch->words);
+    bert_pretokenizer_done(&scratch->words);
     free(scratch->cache);
     free(scratch);
 }
@@ -271,7 +271,8 @@ static Status encoder_init_wordpiece(Encoder *encoder) {
     TRY(mem_new(1, sizeof *scratch, &scratch));
     encoder->scratch = scratch;
     TRY(mem_new((size_t)1 << CACHE_BITS, sizeof *scratch->cache, &scratch->cache));
-    return bert_words_init(&scratch->words, model->chars, (size_t)model->word_chars, encoder->options.places);
+    return bert_pretokenizer_init(&scratch->words, model->chars, (size_t)model->word_chars,
+                                  encoder->options.places);
 }
 
 const TokenizerOps tokenizer_ops_wordpiece = {

@@ -58,7 +58,7 @@ static Status take_rows(void *context, int64_t at, const HostBatch *batch, const
 static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
     int64_t examples = dataset_count(data);
     Classified classified = {data, tally};
-    ScoreWork work = {.head = HEAD_CLASSIFY,
+    ScoreWork work = {.head = OUTPUT_CLASSIFY,
                       .seq = job->seq,
                       .width = tally->labels,
                       .context = &classified,

@@ -98,10 +98,10 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     bool gpt2 = config->family == FAMILY_GPT2;
     Task task;
     if (strcmp(spec->task, "auto") == 0) {
-        task = gpt2                                ? TASK_LM
-               : config_has(config, HEAD_SPAN)     ? TASK_SPAN
-               : config_has(config, HEAD_CLASSIFY) ? TASK_CLASSIFY
-                                                   : TASK_MLM;
+        task = gpt2                                  ? TASK_LM
+               : config_has(config, OUTPUT_SPAN)     ? TASK_SPAN
+               : config_has(config, OUTPUT_CLASSIFY) ? TASK_CLASSIFY
+                                                     : TASK_MLM;
     } else if (!strcmp(spec->task, "squad")) {
         task = TASK_SPAN;
     } else {
@@ -113,19 +113,19 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     if (gpt2 != (task == TASK_LM))
         return USAGE("task %s is not for %s; it can do %s", task_names[task], gpt2 ? "GPT-2" : "BERT",
                      gpt2 ? "lm" : "mlm, span and classify");
-    if (task == TASK_LM) config->heads_mask = HEAD_LM;
-    if (task == TASK_SPAN) config->heads_mask = HEAD_SPAN;
-    if (task == TASK_CLASSIFY) config->heads_mask = HEAD_CLASSIFY;
+    if (task == TASK_LM) config->outputs_mask = OUTPUT_LM;
+    if (task == TASK_SPAN) config->outputs_mask = OUTPUT_SPAN;
+    if (task == TASK_CLASSIFY) config->outputs_mask = OUTPUT_CLASSIFY;
     if (task == TASK_MLM) {
-        config->heads_mask &= HEAD_MLM | HEAD_NSP;
-        if (!config->heads_mask) config->heads_mask = HEAD_MLM | HEAD_NSP;
+        config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
+        if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
         if (spec->no_next_sentence && spec->no_masks)
             return USAGE("without masked tokens and the next sentence, task mlm has nothing to learn");
-        if (spec->no_next_sentence) config->heads_mask &= ~(unsigned)HEAD_NSP;
-        if (spec->no_masks) config->heads_mask &= ~(unsigned)HEAD_MLM;
-        if (!config->heads_mask) config->heads_mask = spec->no_masks ? HEAD_NSP : HEAD_MLM;
+        if (spec->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
+        if (spec->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
+        if (!config->outputs_mask) config->outputs_mask = spec->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
     }
-    config->pooler = (config->heads_mask & (HEAD_NSP | HEAD_CLASSIFY)) != 0;
+    config->pooler = (config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) != 0;
     if (task == TASK_CLASSIFY && spec->labels) config->labels = spec->labels;
     *ret_task = task;
     return OK;
@@ -195,8 +195,8 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     job->seq = spec->seq ? spec->seq : config.positions;
     if (job->squad && !spec->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
-    job->next_sentence = config_has(&config, HEAD_NSP);
-    job->no_masks = job->task == TASK_MLM && !config_has(&config, HEAD_MLM);
+    job->next_sentence = config_has(&config, OUTPUT_NSP);
+    job->no_masks = job->task == TASK_MLM && !config_has(&config, OUTPUT_MLM);
     *ret_config = config;
     return OK;
 }
@@ -268,7 +268,7 @@ static Status settle_device(Job *job, const JobSpec *spec) {
     TRY(kernels_precision(spec->device, spec->precision, &precision));
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
-    if (device_is_paper(job->device)) return OK;
+    if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
     if (precision.fp8) TRY(device_check_fp8(job->device));
     return OK;
@@ -293,8 +293,8 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .train = spec->train,
                              .optim = spec->optim,
                              .seed = spec->seed};
-    if (device_is_paper(job->device))
-        TRY(kernels_on_paper(spec->device, &job->plan.table));
+    if (device_is_dryrun(job->device))
+        TRY(kernels_dryrun(spec->device, &job->plan.table));
     else
         TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));

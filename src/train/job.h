@@ -100,7 +100,7 @@ MUST_USE Status job_data(Job *job, const char *const *paths, int count, double k
                          double mask_rate, uint64_t seed, Dataset **ret_data);
 
 /* The shards for validation that lie in the directories among the paths; none when there are none. */
-MUST_USE Status job_val_shards(const char *const *paths, int count, ShardList *list);
+MUST_USE Status job_val_token_files(const char *const *paths, int count, TokenFileList *list);
 
 /* Mean loss over the first `limit` examples (0: all of the data), the same in every layout. */
 typedef struct EvalResult {
@@ -117,7 +117,7 @@ MUST_USE Status job_evaluate_windows(const Job *job, const Dataset *data, int64_
 
 /* Scores of a head, for work that needs more of them than their loss. */
 typedef struct ScoreWork {
-    Head head;
+    OutputHead head;
     int64_t seq;   /* positions of a batch */
     int64_t width; /* scores of an example */
     void *context;

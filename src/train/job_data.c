@@ -56,7 +56,7 @@ static Status check_bytes(const Job *job, DataFormat format) {
     if (has_beside(job))
         return USAGE("%s: the checkpoint %s has a tokenizer of its own, and bytes are not its tokens", asked,
                      job->model_dir);
-    if (format == FORMAT_SHARDS && job->tokens.kind != TOKENIZER_BYTES)
+    if (format == FORMAT_TOKENS && job->tokens.kind != TOKENIZER_BYTES)
         return USAGE("%s: was made with another tokenizer (%s) than the bytes asked for", job->tokenizer_name,
                      tokenizer_id_text(&job->tokens, text));
     return OK;
@@ -121,13 +121,13 @@ static Status common_format(const Job *job, const char *const *paths, int count,
 }
 
 /* Shards alone say what their tokens are. */
-static Status take_from_shards(Job *job, const char *path) {
-    CLEANUP(shard_list_done) ShardList list = {0};
-    CLEANUP(shard_freep) Shard *shard = NULL;
-    TRY(shard_list_add(&list, path));
-    TRY(shard_open(&shard, list.path[0]));
+static Status take_from_token_files(Job *job, const char *path) {
+    CLEANUP(token_file_list_done) TokenFileList list = {0};
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    TRY(token_file_list_add(&list, path));
+    TRY(token_file_open(&token_file, list.path[0]));
     TRY(str_dup(list.path[0], &job->tokenizer_name));
-    job->tokens = shard_info(shard)->tokenizer;
+    job->tokens = token_file_info(token_file)->tokenizer;
     job->tokens_known = true;
     return OK;
 }
@@ -144,8 +144,8 @@ static Status asks_classify(const Job *job, const JobSpec *spec, bool *ret_asks)
     *ret_asks = !strcmp(spec->task, "classify");
     if (*ret_asks || strcmp(spec->task, "auto") || !job->model_dir) return OK;
     TRY(hf_config_read(job->model_dir, &config));
-    *ret_asks =
-        config.family == FAMILY_BERT && config_has(&config, HEAD_CLASSIFY) && !config_has(&config, HEAD_SPAN);
+    *ret_asks = config.family == FAMILY_BERT && config_has(&config, OUTPUT_CLASSIFY) &&
+                !config_has(&config, OUTPUT_SPAN);
     return OK;
 }
 
@@ -160,12 +160,12 @@ Status job_settle_data(Job *job, const JobSpec *spec) {
         TRY(check_beside(job));
     }
     TRY(common_format(job, spec->data, spec->data_count, &format));
-    bool texts = has_texts(format), wants = texts || format == FORMAT_SHARDS;
+    bool texts = has_texts(format), wants = texts || format == FORMAT_TOKENS;
     job->squad = format == FORMAT_SQUAD;
     if (wants && !job->tokenizer && !asks_bytes(job) && has_beside(job))
         TRY(take_tokenizer(job, job->model_dir));
-    if (format == FORMAT_SHARDS && !job->tokens_known && spec->data_count)
-        TRY(take_from_shards(job, spec->data[0]));
+    if (format == FORMAT_TOKENS && !job->tokens_known && spec->data_count)
+        TRY(take_from_token_files(job, spec->data[0]));
     TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
     return OK;
@@ -177,7 +177,7 @@ Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
     if (job->model_dir) {
         ModelConfig old;
         TRY(hf_config_read(job->model_dir, &old));
-        if (config_has(&old, HEAD_CLASSIFY) && old.labels == config->labels)
+        if (config_has(&old, OUTPUT_CLASSIFY) && old.labels == config->labels)
             return hf_labels_read(job->model_dir, config->labels, &job->labels);
     }
     TRY(common_format(job, spec->data, spec->data_count, &format));
@@ -307,7 +307,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         prepared[0] = dir;
         spec.paths = prepared;
         spec.path_count = 1;
-        spec.format = FORMAT_SHARDS;
+        spec.format = FORMAT_TOKENS;
     }
     if (has_texts(spec.format)) {
         TRY(job_need_tokenizer(job));
@@ -330,8 +330,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
     return status_wrap(status, "%s, as prepared (remove %s to have it done anew)", paths[0], dir);
 }
 
-Status job_val_shards(const char *const *paths, int count, ShardList *list) {
+Status job_val_token_files(const char *const *paths, int count, TokenFileList *list) {
     for (int i = 0; i < count; i++)
-        if (path_is_dir(paths[i])) TRY(shard_list_dir(list, paths[i], "val"));
+        if (path_is_dir(paths[i])) TRY(token_file_list_dir(list, paths[i], "val"));
     return OK;
 }

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "data/words.h"
+#include "data/word_count.h"
 
 /* What the text's own words make of the sum; shards and token files have none. */
 static Status add_words(const Job *job, const EvalConfig *config, double nll, json_t *result) {
@@ -14,7 +14,7 @@ static Status add_words(const Job *job, const EvalConfig *config, double nll, js
         .paths = config->data, .path_count = config->data_count, .field = config->text.field};
     if (config->text.documents) TRY(documents_parse(config->text.documents, &reading.documents));
     WordCounts counts;
-    TRY(words_count(&reading, &counts));
+    TRY(corpus_count_words(&reading, &counts));
     double words = (double)(counts.words + counts.lines), bytes = (double)counts.bytes;
     int failed = json_object_set_new(result, "words", json_integer((json_int_t)words));
     failed |= json_object_set_new(result, "word_perplexity", json_real(exp(nll / words)));

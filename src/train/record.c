@@ -57,7 +57,7 @@ static int64_t noise_every(const Record *record) {
 
 void record_step_begin(Record *record, int64_t number) {
     Runner *runner = record->job->runner;
-    runner->watch = runner->spec.noise && (number - 1) % noise_every(record) == 0;
+    runner->probe = runner->spec.noise && (number - 1) % noise_every(record) == 0;
     record->step = (RankRecord){.gpu = NAN};
     record->times = runner->times;
     mesh_sent_by_axis(runner->mesh, record->sent);

@@ -24,12 +24,12 @@ double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_C
 
 /* Whether a model has the head that a loss is for. */
 static bool has_loss(const ModelConfig *config, int loss) {
-    static const unsigned heads[LOSS_COUNT] = {[LOSS_TOKEN] = HEAD_LM | HEAD_MLM,
-                                               [LOSS_NSP] = HEAD_NSP,
-                                               [LOSS_SPAN_START] = HEAD_SPAN,
-                                               [LOSS_SPAN_END] = HEAD_SPAN,
-                                               [LOSS_CLASSIFY] = HEAD_CLASSIFY};
-    return (config->heads_mask & heads[loss]) != 0;
+    static const unsigned heads[LOSS_COUNT] = {[LOSS_TOKEN] = OUTPUT_LM | OUTPUT_MLM,
+                                               [LOSS_NSP] = OUTPUT_NSP,
+                                               [LOSS_SPAN_START] = OUTPUT_SPAN,
+                                               [LOSS_SPAN_END] = OUTPUT_SPAN,
+                                               [LOSS_CLASSIFY] = OUTPUT_CLASSIFY};
+    return (config->outputs_mask & heads[loss]) != 0;
 }
 
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
@@ -122,8 +122,8 @@ static Status alloc_units(Runner *runner) {
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
                        .ends = mesh->ends,
-                       .watch = spec->train && spec->noise && mesh->at[AXIS_DP] == 0,
-                       .watch_rows = spec->micro_batch * spec->seq};
+                       .probe = spec->train && spec->noise && mesh->at[AXIS_DP] == 0,
+                       .probe_max_rows = spec->micro_batch * spec->seq};
     /* One rank alone has nobody to share with; offloaded parameters come and go as sharded ones do. */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
@@ -341,11 +341,11 @@ static int64_t tied_rows(const Runner *runner, const HostBatch *batch, int32_t *
 }
 
 /* The first replica looks at its first micro-batch's gradient as it comes. */
-static Status watch_first(Runner *runner, const HostBatch *batch) {
-    if (!runner->watch || runner->mesh->at[AXIS_DP] > 0) return OK;
+static Status probe_first(Runner *runner, const HostBatch *batch) {
+    if (!runner->probe || runner->mesh->at[AXIS_DP] > 0) return OK;
     CLEANUP(mem_freep) int32_t *rows = NULL;
     TRY(mem_new((size_t)(batch->B * batch->T), sizeof *rows, &rows));
-    return shards_watch(runner->shards, rows, tied_rows(runner, batch, rows));
+    return shards_probe(runner->shards, rows, tied_rows(runner, batch, rows));
 }
 
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
@@ -358,7 +358,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(count_terms(runner, micros, count, counts, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
-    TRY(watch_first(runner, micros[0]));
+    TRY(probe_first(runner, micros[0]));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = micros, .count = count, .train = true, .step = step};
@@ -455,22 +455,22 @@ Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden)
         return FAILED("internal: hidden states are for one stage and one tensor rank");
     Round round = {.micros = batches, .count = 1};
     Chunk *chunk = &runner->chunk[0];
-    Flight *flight;
-    TRY(flight_open(runner, 0, 0, &flight));
-    flight->used = false;
-    TRY(host_batch_upload(batch, runner->stream, flight->ids, 0, &flight->data));
-    TRY(runner_forward(runner, &round, chunk, flight, chunk->count - 1));
-    *ret_hidden = runner_output(runner, chunk, flight, runner_shape(runner, batch->B, batch->T, false),
+    MicroBuffers *buffer_set;
+    TRY(micro_buffers_open(runner, 0, 0, &buffer_set));
+    buffer_set->used = false;
+    TRY(host_batch_upload(batch, runner->stream, buffer_set->ids, 0, &buffer_set->data));
+    TRY(runner_forward(runner, &round, chunk, buffer_set, chunk->count - 1));
+    *ret_hidden = runner_output(runner, chunk, buffer_set, runner_shape(runner, batch->B, batch->T, false),
                                 chunk->count - 2);
     return OK;
 }
 
 /* The rows a head scores: all of them, or each sequence's first. */
-static Status head_rows(Runner *runner, Shape shape, Tensor rows, Head head, Buffer *ret_buffer,
-                        Tensor *ret_rows) {
+static Status output_rows(Runner *runner, Shape shape, Tensor rows, OutputHead head, Buffer *ret_buffer,
+                          Tensor *ret_rows) {
     *ret_buffer = (Buffer){0};
     *ret_rows = rows;
-    if (head != HEAD_NSP && head != HEAD_CLASSIFY) return OK;
+    if (head != OUTPUT_NSP && head != OUTPUT_CLASSIFY) return OK;
     size_t row = (size_t)rows.dim[1] * dtype_size(rows.dtype);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)shape.B * row, ret_buffer));
     for (int64_t b = 0; b < shape.B; b++)
@@ -492,44 +492,44 @@ static Status whole_rows(Runner *runner, const Pass *pass, Tensor own, Buffer *r
     return OK;
 }
 
-static int64_t head_width(const ModelConfig *config, Head head) {
-    if (head == HEAD_LM || head == HEAD_MLM) return config->vocab;
-    return head == HEAD_CLASSIFY ? config->labels : 2;
+static int64_t output_width(const ModelConfig *config, OutputHead head) {
+    if (head == OUTPUT_LM || head == OUTPUT_MLM) return config->vocab;
+    return head == OUTPUT_CLASSIFY ? config->labels : 2;
 }
 
-bool runner_has_heads(const Runner *runner, const Chunk *chunk) {
+bool runner_has_output(const Runner *runner, const Chunk *chunk) {
     return chunk->first + chunk->count == runner->model->count;
 }
 
-Status runner_score(Runner *runner, const Round *round, Chunk *chunk, Flight *flight) {
+Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set) {
     CLEANUP(dev_free) Buffer room = {0};
     CLEANUP(dev_free) Buffer first = {0};
     CLEANUP(dev_free) Buffer scratch = {0};
     CLEANUP(dev_free) Buffer scores = {0};
-    Head head = round->scores->head;
-    Pass pass = runner_pass(runner, round, flight);
+    OutputHead head = round->scores->head;
+    Pass pass = runner_pass(runner, round, buffer_set);
     Tensor rows;
-    TRY(whole_rows(runner, &pass, runner_output(runner, chunk, flight, pass.shape, chunk->count - 2), &room,
-                   &rows));
-    TRY(head_rows(runner, pass.shape, rows, head, &first, &rows));
+    TRY(whole_rows(runner, &pass, runner_output(runner, chunk, buffer_set, pass.shape, chunk->count - 2),
+                   &room, &rows));
+    TRY(output_rows(runner, pass.shape, rows, head, &first, &rows));
     int at = runner->model->count - 1;
     const Block *block = &runner->model->block[at];
-    int64_t M = rows.dim[0], K = head_width(&runner->model->config, head);
-    TRY(dev_alloc(runner->device, MEM_SCRATCH, head_logits_scratch(block, head, M), &scratch));
+    int64_t M = rows.dim[0], K = output_width(&runner->model->config, head);
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, output_logits_scratch(block, head, M), &scratch));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
     TRY(runner_enter(runner, &pass, at, true, false));
     pass.scratch = scratch;
-    TRY(head_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
+    TRY(output_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
     runner_leave(runner, at);
     TRY(stream_copy(runner->stream, round->scores->out, scores.data, scores.bytes, COPY_TO_HOST));
     return stream_sync(runner->stream);
 }
 
-Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out) {
+Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out) {
     HostBatch *const batches[] = {(HostBatch *)batch};
     const ModelConfig *config = &runner->model->config;
     Group *stages = runner->mesh->axis[AXIS_PP];
-    if (runner->mesh->extent[AXIS_TP] > 1 && (head == HEAD_LM || head == HEAD_MLM))
+    if (runner->mesh->extent[AXIS_TP] > 1 && (head == OUTPUT_LM || head == OUTPUT_MLM))
         return FAILED("internal: scores of the whole vocabulary are for one tensor rank");
     TRY(check_micros(runner, batches, 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
@@ -538,10 +538,10 @@ Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *o
     TRY(runner_run(runner, &runner->eval_schedule, &round));
     if (stages->size == 1) return OK;
     /* From the stage that has the heads to the others. */
-    bool first = head == HEAD_NSP || head == HEAD_CLASSIFY;
-    int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * head_width(config, head);
+    bool first = head == OUTPUT_NSP || head == OUTPUT_CLASSIFY;
+    int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * output_width(config, head);
     for (int i = 0; i < runner->chunks; i++)
-        if (runner_has_heads(runner, &runner->chunk[i])) root = stages->rank;
+        if (runner_has_output(runner, &runner->chunk[i])) root = stages->rank;
     TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
     return host_broadcast(stages, out, (size_t)count * sizeof *out, (int)root);
 }

@@ -42,7 +42,7 @@ typedef struct RunnerSpec {
 } RunnerSpec;
 
 /* The memory of one micro-batch on its way through one chunk. */
-typedef struct Flight {
+typedef struct MicroBuffers {
     bool used;
     int micro;
     Buffer ids;       /* its int32 arrays... */
@@ -51,29 +51,29 @@ typedef struct Flight {
     Buffer *output;   /* per block: what it gave, where backward needs it */
     Buffer *saved;    /* per block */
     Buffer *deferred; /* per block */
-} Flight;
+} MicroBuffers;
 
 /* Blocks first .. first + count - 1 of the model, the stage's share of one part. */
 typedef struct Chunk {
     int first, count;
     bool from_stage, to_stage; /* its input comes from a stage, its output goes to one */
     int from, to;              /* which */
-    Flight *flight;
-    int flights;
+    MicroBuffers *buffer_set;
+    int buffer_sets;
 } Chunk;
 
-typedef enum { RELAY_INPUT, RELAY_OUTPUT, RELAY_GRADIENT } RelayWay;
+typedef enum { MESSAGE_INPUT, MESSAGE_OUTPUT, MESSAGE_GRADIENT } MessageKind;
 
 /* A message's memory: an input that has been asked for ahead of its use; an output on its way to the next
  * stage; a gradient that comes from there, is carried through the blocks and goes on to the stage before. */
-typedef struct Relay {
+typedef struct StageMessage {
     Buffer buffer;
     bool used;
-    RelayWay way;
+    MessageKind way;
     int micro, chunk;
     Ticket ticket; /* its receipt, or the sending after which it is free... */
     bool launched; /* ...and may be waited for, its batch being complete */
-} Relay;
+} StageMessage;
 
 /* Seconds of all steps so far, on this rank. */
 typedef struct RunnerTimes {
@@ -96,8 +96,8 @@ typedef struct Runner {
     Schedule schedule, eval_schedule;
     Chunk *chunk;
     int chunks;
-    Relay *relay;
-    size_t relays, relay_capacity;
+    StageMessage *message;
+    size_t messages, message_capacity;
     Buffer shared; /* what blocks save, when nobody needs it for long */
     Buffer scratch;
     Buffer loss; /* LOSS_COUNT fp64 sums, and as many of hits */
@@ -107,7 +107,7 @@ typedef struct Runner {
     int *unit_users, *unit_adds; /* blocks here that add to a unit's gradient; additions so far */
     LossScale loss_scale;        /* losses are multiplied by it before backward; other than fp16: 1 */
     RunnerTimes times;
-    bool watch;   /* the next steps take micro_norm */
+    bool probe;   /* the next steps take micro_norm */
     bool updated; /* an update's time on the device has not been added yet */
     Trace *trace; /* where it records what it does; NULL: nowhere. See train/tracer.h */
 } Runner;
@@ -148,7 +148,7 @@ MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
 /* The whole model's scores from a head for every row it scores, on all ranks of a replica; `out` is host
  * memory. Scores of a vocabulary are for one tensor rank. Collective. */
-MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, Head head, float *out);
+MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out);
 
 /* The share of a step's forward and backward that the stages spend waiting for each other. */
 double runner_bubble(const RunnerTimes *times);

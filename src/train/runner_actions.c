@@ -8,12 +8,12 @@
 
 #include "train/runner_internal.h"
 
-Pass runner_pass(Runner *runner, const Round *round, const Flight *flight) {
+Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_set) {
     Pass pass = {
         .exec = &runner->exec,
         .tp = runner->mesh->axis[AXIS_TP],
-        .shape = runner_shape(runner, flight->data.B, flight->data.T, round->train),
-        .micro = &flight->data,
+        .shape = runner_shape(runner, buffer_set->data.B, buffer_set->data.T, round->train),
+        .micro = &buffer_set->data,
         .param = runner->param_view,
         .grad = round->train ? runner->grad_view : NULL,
         .seed = runner->spec.seed,
@@ -96,36 +96,39 @@ static Tensor rows_at(void *data, const Runner *runner, Shape shape) {
     return tensor_3d(data, shape.dtype, 1, shape.B * shape.T / shape.tp, width);
 }
 
-Tensor runner_output(Runner *runner, const Chunk *chunk, const Flight *flight, Shape shape, int at) {
-    if (at < 0) return rows_at(chunk->from_stage ? flight->input.data : NULL, runner, shape);
+Tensor runner_output(Runner *runner, const Chunk *chunk, const MicroBuffers *buffer_set, Shape shape,
+                     int at) {
+    if (at < 0) return rows_at(chunk->from_stage ? buffer_set->input.data : NULL, runner, shape);
     if (at + 1 == chunk->count) {
         if (!chunk->to_stage) return TENSOR_NONE;
-        Relay *relay = relay_find(runner, RELAY_OUTPUT, (int)(chunk - runner->chunk), flight->micro);
-        return rows_at(relay ? relay->buffer.data : NULL, runner, shape);
+        StageMessage *message =
+            message_find(runner, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro);
+        return rows_at(message ? message->buffer.data : NULL, runner, shape);
     }
-    void *data = flight->output[at].data ? flight->output[at].data : flight->output[at % 2].data;
+    void *data = buffer_set->output[at].data ? buffer_set->output[at].data : buffer_set->output[at % 2].data;
     return rows_at(data, runner, shape);
 }
 
-static void use_saved(Runner *runner, Pass *pass, const Flight *flight, int at) {
-    pass->saved = flight->saved[at].data ? flight->saved[at] : runner->shared;
+static void use_saved(Runner *runner, Pass *pass, const MicroBuffers *buffer_set, int at) {
+    pass->saved = buffer_set->saved[at].data ? buffer_set->saved[at] : runner->shared;
 }
 
-static Status forward_block(Runner *runner, Pass *pass, const Chunk *chunk, const Flight *flight, int at) {
+static Status forward_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
+                            int at) {
     const Block *block = &runner->model->block[chunk->first + at];
-    use_saved(runner, pass, flight, at);
-    return block->ops->forward(block, pass, runner_output(runner, chunk, flight, pass->shape, at),
-                               runner_output(runner, chunk, flight, pass->shape, at - 1));
+    use_saved(runner, pass, buffer_set, at);
+    return block->ops->forward(block, pass, runner_output(runner, chunk, buffer_set, pass->shape, at),
+                               runner_output(runner, chunk, buffer_set, pass->shape, at - 1));
 }
 
-Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, Flight *flight, int end) {
-    Pass pass = runner_pass(runner, round, flight);
+Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set, int end) {
+    Pass pass = runner_pass(runner, round, buffer_set);
     for (int at = 0; at < end; at++) {
         int number = chunk->first + at;
         bool grads = round->train && runner->model->block[number].ops->grads_in_forward;
         TRY(runner_enter(runner, &pass, number, true, grads));
         if (at + 1 < end) TRY(fetch(runner, number + 1));
-        TRY(forward_block(runner, &pass, chunk, flight, at));
+        TRY(forward_block(runner, &pass, chunk, buffer_set, at));
         if (grads) TRY(grads_added(runner, round, number));
         if (!(round->train && runner->spec.keep_params)) runner_leave(runner, number);
     }
@@ -137,57 +140,58 @@ static int64_t first_sequence(const Runner *runner, const Round *round, int micr
 }
 
 /* What came from the stage before becomes the flight's: the two exchange memory. */
-static Status take_input(Runner *runner, Flight *flight, Action action) {
-    Relay *relay = relay_find(runner, RELAY_INPUT, action.chunk, action.micro);
-    if (!relay) return FAILED("internal: micro-batch %d has not been received", action.micro);
-    Buffer buffer = flight->input;
-    flight->input = relay->buffer;
-    relay->buffer = buffer;
-    relay->used = false;
+static Status take_input(Runner *runner, MicroBuffers *buffer_set, Action action) {
+    StageMessage *message = message_find(runner, MESSAGE_INPUT, action.chunk, action.micro);
+    if (!message) return FAILED("internal: micro-batch %d has not been received", action.micro);
+    Buffer buffer = buffer_set->input;
+    buffer_set->input = message->buffer;
+    message->buffer = buffer;
+    message->used = false;
     return OK;
 }
 
 static Status do_forward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
-    Flight *flight;
-    TRY(flight_open(runner, action.chunk, action.micro, &flight));
-    if (chunk->from_stage) TRY(take_input(runner, flight, action));
-    Relay *relay;
-    if (chunk->to_stage) TRY(relay_open(runner, RELAY_OUTPUT, action.chunk, action.micro, &relay));
-    TRY(host_batch_upload(round->micros[action.micro], runner->stream, flight->ids,
-                          first_sequence(runner, round, action.micro), &flight->data));
-    bool scores = round->scores && runner_has_heads(runner, chunk);
-    TRY(runner_forward(runner, round, chunk, flight, scores ? chunk->count - 1 : chunk->count));
-    if (scores) TRY(runner_score(runner, round, chunk, flight));
-    if (!round->train) flight->used = false;
+    MicroBuffers *buffer_set;
+    TRY(micro_buffers_open(runner, action.chunk, action.micro, &buffer_set));
+    if (chunk->from_stage) TRY(take_input(runner, buffer_set, action));
+    StageMessage *message;
+    if (chunk->to_stage) TRY(message_open(runner, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
+    TRY(host_batch_upload(round->micros[action.micro], runner->stream, buffer_set->ids,
+                          first_sequence(runner, round, action.micro), &buffer_set->data));
+    bool scores = round->scores && runner_has_output(runner, chunk);
+    TRY(runner_forward(runner, round, chunk, buffer_set, scores ? chunk->count - 1 : chunk->count));
+    if (scores) TRY(runner_score(runner, round, chunk, buffer_set));
+    if (!round->train) buffer_set->used = false;
     return OK;
 }
 
 /* ---- backward ---- */
 
 /* A block whose activations were not kept runs once more; the last one's output has no use. */
-static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const Flight *flight, int at) {
-    if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, flight, at);
-    Relay *relay;
-    TRY(relay_open(runner, RELAY_OUTPUT, (int)(chunk - runner->chunk), flight->micro, &relay));
-    TRY(forward_block(runner, pass, chunk, flight, at));
-    relay->used = false;
+static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
+                              int at) {
+    if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
+    StageMessage *message;
+    TRY(message_open(runner, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro, &message));
+    TRY(forward_block(runner, pass, chunk, buffer_set, at));
+    message->used = false;
     return OK;
 }
 
 static Status backward_block(Runner *runner, const Round *round, Pass *pass, const Chunk *chunk,
-                             Flight *flight, int at, bool split, Tensor gradient) {
+                             MicroBuffers *buffer_set, int at, bool split, Tensor gradient) {
     int number = chunk->first + at;
     const Block *block = &runner->model->block[number];
     bool done = block->ops->grads_in_forward, params = block->ops->backward_params;
     TRY(runner_enter(runner, pass, number, params, !done));
     if (at > 0 && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
-    if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, flight, at));
-    use_saved(runner, pass, flight, at);
-    bool later = split && flight->deferred[at].data;
-    pass->deferred = later ? flight->deferred[at] : (Buffer){0};
+    if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
+    use_saved(runner, pass, buffer_set, at);
+    bool later = split && buffer_set->deferred[at].data;
+    pass->deferred = later ? buffer_set->deferred[at] : (Buffer){0};
     TRY(block->ops->backward(block, pass, gradient, gradient,
-                             runner_output(runner, chunk, flight, pass->shape, at - 1)));
+                             runner_output(runner, chunk, buffer_set, pass->shape, at - 1)));
     if (later) TRY(rows_added(runner, number));
     runner_leave(runner, number);
     return done || later ? OK : grads_added(runner, round, number);
@@ -195,89 +199,89 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
 
 static Status do_backward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
-    Flight *flight = flight_find(runner, action.chunk, action.micro);
+    MicroBuffers *buffer_set = micro_buffers_find(runner, action.chunk, action.micro);
     bool split = action.kind == ACTION_BACKWARD_INPUT;
-    Relay *relay = relay_find(runner, RELAY_GRADIENT, action.chunk, action.micro);
-    if (!relay) TRY(relay_open(runner, RELAY_GRADIENT, action.chunk, action.micro, &relay));
-    Pass pass = runner_pass(runner, round, flight);
-    Tensor gradient = rows_at(relay->buffer.data, runner, pass.shape);
+    StageMessage *message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
+    if (!message) TRY(message_open(runner, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
+    Pass pass = runner_pass(runner, round, buffer_set);
+    Tensor gradient = rows_at(message->buffer.data, runner, pass.shape);
     for (int at = chunk->count - 1; at >= 0; at--)
-        TRY(backward_block(runner, round, &pass, chunk, flight, at, split, gradient));
+        TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, gradient));
     /* Recomputing may have moved the list of messages. */
-    relay = relay_find(runner, RELAY_GRADIENT, action.chunk, action.micro);
-    if (!chunk->from_stage) relay->used = false;
-    if (!split) flight->used = false;
+    message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
+    if (!chunk->from_stage) message->used = false;
+    if (!split) buffer_set->used = false;
     return OK;
 }
 
 static Status do_weight(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
-    Flight *flight = flight_find(runner, action.chunk, action.micro);
-    Pass pass = runner_pass(runner, round, flight);
+    MicroBuffers *buffer_set = micro_buffers_find(runner, action.chunk, action.micro);
+    Pass pass = runner_pass(runner, round, buffer_set);
     for (int at = chunk->count - 1; at >= 0; at--) {
-        if (!flight->deferred[at].data) continue;
+        if (!buffer_set->deferred[at].data) continue;
         int number = chunk->first + at;
         const Block *block = &runner->model->block[number];
         bool params = runner->spec.recompute == RECOMPUTE_SELECTIVE;
         TRY(runner_enter(runner, &pass, number, params, true));
-        use_saved(runner, &pass, flight, at);
-        pass.deferred = flight->deferred[at];
+        use_saved(runner, &pass, buffer_set, at);
+        pass.deferred = buffer_set->deferred[at];
         TRY(block->ops->backward_weight(block, &pass,
-                                        runner_output(runner, chunk, flight, pass.shape, at - 1)));
+                                        runner_output(runner, chunk, buffer_set, pass.shape, at - 1)));
         runner_leave(runner, number);
         TRY(grads_added(runner, round, number));
     }
-    flight->used = false;
+    buffer_set->used = false;
     return OK;
 }
 
 /* ---- messages ---- */
 
-static Tensor message(Runner *runner, const Round *round, int micro, void *data) {
+static Tensor message_tensor(Runner *runner, const Round *round, int micro, void *data) {
     const HostBatch *batch = round->micros[micro];
     return rows_at(data, runner, runner_shape(runner, batch->B, batch->T, round->train));
 }
 
-static Status do_receive(Runner *runner, const Round *round, Action action, RelayWay way) {
+static Status do_receive(Runner *runner, const Round *round, Action action, MessageKind way) {
     const Chunk *chunk = &runner->chunk[action.chunk];
-    Relay *relay;
-    TRY(relay_open(runner, way, action.chunk, action.micro, &relay));
+    StageMessage *message;
+    TRY(message_open(runner, way, action.chunk, action.micro, &message));
     comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
-                        message(runner, round, action.micro, relay->buffer.data),
-                        way == RELAY_INPUT ? chunk->from : chunk->to, &relay->ticket);
+                        message_tensor(runner, round, action.micro, message->buffer.data),
+                        way == MESSAGE_INPUT ? chunk->from : chunk->to, &message->ticket);
 }
 
-static Status do_send(Runner *runner, const Round *round, Action action, RelayWay way) {
+static Status do_send(Runner *runner, const Round *round, Action action, MessageKind way) {
     const Chunk *chunk = &runner->chunk[action.chunk];
-    Relay *relay = relay_find(runner, way, action.chunk, action.micro);
-    if (!relay) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
-    relay->used = relay->launched = false;
+    StageMessage *message = message_find(runner, way, action.chunk, action.micro);
+    if (!message) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
+    message->used = message->launched = false;
     comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_send(runner->mesh->axis[AXIS_PP], runner->stream,
-                     message(runner, round, action.micro, relay->buffer.data),
-                     way == RELAY_OUTPUT ? chunk->to : chunk->from, &relay->ticket);
+                     message_tensor(runner, round, action.micro, message->buffer.data),
+                     way == MESSAGE_OUTPUT ? chunk->to : chunk->from, &message->ticket);
 }
 
 /* ---- the schedule ---- */
 
 /* What a computation takes from another stage has come. */
 static Status await_message(Runner *runner, Action action) {
-    RelayWay way = action.kind == ACTION_FORWARD ? RELAY_INPUT : RELAY_GRADIENT;
-    Relay *relay = relay_find(runner, way, action.chunk, action.micro);
-    return relay ? ticket_wait(runner->stream, &relay->ticket) : OK;
+    MessageKind way = action.kind == ACTION_FORWARD ? MESSAGE_INPUT : MESSAGE_GRADIENT;
+    StageMessage *message = message_find(runner, way, action.chunk, action.micro);
+    return message ? ticket_wait(runner->stream, &message->ticket) : OK;
 }
 
 static Status do_action(Runner *runner, const Round *round, Action action) {
     switch (action.kind) {
-    case ACTION_RECEIVE_FORWARD: return do_receive(runner, round, action, RELAY_INPUT);
+    case ACTION_RECEIVE_FORWARD: return do_receive(runner, round, action, MESSAGE_INPUT);
     case ACTION_FORWARD: return do_forward(runner, round, action);
-    case ACTION_SEND_FORWARD: return do_send(runner, round, action, RELAY_OUTPUT);
-    case ACTION_RECEIVE_BACKWARD: return do_receive(runner, round, action, RELAY_GRADIENT);
+    case ACTION_SEND_FORWARD: return do_send(runner, round, action, MESSAGE_OUTPUT);
+    case ACTION_RECEIVE_BACKWARD: return do_receive(runner, round, action, MESSAGE_GRADIENT);
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT: return do_backward(runner, round, action);
     case ACTION_BACKWARD_WEIGHT: return do_weight(runner, round, action);
-    case ACTION_SEND_BACKWARD: return do_send(runner, round, action, RELAY_GRADIENT);
+    case ACTION_SEND_BACKWARD: return do_send(runner, round, action, MESSAGE_GRADIENT);
     case ACTION_KINDS: break;
     }
     return FAILED("internal: an unknown action");
@@ -285,10 +289,11 @@ static Status do_action(Runner *runner, const Round *round, Action action) {
 
 /* On paper: what follows is this action's. */
 static Status note_action(Runner *runner, Action action) {
-    return ledger_add(runner->device->ledger, (Note){.kind = NOTE_ACTION,
-                                                     .what = action.kind,
-                                                     .stream = runner->stream,
-                                                     .size = {(double)action.micro, (double)action.chunk}});
+    return op_log_add(runner->device->op_log,
+                      (OpRecord){.kind = OP_ACTION,
+                                 .what = action.kind,
+                                 .stream = runner->stream,
+                                 .size = {(double)action.micro, (double)action.chunk}});
 }
 
 static Status run_action(Runner *runner, const Round *round, Action action) {
@@ -304,7 +309,7 @@ static Status run_action(Runner *runner, const Round *round, Action action) {
 
 static Status end_batch(Runner *runner) {
     TRY(comm_batch_end(runner->mesh->axis[AXIS_PP]));
-    for (size_t i = 0; i < runner->relays; i++) runner->relay[i].launched = true;
+    for (size_t i = 0; i < runner->messages; i++) runner->message[i].launched = true;
     return OK;
 }
 
@@ -319,7 +324,8 @@ Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) 
         TRY(run_action(runner, round, schedule->action[i]));
     }
     if (open) TRY(end_batch(runner));
-    TRY(ledger_add(runner->device->ledger, (Note){.kind = NOTE_END, .stream = runner->stream}));
-    for (size_t i = 0; i < runner->relays; i++) TRY(ticket_wait(runner->stream, &runner->relay[i].ticket));
+    TRY(op_log_add(runner->device->op_log, (OpRecord){.kind = OP_END, .stream = runner->stream}));
+    for (size_t i = 0; i < runner->messages; i++)
+        TRY(ticket_wait(runner->stream, &runner->message[i].ticket));
     return OK;
 }

@@ -16,17 +16,18 @@ void runner_chunks_done(Runner *runner);
 /* Memory for what a schedule has in flight, as far as it is not there yet. */
 MUST_USE Status runner_reserve(Runner *runner, const Schedule *schedule);
 /* A free flight for a micro-batch; the one that a micro-batch has; and its end. */
-MUST_USE Status flight_open(Runner *runner, int chunk, int micro, Flight **ret_flight);
-Flight *flight_find(Runner *runner, int chunk, int micro);
+MUST_USE Status micro_buffers_open(Runner *runner, int chunk, int micro, MicroBuffers **ret_buffer_set);
+MicroBuffers *micro_buffers_find(Runner *runner, int chunk, int micro);
 /* Likewise for messages. */
-MUST_USE Status relay_open(Runner *runner, RelayWay way, int chunk, int micro, Relay **ret_relay);
-Relay *relay_find(Runner *runner, RelayWay way, int chunk, int micro);
+MUST_USE Status message_open(Runner *runner, MessageKind way, int chunk, int micro,
+                             StageMessage **ret_message);
+StageMessage *message_find(Runner *runner, MessageKind way, int chunk, int micro);
 
 /* ---- actions ---- */
 
 /* What a head scores, instead of losses; `out` is host memory, for one micro-batch. */
 typedef struct Scores {
-    Head head;
+    OutputHead head;
     float *out;
 } Scores;
 
@@ -42,16 +43,17 @@ typedef struct Round {
 
 MUST_USE Status runner_run(Runner *runner, const Schedule *schedule, const Round *round);
 /* Whether a chunk ends with the model's heads. */
-bool runner_has_heads(const Runner *runner, const Chunk *chunk);
+bool runner_has_output(const Runner *runner, const Chunk *chunk);
 /* The round's scores of a flight that has gone through all blocks of its chunk before the heads. */
-MUST_USE Status runner_score(Runner *runner, const Round *round, Chunk *chunk, Flight *flight);
+MUST_USE Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set);
 /* Forward of blocks from .. end - 1 of a chunk for a flight whose data is there. */
-MUST_USE Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, Flight *flight, int end);
+MUST_USE Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set,
+                               int end);
 /* The output of a chunk's block `at` (counted in the chunk; -1: the chunk's input). */
-Tensor runner_output(Runner *runner, const Chunk *chunk, const Flight *flight, Shape shape, int at);
+Tensor runner_output(Runner *runner, const Chunk *chunk, const MicroBuffers *buffer_set, Shape shape, int at);
 /* Makes the parameters of a block ready and lets them go. */
 MUST_USE Status runner_enter(Runner *runner, Pass *pass, int block, bool params, bool grads);
 void runner_leave(Runner *runner, int block);
-Pass runner_pass(Runner *runner, const Round *round, const Flight *flight);
+Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_set);
 
 #endif

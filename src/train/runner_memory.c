@@ -44,28 +44,28 @@ Status runner_chunks_init(Runner *runner) {
     return OK;
 }
 
-static void flight_done(Flight *flight, int blocks) {
+static void micro_buffers_done(MicroBuffers *buffer_set, int blocks) {
     for (int i = 0; i < blocks; i++) {
-        if (flight->output) dev_free(&flight->output[i]);
-        if (flight->saved) dev_free(&flight->saved[i]);
-        if (flight->deferred) dev_free(&flight->deferred[i]);
+        if (buffer_set->output) dev_free(&buffer_set->output[i]);
+        if (buffer_set->saved) dev_free(&buffer_set->saved[i]);
+        if (buffer_set->deferred) dev_free(&buffer_set->deferred[i]);
     }
-    free(flight->output);
-    free(flight->saved);
-    free(flight->deferred);
-    dev_free(&flight->ids);
-    dev_free(&flight->input);
+    free(buffer_set->output);
+    free(buffer_set->saved);
+    free(buffer_set->deferred);
+    dev_free(&buffer_set->ids);
+    dev_free(&buffer_set->input);
 }
 
 void runner_chunks_done(Runner *runner) {
     for (int c = 0; c < runner->chunks; c++) {
         Chunk *chunk = &runner->chunk[c];
-        for (int i = 0; i < chunk->flights; i++) flight_done(&chunk->flight[i], chunk->count);
-        free(chunk->flight);
+        for (int i = 0; i < chunk->buffer_sets; i++) micro_buffers_done(&chunk->buffer_set[i], chunk->count);
+        free(chunk->buffer_set);
     }
     free(runner->chunk);
-    for (size_t i = 0; i < runner->relays; i++) dev_free(&runner->relay[i].buffer);
-    free(runner->relay);
+    for (size_t i = 0; i < runner->messages; i++) dev_free(&runner->message[i].buffer);
+    free(runner->message);
 }
 
 /* ---- flights ---- */
@@ -76,29 +76,30 @@ static size_t rows_bytes(const Runner *runner) {
     return (size_t)(rows * runner->model->config.hidden) * dtype_size(shape.dtype);
 }
 
-static Status flight_init(Runner *runner, const Chunk *chunk, Flight *flight, bool deferred) {
+static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffers *buffer_set,
+                                 bool deferred) {
     const RunnerSpec *spec = &runner->spec;
     Device *device = runner->device;
     Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, spec->train);
     size_t blocks = (size_t)chunk->count, rows = rows_bytes(runner);
-    TRY(mem_new(blocks, sizeof(Buffer), &flight->output));
-    TRY(mem_new(blocks, sizeof(Buffer), &flight->saved));
-    TRY(mem_new(blocks, sizeof(Buffer), &flight->deferred));
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, host_batch_bytes(shape.B, shape.T), &flight->ids));
-    if (chunk->from_stage) TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &flight->input));
+    TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->output));
+    TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->saved));
+    TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->deferred));
+    TRY(dev_alloc(device, MEM_ACTIVATIONS, host_batch_bytes(shape.B, shape.T), &buffer_set->ids));
+    if (chunk->from_stage) TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->input));
     for (int i = 0; i < chunk->count; i++) {
         int at = chunk->first + i;
         const Block *block = &runner->model->block[at];
         size_t saved, scratch;
         block->ops->measure(block, shape, &saved, &scratch);
         if (spec->train && !runner_recomputes(runner, at))
-            TRY(dev_alloc(device, MEM_ACTIVATIONS, saved, &flight->saved[i]));
+            TRY(dev_alloc(device, MEM_ACTIVATIONS, saved, &buffer_set->saved[i]));
         if (deferred && block->ops->measure_deferred && !runner_recomputes(runner, at))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, block->ops->measure_deferred(block, shape),
-                          &flight->deferred[i]));
+                          &buffer_set->deferred[i]));
         /* The chunk's last output is a message, or the head's, which gives none. */
         if (i + 1 < chunk->count && (spec->train || i < 2))
-            TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &flight->output[i]));
+            TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->output[i]));
     }
     return OK;
 }
@@ -122,32 +123,34 @@ Status runner_reserve(Runner *runner, const Schedule *schedule) {
     for (int c = 0; c < runner->chunks; c++) {
         Chunk *chunk = &runner->chunk[c];
         int most = most_in_flight(schedule, c);
-        if (most <= chunk->flights) continue;
-        Flight *flight = NULL;
-        TRY(mem_new((size_t)most, sizeof *flight, &flight));
-        if (chunk->flights) memcpy(flight, chunk->flight, (size_t)chunk->flights * sizeof *flight);
-        free(chunk->flight);
-        chunk->flight = flight;
-        while (chunk->flights < most)
-            TRY(flight_init(runner, chunk, &chunk->flight[chunk->flights++], schedule->deferred > 0));
+        if (most <= chunk->buffer_sets) continue;
+        MicroBuffers *buffer_set = NULL;
+        TRY(mem_new((size_t)most, sizeof *buffer_set, &buffer_set));
+        if (chunk->buffer_sets)
+            memcpy(buffer_set, chunk->buffer_set, (size_t)chunk->buffer_sets * sizeof *buffer_set);
+        free(chunk->buffer_set);
+        chunk->buffer_set = buffer_set;
+        while (chunk->buffer_sets < most)
+            TRY(micro_buffers_init(runner, chunk, &chunk->buffer_set[chunk->buffer_sets++],
+                                   schedule->deferred > 0));
     }
     return OK;
 }
 
-Flight *flight_find(Runner *runner, int at, int micro) {
+MicroBuffers *micro_buffers_find(Runner *runner, int at, int micro) {
     Chunk *chunk = &runner->chunk[at];
-    for (int i = 0; i < chunk->flights; i++)
-        if (chunk->flight[i].used && chunk->flight[i].micro == micro) return &chunk->flight[i];
+    for (int i = 0; i < chunk->buffer_sets; i++)
+        if (chunk->buffer_set[i].used && chunk->buffer_set[i].micro == micro) return &chunk->buffer_set[i];
     return NULL;
 }
 
-Status flight_open(Runner *runner, int at, int micro, Flight **ret_flight) {
+Status micro_buffers_open(Runner *runner, int at, int micro, MicroBuffers **ret_buffer_set) {
     Chunk *chunk = &runner->chunk[at];
-    for (int i = 0; i < chunk->flights; i++) {
-        if (chunk->flight[i].used) continue;
-        chunk->flight[i].used = true;
-        chunk->flight[i].micro = micro;
-        *ret_flight = &chunk->flight[i];
+    for (int i = 0; i < chunk->buffer_sets; i++) {
+        if (chunk->buffer_set[i].used) continue;
+        chunk->buffer_set[i].used = true;
+        chunk->buffer_set[i].micro = micro;
+        *ret_buffer_set = &chunk->buffer_set[i];
         return OK;
     }
     return FAILED("internal: more micro-batches in flight than the schedule said");
@@ -155,39 +158,41 @@ Status flight_open(Runner *runner, int at, int micro, Flight **ret_flight) {
 
 /* ---- messages ---- */
 
-Relay *relay_find(Runner *runner, RelayWay way, int chunk, int micro) {
-    for (size_t i = 0; i < runner->relays; i++) {
-        Relay *relay = &runner->relay[i];
-        if (relay->used && relay->way == way && relay->chunk == chunk && relay->micro == micro) return relay;
+StageMessage *message_find(Runner *runner, MessageKind way, int chunk, int micro) {
+    for (size_t i = 0; i < runner->messages; i++) {
+        StageMessage *message = &runner->message[i];
+        if (message->used && message->way == way && message->chunk == chunk && message->micro == micro)
+            return message;
     }
     return NULL;
 }
 
 /* One that is free at once; else, when each way has one computing and one travelling, one that is free
  * when its sending is done. */
-static Relay *relay_free(Runner *runner) {
+static StageMessage *message_free(Runner *runner) {
     enum { ENOUGH = 4 };
-    for (size_t i = 0; i < runner->relays; i++)
-        if (!runner->relay[i].used && !runner->relay[i].ticket.group) return &runner->relay[i];
-    for (size_t i = 0; runner->relays >= ENOUGH && i < runner->relays; i++)
-        if (!runner->relay[i].used && runner->relay[i].launched) return &runner->relay[i];
+    for (size_t i = 0; i < runner->messages; i++)
+        if (!runner->message[i].used && !runner->message[i].ticket.group) return &runner->message[i];
+    for (size_t i = 0; runner->messages >= ENOUGH && i < runner->messages; i++)
+        if (!runner->message[i].used && runner->message[i].launched) return &runner->message[i];
     return NULL;
 }
 
-Status relay_open(Runner *runner, RelayWay way, int chunk, int micro, Relay **ret_relay) {
-    Relay *relay = relay_free(runner);
-    if (!relay) {
-        TRY(mem_grow(&runner->relay, &runner->relay_capacity, runner->relays + 1, sizeof *runner->relay));
-        relay = &runner->relay[runner->relays];
-        *relay = (Relay){0};
-        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, rows_bytes(runner), &relay->buffer));
-        runner->relays++;
+Status message_open(Runner *runner, MessageKind way, int chunk, int micro, StageMessage **ret_message) {
+    StageMessage *message = message_free(runner);
+    if (!message) {
+        TRY(mem_grow(&runner->message, &runner->message_capacity, runner->messages + 1,
+                     sizeof *runner->message));
+        message = &runner->message[runner->messages];
+        *message = (StageMessage){0};
+        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, rows_bytes(runner), &message->buffer));
+        runner->messages++;
     }
-    TRY(ticket_wait(runner->stream, &relay->ticket));
-    relay->used = true;
-    relay->way = way;
-    relay->chunk = chunk;
-    relay->micro = micro;
-    *ret_relay = relay;
+    TRY(ticket_wait(runner->stream, &message->ticket));
+    message->used = true;
+    message->way = way;
+    message->chunk = chunk;
+    message->micro = micro;
+    *ret_message = message;
     return OK;
 }

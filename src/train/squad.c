@@ -101,7 +101,7 @@ static Status take_batch(void *context, int64_t first, const HostBatch *batch, c
 Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
                        SquadScores *scores, Progress *progress, SquadLoss *ret_loss) {
     Asking asking = {.job = job, .features = features, .scores = scores, .progress = progress};
-    ScoreWork work = {.head = HEAD_SPAN,
+    ScoreWork work = {.head = OUTPUT_SPAN,
                       .seq = T,
                       .width = 2 * T,
                       .context = &asking,

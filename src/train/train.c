@@ -103,8 +103,8 @@ static Status meet(const Trainer *t) {
 /* Validation: files of its own, the shards beside the training shards, or the end of the data. */
 static Status open_data(Trainer *t) {
     const TrainConfig *c = t->config;
-    CLEANUP(shard_list_done) ShardList beside = {0};
-    if (c->val_count == 0) TRY(job_val_shards(c->data, c->data_count, &beside));
+    CLEANUP(token_file_list_done) TokenFileList beside = {0};
+    if (c->val_count == 0) TRY(job_val_token_files(c->data, c->data_count, &beside));
     bool split = c->val_count == 0 && beside.count == 0 && c->val_fraction > 0;
     TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
                  &t->data));

@@ -60,7 +60,7 @@ static inline ModelConfig small_config(Family family, unsigned heads, bool poole
     config.vocab = 37;
     config.positions = 17;
     config.labels = 5;
-    config.heads_mask = heads;
+    config.outputs_mask = heads;
     config.pooler = pooler;
     config.tied = tied;
     return config;

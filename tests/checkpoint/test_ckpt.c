@@ -15,7 +15,7 @@ typedef struct Trio {
 } Trio;
 
 static Trio trio_of(const Fixture *fixture, uint64_t seed) {
-    ModelConfig config = small_config(FAMILY_BERT, HEAD_MLM | HEAD_NSP | HEAD_SPAN, true, false);
+    ModelConfig config = small_config(FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN, true, false);
     Trio trio = {0};
     assert_ok(model_new(&trio.model, &config));
     trio.params = store_of(fixture, trio.model, seed);
@@ -73,7 +73,7 @@ static void back_bit_for_bit(void **state) {
     assert_ok(ckpt_model_dir(run, &dir));
     ModelConfig config;
     assert_ok(hf_config_read(dir, &config));
-    assert_int_equal(config.heads_mask, HEAD_MLM | HEAD_NSP | HEAD_SPAN);
+    assert_int_equal(config.outputs_mask, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN);
     char link[64] = {0};
     assert_true(readlink(path_of(fixture, "run/latest"), link, sizeof link - 1) > 0);
     assert_string_equal(link, "checkpoints/step-7");
@@ -239,7 +239,7 @@ static void damage_is_named(void **state) {
     assert_fails(ckpt_load(dir, trio.params, trio.m, trio.v, fixture->stream, NULL), 1,
                  "optimizer.safetensors: is 7 bytes, too short");
     ModelConfig config = trio.model->config;
-    config.heads_mask = HEAD_MLM | HEAD_NSP;
+    config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;
     assert_ok(model_new(&model, &config));
     CLEANUP(store_freep) Store *store = store_of(fixture, model, 1);

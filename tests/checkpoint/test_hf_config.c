@@ -9,7 +9,7 @@ static Status parse(const char *text, ModelConfig *ret_config) {
 
 static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->family, b->family);
-    assert_int_equal(a->heads_mask, b->heads_mask);
+    assert_int_equal(a->outputs_mask, b->outputs_mask);
     assert_int_equal(a->pooler, b->pooler);
     assert_int_equal(a->layers, b->layers);
     assert_int_equal(a->hidden, b->hidden);
@@ -74,7 +74,7 @@ static void reads_files_of_version_4(void **state) {
                     "\"classifier_dropout\":0.5,\"hidden_dropout_prob\":0.25}",
                     &config));
     assert_int_equal(config.labels, 3);
-    assert_int_equal(config.heads_mask, HEAD_CLASSIFY);
+    assert_int_equal(config.outputs_mask, OUTPUT_CLASSIFY);
     assert_int_equal(config.act, ACT_RELU);
     assert_float_equal(config.dropout_classify, 0.5, 0);
     assert_float_equal(config.dropout_embed, 0.25, 0);
@@ -85,9 +85,12 @@ static const struct {
     unsigned heads;
     bool pooler;
 } classes[] = {
-    {"BertForPreTraining", HEAD_MLM | HEAD_NSP, true},      {"BertForMaskedLM", HEAD_MLM, false},
-    {"BertForNextSentencePrediction", HEAD_NSP, true},      {"BertForQuestionAnswering", HEAD_SPAN, false},
-    {"BertForSequenceClassification", HEAD_CLASSIFY, true}, {"BertModel", 0, true},
+    {"BertForPreTraining", OUTPUT_MLM | OUTPUT_NSP, true},
+    {"BertForMaskedLM", OUTPUT_MLM, false},
+    {"BertForNextSentencePrediction", OUTPUT_NSP, true},
+    {"BertForQuestionAnswering", OUTPUT_SPAN, false},
+    {"BertForSequenceClassification", OUTPUT_CLASSIFY, true},
+    {"BertModel", 0, true},
 };
 
 static void classes_are_heads(void **state) {
@@ -97,7 +100,7 @@ static void classes_are_heads(void **state) {
         snprintf(text, sizeof text, "{\"architectures\": [\"%s\"]}", classes[i].name);
         ModelConfig config;
         assert_ok(parse(text, &config));
-        assert_int_equal(config.heads_mask, classes[i].heads);
+        assert_int_equal(config.outputs_mask, classes[i].heads);
         assert_int_equal(config.pooler, classes[i].pooler);
         CLEANUP(json_decrefp) json_t *json = NULL;
         assert_ok(hf_config_json(&config, &json));
@@ -113,7 +116,7 @@ static void same_after_writing(const ModelConfig *config) {
     CLEANUP(mem_freep) char *text = json_dumps(json, 0);
     ModelConfig back;
     assert_ok(parse(text, &back));
-    if (!config_has(config, HEAD_CLASSIFY)) back.labels = config->labels;
+    if (!config_has(config, OUTPUT_CLASSIFY)) back.labels = config->labels;
     assert_same(&back, config);
 }
 
@@ -121,7 +124,7 @@ static void every_set_of_heads_survives(void **state) {
     (void)state;
     for (unsigned heads = 0; heads < 32; heads += 2)
         for (int pooler = 0; pooler < 2; pooler++) {
-            if ((heads & (HEAD_NSP | HEAD_CLASSIFY)) && !pooler) continue;
+            if ((heads & (OUTPUT_NSP | OUTPUT_CLASSIFY)) && !pooler) continue;
             ModelConfig config = small_config(FAMILY_BERT, heads, pooler, heads & 4);
             config.dropout_classify = 0.3f;
             config.dropout_embed = heads & 8 ? 0.7f : config.dropout_hidden;
@@ -130,7 +133,7 @@ static void every_set_of_heads_survives(void **state) {
             same_after_writing(&config);
         }
     for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
-        ModelConfig config = small_config(FAMILY_GPT2, HEAD_LM, false, act & 1);
+        ModelConfig config = small_config(FAMILY_GPT2, OUTPUT_LM, false, act & 1);
         config.act = (Act)act;
         config.scale_attn = act & 2;
         config.scale_attn_by_layer = !config.scale_attn;

@@ -13,16 +13,16 @@ static const struct {
     unsigned heads;
     bool pooler, tied;
 } kinds[] = {
-    {FAMILY_GPT2, HEAD_LM, false, true},
-    {FAMILY_GPT2, HEAD_LM, false, false},
-    {FAMILY_BERT, HEAD_MLM | HEAD_NSP, true, true},
-    {FAMILY_BERT, HEAD_MLM | HEAD_NSP, true, false},
-    {FAMILY_BERT, HEAD_MLM, false, true},
-    {FAMILY_BERT, HEAD_NSP, true, true},
-    {FAMILY_BERT, HEAD_SPAN, false, true},
-    {FAMILY_BERT, HEAD_CLASSIFY, true, true},
+    {FAMILY_GPT2, OUTPUT_LM, false, true},
+    {FAMILY_GPT2, OUTPUT_LM, false, false},
+    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true, true},
+    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true, false},
+    {FAMILY_BERT, OUTPUT_MLM, false, true},
+    {FAMILY_BERT, OUTPUT_NSP, true, true},
+    {FAMILY_BERT, OUTPUT_SPAN, false, true},
+    {FAMILY_BERT, OUTPUT_CLASSIFY, true, true},
     {FAMILY_BERT, 0, true, true},
-    {FAMILY_BERT, HEAD_MLM | HEAD_NSP | HEAD_SPAN | HEAD_CLASSIFY, true, true},
+    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY, true, true},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -63,11 +63,11 @@ static void round_trips(void **state) {
             CLEANUP(pair_done) Pair pair = pair_of(fixture, kind);
             char name[32];
             snprintf(name, sizeof name, "k%d-%d", kind, (int)shard);
-            SaveOptions options = {.dtype = DT_F32, .shard_bytes = shard};
+            SaveOptions options = {.dtype = DT_F32, .max_file_bytes = shard};
             assert_ok(hf_save(path_of(fixture, name), pair.saved, fixture->stream, &options));
             ModelConfig config;
             assert_ok(hf_config_read(path_of(fixture, name), &config));
-            assert_int_equal(config.heads_mask, kinds[kind].heads);
+            assert_int_equal(config.outputs_mask, kinds[kind].heads);
             assert_false(store_same(pair.saved, pair.loaded));
             load_whole(fixture, path_of(fixture, name), pair.loaded);
             assert_true(store_same(pair.saved, pair.loaded));
@@ -320,7 +320,7 @@ static void lie_in_index(const Fixture *fixture, const char *from, const char *t
 static void an_index_that_lies(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 0);
-    SaveOptions options = {.dtype = DT_F32, .shard_bytes = 4000};
+    SaveOptions options = {.dtype = DT_F32, .max_file_bytes = 4000};
     char kept[80];
     snprintf(kept, sizeof kept, "%s/m", fixture->dir);
     assert_ok(hf_save(kept, pair.saved, fixture->stream, &options));
@@ -390,7 +390,7 @@ static void a_full_disk(void **state) {
     if (child == 0) {
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){2100, 2100});
-        SaveOptions options = {.dtype = DT_F32, .shard_bytes = 2000};
+        SaveOptions options = {.dtype = DT_F32, .max_file_bytes = 2000};
         Status status = hf_save(path_of(fixture, "m"), pair.saved, fixture->stream, &options);
         if (!status) _exit(0);
         _exit(strstr(status_message(status), strerror(EFBIG)) ? 10 : 20);
@@ -447,7 +447,7 @@ static void the_reference_model_loads(void **state) {
     const Fixture *fixture = *state;
     const char *dir = WEFT_SOURCE_DIR "/../shared/data/reference/tiny-gpt2";
     if (!path_exists(dir)) skip();
-    ModelConfig config = small_config(FAMILY_GPT2, HEAD_LM, false, true);
+    ModelConfig config = small_config(FAMILY_GPT2, OUTPUT_LM, false, true);
     config.layers = 5;
     config.hidden = 32;
     config.heads = 4;

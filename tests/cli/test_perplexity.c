@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "cli/corpus.h"
-#include "data/words.h"
+#include "data/word_count.h"
 
 #define GOLDEN   WEFT_TEST_DIR "/golden/cases"
 #define WIKITEXT WEFT_SOURCE_DIR "/../shared/data/wikitext-2/test.txt.gz"
@@ -79,7 +79,7 @@ static void test_wikitext(void **state) {
     for (size_t block = 0; block < 5000; block += 4999) {
         WordCounts counts;
         ReaderSpec spec = {.paths = paths, .path_count = 1, .block = block};
-        assert_ok(words_count(&spec, &counts));
+        assert_ok(corpus_count_words(&spec, &counts));
         assert_int_equal(counts.words + counts.lines, 245569);
     }
 }

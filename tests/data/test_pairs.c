@@ -30,29 +30,29 @@ static void make_world(const Files *files, const char *name, int documents, int 
                       .special = {PAD, CLS, SEP, MASK, -1, -1}};
     RngKey key = rng_key(3, "world", 0);
     uint64_t draw = 0;
-    ShardSet *set = NULL;
+    TokenFileSet *set = NULL;
     snprintf(world.dir, sizeof world.dir, "%s/%s", files->dir, name);
     assert_ok(dir_make(world.dir));
-    assert_ok(shard_set_new(&set, world.dir, "train", &id, 9999, true));
+    assert_ok(token_file_set_new(&set, world.dir, "train", &id, 9999, true));
     world.size = 0;
     for (int d = 0; d < documents; d++) {
-        assert_ok(shard_set_document(set));
+        assert_ok(token_file_set_document(set));
         int sentences = 1 + (int)rng_below(key, draw++, (uint64_t)most);
         for (int s = 0; s <= sentences; s++) {
             int tokens = s == sentences ? 1 : 2 + (int)rng_below(key, draw++, 39);
-            if (s < sentences) shard_set_sentence(set);
+            if (s < sentences) token_file_set_sentence(set);
             for (int i = 0; i < tokens; i++, world.size++) {
                 assert_true(world.size < PLACES);
                 world.document[world.size] = s == sentences ? -1 : d;
                 world.sentence[world.size] = s < sentences && i == 0;
                 uint16_t token = s == sentences ? SEP : (uint16_t)(FIRST + world.size);
-                assert_ok(shard_set_add(set, &token, 1));
+                assert_ok(token_file_set_add(set, &token, 1));
             }
         }
     }
     world.documents = documents;
-    assert_ok(shard_set_finish(set));
-    shard_set_free(set);
+    assert_ok(token_file_set_finish(set));
+    token_file_set_free(set);
 }
 
 static DataSpec world_spec(const char *const *dir) {
@@ -134,7 +134,7 @@ static void test_cover(void **state) {
     const char *dir[] = {world.dir};
     CLEANUP(token_stream_done) TokenStream stream = {0};
     CLEANUP(pair_set_done) PairSet set = {0};
-    assert_ok(token_stream_init_shards(&stream, dir, 1, PLACES + FIRST, NULL, NULL));
+    assert_ok(token_stream_init_files(&stream, dir, 1, PLACES + FIRST, NULL, NULL));
     assert_true(stream.count > 2 && token_stream_marked(&stream));
     assert_ok(pair_set_build(&set, &stream, 0, world.size, P));
     static bool covered[PLACES];

@@ -2,7 +2,7 @@
  * text or JSON lines; what is wrong with a file is said with its line. */
 #include "data/reader.h"
 
-#include "data/pipeline.h"
+#include "data/workers.h"
 #include "files.h"
 
 /* Documents gathered: each in brackets. */
@@ -318,11 +318,11 @@ static void test_order(void **state) {
     files->count = 0;
     const char *path = files_add(files, "order.txt", text, sizeof text);
     ReaderSpec spec = {.paths = files->list, .path_count = 1, .documents = DOCUMENTS_LINE, .block = 5};
-    PipelineWork work = {.piece = note_piece, .finish = note_order};
+    WorkerTask work = {.piece = note_piece, .finish = note_order};
     for (int threads = 1; threads <= 8; threads++) {
         Counted counted = {0};
         work.context = &counted;
-        assert_ok(pipeline_run(&spec, threads, &work, NULL));
+        assert_ok(workers_run(&spec, threads, &work, NULL));
         assert_int_equal(counted.used, 2500);
         for (int i = 0; i < 2500; i++) assert_int_equal(counted.order[i], 'a' + i % 23);
     }
@@ -332,13 +332,13 @@ static void test_order(void **state) {
     for (int threads = 1; threads <= 8; threads++) {
         Counted counted = {0};
         work.context = &counted;
-        assert_fails(pipeline_run(&spec, threads, &work, NULL), 1, "an X at 1");
+        assert_fails(workers_run(&spec, threads, &work, NULL), 1, "an X at 1");
         assert_int_equal(counted.used, 1000);
     }
     Counted counted = {0};
     work.context = &counted;
     volatile sig_atomic_t stop = 1;
-    assert_fails(pipeline_run(&spec, 3, &work, &stop), 1, "stopped by a signal");
+    assert_fails(workers_run(&spec, 3, &work, &stop), 1, "stopped by a signal");
 }
 
 int main(void) {

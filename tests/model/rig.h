@@ -39,8 +39,8 @@ static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T, 3, 2, 5}; /* one start is not
 static inline ModelConfig rig_config(Family family, unsigned heads) {
     return (ModelConfig){
         .family = family,
-        .heads_mask = heads,
-        .pooler = heads & (HEAD_NSP | HEAD_CLASSIFY),
+        .outputs_mask = heads,
+        .pooler = heads & (OUTPUT_NSP | OUTPUT_CLASSIFY),
         .layers = 2,
         .hidden = 12,
         .heads = 2,

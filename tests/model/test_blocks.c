@@ -75,7 +75,7 @@ static const char *const backends[] = {"ref", "cpu"};
 static void test_embed(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++) {
-        ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+        ModelConfig gpt2 = rig_config(FAMILY_GPT2, OUTPUT_LM), bert = rig_config(FAMILY_BERT, OUTPUT_MLM);
         check_block(&gpt2, 0, backends[k], RECOMPUTE_NONE);
         check_block(&bert, 0, backends[k], RECOMPUTE_NONE);
     }
@@ -84,7 +84,7 @@ static void test_embed(void **state) {
 static void test_layer(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++) {
-        ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+        ModelConfig gpt2 = rig_config(FAMILY_GPT2, OUTPUT_LM), bert = rig_config(FAMILY_BERT, OUTPUT_MLM);
         for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
             check_block(&gpt2, 1, backends[k], (Recompute)mode);
             check_block(&bert, 1, backends[k], (Recompute)mode);
@@ -98,15 +98,15 @@ static void test_layer(void **state) {
 
 static void test_heads(void **state) {
     (void)state;
-    static const unsigned sets[] = {HEAD_MLM,
-                                    HEAD_NSP,
-                                    HEAD_SPAN,
-                                    HEAD_CLASSIFY,
-                                    HEAD_MLM | HEAD_NSP,
-                                    HEAD_MLM | HEAD_NSP | HEAD_SPAN | HEAD_CLASSIFY};
+    static const unsigned sets[] = {OUTPUT_MLM,
+                                    OUTPUT_NSP,
+                                    OUTPUT_SPAN,
+                                    OUTPUT_CLASSIFY,
+                                    OUTPUT_MLM | OUTPUT_NSP,
+                                    OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY};
     for (int k = 0; k < 2; k++) {
         for (int tied = 0; tied < 2; tied++) {
-            ModelConfig gpt2 = rig_config(FAMILY_GPT2, HEAD_LM), bert = rig_config(FAMILY_BERT, HEAD_MLM);
+            ModelConfig gpt2 = rig_config(FAMILY_GPT2, OUTPUT_LM), bert = rig_config(FAMILY_BERT, OUTPUT_MLM);
             gpt2.tied = bert.tied = tied;
             check_block(&gpt2, 3, backends[k], RECOMPUTE_NONE);
             check_block(&bert, 3, backends[k], RECOMPUTE_NONE);
@@ -124,7 +124,8 @@ static void test_measure_is_exact(void **state) {
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
         for (int at = 0; at < 4; at++)
             for (int mode = RECOMPUTE_NONE; mode <= RECOMPUTE_SELECTIVE; mode++) {
-                ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+                ModelConfig config =
+                    rig_config((Family)family, family == FAMILY_BERT ? OUTPUT_MLM : OUTPUT_LM);
                 if (family == FAMILY_BERT) config.pad_token = 0;
                 Rig rig;
                 rig_init(&rig, &config, at, "ref", (Recompute)mode);
@@ -149,7 +150,7 @@ static void test_measure_is_exact(void **state) {
 static void test_measure_orders(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
-        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? OUTPUT_MLM : OUTPUT_LM);
         CLEANUP(model_freep) Model *model = NULL;
         assert_ok(model_new(&model, &config));
         for (int at = 0; at < model->count; at++) {
@@ -173,7 +174,7 @@ static void test_measure_orders(void **state) {
 static void test_measure_fp8(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
-        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+        ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? OUTPUT_MLM : OUTPUT_LM);
         config.hidden = 32;
         config.inner = 128;
         CLEANUP(model_freep) Model *model = NULL;
@@ -209,7 +210,7 @@ static void test_selective_equals_none(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++)
         for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
-            ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? HEAD_MLM : HEAD_LM);
+            ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? OUTPUT_MLM : OUTPUT_LM);
             Rig rig[2];
             for (int mode = 0; mode < 2; mode++) {
                 rig_init(&rig[mode], &config, 1, backends[k], mode ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE);
@@ -226,7 +227,7 @@ static void test_selective_equals_none(void **state) {
 /* BERT's padding token is looked up but not learnt; other rows are, and GPT-2 has no such token. */
 static void test_padding_is_not_learnt(void **state) {
     (void)state;
-    ModelConfig config = rig_config(FAMILY_BERT, HEAD_SPAN);
+    ModelConfig config = rig_config(FAMILY_BERT, OUTPUT_SPAN);
     Rig rig;
     for (int pad = -1; pad < 2; pad++) {
         config.pad_token = pad < 0 ? -1 : rig_tokens[pad];
@@ -245,7 +246,7 @@ static void test_padding_is_not_learnt(void **state) {
 /* The mask is a function of seed, site, step and place in the global batch. */
 static void test_dropout_is_keyed(void **state) {
     (void)state;
-    ModelConfig config = rig_config(FAMILY_GPT2, HEAD_LM);
+    ModelConfig config = rig_config(FAMILY_GPT2, OUTPUT_LM);
     Rig rig;
     rig_init(&rig, &config, 1, "ref", RECOMPUTE_NONE);
     double first = rig_objective(&rig);

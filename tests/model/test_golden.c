@@ -40,16 +40,16 @@ static double distance(const float *a, const float *b, int64_t count) {
 
 static double check_logits(Golden *golden, const HostBatch *batch) {
     double most = 0;
-    for (unsigned head = HEAD_LM; head <= HEAD_CLASSIFY; head *= 2) {
+    for (unsigned head = OUTPUT_LM; head <= OUTPUT_CLASSIFY; head *= 2) {
         char name[32];
         int64_t count = 0;
-        snprintf(name, sizeof name, "logits.%s", head_name((Head)head));
+        snprintf(name, sizeof name, "logits.%s", output_name((OutputHead)head));
         const float *expected = golden_array(golden, "", name, &count);
-        assert_int_equal(expected != NULL, config_has(&golden->model->config, (Head)head));
+        assert_int_equal(expected != NULL, config_has(&golden->model->config, (OutputHead)head));
         if (!expected) continue;
         CLEANUP(mem_freep) float *found = NULL;
         assert_ok(mem_new((size_t)count, sizeof *found, &found));
-        assert_ok(runner_logits(golden->runner, batch, (Head)head, found));
+        assert_ok(runner_logits(golden->runner, batch, (OutputHead)head, found));
         most = worst(most, max_difference(found, expected, count));
     }
     assert_true(most <= LOGIT_LIMIT);
@@ -257,7 +257,7 @@ static double tiny_case(const Model *model, Device *device, const char *kernels,
     assert_int_equal(count, T * model->config.vocab);
     CLEANUP(mem_freep) float *found = NULL;
     assert_ok(mem_new((size_t)count, sizeof *found, &found));
-    assert_ok(runner_logits(runner, batch, HEAD_LM, found));
+    assert_ok(runner_logits(runner, batch, OUTPUT_LM, found));
     double most = 0;
     for (int64_t i = 0; i < count; i++)
         most = worst(most, fabs(json_number_value(json_array_get(logits, (size_t)i)) - (double)found[i]));

@@ -41,7 +41,7 @@ typedef struct Outcome {
 /* Three steps from the same start; the weights they lead to and the memory they took. */
 static Outcome outcome_in(DType dtype, DType logits, Family family, const char *kernels, Recompute recompute,
                           int64_t micro_batch) {
-    ModelConfig config = rig_config(family, family == FAMILY_BERT ? HEAD_MLM | HEAD_NSP : HEAD_LM);
+    ModelConfig config = rig_config(family, family == FAMILY_BERT ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM);
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(runner_freep) Runner *runner = NULL;

@@ -9,21 +9,21 @@ enum { MOST_STAGES = 16 };
 
 static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
 
-typedef struct Pipeline {
+typedef struct WorkerPool {
     Schedule stage[MOST_STAGES];
     int count;
     ScheduleTimes times;
-} Pipeline;
+} WorkerPool;
 
-static Pipeline pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
-    Pipeline p = {.count = stages};
+static WorkerPool pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
+    WorkerPool p = {.count = stages};
     ScheduleSpec spec = {kind, stages, chunks, micros};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p.stage[s], &spec, s));
     assert_ok(schedule_simulate(p.stage, stages, &even, &p.times));
     return p;
 }
 
-static void pipeline_done(Pipeline *p) {
+static void pipeline_done(WorkerPool *p) {
     for (int s = 0; s < p->count; s++) schedule_done(&p->stage[s]);
     schedule_times_done(&p->times, p->count);
 }
@@ -110,7 +110,7 @@ static bool blocking_works(const Schedule *stage, int count) {
 }
 
 static void assert_pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
-    Pipeline p = pipeline(kind, stages, chunks, micros);
+    WorkerPool p = pipeline(kind, stages, chunks, micros);
     double m = (double)micros * chunks, after = stages - 1;
     if (!blocking_works(p.stage, stages))
         fail_msg("%s, %d stages, %d chunks, %d micro-batches waits for ever with blocking messages",
@@ -151,7 +151,7 @@ static void test_all_combinations(void **state) {
 /* Counted by hand: stage 1 of 2, F0 I0 F1 I1 W0 F2 I2 W1 W2. */
 static void test_counts_what_is_held(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
+    WorkerPool p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
     assert_int_equal(p.stage[1].in_flight, 2);
     assert_int_equal(p.stage[1].deferred, 2);
     assert_int_equal(p.stage[0].in_flight, 2);
@@ -164,7 +164,7 @@ static void test_counts_what_is_held(void **state) {
 /* Transfers that cost nothing in between are waited for where a computation needs them. */
 static void test_times_with_transfers(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
+    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
     schedule_times_done(&p.times, 2);
     ScheduleCosts costs = {.forward = 2, .backward_input = 3, .backward_weight = 4, .transfer = 0.5};
     assert_ok(schedule_simulate(p.stage, 2, &costs, &p.times));
@@ -195,7 +195,7 @@ static void swap(Schedule *schedule, int a, int b) {
 
 static void test_refuses_broken_lists(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
+    WorkerPool p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
     assert_ok(schedule_simulate(p.stage, 3, NULL, NULL));
     Schedule *middle = &p.stage[1];
     int forward = find(middle, ACTION_FORWARD, 0), send = find(middle, ACTION_SEND_FORWARD, 0);
@@ -228,7 +228,7 @@ static void test_refuses_broken_lists(void **state) {
 
 static void test_refuses_messages_out_of_order(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
+    WorkerPool p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
     Schedule *last = &p.stage[1]; /* rf0 F0 rf1 F1 ... : both forwards and receives the other way round */
     swap(last, find(last, ACTION_RECEIVE_FORWARD, 0), find(last, ACTION_RECEIVE_FORWARD, 1));
     swap(last, find(last, ACTION_FORWARD, 0), find(last, ACTION_FORWARD, 1));
@@ -241,7 +241,7 @@ static void test_refuses_messages_out_of_order(void **state) {
 /* Stage 0 wants a gradient before it sends what the gradient comes from. */
 static void test_refuses_deadlock(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
+    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
     Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 rb1 B1: rb0 goes before F0, and waits there */
     int receive = find(first, ACTION_RECEIVE_BACKWARD, 0);
     for (int i = receive; i > 0; i--) swap(first, i, i - 1);
@@ -253,7 +253,7 @@ static void test_refuses_deadlock(void **state) {
 /* As one batch two opposite messages may stand in any order. */
 static void test_batches_need_no_order(void **state) {
     (void)state;
-    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
+    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
     Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 ... */
     swap(first, find(first, ACTION_SEND_FORWARD, 1), find(first, ACTION_RECEIVE_BACKWARD, 0));
     assert_ok(schedule_simulate(p.stage, 2, NULL, NULL));

@@ -3,7 +3,7 @@
  * Ranks: 1 2 4 */
 #include "train/layouts.h"
 
-#include "plan/paper.h"
+#include "plan/dryrun.h"
 
 enum { STEPS = 2 };
 
@@ -48,15 +48,15 @@ static void holds(Group *world, const Layout *layout) {
     if (ranks_staged()) return; /* operations hold other memory there */
     Outcome outcome = run(world, layout, STEPS);
     HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
-    PaperRun paper = {.model = outcome.model,
-                      .spec = spec_of(layout),
-                      .mesh = layout->mesh,
-                      .device = test_kernels(),
-                      .threads = 1,
-                      .batch = batch,
-                      .evals = BATCH / layout->mesh.dp / layout->micro_batch};
-    PaperRank planned;
-    assert_ok(paper_rank(&paper, world->rank, &planned));
+    DryRunSpec dryrun = {.model = outcome.model,
+                         .spec = spec_of(layout),
+                         .mesh = layout->mesh,
+                         .device = test_kernels(),
+                         .threads = 1,
+                         .batch = batch,
+                         .evals = BATCH / layout->mesh.dp / layout->micro_batch};
+    DryRunRank planned;
+    assert_ok(dryrun_rank(&dryrun, world->rank, &planned));
     const Device *device = outcome.device;
     for (MemTag tag = 0; tag < MEM_TAGS; tag++)
         assert_same(layout, mem_tag_name(tag), planned.memory.tag[tag], device->mem[tag].peak);

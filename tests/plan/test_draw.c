@@ -4,13 +4,13 @@
 
 enum { MOST_STAGES = 16 };
 
-typedef struct Pipeline {
+typedef struct WorkerPool {
     Schedule stage[MOST_STAGES];
     ScheduleTimes times;
     Timeline timeline;
-} Pipeline;
+} WorkerPool;
 
-static void pipeline_init(Pipeline *p, ScheduleKind kind, int stages, int chunks, int micros,
+static void pipeline_init(WorkerPool *p, ScheduleKind kind, int stages, int chunks, int micros,
                           double forward) {
     ScheduleSpec spec = {kind, stages, chunks, micros};
     ScheduleCosts costs = {.forward = forward, .backward_input = forward, .backward_weight = forward};
@@ -19,14 +19,14 @@ static void pipeline_init(Pipeline *p, ScheduleKind kind, int stages, int chunks
     p->timeline = (Timeline){p->stage, stages, &p->times, "a <title> & \"more\"", "bubble 27.3 %"};
 }
 
-static void pipeline_done(Pipeline *p) {
+static void pipeline_done(WorkerPool *p) {
     schedule_times_done(&p->times, p->timeline.count);
     for (int s = 0; s < p->timeline.count; s++) schedule_done(&p->stage[s]);
 }
 
 static void assert_text(ScheduleKind kind, int stages, int chunks, int micros, int width,
                         const char *expected) {
-    Pipeline p;
+    WorkerPool p;
     char *text = NULL;
     pipeline_init(&p, kind, stages, chunks, micros, 0.25);
     assert_ok(draw_text(&p.timeline, width, false, &text));
@@ -60,7 +60,7 @@ static void test_text_fits(void **state) {
                 "stage 0 FF..B0FB1FB2FB3FB4.B5\n"
                 "stage 1 .FB0FB1FB2FB3FB4FB5..\n"
                 "F forward   B backward   . waiting\n");
-    Pipeline p;
+    WorkerPool p;
     char *text = NULL;
     pipeline_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64, 1);
     assert_ok(draw_text(&p.timeline, 100, false, &text));
@@ -82,7 +82,7 @@ static void test_text_fits(void **state) {
 
 static void test_color(void **state) {
     (void)state;
-    Pipeline p;
+    WorkerPool p;
     char *text = NULL;
     pipeline_init(&p, SCHEDULE_1F1B, 1, 1, 1, 1);
     assert_ok(draw_text(&p.timeline, 80, true, &text));
@@ -137,7 +137,7 @@ static int count_of(const char *text, const char *part) {
 static void test_svg(void **state) {
     (void)state;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        Pipeline p;
+        WorkerPool p;
         char *svg = NULL;
         int chunks = kind == SCHEDULE_INTERLEAVED ? 2 : 1;
         pipeline_init(&p, (ScheduleKind)kind, 4, chunks, 8, 0.001);

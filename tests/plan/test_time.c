@@ -8,9 +8,9 @@
 #include "plan/search.h"
 #include "plan/time.h"
 
-static PlanTime time_of(const char *name, const Cluster *cluster, PlanSpec spec, bool *ret_fits) {
+static StepEstimate time_of(const char *name, const Cluster *cluster, PlanSpec spec, bool *ret_fits) {
     Plan plan = {0};
-    PlanTime time;
+    StepEstimate time;
     spec.timed = true;
     assert_ok(fit_settle(&spec, cluster));
     assert_ok(plan_init(&plan, &spec));
@@ -91,7 +91,7 @@ static void predicts_a_study(void **state) {
         Cluster cluster;
         bool fits;
         assert_ok(cluster_find(row->cluster, &cluster));
-        PlanTime time = time_of(row->model, &cluster, spec, &fits);
+        StepEstimate time = time_of(row->model, &cluster, spec, &fits);
         if (fits != (row->ms > 0)) fail_msg("row %zu: %s", i, fits ? "fits" : "does not fit");
         if (row->ms == 0) continue;
         double error = fabs(1e3 * time.step_s / row->ms - 1);
@@ -164,7 +164,7 @@ static void predicts_an_h200(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         PlanSpec spec = spec_of(rows[i].model, rows[i].task, rows[i].batch, rows[i].seq, rows[i].precision);
         spec.config.dropout = 0;
-        PlanTime time = time_of(rows[i].model, &cluster, spec, NULL);
+        StepEstimate time = time_of(rows[i].model, &cluster, spec, NULL);
         if (fabs(1e3 * time.step_s / rows[i].ms - 1) > 0.07)
             fail_msg("%s in %s, %d x %d: %g ms, measured %g", rows[i].model, rows[i].precision, rows[i].batch,
                      rows[i].seq, 1e3 * time.step_s, rows[i].ms);
@@ -205,7 +205,7 @@ static void waits_for_no_ideal_link(void **state) {
         spec.mesh = (MeshSpec){.dp = 4, .tp = 1, .pp = 1};
         spec.config.batch = 32;
         spec.config.zero = zero;
-        PlanTime time = time_of("replicas", &cluster, spec, NULL);
+        StepEstimate time = time_of("replicas", &cluster, spec, NULL);
         assert_true(time.phase_s[PHASE_COMMUNICATION] < 1e-6 * time.step_s);
         assert_true(fabs(time.step_s / alone - 1) < 1e-6);
     }
@@ -238,7 +238,7 @@ static void waits_for_slow_links(void **state) {
     double before = 0;
     for (double bandwidth = 1e12; bandwidth >= 1e9; bandwidth /= 10) {
         cluster.within.bandwidth = bandwidth;
-        PlanTime time = time_of("replicas", &cluster, spec, NULL);
+        StepEstimate time = time_of("replicas", &cluster, spec, NULL);
         double transfer = time.sent[COMM_ALL_REDUCE] / (bandwidth * cluster.within.share);
         assert_true(time.step_s > before);
         assert_true(time.phase_s[PHASE_COMMUNICATION] < transfer * 1.01 + 1e-3);
@@ -268,7 +268,7 @@ static void is_quick(void **state) {
     spec.config.pp_schedule = "1f1b";
     spec.memory_only = true;
     spec.mesh = (MeshSpec){.dp = 128, .tp = 8, .pp = 16};
-    PlanTime time = time_of("16,384 ranks", &cluster, spec, NULL);
+    StepEstimate time = time_of("16,384 ranks", &cluster, spec, NULL);
     assert_true(time.mfu > 0.2 && time.mfu < 0.7);
     double params = 174.6e9, tokens = 4096.0 * 2048;
     assert_true(fabs(time.model_flops / (6 * params * tokens) - 1) < 0.1);

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "report/alike.h"
+#include "report/comparable.h"
 #include "report/page.h"
+#include "report/summary.h"
 #include "report/table.h"
 #include "report/watch.h"
-#include "report/words.h"
 #include "test.h"
 #include "train/history.h"
 
@@ -399,7 +399,7 @@ static void writes_page(void **state) {
     assert_has(html, "base: ");
     assert_has(html, "trace.json");
     if (curves) assert_has(html, "<svg");
-    assert_ok(results_words(&results, &words));
+    assert_ok(results_summary(&results, &words));
     assert_has(words, "is the fastest: 1.00k tokens/s, 2.0 times the baseline “base”");
     assert_has(words,
                "A sample takes 20 ms of its ranks' time instead of 40 ms, and most of the difference is "
@@ -431,7 +431,7 @@ static void tells_of_lost_metrics(void **state) {
         add(&results, place, "a");
         add(&results, place, "b");
         add(&results, place, "lost");
-        assert_ok(results_words(&results, &words));
+        assert_ok(results_summary(&results, &words));
         assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
         assert_has(words, "The 2 finished runs whose losses are known learned the same");
         assert_has(words, "How “lost” learned is not known");
@@ -465,7 +465,7 @@ static void keeps_partial_apart(void **state) {
     for (size_t i = 0; i < 5; i++)
         for (size_t f = 0; f < FIGURES && i != 2; f++)
             assert_true(isnan(run_difference(&results, &results.runs[i], f)));
-    assert_ok(results_words(&results, &words));
+    assert_ok(results_summary(&results, &words));
     assert_has(words,
                "“base” is the fastest of the runs that finished: 300 tokens/s, 1.5 times the next, “next”");
     assert_has(words, "less than “next”, which needs the most of the runs that finished.");

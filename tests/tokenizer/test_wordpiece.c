@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "test.h"
-#include "tokenizer/bert_words.h"
+#include "tokenizer/bert_pretokenize.h"
 #include "tokenizer/tokenizer.h"
 
 #define GOLDEN WEFT_TEST_DIR "/tokenizer/golden/"
@@ -242,7 +242,7 @@ static size_t put_utf8(char *to, uint32_t c) {
                            0x80 | (c & 0x3F));
 }
 
-static uint32_t block_sum(BertWords *words, uint32_t first, const char *before, const char *after) {
+static uint32_t block_sum(BertPretokenizer *words, uint32_t first, const char *before, const char *after) {
     static char out[BLOCK * 64];
     size_t used = 0;
     for (uint32_t c = first; c < first + BLOCK; c++) {
@@ -252,8 +252,8 @@ static uint32_t block_sum(BertWords *words, uint32_t first, const char *before, 
         memcpy(text, before, size);
         size += put_utf8(text + size, c);
         memcpy(text + size, after, strlen(after));
-        bert_words_start(words, text, size + strlen(after));
-        for (BertWord word; bert_words_next(words, &word);) {
+        bert_pretokenizer_start(words, text, size + strlen(after));
+        for (BertWord word; bert_pretokenizer_next(words, &word);) {
             assert_true(used + word.size + 2 <= sizeof out);
             memcpy(out + used, word.text, word.size);
             used += word.size;
@@ -274,9 +274,9 @@ static void check_code_points(const json_t *json, void *context) {
     char before[16] = "";
     memcpy(before, pattern, (size_t)(hole - pattern));
     CLEANUP(bert_chars_freep) BertChars *chars = NULL;
-    BertWords words;
+    BertPretokenizer words;
     assert_ok(bert_chars_new(&chars, &settings));
-    assert_ok(bert_words_init(&words, chars, WORD_LIMIT, false));
+    assert_ok(bert_pretokenizer_init(&words, chars, WORD_LIMIT, false));
     const char *sums = json_string_value(json_object_get(json, "sums"));
     for (uint32_t first = 0; first < 0x110000; first += BLOCK) {
         char *end;
@@ -287,7 +287,7 @@ static void check_code_points(const json_t *json, void *context) {
             fail_msg("code points U+%04X to U+%04X differ in '%s' with settings %d%d%d%d", first,
                      first + BLOCK - 1, pattern, set[0], set[1], set[2], set[3]);
     }
-    bert_words_done(&words);
+    bert_pretokenizer_done(&words);
 }
 
 static void every_code_point_as_the_original(void **state) {

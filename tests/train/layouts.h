@@ -14,9 +14,9 @@ static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind != JOB_GPT2;
     return (ModelConfig){
         .family = bert ? FAMILY_BERT : FAMILY_GPT2,
-        .heads_mask = kind == JOB_GPT2   ? HEAD_LM
-                      : kind == JOB_BERT ? HEAD_MLM | HEAD_NSP
-                                         : HEAD_SPAN,
+        .outputs_mask = kind == JOB_GPT2   ? OUTPUT_LM
+                        : kind == JOB_BERT ? OUTPUT_MLM | OUTPUT_NSP
+                                           : OUTPUT_SPAN,
         .pooler = kind == JOB_BERT,
         .layers = 6,
         .hidden = 16,
@@ -166,7 +166,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     assert_ok(stream_sync(outcome.runner->stream));
     if (layout->nudge) nudge_params(outcome.runner->params, layout->nudge);
     assert_ok(runner_publish(outcome.runner));
-    outcome.runner->watch = true;
+    outcome.runner->probe = true;
     HostBatch *micro[BATCH];
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < count; i++)

@@ -10,7 +10,7 @@ enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
 static ModelConfig gpt2_config(bool tied) {
     return (ModelConfig){
         .family = FAMILY_GPT2,
-        .heads_mask = HEAD_LM,
+        .outputs_mask = OUTPUT_LM,
         .layers = LAYERS,
         .hidden = WIDTH,
         .heads = 4,
@@ -208,8 +208,8 @@ static void test_activations(void **state) {
     int micros = 3 * world->size, stage = none.mesh->rank;
     CLEANUP(rig_done) Rig lean = rig_run(world, true, piped, (RunnerSpec){.schedule = SCHEDULE_1F1B}, micros);
     CLEANUP(rig_done) Rig all = rig_run(world, true, piped, (RunnerSpec){.schedule = SCHEDULE_GPIPE}, micros);
-    assert_int_equal(lean.runner->chunk[0].flights, world->size - stage);
-    assert_int_equal(all.runner->chunk[0].flights, micros);
+    assert_int_equal(lean.runner->chunk[0].buffer_sets, world->size - stage);
+    assert_int_equal(all.runner->chunk[0].buffer_sets, micros);
     assert_true(lean.device->mem[MEM_ACTIVATIONS].peak < all.device->mem[MEM_ACTIVATIONS].peak);
 }
 

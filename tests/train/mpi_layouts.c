@@ -18,7 +18,7 @@ static double apart(double a, double b) {
 /* What adds to all keys, or to all places among which a span is chosen, changes nothing: its gradient is
  * rounding, of which Adam makes full steps. */
 static bool gradient_is_rounding(const Outcome *outcome, const char *name) {
-    bool span = outcome->model->config.heads_mask == HEAD_SPAN;
+    bool span = outcome->model->config.outputs_mask == OUTPUT_SPAN;
     return strstr(name, "qkv.bias") || strstr(name, "span.bias") ||
            (span && strcmp(name, "layer.5.norm2.bias") == 0);
 }

@@ -28,7 +28,7 @@ static ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
     return (ModelConfig){
         .family = bert ? FAMILY_BERT : FAMILY_GPT2,
-        .heads_mask = bert ? HEAD_MLM | HEAD_NSP : HEAD_LM,
+        .outputs_mask = bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM,
         .pooler = bert,
         .layers = 4,
         .hidden = 24,

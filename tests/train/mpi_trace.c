@@ -13,7 +13,7 @@ enum { SEQ = 8, MICROS = 4, STEPS = 2, LAYERS = 4 };
 static ModelConfig small_config(void) {
     return (ModelConfig){
         .family = FAMILY_GPT2,
-        .heads_mask = HEAD_LM,
+        .outputs_mask = OUTPUT_LM,
         .layers = LAYERS,
         .hidden = 16,
         .heads = 2,

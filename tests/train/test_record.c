@@ -16,7 +16,7 @@ enum { SEQ = 6, EXAMPLES = 5, VOCAB = 31 };
 
 static const ModelConfig config = {
     .family = FAMILY_GPT2,
-    .heads_mask = HEAD_LM,
+    .outputs_mask = OUTPUT_LM,
     .layers = 2,
     .hidden = 16,
     .heads = 2,
@@ -110,7 +110,7 @@ static void noise_is_that_of_the_examples(void **state) {
     direct(runner, examples, &trace, &signal);
     assert_true(isnan(gradients(runner, examples, EXAMPLES, NULL).micro_norm)); /* nobody asked */
 
-    runner->watch = true;
+    runner->probe = true;
     Noise sum = {0};
     for (int i = 0; i < EXAMPLES; i++) {
         Noise one = {0};

@@ -1,10 +1,10 @@
 // Attention over caches, and the row sums that backward starts from.
 //
 // With one new position a head's keys are few bytes and the time goes into waiting for them, so all warps of
-// a block take keys of the same head at once, several rows in flight each. LANES lanes have a row (N elements
-// each, R times), and every such group keeps a softmax of its own over the keys it met; in the end groups,
-// warps and, where a head is cut into parts, parts are put together in a fixed order. The new key and value
-// are read from where they came from, so that no one waits for the cache.
+// a block take keys of the same head at once, several rows in buffer_set each. LANES lanes have a row (N
+// elements each, R times), and every such group keeps a softmax of its own over the keys it met; in the end
+// groups, warps and, where a head is cut into parts, parts are put together in a fixed order. The new key and
+// value are read from where they came from, so that no one waits for the cache.
 //
 // Caches may be of another type than the rest: bf16 beside fp32, or int8 with each row's scale behind it.
 // Then every group rounds the new key and value for itself.

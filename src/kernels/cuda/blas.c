@@ -58,7 +58,7 @@ static Status blas_status(cublasStatus_t status, const char *what) {
 }
 #define BLAS_TRY(call) TRY(blas_status((call), #call))
 
-static void plan_free(const BlasApi *api, Plan *plan) {
+static void plan_free(const BlasApi *api, GemmPlan *plan) {
     if (plan->desc) api->desc_destroy(plan->desc);
     if (plan->right) api->layout_destroy(plan->right);
     if (plan->left) api->layout_destroy(plan->left);
@@ -70,7 +70,7 @@ static void blas_free(void *kept) {
     Blas *blas = kept;
     for (int i = 0; i < BLAS_BUCKETS; i++)
         while (blas->bucket[i]) {
-            Plan *plan = blas->bucket[i];
+            GemmPlan *plan = blas->bucket[i];
             blas->bucket[i] = plan->next;
             plan_free(&blas->api, plan);
         }
@@ -121,9 +121,9 @@ static cudaDataType_t data_type(int64_t dtype) {
     }
 }
 
-static PlanKey plan_key(const CudaProduct *p, bool tf32) {
+static GemmKey plan_key(const CudaProduct *p, bool tf32) {
     bool fast = tf32 && p->left_type == DT_F32 && p->right_type == DT_F32;
-    return (PlanKey){
+    return (GemmKey){
         .rows = p->rows,
         .cols = p->cols,
         .inner = p->inner,
@@ -145,16 +145,16 @@ static PlanKey plan_key(const CudaProduct *p, bool tf32) {
     };
 }
 
-static Plan **find_plan(Blas *blas, const PlanKey *key) {
+static GemmPlan **find_plan(Blas *blas, const GemmKey *key) {
     uint64_t hash = 0;
-    for (size_t i = 0; i < PLAN_KEY_SIZE; i++)
+    for (size_t i = 0; i < GEMM_KEY_SIZE; i++)
         hash = (hash ^ (uint64_t)((const int64_t *)key)[i]) * 0x9E3779B97F4A7C15u;
-    Plan **at = &blas->bucket[(hash >> 32) % BLAS_BUCKETS];
+    GemmPlan **at = &blas->bucket[(hash >> 32) % BLAS_BUCKETS];
     while (*at && memcmp(&(*at)->key, key, sizeof *key)) at = &(*at)->next;
     return at;
 }
 
-static uint32_t epilogue_of(const PlanKey *key) {
+static uint32_t epilogue_of(const GemmKey *key) {
     switch ((CudaEpilogue)key->epilogue) {
     case CUDA_EPILOGUE_GELU:
         if (key->bias) return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
@@ -166,7 +166,7 @@ static uint32_t epilogue_of(const PlanKey *key) {
 }
 
 /* Puts the addresses of all but the matrices themselves into the plan's description. */
-static cublasStatus_t point(const BlasApi *api, const Plan *plan, const CudaProduct *p) {
+static cublasStatus_t point(const BlasApi *api, const GemmPlan *plan, const CudaProduct *p) {
     const struct {
         cublasLtMatmulDescAttributes_t name;
         const void *address;
@@ -190,8 +190,8 @@ static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout
     return OK;
 }
 
-static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
-    const PlanKey *key = &plan->key;
+static Status describe(const BlasApi *api, GemmPlan *plan, const CudaProduct *p) {
+    const GemmKey *key = &plan->key;
     int32_t op_right = key->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t op_left = key->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(key);
@@ -217,7 +217,7 @@ static Status describe(const BlasApi *api, Plan *plan, const CudaProduct *p) {
     return make_layout(api, &plan->out, key->out_type, p->cols, p->rows);
 }
 
-static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, const PlanKey *key) {
+static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, const GemmKey *key) {
     uint64_t workspace = BLAS_WORKSPACE;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t right = (uint32_t)key->right_align, left = (uint32_t)key->left_align;
@@ -240,7 +240,7 @@ static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, 
 }
 
 /* The algorithms that cuBLASLt would take, best first; none where it has no way. */
-static Status find_candidates(const Blas *blas, const Plan *plan, cublasLtMatmulAlgo_t *ret_candidate,
+static Status find_candidates(const Blas *blas, const GemmPlan *plan, cublasLtMatmulAlgo_t *ret_candidate,
                               int *ret_count) {
     cublasLtMatmulHeuristicResult_t result[BLAS_CANDIDATES];
     cublasLtMatmulPreference_t preference;
@@ -260,7 +260,7 @@ static Status find_candidates(const Blas *blas, const Plan *plan, cublasLtMatmul
     return OK;
 }
 
-static Status make_plan(Blas *blas, Plan *plan, const CudaProduct *product, void *workspace,
+static Status make_plan(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
                         cudaStream_t stream) {
     cublasLtMatmulAlgo_t candidate[BLAS_CANDIDATES];
     int candidates = 0;
@@ -271,9 +271,9 @@ static Status make_plan(Blas *blas, Plan *plan, const CudaProduct *product, void
     return blas_choose(blas, plan, product, workspace, stream, candidate, candidates);
 }
 
-static Status plan_new(Blas *blas, const PlanKey *key, const CudaProduct *product, void *workspace,
-                       cudaStream_t stream, Plan **ret_plan) {
-    Plan *plan;
+static Status plan_new(Blas *blas, const GemmKey *key, const CudaProduct *product, void *workspace,
+                       cudaStream_t stream, GemmPlan **ret_plan) {
+    GemmPlan *plan;
     TRY(mem_new(1, sizeof *plan, &plan));
     plan->key = *key;
     Status status = make_plan(blas, plan, product, workspace, stream);
@@ -285,7 +285,7 @@ static Status plan_new(Blas *blas, const PlanKey *key, const CudaProduct *produc
     return OK;
 }
 
-cublasStatus_t blas_run(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
+cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream) {
     const BlasApi *api = &blas->api;
     float one = 1, zero = 0;
@@ -310,10 +310,10 @@ static bool is_refusal(cublasStatus_t status) {
 Status blas_product(Stream *stream, const CudaProduct *product, void *workspace, bool *ret_done) {
     Blas *blas = NULL;
     TRY(blas_of(stream, &blas));
-    PlanKey key = plan_key(product, cuda_device(stream)->tf32);
-    Plan **at = find_plan(blas, &key);
+    GemmKey key = plan_key(product, cuda_device(stream)->tf32);
+    GemmPlan **at = find_plan(blas, &key);
     if (!*at) TRY(plan_new(blas, &key, product, workspace, cuda_stream(stream), at));
-    Plan *plan = *at;
+    GemmPlan *plan = *at;
     if (!plan->refused) {
         cublasStatus_t status =
             blas_run(blas, plan, product, product->out, &plan->algo, workspace, cuda_stream(stream));

@@ -35,34 +35,34 @@ typedef struct BlasApi {
 } BlasApi;
 
 /* What a plan depends on. All members are of one type: a key is compared, hashed and written as an array. */
-typedef struct PlanKey {
+typedef struct GemmKey {
     int64_t rows, cols, inner;
     int64_t left_type, right_type, out_type, compute;
     int64_t left_turned, right_turned, accumulate, epilogue, bias, aux;
     int64_t left_align, right_align, out_align; /* of addresses, in bytes */
-} PlanKey;
+} GemmKey;
 
-enum { PLAN_KEY_SIZE = sizeof(PlanKey) / sizeof(int64_t) };
+enum { GEMM_KEY_SIZE = sizeof(GemmKey) / sizeof(int64_t) };
 
-typedef struct Plan {
-    struct Plan *next; /* in its bucket */
-    PlanKey key;
+typedef struct GemmPlan {
+    struct GemmPlan *next; /* in its bucket */
+    GemmKey key;
     bool refused; /* cuBLASLt has nothing for it */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t right, left, out; /* A, B, and C and D, see blas.c */
     cublasLtMatmulAlgo_t algo;
-} Plan;
+} GemmPlan;
 
 /* An algorithm that was found fastest, now or by an earlier run. */
 typedef struct Choice {
-    PlanKey key;
+    GemmKey key;
     cublasLtMatmulAlgo_t algo;
 } Choice;
 
 typedef struct Blas {
     BlasApi api;
     cublasLtHandle_t handle;
-    Plan *bucket[BLAS_BUCKETS];
+    GemmPlan *bucket[BLAS_BUCKETS];
     char *choices_path; /* NULL: nothing is measured, the first algorithm offered is taken */
     Choice *choice;     /* those of the file, once read */
     size_t choices, choices_capacity;
@@ -78,14 +78,14 @@ MUST_USE Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char
 MUST_USE Status blas_product(Stream *stream, const CudaProduct *product, void *workspace, bool *ret_done);
 
 /* One run of a plan with the algorithm and the output given (out is product->out but for measurements). */
-cublasStatus_t blas_run(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
+cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream);
 
 /* Where choices are kept, from the environment and the device. */
 MUST_USE Status blas_choices_find(Blas *blas, int device);
 /* Sets plan->algo to the one chosen for its key, after measuring the candidates if this is the first time on
  * this machine; where that cannot be done or kept, to the first candidate. */
-MUST_USE Status blas_choose(Blas *blas, Plan *plan, const CudaProduct *product, void *workspace,
+MUST_USE Status blas_choose(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
                             cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates);
 
 #endif

@@ -40,7 +40,7 @@ Status blas_choices_find(Blas *blas, int device) {
     return path_join(&blas->choices_path, root, name);
 }
 
-static const Choice *find_choice(const Blas *blas, const PlanKey *key) {
+static const Choice *find_choice(const Blas *blas, const GemmKey *key) {
     for (size_t i = 0; i < blas->choices; i++)
         if (!memcmp(&blas->choice[i].key, key, sizeof *key)) return &blas->choice[i];
     return NULL;
@@ -57,7 +57,7 @@ static bool parse_choice(const char *line, Choice *ret_choice) {
     char *end;
     if (strtoll(line, &end, 10) != FILE_VERSION || end == line) return false;
     int64_t *key = (int64_t *)&ret_choice->key;
-    for (int i = 0; i < PLAN_KEY_SIZE; i++) {
+    for (int i = 0; i < GEMM_KEY_SIZE; i++) {
         line = end;
         key[i] = strtoll(line, &end, 10);
         if (end == line) return false;
@@ -97,7 +97,7 @@ static Status format_choice(const Choice *choice, char **ret_line) {
     FILE *line = open_memstream(&text, &size);
     if (!line) return FAILED("out of memory while keeping the choice of a matrix product");
     fprintf(line, "\n%d", FILE_VERSION);
-    for (int i = 0; i < PLAN_KEY_SIZE; i++)
+    for (int i = 0; i < GEMM_KEY_SIZE; i++)
         fprintf(line, " %lld", (long long)((const int64_t *)&choice->key)[i]);
     for (int i = 0; i < ALGO_WORDS; i++) fprintf(line, " %llx", (unsigned long long)choice->algo.data[i]);
     fprintf(line, " .\n");
@@ -157,12 +157,12 @@ static void clock_done(Clock *clock) {
     if (clock->stop) cudaEventDestroy(clock->stop);
 }
 
-static void room_freep(void **data) {
+static void arena_freep(void **data) {
     if (*data) cudaFree(*data);
 }
 
 /* Milliseconds of a run, or -1 where the algorithm does not run. */
-static Status measure(const Blas *blas, const Plan *plan, const CudaProduct *product, void *out,
+static Status measure(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
                       const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream,
                       const Clock *clock, float *ret_time) {
     *ret_time = -1;
@@ -178,11 +178,11 @@ static Status measure(const Blas *blas, const Plan *plan, const CudaProduct *pro
 /* A product that is added to its output is measured on memory of its own; where there is none left, the first
  * candidate counts as the fastest. Where the output is overwritten, the run that follows the measurement does
  * it again. */
-static Status find_fastest(const Blas *blas, const Plan *plan, const CudaProduct *product, void *workspace,
-                           cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates,
-                           int *ret_best) {
+static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaProduct *product,
+                           void *workspace, cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate,
+                           int candidates, int *ret_best) {
     CLEANUP(clock_done) Clock clock = {0};
-    CLEANUP(room_freep) void *room = NULL;
+    CLEANUP(arena_freep) void *room = NULL;
     *ret_best = 0;
     if (product->accumulate) {
         size_t bytes = (size_t)(product->rows * product->cols) * dtype_size(product->out_type);
@@ -208,15 +208,15 @@ static Status find_fastest(const Blas *blas, const Plan *plan, const CudaProduct
 }
 
 /* Whether the library accepts the algorithm for this plan. */
-static bool is_valid(const Blas *blas, const Plan *plan, const cublasLtMatmulAlgo_t *algo) {
+static bool is_valid(const Blas *blas, const GemmPlan *plan, const cublasLtMatmulAlgo_t *algo) {
     cublasLtMatmulHeuristicResult_t result = {0};
     return blas->api.check(blas->handle, plan->desc, plan->right, plan->left, plan->out, plan->out, algo,
                            &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= BLAS_WORKSPACE;
 }
 
-Status blas_choose(Blas *blas, Plan *plan, const CudaProduct *product, void *workspace, cudaStream_t stream,
-                   const cublasLtMatmulAlgo_t *candidate, int candidates) {
+Status blas_choose(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
+                   cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates) {
     plan->algo = candidate[0];
     double flops = 2.0 * (double)product->rows * (double)product->cols * (double)product->inner;
     if (!blas->choices_path || flops < least_flops) return OK;

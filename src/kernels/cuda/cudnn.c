@@ -64,21 +64,21 @@ typedef struct Key {
     bool any_scratch; /* backward's engines take as much as two bytes for every score */
 } Key;
 
-typedef struct Plan {
-    struct Plan *next;
+typedef struct CudnnPlan {
+    struct CudnnPlan *next;
     Key key;
     char problem[160]; /* not empty: cuDNN does not take this shape */
     Desc descs[MOST_DESCS];
     int desc_count;
     Desc plan;
     int64_t workspace;
-} Plan;
+} CudnnPlan;
 
 typedef struct Cudnn {
     Library lib;
     cudnnHandle_t handle;
     char problem[160]; /* not empty: cuDNN is not there or too old */
-    Plan *plans;
+    CudnnPlan *plans;
     size_t version;
 } Cudnn;
 
@@ -106,7 +106,7 @@ typedef enum {
 
 typedef struct Graph {
     const Library *lib;
-    Plan *plan;
+    CudnnPlan *plan;
     cudnnStatus_t error;
     const char *where;
     const char *refused; /* why an engine was not taken */
@@ -433,11 +433,11 @@ static void choose_engine(Graph *g, cudnnHandle_t handle) {
     check(g, CUDNN_STATUS_NOT_SUPPORTED, g->refused ? g->refused : "no engine fits");
 }
 
-static void plan_done(const Library *lib, Plan *plan) {
+static void plan_done(const Library *lib, CudnnPlan *plan) {
     while (plan->desc_count > 0) lib->desc_free(plan->descs[--plan->desc_count]);
 }
 
-static void plan_build(Cudnn *cudnn, Plan *plan, const CudaAttention *call) {
+static void plan_build(Cudnn *cudnn, CudnnPlan *plan, const CudaAttention *call) {
     Graph g = {.lib = &cudnn->lib,
                .plan = plan,
                .next = ID_NEXT,
@@ -459,8 +459,8 @@ static bool keys_equal(const Key *a, const Key *b) {
            a->any_scratch == b->any_scratch;
 }
 
-static Status plan_find(Cudnn *cudnn, const Key *key, const CudaAttention *call, Plan **ret_plan) {
-    Plan *plan = cudnn->plans;
+static Status plan_find(Cudnn *cudnn, const Key *key, const CudaAttention *call, CudnnPlan **ret_plan) {
+    CudnnPlan *plan = cudnn->plans;
     while (plan && !keys_equal(&plan->key, key)) plan = plan->next;
     if (!plan) {
         TRY(mem_new(1, sizeof *plan, &plan));
@@ -502,7 +502,7 @@ void attention_cudnn_free(void *kept) {
     Cudnn *cudnn = kept;
     if (!cudnn) return;
     while (cudnn->plans) {
-        Plan *plan = cudnn->plans;
+        CudnnPlan *plan = cudnn->plans;
         cudnn->plans = plan->next;
         plan_done(&cudnn->lib, plan);
         free(plan);
@@ -538,7 +538,7 @@ static void data_add(Data *data, int64_t id, void *at) {
 }
 
 /* Where everything is that the plan's graph has: only what it has may be named. */
-static void data_fill(Data *data, const Plan *plan, const CudaAttention *call, int32_t *lengths,
+static void data_fill(Data *data, const CudnnPlan *plan, const CudaAttention *call, int32_t *lengths,
                       float *numbers) {
     data_add(data, ID_Q, call->q.data);
     data_add(data, ID_K, call->k.data);
@@ -560,7 +560,7 @@ static void data_fill(Data *data, const Plan *plan, const CudaAttention *call, i
     data_add(data, ID_ONE, &numbers[2]);
 }
 
-static cudnnStatus_t execute(const Cudnn *cudnn, const Plan *plan, Data *data, void *workspace,
+static cudnnStatus_t execute(const Cudnn *cudnn, const CudnnPlan *plan, Data *data, void *workspace,
                              cudaStream_t stream) {
     const Library *lib = &cudnn->lib;
     Desc pack = NULL;
@@ -581,7 +581,7 @@ static cudnnStatus_t execute(const Cudnn *cudnn, const Plan *plan, Data *data, v
 }
 
 /* Scratch: cuDNN's own, then delta (B,H,T), then the lengths of queries and keys (B) each. */
-static Status plan_run(Cudnn *cudnn, Plan *plan, Stream *stream, const CudaAttention *given) {
+static Status plan_run(Cudnn *cudnn, CudnnPlan *plan, Stream *stream, const CudaAttention *given) {
     CudaAttention call = *given;
     size_t own = ((size_t)plan->workspace + 255) / 256 * 256;
     size_t rows = (size_t)call.B * (size_t)call.H * (size_t)call.queries * sizeof(float);
@@ -635,7 +635,7 @@ Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttent
                .padded = call->lens != NULL,
                .backward = backward,
                .any_scratch = forced};
-    Plan *plan = NULL;
+    CudnnPlan *plan = NULL;
     TRY(plan_find(cudnn, &key, call, &plan));
     if (!plan->problem[0]) TRY(plan_run(cudnn, plan, stream, call));
     *ret_problem = plan->problem[0] ? plan->problem : NULL;

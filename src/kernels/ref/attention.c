@@ -81,8 +81,8 @@ typedef struct Inputs {
  * dropout's factors and g the gradient of a query's output o:
  *   dv_k += P_k Z_k g;  dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o;
  *   dq += scale ds_k k_k;  dk_k += scale ds_k q. */
-static void head_backward(double *dq, double *dk, double *dv, const Inputs *in, Shape s, Tensor lens,
-                          const Attention *spec, int64_t b, int64_t h) {
+static void output_backward(double *dq, double *dk, double *dv, const Inputs *in, Shape s, Tensor lens,
+                            const Attention *spec, int64_t b, int64_t h) {
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
         const float *q = in->qkv + head_at(s, PART_Q, b, t, h), *grad = in->dout + at;
@@ -118,7 +118,7 @@ Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor o
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
             for (int64_t i = 0; i < 3 * s.T * s.D; i++) total[i] = 0;
-            head_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, &in, s, lens, &spec, b, h);
+            output_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, &in, s, lens, &spec, b, h);
             for (int part = PART_Q; part <= PART_V; part++)
                 for (int64_t t = 0; t < s.T; t++)
                     for (int64_t d = 0; d < s.D; d++)

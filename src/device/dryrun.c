@@ -1,0 +1,111 @@
+/* A device on paper: what is asked of it is counted and nothing is there.
+ *
+ * Its addresses are numbers that no one may read or write; copies and clearing do nothing, and what is copied
+ * to the host is zero. So the code that lays out memory for a run says how much the run needs, for any size,
+ * without taking it. Kernels run on it through a table of kernels_dryrun.
+ */
+#include <string.h>
+
+#include "base/memory.h"
+#include "device/device.h"
+
+/* Far from what sums of sizes could overflow. */
+#define DRYRUN_BYTES ((size_t)1 << 60)
+
+enum { ALIGN = 64 };
+
+/* Addresses never come again: the next one is kept where other devices keep what they are made of. */
+static Status alloc_dryrun(Device *device, size_t bytes, void **ret_data) {
+    uintptr_t at = (uintptr_t)device->impl;
+    *ret_data = NULL;
+    if (bytes > DRYRUN_BYTES || device->total.current + device->host.current > DRYRUN_BYTES - bytes)
+        return OK;
+    *ret_data = (void *)at;
+    device->impl = (void *)(at + (bytes / ALIGN + 1) % (DRYRUN_BYTES / ALIGN) * ALIGN);
+    return OK;
+}
+
+static void free_dryrun(Device *device, void *data, size_t bytes) {
+    (void)device, (void)data, (void)bytes;
+}
+
+static Status alloc_dryrun_host(Device *device, size_t bytes, void **ret_data) {
+    TRY(alloc_dryrun(device, bytes, ret_data));
+    return *ret_data ? OK : FAILED("out of memory: %zu bytes of the host's", bytes);
+}
+
+static Status note(Stream *stream, OpKind kind, int what, size_t bytes, const void *other) {
+    return op_log_add(
+        stream->device->op_log,
+        (OpRecord){.kind = kind, .what = what, .stream = stream, .other = other, .bytes = (double)bytes});
+}
+
+static Status copy_dryrun(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
+    (void)src;
+    if (kind == COPY_TO_HOST) memset(dst, 0, bytes);
+    return note(stream, OP_COPY, kind, bytes, NULL);
+}
+
+static Status zero_dryrun(Stream *stream, void *dst, size_t bytes) {
+    (void)dst;
+    return note(stream, OP_ZERO, 0, bytes, NULL);
+}
+
+static Status stream_nothing_dryrun(Stream *stream) {
+    (void)stream;
+    return OK;
+}
+
+static Status stream_sync_dryrun(Stream *stream) {
+    return note(stream, OP_SYNC, 0, 0, NULL);
+}
+
+static Status stream_wait_dryrun(Stream *stream, Stream *other) {
+    return note(stream, OP_JOIN, 0, 0, other);
+}
+
+static Status mark_dryrun(Stream *stream, int mark) {
+    (void)stream, (void)mark;
+    return OK;
+}
+
+static Status elapsed_dryrun(Stream *stream, int from, int to, double *ret_seconds) {
+    (void)stream, (void)from, (void)to;
+    *ret_seconds = 0;
+    return OK;
+}
+
+static void stream_done_dryrun(Stream *stream) {
+    (void)stream;
+}
+
+static void done_dryrun(Device *device) {
+    (void)device;
+}
+
+const DeviceOps device_ops_dryrun = {
+    .name = "paper",
+    .alloc = alloc_dryrun,
+    .free = free_dryrun,
+    .alloc_host = alloc_dryrun_host,
+    .free_host = free_dryrun,
+    .copy = copy_dryrun,
+    .zero = zero_dryrun,
+    .stream_init = stream_nothing_dryrun,
+    .stream_done = stream_done_dryrun,
+    .stream_sync = stream_sync_dryrun,
+    .stream_wait = stream_wait_dryrun,
+    .mark = mark_dryrun,
+    .elapsed = elapsed_dryrun,
+    .done = done_dryrun,
+};
+
+Status device_new_dryrun(Device **ret_device, int threads) {
+    Device *device = NULL;
+    TRY(mem_new(1, sizeof *device, &device));
+    device->ops = &device_ops_dryrun;
+    device->threads = threads;
+    device->impl = (void *)(uintptr_t)DRYRUN_BYTES;
+    *ret_device = device;
+    return OK;
+}

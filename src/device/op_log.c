@@ -1,0 +1,32 @@
+#include "device/op_log.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+void op_log_done(OpLog *op_log) {
+    free(op_log->note);
+    *op_log = (OpLog){0};
+}
+
+Status op_log_add(OpLog *op_log, OpRecord note) {
+    if (!op_log) return OK;
+    TRY(mem_grow(&op_log->note, &op_log->capacity, op_log->count + 1, sizeof note));
+    op_log->note[op_log->count++] = note;
+    return OK;
+}
+
+Status op_log_kernel(OpLog *op_log, const void *stream, int kernel, double flops, double bytes,
+                     double seconds) {
+    OpRecord note = {.kind = OP_KERNEL,
+                     .what = kernel,
+                     .stream = stream,
+                     .flops = flops,
+                     .bytes = bytes,
+                     .seconds = seconds,
+                     .act = op_log->act};
+    memcpy(note.size, op_log->size, sizeof note.size);
+    memset(op_log->size, 0, sizeof op_log->size);
+    op_log->act = false;
+    return op_log_add(op_log, note);
+}

@@ -1,0 +1,336 @@
+/* BERT's heads: masked tokens, next sentence, answer span, classification; any set of them at once.
+ *
+ *   masked tokens   dense, activation, norm, product with the token embedding, bias; only on the
+ *                   rows that are predicted (micro->picks), in chunks of R
+ *   pooled          tanh(dense(first token of each sequence)); next sentence: linear to 2; classes:
+ *                   dropout, linear to L
+ *   span            linear to 2 on every row; start and end are a choice among the T positions
+ *
+ * Like GPT-2's head it computes its gradients during forward in training: all heads add into the saved
+ * dx (B*T,C), which backward hands on.
+ */
+#include <string.h>
+
+#include "model/common.h"
+#include "parallel/tp.h"
+
+typedef struct OutputParams {
+    Tensor pooler_w, pooler_b;
+    Tensor mlm_w, mlm_b, norm_w, norm_b, output, output_b;
+    Tensor nsp_w, nsp_b, span_w, span_b, classify_w, classify_b;
+} OutputParams;
+
+/* Scratch of the masked-token head. */
+typedef struct MlmScratch {
+    Tensor x, pre, act, h, dh; /* (R,C) */
+    Tensor mean, rstd;         /* (R) */
+    Tensor logits;             /* (R,V) */
+    Tensor stats, losses;      /* (R,3) (R) */
+    Tensor parts;              /* (tp,R,3) */
+} MlmScratch;
+
+/* Scratch of the heads on the pooled first token, for K scores. */
+typedef struct PoolScratch {
+    Tensor x, pre, pooled, dropped, d; /* (B,C) */
+    Tensor logits;                     /* (B,K) */
+    Tensor stats, losses;              /* (B,3) (B) */
+} PoolScratch;
+
+typedef struct SpanScratch {
+    Tensor logits, dlogits; /* (B*T,2) */
+    Tensor rows;            /* (2*B,T) */
+    Tensor stats, losses;   /* (2*B,3) (2*B) */
+} SpanScratch;
+
+static Status describe_linear(const Block *block, ParamList *list, int64_t out, const char *name) {
+    const ModelConfig *c = block->config;
+    TRY(describe_matrix(list, c->family, c->init_std, -1, out, c->hidden, 0, "%s.weight", name));
+    return describe_bias(list, -1, out, 0, "%s.bias", name);
+}
+
+static Status describe_outputs(const Block *block, ParamList *list) {
+    const ModelConfig *c = block->config;
+    if (c->pooler) TRY(describe_linear(block, list, c->hidden, "head.pooler"));
+    if (config_has(c, OUTPUT_MLM)) {
+        TRY(describe_linear(block, list, c->hidden, "head.mlm.dense"));
+        TRY(describe_norm(list, c->hidden, false, "head.mlm.norm"));
+        TRY(describe_bias(list, 0, c->vocab, 0, "head.mlm.bias"));
+        describe_vocab(list);
+        TRY(describe_matrix(list, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+                            c->tied ? "embed.token" : "head.output.weight"));
+        describe_vocab(list);
+        list->desc[list->count - 1].tied = c->tied;
+    }
+    if (config_has(c, OUTPUT_NSP)) TRY(describe_linear(block, list, 2, "head.nsp"));
+    if (config_has(c, OUTPUT_SPAN)) TRY(describe_linear(block, list, 2, "head.span"));
+    if (config_has(c, OUTPUT_CLASSIFY)) TRY(describe_linear(block, list, c->labels, "head.classify"));
+    return OK;
+}
+
+/* The views in the order of describe_outputs. */
+static OutputParams output_params(const Block *block, const Tensor *view) {
+    const ModelConfig *c = block->config;
+    OutputParams p = {0};
+    if (c->pooler) p.pooler_w = *view++, p.pooler_b = *view++;
+    if (config_has(c, OUTPUT_MLM)) {
+        p.mlm_w = *view++, p.mlm_b = *view++;
+        p.norm_w = *view++, p.norm_b = *view++;
+        p.output_b = *view++, p.output = *view++;
+    }
+    if (config_has(c, OUTPUT_NSP)) p.nsp_w = *view++, p.nsp_b = *view++;
+    if (config_has(c, OUTPUT_SPAN)) p.span_w = *view++, p.span_b = *view++;
+    if (config_has(c, OUTPUT_CLASSIFY)) p.classify_w = *view++, p.classify_b = *view++;
+    return p;
+}
+
+static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_t V, Bump *bump) {
+    Tensor width = tensor_2d(NULL, shape.dtype, R, block->config->hidden), rows = tensor_1d(NULL, DT_F32, R);
+    MlmScratch w;
+    w.x = tensor_take(bump, width);
+    w.pre = tensor_take(bump, width);
+    w.act = tensor_take(bump, width);
+    w.h = tensor_take(bump, width);
+    w.dh = tensor_take(bump, width);
+    w.mean = tensor_take(bump, rows);
+    w.rstd = tensor_take(bump, rows);
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
+    w.losses = tensor_take(bump, rows);
+    w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
+    return w;
+}
+
+static PoolScratch pool_scratch(const Block *block, Shape shape, int64_t B, int64_t K, Bump *bump) {
+    Tensor width = tensor_3d(NULL, shape.dtype, B, 1, block->config->hidden);
+    PoolScratch w;
+    w.x = tensor_take(bump, width);
+    w.pre = tensor_take(bump, width);
+    w.pooled = tensor_take(bump, width);
+    w.dropped = tensor_take(bump, width);
+    w.d = tensor_take(bump, width);
+    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, B, K));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, B, 3));
+    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, B));
+    return w;
+}
+
+static SpanScratch span_scratch(Shape shape, Bump *bump) {
+    SpanScratch w;
+    w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, 2));
+    w.dlogits = tensor_take(bump, tensor_2d(NULL, DT_F32, shape.B * shape.T, 2));
+    w.rows = tensor_take(bump, tensor_2d(NULL, DT_F32, 2 * shape.B, shape.T));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, 2 * shape.B, 3));
+    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, 2 * shape.B));
+    return w;
+}
+
+/* The heads run one after another, so scratch is the largest of theirs. */
+static void measure_outputs(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
+    const ModelConfig *c = block->config;
+    Bump saved = {0}, room = {0};
+    head_saved(block, shape, &saved);
+    head_room(block, shape, &room);
+    Bump mlm = room, pool = room, span = room;
+    int64_t V = vocab_local(c, shape.tp);
+    if (config_has(c, OUTPUT_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape, V), V, &mlm);
+    if (c->pooler) pool_scratch(block, shape, shape.B, c->labels > 2 ? c->labels : 2, &pool);
+    if (config_has(c, OUTPUT_SPAN)) span_scratch(shape, &span);
+    size_t scratch = mlm.used > pool.used ? mlm.used : pool.used;
+    *ret_saved = saved.used;
+    *ret_scratch = scratch > span.used ? scratch : span.used;
+}
+
+/* Each head's scratch lies after the gathered rows. */
+static Bump scratch_after_room(const Block *block, const Pass *pass) {
+    Bump bump = bump_over(pass->scratch);
+    head_room(block, pass->shape, &bump);
+    return bump;
+}
+
+/* Loss from complete scores: fills stats and losses, turns logits into their gradient in training. */
+static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, Tensor losses, Tensor labels) {
+    VocabPart all = {.start = 0, .valid = logits.dim[1]};
+    TRY(xent_loss(pass->exec, losses, stats, logits, labels, all, pass->loss_grad[loss], pass->shape.train));
+    return head_sum(pass, loss, losses, stats, labels, all.valid);
+}
+
+/* The scores of gathered rows w->x. */
+static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
+    TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
+    TRY(layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps));
+    int64_t words = tensor_cols(w->logits); /* all of them, or those that are not padding */
+    return linear_forward(e, w->logits, TENSOR_NONE, w->h, tensor_slice(p.output, 0, words),
+                          tensor_slice(p.output_b, 0, words), ACT_NONE);
+}
+
+static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Tensor dx, Tensor x,
+                        Tensor picks, Tensor labels) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
+    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    TRY(gather_rows(e, w->x, x, picks));
+    TRY(mlm_scores(block, pass, w));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
+                     pass->loss_grad[LOSS_TOKEN], pass->shape.train));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    if (!pass->shape.train) return OK;
+    OutputParams g = output_params(block, pass->grad);
+    TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
+    TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
+    TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
+    TRY(layernorm_backward(e, w->dh, g.norm_w, g.norm_b, w->dh, w->act, w->mean, w->rstd, p.norm_w,
+                           TENSOR_NONE));
+    TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
+    TRY(linear_backward_weight(e, g.mlm_w, g.mlm_b, w->dh, w->x));
+    TRY(linear_backward_input(e, w->h, w->dh, p.mlm_w, ACT_NONE, TENSOR_NONE, false));
+    return scatter_add_rows(e, dx, w->h, picks);
+}
+
+static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
+    MlmScratch cut = *w;
+    Tensor *const each[] = {&cut.x,    &cut.pre,  &cut.act,    &cut.h,     &cut.dh,
+                            &cut.mean, &cut.rstd, &cut.logits, &cut.stats, &cut.losses};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) *each[i] = tensor_slice(*each[i], 0, rows);
+    cut.parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3);
+    return cut;
+}
+
+static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
+    const Micro *micro = pass->micro;
+    int64_t V = vocab_local(block->config, pass->shape.tp);
+    int64_t R = loss_chunk_rows(pass->shape, V);
+    Bump bump = scratch_after_room(block, pass);
+    MlmScratch w = mlm_scratch(block, pass->shape, R, V, &bump);
+    TRY(bump_check(&bump, "the masked-token head's scratch"));
+    for (int64_t first = 0; first < micro->picks.dim[0]; first += R) {
+        int64_t count = micro->picks.dim[0] - first < R ? micro->picks.dim[0] - first : R;
+        MlmScratch cut = cut_mlm(&w, count);
+        TRY(mlm_chunk(block, pass, &cut, dx, x, tensor_slice(micro->picks, first, count),
+                      tensor_slice(micro->pick_labels, first, count)));
+    }
+    return OK;
+}
+
+/* Scores from the pooled first token, from gathered rows w->x. */
+static Status pool_scores(const Block *block, Pass *pass, const PoolScratch *w, Dropout dropout,
+                          Tensor weight, Tensor bias) {
+    OutputParams p = output_params(block, pass->param);
+    TRY(linear_forward(pass->exec, w->pooled, w->pre, w->x, p.pooler_w, p.pooler_b, ACT_TANH));
+    TRY(dropout_add_forward(pass->exec, w->dropped, TENSOR_NONE, w->pooled, dropout));
+    return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->dropped, weight, bias, ACT_NONE);
+}
+
+/* A head on the pooled first token: next sentence or classification. */
+static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, Tensor x) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    const Micro *micro = pass->micro;
+    bool nsp = loss == LOSS_NSP;
+    OutputParams p = output_params(block, pass->param);
+    Tensor weight = nsp ? p.nsp_w : p.classify_w, bias = nsp ? p.nsp_b : p.classify_b;
+    Dropout dropout = {0};
+    if (!nsp) dropout = dropout_at(pass, c->dropout_classify, c->hidden, "head.classify");
+    dropout.extent[0] = 1; /* one row per sequence */
+    Bump bump = scratch_after_room(block, pass);
+    PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, weight.dim[0], &bump);
+    TRY(bump_check(&bump, "the pooled heads' scratch"));
+    TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
+    TRY(pool_scores(block, pass, &w, dropout, weight, bias));
+    TRY(score_loss(pass, loss, w.logits, w.stats, w.losses, nsp ? micro->nsp : micro->classes));
+    if (!pass->shape.train) return OK;
+    OutputParams g = output_params(block, pass->grad);
+    TRY(linear_backward_weight(e, nsp ? g.nsp_w : g.classify_w, nsp ? g.nsp_b : g.classify_b, w.logits,
+                               w.dropped));
+    TRY(linear_backward_input(e, w.d, w.logits, weight, ACT_NONE, TENSOR_NONE, false));
+    TRY(dropout_backward(e, w.d, w.d, dropout));
+    TRY(act_backward(e, w.d, w.d, w.pre, ACT_TANH));
+    TRY(linear_backward_weight(e, g.pooler_w, g.pooler_b, w.d, w.x));
+    TRY(linear_backward_input(e, w.dropped, w.d, p.pooler_w, ACT_NONE, TENSOR_NONE, false));
+    return scatter_add_rows(e, dx, tensor_matrix(w.dropped), micro->first_rows);
+}
+
+static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
+    int64_t B = pass->shape.B;
+    Bump bump = scratch_after_room(block, pass);
+    SpanScratch w = span_scratch(pass->shape, &bump);
+    TRY(bump_check(&bump, "the span head's scratch"));
+    TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.span_w, p.span_b, ACT_NONE));
+    Tensor by_side = tensor_2d(w.rows.data, DT_F32, 2, B * pass->shape.T);
+    TRY(transpose(e, by_side, w.logits));
+    for (int side = 0; side < 2; side++)
+        TRY(score_loss(pass, side ? LOSS_SPAN_END : LOSS_SPAN_START, tensor_slice(w.rows, side * B, B),
+                       tensor_slice(w.stats, side * B, B), tensor_slice(w.losses, side * B, B),
+                       as_vector(tensor_slice(pass->micro->span, side, 1))));
+    if (!pass->shape.train) return OK;
+    OutputParams g = output_params(block, pass->grad);
+    TRY(transpose(e, w.dlogits, by_side));
+    TRY(linear_backward_weight(e, g.span_w, g.span_b, w.dlogits, x));
+    return linear_backward_input(e, dx, w.dlogits, p.span_w, ACT_NONE, TENSOR_NONE, true);
+}
+
+static Status forward_outputs(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    (void)y;
+    const ModelConfig *c = block->config;
+    const Micro *micro = pass->micro;
+    Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
+    Tensor dx = head_saved(block, pass->shape, &saved), rows;
+    Tensor room = head_room(block, pass->shape, &scratch);
+    TRY(bump_check(&saved, "the heads' activations"));
+    TRY(head_input(pass, room, x, &rows));
+    if (dx.data) TRY(stream_zero(pass->exec->stream, dx.data, tensor_bytes(dx)));
+    if (config_has(c, OUTPUT_MLM) && micro->picks.data) TRY(mlm_loss(block, pass, dx, rows));
+    if (config_has(c, OUTPUT_NSP) && micro->nsp.data) TRY(pool_loss(block, pass, LOSS_NSP, dx, rows));
+    if (config_has(c, OUTPUT_SPAN) && micro->span.data) TRY(span_loss(block, pass, dx, rows));
+    if (config_has(c, OUTPUT_CLASSIFY) && micro->classes.data)
+        TRY(pool_loss(block, pass, LOSS_CLASSIFY, dx, rows));
+    return OK;
+}
+
+static Status logits_outputs(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x) {
+    if (!config_has(block->config, which)) return FAILED("the model has no %s head", output_name(which));
+    OutputParams p = output_params(block, pass->param);
+    Tensor rows = tensor_matrix(x);
+    Bump bump = bump_over(pass->scratch);
+    if (which == OUTPUT_SPAN)
+        return linear_forward(pass->exec, out, TENSOR_NONE, rows, p.span_w, p.span_b, ACT_NONE);
+    if (which == OUTPUT_MLM) {
+        MlmScratch w = mlm_scratch(block, pass->shape, rows.dim[0], 0, &bump);
+        TRY(bump_check(&bump, "the masked-token head's scratch"));
+        w.x = rows;
+        w.logits = out;
+        return mlm_scores(block, pass, &w);
+    }
+    PoolScratch w = pool_scratch(block, pass->shape, rows.dim[0], 0, &bump);
+    TRY(bump_check(&bump, "the pooled heads' scratch"));
+    memcpy(w.x.dim, (int64_t[]){rows.dim[0], 1, rows.dim[1]}, 3 * sizeof(int64_t));
+    w.x.data = rows.data;
+    w.logits = out;
+    bool nsp = which == OUTPUT_NSP;
+    return pool_scores(block, pass, &w, (Dropout){0}, nsp ? p.nsp_w : p.classify_w,
+                       nsp ? p.nsp_b : p.classify_b);
+}
+
+static size_t logits_scratch_outputs(const Block *block, OutputHead which, int64_t rows) {
+    Bump bump = {0};
+    Shape shape = {.tp = 1, .dtype = DT_F32}; /* the widest type */
+    if (which == OUTPUT_MLM)
+        mlm_scratch(block, shape, rows, 0, &bump);
+    else
+        pool_scratch(block, shape, rows, 0, &bump);
+    return bump.used;
+}
+
+const BlockOps block_ops_bert_output = {
+    .name = "bert-head",
+    .describe = describe_outputs,
+    .measure = measure_outputs,
+    .forward = forward_outputs,
+    .backward = output_backward,
+    .logits = logits_outputs,
+    .logits_scratch = logits_scratch_outputs,
+    .grads_in_forward = true,
+};

@@ -1,0 +1,147 @@
+/* GPT-2's head: the last norm, the product with the token embedding (or a matrix of its own) and the
+ * next-token loss.
+ *
+ * Works through the rows in chunks of R, so that (R,V) logits exist and never (B*T,V). In training the
+ * chunk's gradients are computed at once, while its logits are there; what backward hands on is
+ * saved as dx (B,T,C).
+ */
+#include "model/common.h"
+#include "parallel/tp.h"
+
+typedef struct OutputParams {
+    Tensor norm_w, norm_b; /* (C) */
+    Tensor output;         /* (V,C) */
+} OutputParams;
+
+typedef struct OutputScratch {
+    Tensor mean, rstd;    /* (R) */
+    Tensor h, dh;         /* (R,C) */
+    Tensor logits;        /* (R,V) */
+    Tensor stats, losses; /* (R,3) (R) */
+    Tensor parts;         /* (tp,R,3) */
+} OutputScratch;
+
+static Status describe_output(const Block *block, ParamList *ret_params) {
+    const ModelConfig *c = block->config;
+    TRY(describe_norm(ret_params, c->hidden, false, "head.norm"));
+    if (!config_has(c, OUTPUT_LM)) return OK;
+    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+                        c->tied ? "embed.token" : "head.output.weight"));
+    describe_vocab(ret_params);
+    ret_params->desc[ret_params->count - 1].tied = c->tied;
+    return OK;
+}
+
+static OutputParams output_params(const Block *block, const Tensor *view) {
+    OutputParams p = {.norm_w = view[0], .norm_b = view[1]};
+    if (config_has(block->config, OUTPUT_LM)) p.output = view[2];
+    return p;
+}
+
+static OutputScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
+    const ModelConfig *c = block->config;
+    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V);
+    OutputScratch w;
+    w.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
+    w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
+    w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
+    w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
+    w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
+    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
+    w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
+    return w;
+}
+
+static void measure_output(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
+    Bump saved = {0}, scratch = {0};
+    head_saved(block, shape, &saved);
+    head_room(block, shape, &scratch);
+    head_scratch(block, shape, &scratch);
+    *ret_saved = saved.used;
+    *ret_scratch = scratch.used;
+}
+
+/* Loss, and in training gradients, of one chunk of rows; w is cut to their number. */
+static Status chunk_head(const Block *block, Pass *pass, const OutputScratch *w, Tensor dx, Tensor x,
+                         Tensor labels) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
+    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    float scale = pass->loss_grad[LOSS_TOKEN];
+    bool train = pass->shape.train;
+    TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
+    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    if (!train) return OK;
+    OutputParams g = output_params(block, pass->grad);
+    TRY(linear_backward_weight(e, g.output, TENSOR_NONE, w->logits, w->h));
+    TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
+    TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
+    return layernorm_backward(e, dx, g.norm_w, g.norm_b, w->dh, x, w->mean, w->rstd, p.norm_w, TENSOR_NONE);
+}
+
+static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
+    return (OutputScratch){
+        .mean = tensor_slice(w->mean, 0, rows),
+        .rstd = tensor_slice(w->rstd, 0, rows),
+        .h = tensor_slice(w->h, 0, rows),
+        .dh = tensor_slice(w->dh, 0, rows),
+        .logits = tensor_slice(w->logits, 0, rows),
+        .stats = tensor_slice(w->stats, 0, rows),
+        .losses = tensor_slice(w->losses, 0, rows),
+        .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
+    };
+}
+
+static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    (void)y;
+    if (!config_has(block->config, OUTPUT_LM)) return FAILED("the model has no language-modelling head");
+    Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
+    Tensor dx = head_saved(block, pass->shape, &saved), rows;
+    Tensor room = head_room(block, pass->shape, &scratch);
+    OutputScratch w = head_scratch(block, pass->shape, &scratch);
+    TRY(bump_check(&saved, "the head's activations"));
+    TRY(bump_check(&scratch, "the head's scratch"));
+    TRY(head_input(pass, room, x, &rows));
+    int64_t N = rows.dim[0], R = w.h.dim[0];
+    for (int64_t first = 0; first < N; first += R) {
+        int64_t count = N - first < R ? N - first : R;
+        OutputScratch cut = cut_scratch(&w, count);
+        Tensor dx_rows = dx.data ? tensor_slice(dx, first, count) : TENSOR_NONE;
+        TRY(chunk_head(block, pass, &cut, dx_rows, tensor_slice(rows, first, count),
+                       tensor_slice(pass->micro->labels, first, count)));
+    }
+    return OK;
+}
+
+static Status logits_output(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x) {
+    if (which != OUTPUT_LM || !config_has(block->config, OUTPUT_LM))
+        return FAILED("the model has no %s head", output_name(which));
+    OutputParams p = output_params(block, pass->param);
+    Bump bump = bump_over(pass->scratch);
+    int64_t M = tensor_rows(x);
+    Tensor mean = tensor_take(&bump, tensor_1d(NULL, DT_F32, M)), rstd = tensor_take(&bump, mean);
+    Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
+    TRY(bump_check(&bump, "the head's scratch"));
+    TRY(layernorm_forward(pass->exec, h, mean, rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
+    Tensor words = tensor_slice(p.output, 0, block->config->vocab); /* without the padding */
+    return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
+}
+
+static size_t logits_scratch_output(const Block *block, OutputHead which, int64_t rows) {
+    (void)which;
+    return ((size_t)rows * ((size_t)block->config->hidden + 2)) * sizeof(float) + 3 * BUMP_ALIGN;
+}
+
+const BlockOps block_ops_gpt2_output = {
+    .name = "gpt2-head",
+    .describe = describe_output,
+    .measure = measure_output,
+    .forward = forward_output,
+    .backward = output_backward,
+    .logits = logits_output,
+    .logits_scratch = logits_scratch_output,
+    .grads_in_forward = true,
+};

@@ -1,0 +1,116 @@
+#include "plan/dryrun.h"
+
+#include <string.h>
+
+/* A step's memory is the same as any later one's: the second says what a step sends, the first what comes
+ * once. */
+enum { STEPS = 2 };
+
+typedef struct DryRunContext {
+    Device *device;
+    Mesh *mesh;
+    Runner *runner;
+    HostBatch **micro;
+} DryRunContext;
+
+static void context_done(DryRunContext *context) {
+    runner_free(context->runner);
+    mesh_free(context->mesh);
+    device_free(context->device);
+    free(context->micro);
+}
+
+static Status context_init(DryRunContext *context, const DryRunSpec *run, int rank) {
+    RunnerSpec spec = run->spec;
+    bool gpu = strcmp(run->device, "cuda") == 0;
+    TRY(device_new_dryrun(&context->device, run->threads));
+    TRY(mesh_new_dryrun(&context->mesh, run->mesh, rank, !gpu));
+    TRY(kernels_dryrun(run->device, &spec.table));
+    spec.mesh = context->mesh;
+    TRY(runner_new(&context->runner, run->model, context->device, &spec));
+    TRY(runner_publish(context->runner));
+    int most = spec.micros > run->evals ? spec.micros : run->evals;
+    TRY(mem_new((size_t)most, sizeof *context->micro, &context->micro));
+    for (int i = 0; i < most; i++) context->micro[i] = (HostBatch *)run->batch;
+    return OK;
+}
+
+static void count_params(const Runner *runner, DryRunRank *result) {
+    for (int i = 0; i < runner->shards->count; i++) {
+        const ShardUnit *unit = &runner->shards->unit[i];
+        if (!unit->held) continue;
+        int64_t count = 0;
+        for (size_t k = 0; k < unit->layout.count; k++) count += unit->layout.slot[k].count;
+        result->params += count;
+        result->kept += runner->shards->spec.params ? unit->count : count;
+    }
+    for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
+}
+
+/* To write a checkpoint, a unit that several ranks have parts of comes together on one (checkpoint/save.c);
+ * which rank that is does not matter here. A tied unit is written by the stage that it counts on. */
+static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
+    const Shards *shards = context->runner->shards;
+    size_t tensors = (size_t)shards->spec.tp->size, most = 0;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        size_t bytes = tensors * (size_t)unit->layout.numel * sizeof(float);
+        bool parts = tensors > 1 || unit->count < unit->layout.numel;
+        if (unit->held && unit->counted && parts && bytes > most) most = bytes;
+    }
+    CLEANUP(dev_free) Buffer buffer = {0};
+    TRY(dev_alloc(context->device, MEM_COMM, most, &buffer));
+    *ret_total = context->device->total.peak;
+    return OK;
+}
+
+void dryrun_rank_done(DryRunRank *rank) {
+    step_events_done(&rank->events);
+}
+
+Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank) {
+    DryRunRank copy = *rank;
+    TRY(step_events_copy(&copy.events, &rank->events));
+    *ret_rank = copy;
+    return OK;
+}
+
+Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
+    CLEANUP(context_done) DryRunContext context = {0};
+    DryRunRank result = {0};
+    CLEANUP(op_log_done) OpLog op_log = {0};
+    TRY(context_init(&context, run, rank));
+    uint64_t before[COMM_KINDS] = {0};
+    for (int step = 1; step <= STEPS; step++) {
+        StepResult step_result;
+        mesh_sent(context.mesh, before);
+        if (run->timed && step == STEPS) context.device->op_log = &op_log;
+        TRY(runner_step(context.runner, context.micro, run->spec.micros, step, 1e-4, &step_result));
+    }
+    context.device->op_log = NULL;
+    mesh_sent(context.mesh, result.sent);
+    for (int k = 0; k < COMM_KINDS; k++) result.sent[k] -= before[k];
+    double sums[LOSS_COUNT] = {0};
+    int64_t counts[LOSS_COUNT] = {0};
+    if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));
+    count_params(context.runner, &result);
+    for (int tag = 0; tag < MEM_TAGS; tag++) result.memory.tag[tag] = context.device->mem[tag].peak;
+    result.memory.total = context.device->total.peak;
+    result.memory.host = context.device->host.peak;
+    TRY(measure_saving(&context, &result.memory.saving));
+    if (run->timed) TRY(step_events_init(&result.events, &op_log, context.runner, run->spec.micros));
+    *ret_rank = result;
+    return OK;
+}
+
+Status params_stored(const Model *model, int tp, int64_t *ret_count) {
+    int64_t total = 0;
+    for (int i = 0; i < model->units; i++) {
+        Unit unit = {0};
+        TRY(unit_init(&unit, &model->unit[i], (UnitSpec){.tp_size = tp, .shards = 1}));
+        for (size_t k = 0; k < unit.count; k++) total += tp * unit.slot[k].count;
+        unit_done(&unit);
+    }
+    *ret_count = total;
+    return OK;
+}

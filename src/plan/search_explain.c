@@ -1,0 +1,161 @@
+/* What a search has found, as options, words and JSON. */
+#include <math.h>
+#include <string.h>
+
+#include "plan/search_space.h"
+
+const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
+    int used = snprintf(text, SEARCH_OPTIONS, "--dp %d --tp %d --pp %d --zero %d --micro-batch %lld", l->dp,
+                        l->tp, l->pp, l->zero, (long long)l->micro_batch);
+    if (l->pp > 1)
+        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-schedule %s",
+                         schedule_name(l->schedule));
+    if (l->chunks > 1)
+        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-chunks %d", l->chunks);
+    if (l->recompute != RECOMPUTE_NONE)
+        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --recompute %s",
+                         recompute_word(l->recompute));
+    if (l->sequence) snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --sequence-parallel");
+    return text;
+}
+
+const char *search_other_name(SearchOther other) {
+    static const char *const names[OTHER_COUNT] = {
+        [OTHER_DDP] = "replicas alone, nothing sharded (DDP)",
+        [OTHER_FSDP] = "replicas alone, all sharded (ZeRO-3, FSDP)",
+        [OTHER_DATA] = "the best of replicas alone",
+        [OTHER_TENSOR] = "the best with tensor ranks and no stages",
+        [OTHER_PIPELINE] = "the best with stages and no tensor ranks",
+        [OTHER_WIDE] = "the best whose tensor ranks reach over nodes",
+        [OTHER_NO_RECOMPUTE] = "the best that recomputes nothing",
+        [OTHER_1F1B] = "the best with the plain 1F1B schedule",
+        [OTHER_LARGE] = "the most promising of those too large",
+    };
+    return names[other];
+}
+
+/* ---- why ---- */
+
+/* What a phase that takes longer comes from. */
+static const char *phase_words(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
+    switch (phase) {
+    case PHASE_FORWARD:
+    case PHASE_BACKWARD:
+        return other->tp > first->tp                     ? "computing, in products cut smaller"
+               : other->micro_batch < first->micro_batch ? "computing, in smaller micro-batches"
+               : other->micro_batch > first->micro_batch ? "computing, on the heaviest stage"
+                                                         : "computing";
+    case PHASE_RECOMPUTE: return "computing forwards again";
+    case PHASE_COMMUNICATION:
+        return other->zero == 3        ? "gathering parameters and adding up gradients"
+               : other->tp > first->tp ? "waiting for more tensor ranks"
+               : other->dp > first->dp ? "adding up gradients over more replicas"
+                                       : "waiting for replicas and tensor ranks";
+    case PHASE_BUBBLE: return "stages waiting for each other";
+    case PHASE_OPTIMIZER: return other->zero < first->zero ? "updates that are not shared out" : "the update";
+    default: return "";
+    }
+}
+
+/* Seconds of a phase; forward and backward are one. */
+static double phase_seconds(const StepEstimate *time, TimePhase phase) {
+    if (phase == PHASE_FORWARD) return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_BACKWARD];
+    return phase == PHASE_BACKWARD ? 0 : time->phase_s[phase];
+}
+
+static const char *seconds_text(char text[32], double seconds) {
+    snprintf(text, 32, seconds < 0.1 ? "%.3g ms" : "%.3g s", seconds < 0.1 ? 1e3 * seconds : seconds);
+    return text;
+}
+
+const char *search_why(const SearchResult *first, const SearchResult *other, char text[SEARCH_TEXT]) {
+    double slower = other->time.step_s - first->time.step_s;
+    int said = 0;
+    size_t used = 0;
+    text[0] = 0;
+    bool done[PHASE_COUNT] = {false};
+    while (said < 2 && used < SEARCH_TEXT) {
+        TimePhase most = PHASE_COUNT;
+        double worst = 0.2 * fabs(slower);
+        for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+            double more = phase_seconds(&other->time, phase) - phase_seconds(&first->time, phase);
+            if (done[phase] || more <= worst) continue;
+            worst = more;
+            most = phase;
+        }
+        if (most == PHASE_COUNT) break;
+        char seconds[32];
+        done[most] = true;
+        used +=
+            (size_t)snprintf(text + used, SEARCH_TEXT - used, "%s%s more goes to %s", said ? ", " : "",
+                             seconds_text(seconds, worst), phase_words(most, &first->layout, &other->layout));
+        said++;
+    }
+    return text;
+}
+
+/* ---- JSON ---- */
+
+static json_t *phases_json(const StepEstimate *time) {
+    json_t *json = json_object();
+    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++)
+        json_object_set_new(json, time_phase(phase), json_real(1e3 * time->phase_s[phase]));
+    return json;
+}
+
+static json_t *plan_row(const SearchResult *plan) {
+    const SearchLayout *l = &plan->layout;
+    char options[SEARCH_OPTIONS];
+    return json_pack("{s:s, s:{s:i, s:i, s:i, s:i, s:b, s:s, s:i, s:s, s:I, s:i}, s:I, s:b, s:f, s:f, s:f, "
+                     "s:f, s:f, s:o}",
+                     "options", search_options(l, options), "layout", "dp", l->dp, "tp", l->tp, "pp", l->pp,
+                     "zero", l->zero, "sequence_parallel", (int)l->sequence, "pp_schedule",
+                     schedule_name(l->schedule), "pp_chunks", l->chunks, "recompute",
+                     recompute_word(l->recompute), "micro_batch", (json_int_t)l->micro_batch, "micros",
+                     l->micros, "memory", (json_int_t)plan->bytes, "fits", (int)plan->fits, "step_ms",
+                     1e3 * plan->time.step_s, "samples_per_s", plan->time.samples_per_s, "tokens_per_s",
+                     plan->time.tokens_per_s, "mfu", plan->time.mfu, "bubble", plan->time.bubble, "phases_ms",
+                     phases_json(&plan->time));
+}
+
+static json_t *others_json(const Search *search) {
+    json_t *list = json_array();
+    for (SearchOther other = 0; other < OTHER_COUNT; other++) {
+        if (!search->has_other[other]) continue;
+        const SearchResult *plan = &search->other[other];
+        char why[SEARCH_TEXT] = "";
+        if (search->count && plan->fits) search_why(&search->best[0], plan, why);
+        json_t *row = plan_row(plan);
+        json_object_set_new(row, "what", json_string(search_other_name(other)));
+        json_object_set_new(row, "why", json_string(why));
+        json_array_append_new(list, row);
+    }
+    return list;
+}
+
+Status search_json(const Search *search, const SearchSpec *spec, const Cluster *cluster, json_t **ret_json) {
+    const TrainConfig *c = &spec->base.config;
+    const ModelConfig *m = &search->model;
+    json_t *best = json_array();
+    for (int i = 0; i < search->count; i++) json_array_append_new(best, plan_row(&search->best[i]));
+    json_t *json = json_pack(
+        "{s:{s:s, s:I, s:I, s:I, s:I}, s:I, s:{s:s, s:s}, s:f, s:i, s:I, s:I, s:s, s:{s:i, s:i, s:i, s:i, "
+        "s:I, "
+        "s:I, s:I}, s:b, s:o, s:o}",
+        "model", "family", m->family == FAMILY_GPT2 ? "gpt2" : "bert", "layers", (json_int_t)m->layers,
+        "hidden", (json_int_t)m->hidden, "heads", (json_int_t)m->heads, "vocab", (json_int_t)m->vocab,
+        "params_total", (json_int_t)search->params_total, "cluster", "name", cluster->name, "device",
+        cluster->device, "memory_available", search->available, "ranks", spec->ranks, "batch",
+        (json_int_t)c->batch, "seq", (json_int_t)search->seq, "precision", c->precision, "layouts", "grids",
+        search->grids.all, "grids_without_heads", search->grids.by_heads, "grids_without_layers",
+        search->grids.by_layers, "grids_without_batch", search->grids.by_batch, "legal",
+        (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->roomy, "planned",
+        (json_int_t)search->planned, "fits", search->count > 0, "best", best, "others", others_json(search));
+    if (json && !search->count) {
+        json_object_set_new(json, "smallest", plan_row(&search->smallest));
+        json_object_set_new(json, "all_tried", json_boolean(search->sure));
+    }
+    if (!json) return FAILED("out of memory while writing what the search has found");
+    *ret_json = json;
+    return OK;
+}

@@ -1,0 +1,264 @@
+#include "report/comparable.h"
+
+#include <math.h>
+#include <string.h>
+
+static const json_t *layout_of(const Run *run) {
+    return json_object_get(run->summary, "layout");
+}
+
+static double number(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static double count_of(const json_t *value) {
+    double count = number(value);
+    return count >= 1 ? count : NAN;
+}
+
+double run_ranks(const Run *run) {
+    double ranks = count_of(json_object_get(layout_of(run), "ranks"));
+    if (isfinite(ranks)) return ranks;
+    size_t count = json_array_size(json_object_get(run->summary, "ranks"));
+    return count ? (double)count : NAN;
+}
+
+double run_batch(const Run *run) {
+    return count_of(json_object_get(layout_of(run), "batch"));
+}
+
+double run_params(const Run *run) {
+    return count_of(json_object_get(run->summary, "params_total"));
+}
+
+double run_threads(const Run *run) {
+    return count_of(json_object_get(layout_of(run), "threads"));
+}
+
+const char *run_text(const Run *run, const char *key) {
+    return json_string_value(json_object_get(layout_of(run), key));
+}
+
+/* ---- layouts in words ---- */
+
+static void add(char *buffer, const char *between, const char *text) {
+    size_t used = strlen(buffer);
+    snprintf(buffer + used, LAYOUT_SIZE - used, "%s%s", used ? between : "", text);
+}
+
+static void add_extent(char *buffer, const Run *run, const char *axis) {
+    char text[40];
+    double extent = number(json_object_get(layout_of(run), axis));
+    if (!(extent > 1)) return;
+    snprintf(text, sizeof text, "%s %.0f", axis, extent);
+    add(buffer, " x ", text);
+}
+
+static void add_unless(char *buffer, const Run *run, const char *key, const char *usual, const char *before) {
+    char text[64];
+    const char *value = run_text(run, key);
+    if (!value || !strcmp(value, usual)) return;
+    snprintf(text, sizeof text, "%s%.40s", before, value);
+    add(buffer, ", ", text);
+}
+
+const char *run_layout(const Run *run, char *buffer) {
+    char text[40];
+    buffer[0] = 0;
+    if (!layout_of(run)) return buffer;
+    add_extent(buffer, run, "dp");
+    add_extent(buffer, run, "tp");
+    add_extent(buffer, run, "pp");
+    if (!*buffer) add(buffer, "", "1 rank");
+    double zero = number(json_object_get(layout_of(run), "zero"));
+    if (zero > 0) {
+        snprintf(text, sizeof text, "ZeRO %.0f", zero);
+        add(buffer, ", ", text);
+    }
+    if (number(json_object_get(layout_of(run), "pp")) > 1) add_unless(buffer, run, "pp_schedule", "1f1b", "");
+    add_unless(buffer, run, "recompute", "none", "recompute ");
+    add_unless(buffer, run, "offload", "none", "offload ");
+    return buffer;
+}
+
+/* ---- what runs have in common ---- */
+
+static bool same_in(const Run *a, const Run *b, const char *const *keys, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_object_get(layout_of(a), keys[i]);
+        const json_t *two = json_object_get(layout_of(b), keys[i]);
+        if (one != two && !json_equal(one, two)) return false;
+    }
+    return true;
+}
+
+/* Both ran here, or both are predicted for the same machine. */
+static bool same_machine(const Run *a, const Run *b) {
+    const char *one = run_predicted(a), *two = run_predicted(b);
+    return one && two ? !strcmp(one, two) : one == two;
+}
+
+static bool same_number(double a, double b) {
+    return a == b || (isnan(a) && isnan(b));
+}
+
+bool same_except_batch(const Run *a, const Run *b) {
+    static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
+                                       "offload", "recompute", "precision", "device"};
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+           same_machine(a, b);
+}
+
+/* By what was asked for; true where one of them does not say. */
+static bool same_settings(const Run *a, const Run *b, const char *const *keys, size_t count) {
+    for (size_t i = 0; a->settings && b->settings && i < count; i++) {
+        const json_t *one = json_object_get(a->settings, keys[i]),
+                     *two = json_object_get(b->settings, keys[i]);
+        if (one != two && !json_equal(one, two)) return false;
+    }
+    return true;
+}
+
+static const char *setting(const Run *run, const char *key) {
+    const char *text = json_string_value(json_object_get(run->settings, key));
+    return text ? text : "";
+}
+
+/* By default it is the model's. */
+static const char *task_of(const Run *run) {
+    const char *task = setting(run, "task");
+    if (!strcmp(task, "squad")) return "span";
+    if (strcmp(task, "auto")) return task;
+    return strstr(setting(run, "model"), "bert") ? "mlm" : "lm";
+}
+
+bool same_task(const Run *a, const Run *b) {
+    const char *one = task_of(a), *two = task_of(b);
+    return !*one || !*two || !strcmp(one, two);
+}
+
+bool one_task(const Results *results) {
+    const Run *base = results_base(results);
+    for (size_t i = 0; i < results->count; i++)
+        if (results->runs[i].state == RUN_FINISHED && !same_task(&results->runs[i], base)) return false;
+    return true;
+}
+
+bool same_training(const Run *a, const Run *b) {
+    static const char *const keys[] = {"batch", "precision"};
+    static const char *const settings[] = {
+        "task",         "seq",     "data",     "seed",           "shuffle",  "steps", "epochs",
+        "lr",           "min-lr",  "warmup",   "beta1",          "beta2",    "eps",   "clip",
+        "weight-decay", "dropout", "schedule", "quantize-aware", "mask-rate"};
+    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+           same_settings(a, b, settings, sizeof settings / sizeof *settings);
+}
+
+bool results_differ(const Results *results, RunNumber number_of) {
+    double first = NAN;
+    for (size_t i = 0; i < results->count; i++) {
+        double value = number_of(&results->runs[i]);
+        if (!isfinite(value)) continue;
+        if (isfinite(first) && value != first) return true;
+        first = value;
+    }
+    return false;
+}
+
+const char *results_share(const Results *results, const char *key) {
+    const char *shared = NULL;
+    for (size_t i = 0; i < results->count; i++) {
+        const char *text = run_text(&results->runs[i], key);
+        if (!text) continue;
+        if (shared && strcmp(shared, text)) return NULL;
+        shared = text;
+    }
+    return shared;
+}
+
+/* ---- loss curves ---- */
+
+double curve_at(const Curve *curve, double step) {
+    size_t low = 0, high = curve->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (curve->step[middle] < step)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < curve->count && curve->step[low] == step ? curve->value[low] : NAN;
+}
+
+static double curves_apart(const Curve *a, const Curve *b) {
+    double most = NAN;
+    for (size_t i = 0; i < a->count; i++) {
+        double apart = fabs(curve_at(b, a->step[i]) - a->value[i]) / fabs(a->value[i]);
+        if (isfinite(apart) && !(apart <= most)) most = apart;
+    }
+    return most;
+}
+
+bool has_losses(const Run *run) {
+    return run->state == RUN_FINISHED && run->loss.count > 0;
+}
+
+double losses_apart(const Results *results, bool *ret_all) {
+    const Run *first = NULL;
+    double most = NAN;
+    *ret_all = true;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!has_losses(run)) continue;
+        if (!first) first = run;
+        *ret_all &= same_training(run, first);
+        for (size_t k = 0; k < i; k++) {
+            if (!has_losses(&results->runs[k]) || !same_training(run, &results->runs[k])) continue;
+            double apart = curves_apart(&run->loss, &results->runs[k].loss);
+            if (isfinite(apart) && !(apart <= most)) most = apart;
+        }
+    }
+    return most;
+}
+
+/* ---- scaling ---- */
+
+static bool scales(const Run *run) {
+    return run->state == RUN_FINISHED && run_ranks(run) > 0 && run_figure(run, FIGURE_TOKENS) > 0;
+}
+
+/* Runs of one job on one kind of machine, which need not have the same number of it. */
+static bool same_job(const Run *a, const Run *b) {
+    static const char *const keys[] = {"precision", "recompute", "device"}, *const settings[] = {"task",
+                                                                                                 "seq"};
+    return scales(a) && scales(b) && same_in(a, b, keys, sizeof keys / sizeof *keys) && same_machine(a, b) &&
+           run_params(a) == run_params(b) &&
+           same_settings(a, b, settings, sizeof settings / sizeof *settings);
+}
+
+static double batch_a_rank(const Run *run) {
+    return run_batch(run) / run_ranks(run);
+}
+
+/* The run of the same job with the fewest ranks among those that share a number with this one; NULL where all
+ * have as many. */
+static const Run *fewest_ranks(const Results *results, const Run *run, RunNumber batch) {
+    const Run *base = NULL;
+    bool several = false;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *other = &results->runs[i];
+        if (!same_job(other, run) || !same_number(batch(other), batch(run))) continue;
+        several |= run_ranks(other) != run_ranks(run);
+        if (!base || run_ranks(other) < run_ranks(base)) base = other;
+    }
+    return several ? base : NULL;
+}
+
+double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
+    const Run *base = fewest_ranks(results, run, run_batch);
+    if (!base) base = fewest_ranks(results, run, batch_a_rank);
+    if (!base) return NAN;
+    *ret_base = base;
+    return run_figure(run, FIGURE_TOKENS) / run_ranks(run) /
+           (run_figure(base, FIGURE_TOKENS) / run_ranks(base));
+}

@@ -1,0 +1,327 @@
+/* Token shards: what goes in comes out, on any number of threads; what is wrong with a file is found before
+ * a token of it is used. */
+#include "data/prepare.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "data/sentence.h"
+#include "data/token_file.h"
+#include "files.h"
+
+typedef struct Made {
+    char dir[96];
+    char file[128]; /* the first shard */
+    PrepareResult result;
+} Made;
+
+static void made_done(Made *made) {
+    prepare_result_done(&made->result);
+}
+
+static Status make(const Files *files, const char *name, PrepareSpec spec, Made *made) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    TRY(tokenizer_new_bytes(&tokenizer, false));
+    spec.tokenizer = tokenizer;
+    spec.paths = files->list;
+    spec.path_count = files->count;
+    snprintf(made->dir, sizeof made->dir, "%s/%s", files->dir, name);
+    snprintf(made->file, sizeof made->file, "%s/train-00000.tokens", made->dir);
+    prepare_result_done(&made->result);
+    return prepare_dir(&spec, made->dir, true, &made->result);
+}
+
+static void assert_same_files(const char *a, const char *b) {
+    CLEANUP(mem_freep) char *x = NULL, *y = NULL;
+    size_t m, n;
+    assert_ok(file_read(a, 1 << 26, &x, &m));
+    assert_ok(file_read(b, 1 << 26, &y, &n));
+    assert_int_equal(m, n);
+    assert_memory_equal(x, y, m);
+}
+
+/* Text of many small documents, as lines. */
+static char *sample(size_t size) {
+    char *text = malloc(size);
+    assert_non_null(text);
+    for (size_t i = 0; i < size; i++)
+        text[i] = (i * 2654435761u >> 7) % 29 == 0 ? '\n' : (char)('a' + (i * i + i / 7) % 26);
+    return text;
+}
+
+static void test_round_trip(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "abc\n\nde\n");
+    files_add(files, "b.txt", "\xff\0z", 3);
+    CLEANUP(made_done) Made made = {0};
+    assert_ok(make(files, "small", (PrepareSpec){.documents = DOCUMENTS_LINE}, &made));
+    assert_int_equal(made.result.tokens, 3 + 1 + 2 + 1 + 3 + 1);
+    assert_int_equal(made.result.documents, 3);
+    assert_int_equal(made.result.bytes, 8);
+    assert_int_equal(made.result.token_files.count, 1);
+    assert_string_equal(made.result.token_files.path[0], made.file);
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    assert_ok(token_file_open(&token_file, made.file));
+    assert_ok(token_file_verify(token_file));
+    const TokenFileInfo *info = token_file_info(token_file);
+    assert_int_equal(info->width, 2);
+    assert_int_equal(info->tokenizer.kind, TOKENIZER_BYTES);
+    assert_int_equal(info->tokenizer.vocab, BYTE_VOCAB_GPT2);
+    assert_int_equal(info->tokenizer.special.end, BYTE_END);
+    assert_int_equal(info->count, 1);
+    int32_t tokens[11];
+    assert_ok(token_file_read(token_file, 0, 11, tokens));
+    assert_tokens(tokens, (int32_t[]){'a', 'b', 'c', 256, 'd', 'e', 256, 255, 0, 'z', 256}, 11);
+    const int64_t starts[] = {0, 4, 7};
+    for (int i = 0; i < 3; i++) {
+        int64_t start = -1;
+        assert_ok(token_file_document(token_file, i, &start));
+        assert_int_equal(start, starts[i]);
+    }
+}
+
+/* Threads, the form of the input and its compression make no difference; small shards hold the same. */
+static void test_same_shards(void **state) {
+    enum { SIZE = 3000000 };
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = sample(SIZE);
+    CLEANUP(made_done) Made one = {0}, other = {0};
+    files->count = 0;
+    files_add(files, "text.txt", text, SIZE);
+    PrepareSpec spec = {
+        .documents = DOCUMENTS_LINE, .threads = 1, .file_size = 1 << 20, .val_fraction = 0.07};
+    assert_ok(make(files, "one", spec, &one));
+    assert_true(one.result.token_files.count > 5);
+    assert_int_equal(one.result.val_token_files.count, 1 + (one.result.val_tokens * 2 > 1 << 20));
+    int64_t share = (one.result.documents + one.result.val_documents) * 7 / 100;
+    assert_int_equal(one.result.val_documents, share);
+    files->count = 0;
+    const char *lines = files_name(files, "text.jsonl");
+    FILE *json = fopen(lines, "w");
+    for (size_t i = 0, line = 0; i <= SIZE; i++)
+        if (i == SIZE || text[i] == '\n') {
+            fprintf(json, "{\"text\": \"%.*s\"}\n", (int)(i - line), text + line);
+            line = i + 1;
+        }
+    assert_int_equal(fclose(json), 0);
+    const char *const forms[] = {"text.txt", "text.txt.gz", "text.jsonl", "text.txt"};
+    for (int form = 0; form < 4; form++) {
+        files->count = 0;
+        if (form == 1)
+            files_add_gz(files, forms[form], text, SIZE);
+        else
+            files_name(files, forms[form]);
+        spec.threads = form + 1;
+        assert_ok(make(files, "other", spec, &other));
+        assert_int_equal(other.result.tokens, one.result.tokens);
+        assert_int_equal(other.result.token_files.count, one.result.token_files.count);
+        for (size_t i = 0; i < one.result.token_files.count; i++)
+            assert_same_files(one.result.token_files.path[i], other.result.token_files.path[i]);
+        assert_same_files(one.result.val_token_files.path[0], other.result.val_token_files.path[0]);
+    }
+}
+
+/* Sentences are those of the whole text, though it is read in blocks, and shards without them are of the
+ * first version. */
+static void test_sentences(void **state) {
+    enum { SIZE = 2000000 };
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = calloc(1, SIZE + 100);
+    CLEANUP(made_done) Made one = {0}, other = {0};
+    size_t size = 0;
+    int64_t sentences = 0;
+    for (unsigned i = 0; size < SIZE; i++)
+        size += (size_t)sprintf(text + size, "%sSentence %u has Dr. Who in it%.*s.", i % 9 ? " " : "\n\n", i,
+                                (int)(i * 7919 % 40), ", and much more, or so it seems to us all");
+    files->count = 0;
+    files_add(files, "sentences.txt", text, size);
+    for (size_t from = 0; from < size; sentences++) from = sentence_end(text, size, from);
+    PrepareSpec spec = {.threads = 1, .file_size = 1 << 20, .sentences = true};
+    assert_ok(make(files, "one", spec, &one));
+    assert_int_equal(one.result.sentences, sentences);
+    assert_true(one.result.token_files.count > 3);
+    spec.threads = 3;
+    assert_ok(make(files, "other", spec, &other));
+    for (size_t i = 0; i < one.result.token_files.count; i++)
+        assert_same_files(one.result.token_files.path[i], other.result.token_files.path[i]);
+    int64_t marks = 0;
+    for (size_t i = 0; i < one.result.token_files.count; i++) {
+        CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+        assert_ok(token_file_open(&token_file, one.result.token_files.path[i]));
+        assert_ok(token_file_verify(token_file));
+        assert_true(token_file_info(token_file)->marked);
+        for (int64_t k = 0; k < token_file_info(token_file)->sentences; k++, marks++) {
+            int64_t start = -1, index = -1;
+            int32_t tokens[4];
+            assert_ok(token_file_sentence(token_file, k, &start));
+            assert_ok(token_file_sentence_from(token_file, start, &index));
+            assert_int_equal(index, k);
+            if (start + 4 > token_file_info(token_file)->tokens) continue;
+            assert_ok(token_file_read(token_file, start, 4, tokens));
+            assert_true(tokens[0] == 'S' || tokens[0] == ' ' || tokens[0] == '\n');
+            assert_true(tokens[1] == 'S' || tokens[1] == 'e' || tokens[2] == 'S');
+        }
+    }
+    assert_int_equal(marks, sentences);
+    spec.sentences = false;
+    assert_ok(make(files, "other", spec, &other));
+    CLEANUP(mem_freep) char *bytes = NULL;
+    assert_ok(file_read(other.file, 1 << 26, &bytes, &size));
+    assert_int_equal(bytes[8], 1);
+}
+
+static void flip(const char *path, long at, int bit) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    fputc(byte ^ 1 << bit, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static Status use(const char *path) {
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    TRY(token_file_open(&token_file, path));
+    return token_file_verify(token_file);
+}
+
+static void test_damage(void **state) {
+    enum { SIZE = 900000 };
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = sample(SIZE);
+    CLEANUP(made_done) Made made = {0};
+    files->count = 0;
+    files_add(files, "text.txt", text, SIZE);
+    assert_ok(make(files, "damage", (PrepareSpec){.documents = DOCUMENTS_LINE}, &made));
+    struct stat st;
+    assert_int_equal(stat(made.file, &st), 0);
+    /* A bit anywhere: in the header, the tokens, the documents, the checksums. */
+    for (long at = 0; at < st.st_size; at += at < 256 ? 1 : 50021) {
+        flip(made.file, at, (int)(at % 8));
+        assert_fails(use(made.file), 1, "train-00000.tokens: ");
+        flip(made.file, at, (int)(at % 8));
+    }
+    assert_ok(use(made.file));
+    flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
+    assert_fails(use(made.file), 1, "is damaged between byte 1048832 and byte ");
+    /* What is not damaged can be read; the rest is not handed out. */
+    CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    int32_t tokens[4];
+    assert_ok(token_file_open(&token_file, made.file));
+    assert_ok(token_file_read(token_file, 0, 4, tokens));
+    assert_fails(token_file_read(token_file, TOKEN_FILE_BLOCK / 2 - 2, 4, tokens), 1,
+                 "is damaged between byte 1048832");
+    flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
+
+    assert_int_equal(truncate(made.file, st.st_size - 1), 0);
+    assert_fails(use(made.file), 1, "it was cut short");
+    assert_int_equal(truncate(made.file, st.st_size + 5), 0);
+    assert_fails(use(made.file), 1, "something was added at its end");
+    assert_int_equal(truncate(made.file, 100), 0);
+    assert_fails(use(made.file), 1, "is 100 bytes, cut short in its header");
+    files_write(made.file, "some text", 9);
+    assert_fails(use(made.file), 1, "is not a token shard");
+    files_write(made.file, "", 0);
+    assert_fails(use(made.file), 1, "is empty");
+}
+
+static void test_version(void **state) {
+    Files *files = *state;
+    CLEANUP(made_done) Made made = {0};
+    files->count = 0;
+    files_add_text(files, "a.txt", "text");
+    assert_ok(make(files, "version", (PrepareSpec){0}, &made));
+    flip(made.file, 8, 1);
+    assert_fails(use(made.file), 1, "is a token shard of version 3, expected 1");
+    flip(made.file, 8, 1);
+    flip(made.file, 12, 1);
+    assert_fails(use(made.file), 1, "its bytes are in the wrong order");
+}
+
+static Status list(const char *dir) {
+    CLEANUP(token_file_list_done) TokenFileList found = {0};
+    return token_file_list_add(&found, dir);
+}
+
+static void test_sets(void **state) {
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = sample(40000);
+    CLEANUP(made_done) Made made = {0};
+    files->count = 0;
+    files_add(files, "text.txt", text, 40000);
+    assert_ok(make(files, "set", (PrepareSpec){.file_size = 20000}, &made));
+    assert_int_equal(made.result.token_files.count, 5);
+    assert_ok(list(made.dir));
+    assert_int_equal(unlink(made.result.token_files.path[3]), 0);
+    assert_fails(list(made.dir), 1, "one is missing");
+    assert_int_equal(unlink(made.result.token_files.path[4]), 0);
+    assert_fails(list(made.dir), 1, "is shard 1 of 5");
+    assert_fails(list(files->dir), 1, "holds no training shards");
+}
+
+/* Leftovers beside a directory: entries of its parent that begin with its name. */
+static int beside(const Files *files, const char *name) {
+    DIR *dir = opendir(files->dir);
+    int found = 0;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        found += !strncmp(entry->d_name, name, strlen(name)) && strcmp(entry->d_name, name);
+    closedir(dir);
+    return found;
+}
+
+static void test_all_or_nothing(void **state) {
+    Files *files = *state;
+    CLEANUP(mem_freep) char *text = sample(40000);
+    CLEANUP(made_done) Made made = {0};
+    files->count = 0;
+    files_add(files, "text.txt", text, 40000);
+    files_add_text(files, "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
+    assert_fails(make(files, "out", (PrepareSpec){.file_size = 20000}, &made), 1, "bad.jsonl: line 2");
+    assert_false(path_exists(made.dir));
+    assert_int_equal(beside(files, "out"), 0);
+    files->count = 1;
+    volatile sig_atomic_t stop = 2;
+    assert_fails(make(files, "out", (PrepareSpec){.stop = &stop}, &made), 1, "stopped by a signal");
+    assert_false(path_exists(made.dir));
+    /* What a killed process left behind goes with the next one. */
+    char left[160];
+    snprintf(left, sizeof left, "%s.tmp.1", made.dir);
+    assert_ok(dir_make(left));
+    assert_ok(make(files, "out", (PrepareSpec){0}, &made));
+    assert_int_equal(beside(files, "out"), 0);
+    /* Shards are replaced only when asked to, and other files never. */
+    assert_fails(prepare_check(made.dir, false), 2, "holds token shards already; --overwrite replaces them");
+    assert_ok(make(files, "out", (PrepareSpec){.file_size = 20000}, &made));
+    assert_int_equal(made.result.token_files.count, 5);
+    assert_ok(list(made.dir));
+    assert_int_equal(beside(files, "out"), 0);
+    snprintf(left, sizeof left, "%s/notes.txt", made.dir);
+    files_write(left, "mine", 4);
+    assert_fails(prepare_check(made.dir, true), 2, "holds notes.txt, which is not a token shard");
+    assert_fails(make(files, "out", (PrepareSpec){0}, &made), 2, "holds notes.txt");
+    assert_true(path_exists(left));
+}
+
+static void test_refusals(void **state) {
+    Files *files = *state;
+    CLEANUP(made_done) Made made = {0};
+    files->count = 0;
+    files_add_text(files, "a.txt", "");
+    assert_fails(make(files, "none", (PrepareSpec){0}, &made), 1, "a.txt: no text was found");
+    files_add_text(files, "b.txt", "text");
+    assert_fails(make(files, "none", (PrepareSpec){.val_fraction = 0.1}, &made), 2,
+                 "of 1 document it leaves none for validation");
+    assert_false(path_exists(made.dir));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_same_shards),
+        cmocka_unit_test(test_sentences),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_version),        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, files_setup, files_teardown);
+}
