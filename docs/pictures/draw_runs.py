@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws what runs recorded, over each other, with gnuplot.
+"""Plot metrics of several runs on the same axes with gnuplot.
 
     python docs/pictures/draw_runs.py OUT.svg --key loss --key val_loss [--mean 20] [--label "loss"] NAME=METRICS.jsonl ...
 
-Every key of every run is a line: points that are few (validation) get marks, the others are means of --mean steps. The
-first run's lines are broad and pale, so that a line that lies on them can be seen.
+Each key of each run is a line. Series with fewer than 60 points, such as validation losses, get markers; longer ones are
+averaged over --mean points. The first run's lines are wide and pale, so that a coinciding line stays visible.
 """
 import argparse
 import json
@@ -28,10 +28,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
     parser.add_argument("runs", nargs="+", metavar="NAME=METRICS")
-    parser.add_argument("--key", action="append", required=True)
-    parser.add_argument("--mean", type=int, default=20)
-    parser.add_argument("--label", default="loss")
-    parser.add_argument("--range", default="", help="of the y axis, as 4:11")
+    parser.add_argument("--key", action="append", required=True, help="metric to plot; repeatable")
+    parser.add_argument("--mean", type=int, default=20, help="points per average")
+    parser.add_argument("--label", default="loss", help="y-axis label")
+    parser.add_argument("--range", default="", help="y-axis range, such as 4:11")
     args = parser.parse_args()
     data, plots = [], []
     for k, key in enumerate(args.key):

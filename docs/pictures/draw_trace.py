@@ -1,8 +1,8 @@
-"""Draws one step of a trace.json (weft train --trace) as SVG, in the style of `weft plan --draw`.
+"""Draw one step of a trace.json (weft train --trace) as SVG, in the style of `weft plan --draw`.
 
-    python docs/pictures/draw_trace.py runs/x/trace.json --step 3 --title "1f1b, as it ran" > picture.svg
+    python docs/pictures/draw_trace.py runs/x/trace.json --step 3 --title "1F1B, measured" > picture.svg
 
-A rank has a row of computation, with the time it was blocked in gray, and below it rows of communication.
+Each rank has a compute row, with blocked time in gray, and communication rows below it.
 """
 import argparse
 import html
@@ -21,8 +21,8 @@ text { fill: #e7ebef } .page { fill: #14181d } .track { fill: #1a1f25 }
 .f { fill: #2f67ad } .b { fill: #a8631b } .w { fill: #3b7d43 } .u { fill: #74478a } .p { fill: #333c46 } .m { fill: #41565a }
 .faint { fill: #98a4b0 } }
 </style>"""
-LEGEND = [("f", "forward"), ("b", "backward"), ("w", "weight gradients"), ("u", "update"), ("p", "waiting"),
-          ("m", "messages, reductions, gathers")]
+LEGEND = [("f", "forward"), ("b", "backward"), ("w", "weight gradients"), ("u", "optimizer"), ("p", "waiting"),
+          ("m", "communication")]
 
 
 def class_of(event):
@@ -30,7 +30,7 @@ def class_of(event):
 
 
 def rows_of(events, ranks):
-    """(rank, row) -> vertical place and height; computation is tall, communication thin."""
+    """(rank, row) -> y offset and height; compute rows are tall, communication rows thin."""
     places, y = {}, TOP
     for rank in ranks:
         for tid in sorted({e["tid"] for e in events if e["pid"] == rank}):
