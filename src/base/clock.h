@@ -1,4 +1,4 @@
-/* Seconds since some moment: for differences. */
+/* Clocks in seconds. The origin is arbitrary: use differences only. */
 #ifndef WEFT_BASE_CLOCK_H
 #define WEFT_BASE_CLOCK_H
 
@@ -13,8 +13,9 @@ static inline double clock_read(clockid_t clock) {
 static inline double clock_wall(void) {
     return clock_read(CLOCK_MONOTONIC);
 }
+/* CPU time of all threads of this process. */
 static inline double clock_cpu(void) {
     return clock_read(CLOCK_PROCESS_CPUTIME_ID);
-} /* all threads */
+}
 
 #endif

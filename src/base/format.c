@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Three significant digits and the unit that keeps the number below 1000. */
+/* Three significant digits, with the unit that keeps the number below 1000. */
 static const char *scaled(char *buffer, double value, const char *const *units, size_t count) {
     size_t unit = 0;
     while (fabs(value) >= 999.5 && unit + 1 < count) {
@@ -17,8 +17,13 @@ static const char *scaled(char *buffer, double value, const char *const *units, 
 }
 
 const char *format_count(char *buffer, double count) {
-    static const char *const units[] = {"", "k", "M", "G", "T"};
+    static const char *const units[] = {"", " k", " M", " B", " T"};
     return scaled(buffer, count, units, 5);
+}
+
+const char *format_si(char *buffer, double value) {
+    static const char *const units[] = {" ", " k", " M", " G", " T", " P", " E"};
+    return scaled(buffer, value, units, 7);
 }
 
 const char *format_bytes(char *buffer, double bytes) {

@@ -1,10 +1,15 @@
-/* Numbers for people: short, with a unit. Each writes into the buffer it is given and returns it. */
+/* Human-readable numbers: short, with a unit. Each function writes into the caller's buffer of FORMAT_SIZE
+ * bytes and returns it. */
 #ifndef WEFT_BASE_FORMAT_H
 #define WEFT_BASE_FORMAT_H
 
 enum { FORMAT_SIZE = 32 };
 
-const char *format_count(char *buffer, double count);      /* 950, 12.3k, 124M */
+/* "%d rank%s", n, PLURAL(n) */
+#define PLURAL(count) ((count) == 1 ? "" : "s")
+
+const char *format_count(char *buffer, double count);      /* 950, 12.3 k, 124 M, 8.31 B */
+const char *format_si(char *buffer, double value);         /* "1.23 T", to be followed by a unit: FLOP/s */
 const char *format_bytes(char *buffer, double bytes);      /* 512 B, 1.25 GB (powers of 1000) */
 const char *format_duration(char *buffer, double seconds); /* 0:07, 3:25, 1:02:03, 4d 1:02:03 */
 

@@ -1,5 +1,5 @@
-/* A FileWriter writes "<path>.tmp.<pid>", buffered, and renames on commit. Whatever goes wrong (a full
- * disk, a directory that cannot be written), the place itself keeps its old content. */
+/* A FileWriter buffers into "<path>.tmp.<pid>" and renames it on commit. If anything fails (full disk, no
+ * write permission), `path` keeps its old content. */
 #include "base/fs.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@ static void fd_closep(int *fd) {
 
 static Status open_regular(const char *path, int *ret_fd, size_t *ret_size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (fd < 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         bool is_dir = S_ISDIR(st.st_mode);
@@ -40,7 +40,7 @@ Status file_map_init(FileMap *ret_map, const char *path) {
     void *data = NULL;
     if (size > 0) {
         data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED) return FAILED("%s: cannot be mapped: %s", path, strerror(errno));
+        if (data == MAP_FAILED) return FAILED("%s: cannot map into memory: %s", path, strerror(errno));
     }
     *ret_map = (FileMap){.data = data, .size = size};
     return OK;
@@ -55,14 +55,14 @@ Status file_read(const char *path, size_t limit, char **ret_text, size_t *ret_si
     CLEANUP(fd_closep) int fd = -1;
     size_t size;
     TRY(open_regular(path, &fd, &size));
-    if (size > limit) return FAILED("%s: is %zu bytes, more than the %zu allowed here", path, size, limit);
+    if (size > limit) return FAILED("%s: file has %zu bytes; the limit is %zu", path, size, limit);
     CLEANUP(mem_freep) char *text = NULL;
     TRY(mem_new(size + 1, 1, &text));
     size_t have = 0;
     while (have < size) {
         ssize_t got = read(fd, text + have, size - have);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAILED("%s: cannot be read: %s", path, strerror(errno));
+        if (got < 0) return FAILED("%s: cannot read: %s", path, strerror(errno));
         if (got == 0) break;
         have += (size_t)got;
     }
@@ -98,7 +98,7 @@ Status user_cache(char **ret_dir) {
 }
 
 Status dir_make(const char *path) {
-    if (!*path) return FAILED("the directory cannot be made: its name is empty");
+    if (!*path) return FAILED("cannot create a directory with an empty name");
     CLEANUP(mem_freep) char *partial = NULL;
     TRY(str_dup(path, &partial));
     for (char *at = partial + 1;; at++) {
@@ -106,7 +106,7 @@ Status dir_make(const char *path) {
         char kept = *at;
         *at = 0;
         if (mkdir(partial, 0777) != 0 && errno != EEXIST)
-            return FAILED("%s: the directory cannot be made: %s", partial, strerror(errno));
+            return FAILED("%s: cannot create directory: %s", partial, strerror(errno));
         *at = kept;
         if (!kept) break;
     }
@@ -116,9 +116,9 @@ Status dir_make(const char *path) {
 
 Status dir_sync(const char *path) {
     CLEANUP(fd_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return FAILED("%s: the directory cannot be opened: %s", path, strerror(errno));
+    if (fd < 0) return FAILED("%s: cannot open directory: %s", path, strerror(errno));
     if (fsync(fd) != 0 && errno != EINVAL)
-        return FAILED("%s: the directory cannot be synced: %s", path, strerror(errno));
+        return FAILED("%s: cannot fsync directory: %s", path, strerror(errno));
     return OK;
 }
 
@@ -131,11 +131,11 @@ Status dir_remove(const char *path) {
     if (lstat(path, &st) != 0) return OK;
     if (!S_ISDIR(st.st_mode)) {
         if (unlink(path) != 0 && errno != ENOENT)
-            return FAILED("%s: cannot be removed: %s", path, strerror(errno));
+            return FAILED("%s: cannot remove: %s", path, strerror(errno));
         return OK;
     }
     CLEANUP(dir_closep) DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
         CLEANUP(mem_freep) char *child = NULL;
@@ -143,7 +143,7 @@ Status dir_remove(const char *path) {
         TRY(dir_remove(child));
     }
     if (rmdir(path) != 0 && errno != ENOENT)
-        return FAILED("%s: the directory cannot be removed: %s", path, strerror(errno));
+        return FAILED("%s: cannot remove directory: %s", path, strerror(errno));
     return OK;
 }
 
@@ -162,7 +162,7 @@ Status file_writer_new(FileWriter **ret_writer, const char *path) {
     TRY(str_dup(path, &writer->path));
     TRY(str_format(&writer->temporary, "%s.tmp.%ld", path, (long)getpid()));
     writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->fd < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    if (writer->fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     *ret_writer = writer;
     writer = NULL;
     return OK;
@@ -172,7 +172,7 @@ static Status write_all(FileWriter *writer, const unsigned char *data, size_t si
     while (size > 0) {
         ssize_t wrote = write(writer->fd, data, size);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return FAILED("%s: cannot be written: %s", writer->path, strerror(errno));
+        if (wrote < 0) return FAILED("%s: cannot write: %s", writer->path, strerror(errno));
         data += wrote;
         size -= (size_t)wrote;
     }
@@ -196,7 +196,7 @@ Status file_write_at(FileWriter *writer, size_t at, const void *data, size_t siz
     for (const unsigned char *from = data; size > 0;) {
         ssize_t wrote = pwrite(writer->fd, from, size, (off_t)at);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return FAILED("%s: cannot be written: %s", writer->path, strerror(errno));
+        if (wrote < 0) return FAILED("%s: cannot write: %s", writer->path, strerror(errno));
         from += wrote;
         at += (size_t)wrote;
         size -= (size_t)wrote;
@@ -210,7 +210,7 @@ Status file_print(FileWriter *writer, const char *fmt, ...) {
     va_start(args, fmt);
     int length = vasprintf(&text, fmt, args);
     va_end(args);
-    if (length < 0) return FAILED("out of memory while formatting a text");
+    if (length < 0) return FAILED("out of memory");
     Status status = file_write(writer, text, (size_t)length);
     free(text);
     return status;
@@ -220,12 +220,12 @@ Status file_commit(FileWriter *writer) {
     TRY(write_all(writer, writer->buffer, writer->used));
     writer->used = 0;
     if (fsync(writer->fd) != 0 && errno != EINVAL)
-        return FAILED("%s: cannot be synced: %s", writer->path, strerror(errno));
+        return FAILED("%s: cannot fsync: %s", writer->path, strerror(errno));
     int closed = close(writer->fd);
     writer->fd = -1;
-    if (closed != 0) return FAILED("%s: cannot be closed: %s", writer->path, strerror(errno));
+    if (closed != 0) return FAILED("%s: cannot close: %s", writer->path, strerror(errno));
     if (rename(writer->temporary, writer->path) != 0)
-        return FAILED("%s: cannot be put in place: %s", writer->path, strerror(errno));
+        return FAILED("%s: cannot rename temporary file: %s", writer->path, strerror(errno));
     free(writer->temporary);
     writer->temporary = NULL;
     CLEANUP(mem_freep) char *copy = NULL;
@@ -254,11 +254,11 @@ Status link_replace(const char *path, const char *target) {
     TRY(str_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));
     unlink(temporary);
     if (symlink(target, temporary) != 0)
-        return FAILED("%s: the link cannot be made: %s", path, strerror(errno));
+        return FAILED("%s: cannot create symbolic link: %s", path, strerror(errno));
     if (rename(temporary, path) != 0) {
         int error = errno;
         unlink(temporary);
-        return FAILED("%s: the link cannot be put in place: %s", path, strerror(error));
+        return FAILED("%s: cannot replace symbolic link: %s", path, strerror(error));
     }
     CLEANUP(mem_freep) char *copy = NULL;
     TRY(str_dup(path, &copy));

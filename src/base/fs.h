@@ -1,4 +1,4 @@
-/* Files: whole reads, read-only maps, and writes that are either whole or absent. */
+/* Files: reading, mapping, and atomic replacement. */
 #ifndef WEFT_BASE_FS_H
 #define WEFT_BASE_FS_H
 
@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 
-/* A read-only map of a whole file. */
+/* A file mapped read-only. */
 typedef struct FileMap {
     const unsigned char *data; /* NULL when size is 0 */
     size_t size;
@@ -15,36 +15,36 @@ typedef struct FileMap {
 MUST_USE Status file_map_init(FileMap *ret_map, const char *path);
 void file_map_done(FileMap *map);
 
-/* The whole file, with a NUL after it. Refuses files larger than `limit` bytes. */
+/* Reads the file and appends a NUL. Fails if it is larger than `limit` bytes. The caller frees *ret_text. */
 MUST_USE Status file_read(const char *path, size_t limit, char **ret_text, size_t *ret_size);
 
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
 MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
-/* Where this user's files that can be made again belong: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else
- * ~/.cache/weft; NULL where none of these is set. It need not be there. */
+/* The user's cache directory: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else ~/.cache/weft. *ret_dir is NULL if
+ * no variable names one. The directory may not exist yet. */
 MUST_USE Status user_cache(char **ret_dir);
-MUST_USE Status dir_make(const char *path); /* with its parents; fine when it is there */
+MUST_USE Status dir_make(const char *path); /* like mkdir -p */
 MUST_USE Status dir_sync(const char *path);
-/* Removes a directory and all below it; fine when it is absent. */
+/* Like rm -rf: an absent directory is not an error. */
 MUST_USE Status dir_remove(const char *path);
 
-/* A file written beside its place and moved there by file_commit, after fsync; the directory is
- * fsynced last. file_writer_free without a commit removes what was written. */
+/* Replaces a file atomically: writes a temporary file next to it; file_commit fsyncs it, renames it and
+ * fsyncs the directory. file_writer_free without a commit removes the temporary file. */
 typedef struct FileWriter FileWriter;
 
 MUST_USE Status file_writer_new(FileWriter **ret_writer, const char *path);
 MUST_USE Status file_write(FileWriter *writer, const void *data, size_t size);
-/* Writes over bytes that have been written already: a header whose contents are known last. */
+/* Overwrites bytes written earlier, for a header whose contents are known last. */
 MUST_USE Status file_write_at(FileWriter *writer, size_t at, const void *data, size_t size);
 MUST_USE Status file_print(FileWriter *writer, const char *fmt, ...) PRINTF_LIKE(2, 3);
 MUST_USE Status file_commit(FileWriter *writer);
 void file_writer_free(FileWriter *writer);
 DEFINE_FREEP(FileWriter, file_writer)
 
-/* Write a whole small file through a FileWriter. */
+/* Replaces a small file through a FileWriter. */
 MUST_USE Status file_replace(const char *path, const void *data, size_t size);
-/* Point the symbolic link `path` at `target`, atomically. */
+/* Points the symbolic link `path` at `target`, atomically. */
 MUST_USE Status link_replace(const char *path, const char *target);
 
 #endif

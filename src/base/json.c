@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -24,9 +26,57 @@ Status json_read_file(const char *path, json_t **ret_json) {
     return json_parse(text, size, path, ret_json);
 }
 
+/* Rewrites the number [at, end) in its shortest form. The output never grows: 17 digits always suffice. */
+static char *write_shortest(char *out, const char *at, const char *end) {
+    char text[40], original[64];
+    size_t length = (size_t)(end - at);
+    bool real = memchr(at, '.', length) || memchr(at, 'e', length);
+    if (!real || length >= sizeof original) {
+        memmove(out, at, length);
+        return out + length;
+    }
+    memcpy(original, at, length);
+    original[length] = 0;
+    double value = strtod(original, NULL);
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text - 2, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    /* Keep reals distinguishable from integers. */
+    if (!strpbrk(text, ".e")) strcat(text, ".0");
+    size_t written = strlen(text);
+    if (written > length) {
+        memmove(out, at, length);
+        return out + length;
+    }
+    memcpy(out, text, written);
+    return out + written;
+}
+
+Status json_text(const json_t *json, size_t flags, char **ret_text) {
+    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(17));
+    if (!text) return FAILED("out of memory while writing JSON");
+    char *out = text;
+    bool quoted = false;
+    for (const char *at = text; *at;) {
+        if (!quoted && (*at == '-' || (*at >= '0' && *at <= '9'))) {
+            size_t length = strspn(at, "+-.0123456789eE");
+            out = write_shortest(out, at, at + length);
+            at += length;
+            continue;
+        }
+        if (*at == '"') quoted = !quoted;
+        if (quoted && *at == '\\') *out++ = *at++;
+        *out++ = *at++;
+    }
+    *out = 0;
+    *ret_text = text;
+    return OK;
+}
+
 Status json_write_file(const char *path, const json_t *json) {
-    CLEANUP(mem_freep) char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text) return FAILED("%s: the JSON cannot be written", path);
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(json_text(json, JSON_INDENT(2), &text));
     CLEANUP(file_writer_freep) FileWriter *writer = NULL;
     TRY(file_writer_new(&writer, path));
     TRY(file_print(writer, "%s\n", text));

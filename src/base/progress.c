@@ -1,9 +1,9 @@
-/* Progress of long work.
+/* Progress reporting.
  *
- * On a terminal there is one line, redrawn in place at most ten times a second and never wider than the
- * terminal: title, bar, percent, note, time used and time left. The bar gives way first, then the note
- * is cut. Into a file or a pipe go whole lines, one an interval. Time left is reckoned from the first
- * update on, so that a resumed run does not count what it did not do.
+ * A terminal gets one line, redrawn in place at most ten times per second and never wider than the terminal:
+ * title, bar, percent, note, elapsed time, time left. On a narrow terminal the bar shrinks first, then the
+ * note is truncated. A file or pipe gets one complete line per interval. Time left is extrapolated from the
+ * first update, so a resumed run does not count the steps it skipped.
  */
 #include "base/progress.h"
 
@@ -69,7 +69,7 @@ static double fraction(const Progress *progress) {
     return part < 0 ? 0 : part > 1 ? 1 : part;
 }
 
-/* Time used, and time left while there is some. */
+/* Elapsed time, and time left unless done. */
 static void times(const Progress *progress, char *text, size_t size) {
     char used[FORMAT_SIZE], left[FORMAT_SIZE];
     double now = clock_wall();
@@ -82,7 +82,8 @@ static void times(const Progress *progress, char *text, size_t size) {
                  format_duration(left, (now - progress->first_time) * (double)rest / (double)since));
 }
 
-/* Appends the bar of `width` columns: heavy line done, light line to do; '=' and '-' without UTF-8. */
+/* Appends a bar of `width` columns: heavy line for done, light line for the rest; '=' and '-' without UTF-8.
+ */
 static size_t append_bar(const Progress *progress, char *line, size_t used, int width) {
     int full = (int)(fraction(progress) * width + 0.5);
     const char *color = progress->color ? "\033[32m" : "", *dim = progress->color ? "\033[90m" : "";
@@ -118,8 +119,8 @@ static void draw(Progress *progress) {
     size_t note = utf8_prefix(progress->note, room > 0 ? room : 0, &columns);
     snprintf(line + used, sizeof line - used, "%s%s%.*s  %s", percent, note ? "  " : "", (int)note,
              progress->note, time_text);
-    /* The cursor goes home, the old line is wiped, the new one written: one write, so no flicker. On a
-     * terminal too narrow even for the fixed parts the line is cut. */
+    /* Return, erase and redraw in one write to avoid flicker. A terminal too narrow even for the fixed parts
+     * gets a truncated line. */
     if (fixed > width) line[utf8_prefix(line, width > 0 ? width : 0, &columns)] = 0;
     fprintf(progress->out, "\r\033[K%s", line);
     fflush(progress->out);
@@ -191,7 +192,7 @@ void progress_end(Progress *progress) {
 
 void progress_free(Progress *progress) {
     if (!progress) return;
-    /* Work that failed leaves its last line as it is; what follows starts on a line of its own. */
+    /* After a failure, keep the last line and start the next message on a new one. */
     if (progress->drawn && !progress->ended) {
         fputc('\n', progress->out);
         fflush(progress->out);

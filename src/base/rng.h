@@ -1,10 +1,9 @@
-/* Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3").
+/* Counter-based random number generator: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy
+ * as 1, 2, 3").
  *
- * A draw is a pure function of a key (seed and name of the site), a step and the *global* index of
- * the element it is for. No state is carried, so initial weights, dropout masks and data order come
- * out the same however the work is laid out over ranks and threads, and a backward pass draws its
- * forward's mask again instead of storing it.
+ * A draw is a pure function of a key (seed and call site), a step and the *global* element index. There is no
+ * state, so initial weights, dropout masks and data order do not depend on the layout of ranks and threads,
+ * and backward regenerates the forward's dropout mask instead of storing it.
  */
 #ifndef WEFT_BASE_RNG_H
 #define WEFT_BASE_RNG_H
@@ -20,7 +19,7 @@ uint64_t rng_hash(const char *text);      /* FNV-1a, 64 bit */
 uint64_t rng_mix(uint64_t a, uint64_t b); /* splitmix64 of both */
 RngKey rng_key(uint64_t seed, const char *site, uint64_t step);
 
-/* Block number `block` of the stream: the draws of elements 4*block .. 4*block+3. */
+/* One Philox block: the draws of elements 4*block .. 4*block+3. */
 static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
     uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
@@ -44,12 +43,12 @@ static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
 uint32_t rng_u32(RngKey key, uint64_t index);
 double rng_uniform(RngKey key, uint64_t index);                 /* [0, 1), 32 bits */
 uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound); /* [0, bound), bound > 0 */
-float rng_normal(RngKey key, uint64_t index);                   /* mean 0, deviation 1 */
-/* Those of elements 4*block .. 4*block+3, for less than half of what they take one by one. */
+float rng_normal(RngKey key, uint64_t index);                   /* mean 0, standard deviation 1 */
+/* The normals of elements 4*block .. 4*block+3, in less than half the time of four rng_normal calls. */
 void rng_normal_block(RngKey key, uint64_t block, float out[4]);
 
-/* A keyed permutation of [0, n): where element `index` of the shuffled order lies. Needs no table,
- * so the order of an epoch can be entered at any position. */
+/* A keyed permutation of [0, n): the element at position `index` of the shuffled order. It needs no table, so
+ * training can start at any position of an epoch. */
 uint64_t rng_permute(RngKey key, uint64_t index, uint64_t n);
 
 #endif

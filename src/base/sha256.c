@@ -1,5 +1,5 @@
-/* SHA-256. The message is taken in blocks of 64 bytes; what does not fill one waits in `block`. The sum pads
- * a copy, so that a hash goes on where it was. */
+/* SHA-256. Input is processed in blocks of 64 bytes; an incomplete block waits in `block`. sha256_text pads a
+ * copy, so hashing can continue. */
 #include "base/sha256.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static uint32_t rotate(uint32_t x, int by) {
     return x >> by | x << (32 - by);
 }
 
-/* One round on words whose first, called a, lies at s[first]. */
+/* One round; the working variable a is s[first]. */
 static inline void one_round(uint32_t s[8], int first, uint32_t input) {
     uint32_t a = s[first], b = s[(first + 1) % 8], c = s[(first + 2) % 8];
     uint32_t e = s[(first + 4) % 8], f = s[(first + 5) % 8], g = s[(first + 6) % 8], *h = &s[(first + 7) % 8];
@@ -40,7 +40,7 @@ static void take_block(uint32_t state[8], const unsigned char *data) {
                (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
     }
     memcpy(s, state, sizeof s);
-    /* Eight rounds bring each word back to where it was, so that none has to move. */
+    /* Rotating the index instead of the variables: after eight rounds each is back in its slot. */
     for (int i = 0; i < 64; i += 8) {
         one_round(s, 0, round_constants[i] + w[i]);
         one_round(s, 7, round_constants[i + 1] + w[i + 1]);

@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4), fed piece by piece. */
+/* Incremental SHA-256 (FIPS 180-4). */
 #ifndef WEFT_BASE_SHA256_H
 #define WEFT_BASE_SHA256_H
 
@@ -15,7 +15,7 @@ typedef struct Sha256 {
 
 void sha256_init(Sha256 *hash);
 void sha256_add(Sha256 *hash, const void *data, size_t size);
-/* The sum of all bytes so far, in small letters. More may be added afterwards. */
+/* The lowercase hexadecimal digest of all bytes so far. More bytes may follow. */
 void sha256_text(const Sha256 *hash, char text[SHA256_TEXT]);
 
 #endif

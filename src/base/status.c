@@ -1,5 +1,5 @@
-/* The Error behind a Status. An allocation failure while building one falls back to a static
- * error, so that reporting never fails. */
+/* The Error behind a Status. If allocating one fails, a static error takes its place, so reporting an error
+ * cannot fail. */
 #include "base/status.h"
 
 #include <stdarg.h>

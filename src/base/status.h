@@ -1,9 +1,8 @@
 /* Errors are values.
  *
- * A Status is NULL when all went well and otherwise owns an Error: one sentence for the person,
- * the exit code it asks for and the trace of calls it came through. Functions that can fail return
- * a Status and put their results into `ret_` arguments, which stay untouched on failure. Nothing
- * below src/cli prints, exits or aborts.
+ * A Status is NULL on success; otherwise it owns an Error: one sentence for the user, an exit code and a call
+ * trace. Functions that can fail return a Status and store results through `ret_` arguments, which stay
+ * untouched on failure. Nothing below src/cli prints, exits or aborts.
  */
 #ifndef WEFT_BASE_STATUS_H
 #define WEFT_BASE_STATUS_H
@@ -13,8 +12,8 @@
 #include <stdio.h>
 
 typedef enum {
-    STATUS_FAILED = 1, /* the work failed: exit code 1 */
-    STATUS_USAGE = 2,  /* the request was wrong: exit code 2 */
+    STATUS_FAILED = 1, /* exit code 1 */
+    STATUS_USAGE = 2,  /* wrong usage or configuration: exit code 2 */
 } StatusKind;
 
 typedef struct Error Error;
@@ -26,9 +25,9 @@ typedef Error *Status;
 
 MUST_USE Status status_new(StatusKind kind, const char *file, int line, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
-/* Adds one frame to the trace; used by TRY. */
+/* Appends a frame to the trace. Used by TRY. */
 MUST_USE Status status_trace(Status status, const char *file, int line);
-/* Puts "context: " before the message. */
+/* Prefixes the message with "context: ". */
 MUST_USE Status status_wrap(Status status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 const char *status_message(Status status);
@@ -40,17 +39,17 @@ void status_freep(Status *status);
 #define FAILED(...) status_new(STATUS_FAILED, __FILE__, __LINE__, __VA_ARGS__)
 #define USAGE(...)  status_new(STATUS_USAGE, __FILE__, __LINE__, __VA_ARGS__)
 
-/* Returns from the calling function when the call failed. */
+/* Returns the failure from the calling function. */
 #define TRY(call)                                                                                            \
     do {                                                                                                     \
         Status try_status_ = (call);                                                                         \
         if (try_status_) return status_trace(try_status_, __FILE__, __LINE__);                               \
     } while (0)
 
-/* CLEANUP(foo_freep) Foo *foo = NULL;  runs foo_freep(&foo) when the scope is left, which is use enough. */
+/* CLEANUP(foo_freep) Foo *foo = NULL;  runs foo_freep(&foo) on leaving the scope. */
 #define CLEANUP(func) __attribute__((cleanup(func), unused))
 
-/* Declares name_freep(Type **) for CLEANUP, from name_free(Type *). */
+/* Defines name_freep(Type **), for CLEANUP, from name_free(Type *). */
 #define DEFINE_FREEP(type, name)                                                                             \
     static inline void name##_freep(type **p) {                                                              \
         name##_free(*p);                                                                                     \

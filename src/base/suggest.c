@@ -1,6 +1,6 @@
-/* Damerau-Levenshtein distance in its optimal string alignment form: three rows of the usual table,
- * the row before last for swapped neighbours. A name is near enough when a third of the longer word at
- * most is wrong, or when one is the beginning of the other. */
+/* Damerau-Levenshtein distance in its optimal string alignment form: three rows of the usual
+ * table, the oldest for swaps of adjacent letters. A name is close enough if at most a third of the longer
+ * word is wrong, or if one is a prefix of the other. */
 #include "base/suggest.h"
 
 #include <ctype.h>
@@ -49,7 +49,7 @@ void suggest_offer(Suggestion *suggestion, const char *name) {
     size_t a = strlen(suggestion->word), b = strlen(name), longer = a > b ? a : b;
     size_t allowed = longer < 3 ? longer / 2 : (longer + 2) / 3;
     bool near = distance <= allowed;
-    /* A beginning counts as barely near: any slip of a finger is a better guess. */
+    /* A prefix match ranks below any match by edit distance. */
     if (!near && one_begins_other(name, suggestion->word)) {
         distance = allowed;
         near = true;

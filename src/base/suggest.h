@@ -1,20 +1,20 @@
-/* The known name nearest to a mistyped one, for "did you mean". */
+/* "Did you mean": the closest known name to a mistyped one. */
 #ifndef WEFT_BASE_SUGGEST_H
 #define WEFT_BASE_SUGGEST_H
 
 #include <stddef.h>
 
-/* Edits (insert, delete, replace, swap neighbours) that turn one word into the other. Case does not
- * count, and '-', '_' and '.' are the same letter. Words over 64 letters are infinitely far. */
+/* Edit distance (insert, delete, replace, swap adjacent letters). Ignores case and treats '-', '_' and '.' as
+ * equal. SIZE_MAX for words of more than 64 letters. */
 size_t suggest_distance(const char *a, const char *b);
 
-/* The nearest of a NULL-terminated list; NULL when none is near enough to be meant. */
+/* The closest name of a NULL-terminated list; NULL if no name is close enough. */
 const char *suggest(const char *word, const char *const *names);
 
-/* The same for names that do not lie in a list: start with {.word = ...}, offer each, take best. */
+/* The same without a list: start with {.word = ...}, call suggest_offer for each name, read `best`. */
 typedef struct Suggestion {
     const char *word;
-    const char *best; /* NULL: none is near enough */
+    const char *best; /* NULL: no name is close enough */
     size_t distance;
 } Suggestion;
 

@@ -32,3 +32,27 @@ bool terminal_utf8(void) {
     }
     return false;
 }
+
+int terminal_control(const char *text) {
+    const unsigned char *byte = (const unsigned char *)text;
+    if ((*byte && *byte < ' ') || *byte == 0x7F) return 1;
+    return byte[0] == 0xC2 && byte[1] >= 0x80 && byte[1] < 0xA0 ? 2 : 0;
+}
+
+void terminal_clean(char *text) {
+    char *to = text;
+    for (const char *from = text; *from;) {
+        int control = terminal_control(from);
+        *to++ = control ? '?' : *from;
+        from += control ? control : 1;
+    }
+    *to = 0;
+}
+
+void terminal_put(FILE *out, const char *text, size_t size) {
+    for (size_t i = 0; i < size && text[i];) {
+        int control = terminal_control(text + i);
+        fputc(control ? '?' : text[i], out);
+        i += control ? (size_t)control : 1;
+    }
+}

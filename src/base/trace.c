@@ -1,13 +1,11 @@
-/* Recording: a fixed array in which each span takes the next free place with one atomic addition. Its name is
- * stored last, so a reader never sees half a span.
+/* Recording: each span claims the next slot of a fixed array with one atomic addition. Its name is stored
+ * last, so a reader never sees a partial span.
  *
- * Packed bytes: a PackHeader, the label, the names (each as its texts, with a NUL after each), then the
- * spans. Ranks of one run are one binary, so numbers are as they are in memory; lengths are checked all the
- * same.
+ * Packed bytes: a PackHeader, the label, the names (NUL-terminated strings), then the spans. All ranks run
+ * the same binary, so numbers are in native format; lengths are checked nevertheless.
  *
- * Writing: spans of a lane are sorted by start, the longer first. The viewer takes spans of a row that lie
- * inside each other for calls, and cannot show others that overlap: a span goes to the first row of its lane
- * where it lies inside all that have not ended. */
+ * Writing: spans of a lane are sorted by start, longer first. Viewers show nested spans of a row as a call
+ * stack and cannot show other overlaps, so a span goes to the first row of its lane in which it nests. */
 #include "base/trace.h"
 
 #include <stdatomic.h>
@@ -25,7 +23,7 @@ typedef struct Span {
 struct Trace {
     Span *span;
     size_t capacity;
-    atomic_size_t taken; /* may pass the capacity */
+    atomic_size_t taken; /* can exceed the capacity */
     int64_t origin;
 };
 
@@ -85,7 +83,7 @@ typedef struct PackSpan {
 
 static const char pack_magic[8] = "wefttrc";
 
-enum { TEXTS = 6 }; /* of a name: name, category, color, two numbers' names, whether it is numbered */
+enum { TEXTS = 6 }; /* strings per name: name, category, color, labels of two numbers, numbered or not */
 
 static void name_texts(const TraceName *name, const char *text[TEXTS]) {
     const char *const all[TEXTS] = {name->name,      name->category,  name->color,
@@ -117,7 +115,7 @@ static void name_list_done(NameList *list) {
     free(list->name);
 }
 
-/* There are few names, and the latest are the likeliest. */
+/* There are few names, and recent ones are the most likely. */
 static Status name_number(NameList *list, const TraceName *name, int32_t *ret_number) {
     for (size_t i = list->count; i-- > 0;)
         if (list->name[i] == name) {
@@ -185,10 +183,10 @@ static void unpacked_done(Unpacked *unpacked) {
 }
 
 static Status damaged(int which) {
-    return FAILED("internal: the trace of rank %d came damaged", which);
+    return FAILED("internal: the packed trace of rank %d is malformed", which);
 }
 
-/* The next text of those between *at and end; NULL when there is none. */
+/* The next string between *at and end; NULL if there is no complete one. */
 static const char *next_text(const char **at, const char *end) {
     const char *text = *at, *nul = text < end ? memchr(text, 0, (size_t)(end - text)) : NULL;
     if (!nul) return NULL;
@@ -248,14 +246,14 @@ static Status print_text(FileWriter *out, const char *text) {
     return file_write(out, "\"", 1);
 }
 
-/* A list of records being written. */
+/* The JSON array being written. */
 typedef struct Sheet {
     FileWriter *out;
     bool begun;
     uint64_t lost;
 } Sheet;
 
-/* The start of the next record. */
+/* Begins the next record. */
 static Status next_record(Sheet *sheet, const char *phase, int pid, int tid) {
     const char *comma = sheet->begun ? "," : "";
     sheet->begun = true;
@@ -263,7 +261,7 @@ static Status next_record(Sheet *sheet, const char *phase, int pid, int tid) {
                       tid);
 }
 
-/* Microseconds with nanoseconds after the point. */
+/* Microseconds with three decimals. */
 static Status print_time(FileWriter *out, const char *key, int64_t ns) {
     const char *sign = ns < 0 ? "-" : "";
     uint64_t size = ns < 0 ? 0 - (uint64_t)ns : (uint64_t)ns;
@@ -271,7 +269,7 @@ static Status print_time(FileWriter *out, const char *key, int64_t ns) {
                       (unsigned)(size % 1000));
 }
 
-/* Rows of a lane have numbers of their own, those of the first lane below those of the second. */
+/* Thread ids: lane * LANE_ROWS + row, so compute rows sort above communication rows. */
 enum { LANE_ROWS = 1000 };
 
 static Status print_numbers(FileWriter *out, const char *const *text, const PackSpan *span) {
@@ -311,7 +309,7 @@ static Status print_span(Sheet *sheet, const Unpacked *u, const PackSpan *span, 
     return file_print(out, "}");
 }
 
-/* The title of a process or a thread, and its place among the others. */
+/* Name and sort index of a process or thread. */
 static Status print_title(Sheet *sheet, const char *what, int pid, int tid, const char *title) {
     TRY(next_record(sheet, "M", pid, tid));
     TRY(file_print(sheet->out, "\"%s_name\",\"args\":{\"name\":", what));
@@ -322,7 +320,7 @@ static Status print_title(Sheet *sheet, const char *what, int pid, int tid, cons
                       strcmp(what, "process") ? tid : pid);
 }
 
-/* The spans of a row that have not ended, outermost first: each ends no later than the one before. */
+/* Open spans of a row, outermost first; each ends no later than its parent. */
 typedef struct Row {
     int64_t *end;
     size_t depth, capacity;
@@ -342,7 +340,7 @@ static Status rows_place(Rows *rows, const PackSpan *span, int *ret_row) {
     for (int i = 0; i < LANE_ROWS; i++) {
         Row *row = &rows->row[i];
         while (row->depth && row->end[row->depth - 1] <= span->start) row->depth--;
-        /* The last row takes what is left. */
+        /* The last row takes the remaining spans. */
         if (row->depth && row->end[row->depth - 1] < span->end && i + 1 < LANE_ROWS) continue;
         if (i == rows->count) rows->count++;
         TRY(mem_grow(&row->end, &row->capacity, row->depth + 1, sizeof *row->end));

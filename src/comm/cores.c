@@ -1,5 +1,5 @@
-/* Each rank tells the others of its machine which cores it may run on. A core that several may use counts
- * for each of them by its part, so the sum is right whether a launcher has bound ranks or not. */
+/* Ranks of a host exchange their affinity masks. A core that n ranks may use counts 1/n for each, so the
+ * shares are right whether or not the launcher has bound the ranks. */
 #include "comm/cores.h"
 
 #include <sched.h>
@@ -30,8 +30,8 @@ static int by_place(const void *a, const void *b) {
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Binds to the rank's part of the cores, in the order of the machine: threads of a core and cores of a
- * package stay together. */
+/* Pins the rank to its share of the cores, in topology order, so that hardware threads of a core and cores of
+ * a package stay together. */
 static Status bind_part(const cpu_set_t *all, int rank, int each) {
     CLEANUP(mem_freep) Core *core = NULL;
     TRY(mem_new((size_t)CPU_COUNT(all), sizeof *core, &core));
@@ -43,7 +43,7 @@ static Status bind_part(const cpu_set_t *all, int rank, int each) {
     cpu_set_t own;
     CPU_ZERO(&own);
     for (int i = rank * each; i < (rank + 1) * each; i++) CPU_SET(core[i].number, &own);
-    if (sched_setaffinity(0, sizeof own, &own) != 0) return FAILED("this rank cannot be bound to its cores");
+    if (sched_setaffinity(0, sizeof own, &own) != 0) return FAILED("cannot pin this rank to its cores");
     return OK;
 }
 
@@ -54,7 +54,7 @@ static bool binding_is_set(void) {
     return false;
 }
 
-/* The own part of all cores, in cores; and whether every rank may use the same ones. */
+/* This rank's share, in cores, and whether all ranks have the same mask. */
 static double part_of(const cpu_set_t *set, int ranks, int own, bool *ret_same) {
     double part = 0;
     *ret_same = true;
@@ -74,7 +74,7 @@ Status cores_share(Group *world, int threads, CoreShare *ret_share) {
     TRY(mem_new((size_t)node->size, sizeof *set, &set));
     cpu_set_t own;
     if (sched_getaffinity(0, sizeof own, &own) != 0)
-        return FAILED("the system does not say which cores this rank may run on");
+        return FAILED("cannot read the CPU affinity of this rank");
     TRY(host_gather(node, set, &own, sizeof own));
     bool same;
     double part = part_of(set, node->size, node->rank, &same);

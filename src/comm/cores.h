@@ -1,19 +1,19 @@
-/* How the ranks of one machine share its cores. */
+/* Divides a host's cores among its ranks. */
 #ifndef WEFT_COMM_CORES_H
 #define WEFT_COMM_CORES_H
 
 #include "comm/group.h"
 
 typedef struct CoreShare {
-    int ranks;   /* on this machine */
-    int cores;   /* that this rank may run on */
-    int threads; /* it should compute with: its share of them, and at least one */
-    bool bound;  /* it now has cores of its own */
+    int ranks;   /* on this host */
+    int cores;   /* that this rank may use */
+    int threads; /* to compute with: its share of the cores, at least 1 */
+    bool bound;  /* the rank is now pinned to its own cores */
 } CoreShare;
 
-/* Every rank of the world calls it. `threads` above 0 is what the rank will use whatever its share. Where a
- * launcher left all ranks on all cores and there are enough, each is bound to cores of its own, neighbours in
- * the machine; threads made later inherit that. Whoever set OpenMP's places or binding is left alone. */
+/* Collective over the world. `threads` > 0 overrides the share. If the launcher did not bind ranks and there
+ * are enough cores, each rank is pinned to adjacent cores of its own; threads created later inherit that.
+ * Does not pin if OpenMP affinity is configured in the environment. */
 MUST_USE Status cores_share(Group *world, int threads, CoreShare *ret_share);
 
 #endif

@@ -1,13 +1,13 @@
-/* A rank of a group whose other ranks are not there. An operation is over once it is waited for, and until
- * then holds what it would hold over MPI (comm/mpi/ops.c): the stream's area from the first long reduction
- * on, a buffer for each short one. */
+/* One rank of an absent group. An operation completes when it is waited for and until then holds the memory
+ * it would hold over MPI (comm/mpi/ops.c): the stream's staging area from the first large reduction on, and a
+ * buffer for each small one. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "comm/group.h"
 #include "comm/staging.h"
 
-/* What a short reduction that has not been waited for holds. */
+/* Buffer of a small reduction that has not been waited for. */
 typedef struct Held {
     uint64_t number;
     Buffer buffer;
@@ -32,7 +32,7 @@ static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, T
                                                          .bytes = (double)bytes});
 }
 
-/* A reduction of `bytes` in all, of which each peer has `part` for this rank. */
+/* A reduction of `bytes` in total, of which each peer sends `part` to this rank. */
 static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, size_t part,
                      Ticket *ret_ticket) {
     DryRunGroup *dryrun = group->impl;
@@ -116,7 +116,7 @@ static Status host_broadcast_dryrun(Group *group, void *data, size_t bytes, int 
 
 static Status split_dryrun(Group *group, int color, int key, Group **ret_group) {
     (void)color, (void)key, (void)ret_group;
-    return FAILED("internal: a group of %d ranks on paper cannot be split", group->size);
+    return FAILED("internal: cannot split a dry-run group of %d ranks", group->size);
 }
 
 static void drop_dryrun(Group *group) {
@@ -141,7 +141,7 @@ static void free_dryrun(Group *group) {
 }
 
 static const GroupOps group_ops_dryrun = {
-    .name = "paper",
+    .name = "dry run",
     .all_reduce = all_reduce_dryrun,
     .reduce_scatter = reduce_scatter_dryrun,
     .all_gather = all_gather_dryrun,

@@ -1,5 +1,5 @@
-/* Ranks of a machine compare where their GPUs are plugged in: a launcher may show each rank one GPU of its
- * own, all of which are number 0 then. What NCCL needs must hold on every rank, so all of them are asked. */
+/* Ranks of a host compare the PCI addresses of their GPUs: a launcher may show each rank a single GPU, which
+ * is then number 0 everywhere. NCCL is used only if its requirements hold on every rank. */
 #include "comm/gpus.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ Status gpus_share(Group *world, GpuShare *ret_share) {
     return OK;
 }
 
-/* Whether all ranks can do with NCCL; if not, why. */
+/* Whether all ranks can use NCCL, and if not, why. */
 static Status check_nccl(Group *world, const GpuShare *share, char note[GPU_NOTE], bool *ret_can) {
     enum { SHARED, UNBUILT, MISSING, REASONS };
     char version[32] = "";
@@ -41,18 +41,18 @@ static Status check_nccl(Group *world, const GpuShare *share, char note[GPU_NOTE
     reason[MISSING] = missing != OK;
     TRY(host_reduce(world, reason, REASONS, DT_I64, REDUCE_MAX));
     *ret_can = !reason[SHARED] && !reason[UNBUILT] && !reason[MISSING];
-    static const char staged[] = "groups pass through host memory";
+    static const char staged[] = "communication goes through host memory";
     if (share->sharing > 1)
         snprintf(note, GPU_NOTE, "%d ranks share %d GPU%s: %s", share->ranks, share->gpus,
                  share->gpus > 1 ? "s" : "", staged);
     else if (reason[SHARED])
-        snprintf(note, GPU_NOTE, "ranks of another machine share its GPUs: %s", staged);
+        snprintf(note, GPU_NOTE, "ranks on another host share its GPUs: %s", staged);
     else if (reason[UNBUILT])
         snprintf(note, GPU_NOTE, "built without NCCL: %s", staged);
     else if (reason[MISSING])
-        snprintf(note, GPU_NOTE, "NCCL is not found%s: %s", missing ? "" : " on another machine", staged);
+        snprintf(note, GPU_NOTE, "NCCL not found%s: %s", missing ? "" : " on another host", staged);
     else
-        snprintf(note, GPU_NOTE, "a GPU for each rank: groups over NCCL %s", version);
+        snprintf(note, GPU_NOTE, "one GPU per rank: communication over NCCL %s", version);
     return OK;
 }
 

@@ -1,5 +1,4 @@
-/* What is the same for every kind of group: shapes are checked, bytes counted, and operations without a
- * ticket waited for. */
+/* Common to all groups: validates shapes, counts bytes and waits for operations without a ticket. */
 #include "comm/group.h"
 
 static const char *const kind_names[COMM_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
@@ -13,10 +12,10 @@ void group_free(Group *group) {
     if (group) group->ops->free(group);
 }
 
-/* `passes` of a collective over `bytes`: each moves all parts but one's own. */
+/* Bytes sent in `passes` passes over `bytes`, each of which sends all parts except one's own. */
 static void count_bytes(Group *group, CommKind kind, size_t bytes, int passes) {
     uint64_t size = (uint64_t)group->size, n = (uint64_t)passes * bytes;
-    /* n (size - 1) / size without the product, which may not fit. */
+    /* n (size - 1) / size without overflow. */
     group->bytes_sent[kind] += n - n / size - (n % size != 0);
 }
 
@@ -24,7 +23,7 @@ void comm_label(Group *group, const TraceName *name, int64_t first, int64_t seco
     if (group->trace) group->label = (CommLabel){name, {first, second}};
 }
 
-/* What is about to start, where nobody has said it better. */
+/* Default trace label, unless the caller has set one. */
 static void label_kind(Group *group, CommKind kind, Tensor data) {
     if (!group->trace || group->label.name) return;
     comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
@@ -40,7 +39,7 @@ static Status started(Status status, Group *group, Stream *stream, Ticket *ticke
 
 static Status check_reducible(const Group *group, DType dtype) {
     if (group->size == 1 || dtype < DT_U8) return OK;
-    return FAILED("internal: a reduction over elements of type %s", dtype_name(dtype));
+    return FAILED("internal: cannot reduce type %s", dtype_name(dtype));
 }
 
 static Status check_rank(const Group *group, const char *what, int rank) {
@@ -112,12 +111,12 @@ Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket 
                    ret_ticket);
 }
 
-/* A stretch of time in which a caller is blocked. */
+/* An interval in which the caller is blocked. */
 typedef struct Stay {
     int64_t start_ns, cpu_ns, waited_ns;
 } Stay;
 
-/* Of the calling thread. */
+/* CPU time of the calling thread. */
 static int64_t cpu_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -128,7 +127,7 @@ static Stay stay_begin(const Group *group) {
     return group->size > 1 ? (Stay){trace_now(), cpu_now(), group->waited_ns} : (Stay){0};
 }
 
-/* Operations on host data may be made of others, which have been counted then. */
+/* Host operations may be built from others, whose time is already counted. */
 static Status stay_end(Group *group, Stay stay, Status status) {
     if (group->size == 1 || group->waited_ns != stay.waited_ns) return status;
     int64_t end = trace_now();
@@ -167,7 +166,7 @@ Status comm_batch_end(Group *group) {
 
 Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     if (dtype != DT_F64 && dtype != DT_I64)
-        return FAILED("internal: host_reduce over elements of type %s", dtype_name(dtype));
+        return FAILED("internal: host_reduce does not support type %s", dtype_name(dtype));
     Stay stay = stay_begin(group);
     return stay_end(group, stay, group->ops->host_reduce(group, data, count, dtype, op));
 }
@@ -201,6 +200,6 @@ void group_end_all(Group *world, int exit_code) {
 }
 
 Status group_split(Group *group, int color, int key, Group **ret_group) {
-    if (color < 0) return FAILED("internal: a group of color %d", color);
+    if (color < 0) return FAILED("internal: group_split with color %d", color);
     return group->ops->split(group, color, key, ret_group);
 }

@@ -1,17 +1,17 @@
-/* A group of ranks that compute together, behind one table of operations.
+/* A group of ranks (a communicator) behind one table of operations.
  *
- * `comm/self.c` is the group of one, in which every collective is a no-op or a copy, so code above never
- * asks how many ranks there are. `comm/mpi.h` has the groups over MPI.
+ * comm/self.c is the group of one, where every collective is a no-op or a copy, so callers never test the
+ * number of ranks. comm/mpi.h has the groups over MPI.
  *
- * Collectives are started on a stream and waited for on a stream: an operation begins once the work
- * already on the stream is done, and what is put on a stream after ticket_wait sees its result. In
- * between the caller computes, and must leave the operation's tensors alone. On the CPU streams are
- * synchronous, so ticket_wait returns when the operation is complete. All ranks of a group start the same
- * operations in the same order; sends and receives match in order between each pair of ranks.
+ * Collectives are asynchronous. An operation starts after the work already on its stream; work added to a
+ * stream after ticket_wait sees the result. In between, the caller must not touch the operation's tensors.
+ * CPU streams are synchronous, so there ticket_wait returns when the operation is complete. All ranks of a
+ * group must start the same operations in the same order; sends and receives between a pair of ranks match in
+ * order.
  *
- * Sums run in the order of the ranks for every element, whatever the size of the tensor or of its parts,
- * so reduce_scatter followed by all_gather gives the bits of all_reduce. 16-bit types are summed in fp32
- * and rounded once. The maximum with a value that is not a number is not a number.
+ * Sums are computed in rank order for every element, regardless of tensor size and chunking, so
+ * reduce_scatter plus all_gather gives the same bits as all_reduce. 16-bit types are summed in fp32 and
+ * rounded once. NaN propagates through sum and maximum.
  */
 #ifndef WEFT_COMM_GROUP_H
 #define WEFT_COMM_GROUP_H
@@ -22,9 +22,9 @@
 
 typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 
-/* What bytes are counted by: those a rank sends, as the theory of the bandwidth-optimal algorithm has
- * them, rounded down: all-reduce of n bytes 2n(N-1)/N, reduce-scatter and all-gather of n in all
- * n(N-1)/N, broadcast n at its root and 0 elsewhere, send n. Host data is not counted. */
+/* Operations whose bytes are counted. Counted are the bytes a rank sends in the bandwidth-optimal algorithm,
+ * rounded down: all-reduce of n bytes 2n(N-1)/N; reduce-scatter and all-gather with n bytes in total
+ * n(N-1)/N; broadcast n at the root, 0 elsewhere; send n. Host data is not counted. */
 typedef enum {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
@@ -36,14 +36,14 @@ typedef enum {
 
 typedef struct Group Group;
 
-/* An operation that has been started. The zero ticket is complete. */
+/* Handle of an operation in progress. The zero ticket is complete. */
 typedef struct Ticket {
     Group *group;
     uint64_t number;
 } Ticket;
 
-/* Shapes are checked and bytes counted before a slot is called. Slots that start an operation are always
- * given a ticket, which is zero, and leave it so where the operation is complete. */
+/* Callers have validated shapes and counted bytes. Slots that start an operation receive a zero ticket and
+ * leave it zero if the operation is already complete. */
 typedef struct GroupOps {
     const char *name;
     Status (*all_reduce)(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
@@ -54,8 +54,8 @@ typedef struct GroupOps {
     Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
     Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
     Status (*wait)(Group *group, Stream *stream, Ticket ticket);
-    /* Nanoseconds since the last call that streams were held up by waits, of those that are over. NULL: waits
-     * block the caller instead. */
+    /* Nanoseconds that completed waits have stalled streams since the last call. NULL: waits block the caller
+     * instead. */
     int64_t (*held_up)(Group *group);
     Status (*batch)(Group *group, bool begin);
     Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
@@ -68,14 +68,14 @@ typedef struct GroupOps {
     void (*free)(Group *group);
 } GroupOps;
 
-/* What a group's operations, and the time its callers are blocked, are called in a trace. */
+/* Trace labels of a group's operations and of the time its callers are blocked. */
 typedef struct CommNames {
     TraceName op[COMM_KINDS];
     TraceName wait;
 } CommNames;
 
 typedef struct CommLabel {
-    const TraceName *name; /* NULL: it is not shown */
+    const TraceName *name; /* NULL: not shown */
     int64_t number[2];
 } CommLabel;
 
@@ -83,65 +83,64 @@ struct Group {
     const GroupOps *ops;
     int rank, size;
     uint64_t bytes_sent[COMM_KINDS];
-    int64_t waited_ns;     /* that callers, or their streams, have been blocked; see group_waited... */
-    int64_t ticket_ns;     /* ...of that, by waiting for tickets... */
-    int64_t waited_cpu_ns; /* ...and what callers used of the processor meanwhile */
-    Trace *trace;          /* NULL: none */
+    int64_t waited_ns;     /* time callers or their streams were blocked; see group_waited */
+    int64_t ticket_ns;     /* part of waited_ns spent in ticket_wait */
+    int64_t waited_cpu_ns; /* CPU time of callers while blocked */
+    Trace *trace;          /* may be NULL */
     const CommNames *names;
-    CommLabel label; /* of the operation that is being started */
+    CommLabel label; /* label of the next operation */
     void *impl;
 };
 
 MUST_USE Status group_new_self(Group **ret_group);
-/* One rank of a group that is not there, for planning: operations are checked and counted, and those that a
- * group over MPI stages take the same memory (`staged`; over NCCL there is none to count). The others' data
- * is as if it were zero. `world`: ranks in all. For a size of one it is the group of one. */
+/* One rank of an absent group, for dry runs: operations are validated and counted. With `staged` they
+ * allocate the same staging memory as a group over MPI; NCCL needs none. Data of other ranks reads as zero.
+ * `world`: total number of ranks. A size of one gives the group of one. */
 MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, int world, bool staged);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
 const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */
 
-/* ret_ticket may be NULL: then the operation is waited for. Tensors have one of the types fp32, bf16,
- * fp16, fp64, int32, int64 where they are reduced, and any type where they are only moved. */
+/* With a NULL ret_ticket the operation is waited for. Reductions support fp32, bf16, fp16, fp64, int32 and
+ * int64; other operations any type. */
 MUST_USE Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
-/* dst = this rank's part of the sum of src; src has size times as many elements as dst. dst may be that
- * part of src itself. */
+/* dst = this rank's part of the reduced src, which has group->size times as many elements. dst may alias that
+ * part of src. */
 MUST_USE Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
                                Ticket *ret_ticket);
-/* dst = all ranks' src, in order; src may be its own part of dst. */
+/* dst = src of all ranks, in rank order. src may alias this rank's part of dst. */
 MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
 MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
-MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* the ticket is zero afterwards */
-/* Brings waited_ns and ticket_ns up to date, where a device keeps them; returns the first. */
+MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* zeroes the ticket */
+/* Updates waited_ns and ticket_ns from device timers and returns waited_ns. */
 int64_t group_waited(Group *group);
-/* In a trace, the group's next operation goes by this name instead of its kind's. */
+/* Trace label of the group's next operation, instead of its kind. */
 void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second);
 
-/* Operations between begin and end are launched together, so that sends and receives of both directions
- * cannot wait for each other. Each takes a ticket, which is waited for after the end. */
+/* Operations between begin and end are launched together, so that sends and receives in both directions
+ * cannot deadlock. Each needs a ticket, to be waited for after the end. */
 MUST_USE Status comm_batch_begin(Group *group);
 MUST_USE Status comm_batch_end(Group *group);
 
-/* Small host data, whatever the device: done when the call returns. DT_F64 or DT_I64 for reduce. */
+/* Small control data in host memory; synchronous. host_reduce supports DT_F64 and DT_I64. */
 MUST_USE Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
-MUST_USE Status host_gather(Group *group, void *dst, const void *src, size_t bytes); /* bytes of each rank */
+MUST_USE Status host_gather(Group *group, void *dst, const void *src, size_t bytes); /* bytes per rank */
 MUST_USE Status host_broadcast(Group *group, void *data, size_t bytes, int root);
 MUST_USE Status barrier(Group *group);
-/* Ranks that give the same color (0 or above) form a group, ordered by key. Every rank of the group
- * takes part. The new group must go before this one does. */
+/* Ranks with the same color (>= 0) form a group, ordered by key. Collective. Free the new group before this
+ * one. */
 MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group);
 
-/* When a rank fails, operations may be in flight. What they work on may go only after this; from then on,
- * if there were any, no operation of any group succeeds. Any group will do. */
+/* After a failure of this rank, call this (on any group) before freeing memory that operations in flight may
+ * use. If there were any, all further operations of all groups fail. */
 void group_drop(Group *group);
-/* After a failure of this rank: whether it is the one to report it. Of ranks that fail at about the same
- * time the lowest is, and the others are about to be ended by it. Takes up to half a second, and longer
- * only where the reporting rank cannot report. */
+/* After a failure of this rank: whether it should report the error. Among ranks that fail at about the same
+ * time the lowest reports, then aborts the others. Takes up to half a second, longer only if the reporting
+ * rank cannot report. */
 bool group_claim_failure(Group *world);
-/* Ends all ranks, whatever they are doing, so that the launcher exits with this code. It does not return
- * where there are others. */
+/* Aborts all ranks immediately; the launcher exits with this code. Returns only in a group of one. */
 void group_end_all(Group *world, int exit_code);
 
 #endif

@@ -1,10 +1,10 @@
-/* What launchers put into the environment of the programs they start. */
+/* Environment variables set by launchers. */
 #include <stdlib.h>
 
 #include "comm/mpi.h"
 
-/* One row per interface; the first whose rank is there counts. Slurm sets names of its own also for tasks
- * that cannot form a world: a rank must come from one of the interfaces below. */
+/* One row per interface; the first whose rank is set wins. Slurm sets its own variables even for tasks that
+ * cannot form an MPI world, so a rank must come from one of the interfaces below. */
 static const struct {
     const char *rank, *size;
 } names[] = {

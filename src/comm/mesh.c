@@ -1,5 +1,5 @@
-/* Groups come from splitting the world: ranks that share all coordinates but those of the group get the same
- * color, and keys keep the order of the world. */
+/* Groups are splits of the world: ranks that differ only in the group's coordinates get the same color, and
+ * keys preserve the world's order. */
 #include "comm/mesh.h"
 
 #include "base/memory.h"
@@ -17,7 +17,7 @@ static void set_coordinates(Mesh *mesh, MeshSpec spec) {
     mesh->at[AXIS_PP] = mesh->rank / spec.tp / spec.dp;
 }
 
-/* The color of a group is the rank of the one member whose free coordinates are zero. */
+/* A group's color is the rank of its member whose varying coordinates are zero. */
 static Status split_groups(Mesh *mesh, int shard) {
     Group *world = mesh->world;
     int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], rank = mesh->rank;
@@ -34,11 +34,11 @@ static Status split_groups(Mesh *mesh, int shard) {
 static Status check_spec(const Group *world, MeshSpec spec) {
     if (spec.dp < 1 || spec.tp < 1 || spec.pp < 1 || (int64_t)spec.dp * spec.tp > world->size / spec.pp ||
         (int64_t)spec.dp * spec.tp * spec.pp != world->size)
-        return USAGE("a layout of %d x %d x %d (data x tensor x pipeline) over %d ranks: the product must be "
-                     "the number of ranks",
+        return USAGE("layout dp %d x tp %d x pp %d does not match %d ranks: the product must equal the "
+                     "number of ranks",
                      spec.dp, spec.tp, spec.pp, world->size);
     if (spec.shard < 0 || (spec.shard && spec.dp % spec.shard))
-        return USAGE("%d replicas cannot be cut into shard groups of %d: it must divide them", spec.dp,
+        return USAGE("--shard: cannot divide %d replicas into groups of %d; choose a divisor", spec.dp,
                      spec.shard);
     return OK;
 }
@@ -102,7 +102,7 @@ void mesh_free(Mesh *mesh) {
     free(mesh);
 }
 
-/* A mesh's groups, each with the axis along which its ranks differ; the world with none. */
+/* All groups of a mesh with the axis along which their ranks differ; AXIS_COUNT for the world. */
 enum { MESH_GROUPS = 8 };
 typedef struct MeshGroup {
     Group *group;

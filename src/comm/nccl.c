@@ -1,9 +1,9 @@
-/* Every group has a communicator and a stream of its own. An operation starts on that stream after an event
- * of the caller's stream and ends in another, which the caller's stream waits for when the ticket is waited
- * for; the host waits for nothing. A batch is one launch with one event at its end. Two more events around
- * the wait tell how long it held the stream up.
+/* Each group has its own communicator and stream. An operation runs on that stream after an event of the
+ * caller's stream and records an end event, which the caller's stream waits for in ticket_wait; the host
+ * never blocks. A batch is one launch with one end event. Two more events around the wait measure how long it
+ * stalled the stream.
  *
- * NCCL adds in an order of its own, the same from run to run for the same ranks and sizes.
+ * NCCL's summation order differs from rank order, but is the same in every run for the same ranks and sizes.
  */
 #include "comm/nccl.h"
 
@@ -50,19 +50,19 @@ static Status nccl_open(Nccl *ret_nccl) {
     return library_bind(library, function_names, sizeof function_names / sizeof *function_names, ret_nccl);
 }
 
-/* Events that mark the ends of operations; numbers are given in turn and taken again when waited for. */
+/* End events of operations. Slots are reused after the wait. */
 typedef struct Mark {
     cudaEvent_t event;
     bool used;
-    bool held; /* in a batch that has not been launched */
+    bool held; /* in a batch that is not yet launched */
 } Mark;
 
-/* How long a caller's stream was held up by a wait, between two events on it. */
+/* A wait on the caller's stream, timed by two events. */
 typedef struct Stop {
     cudaEvent_t from, to;
 } Stop;
 
-enum { STOPS_LIMIT = 8192 }; /* waits that are not over; more are not measured */
+enum { STOPS_LIMIT = 8192 }; /* unfinished waits; further ones are not timed */
 
 typedef struct Link {
     Group *host;
@@ -70,10 +70,10 @@ typedef struct Link {
     Nccl nccl;
     ncclComm_t comm;
     cudaStream_t stream;
-    cudaEvent_t before; /* the caller's work so far */
+    cudaEvent_t before; /* marks the caller's earlier work */
     Mark *mark;
     size_t marks, capacity;
-    Stop *stop; /* the first `stops` are under way, in order; the rest have events for later */
+    Stop *stop; /* the first `stops` are in progress, in order; the rest are spare */
     size_t stops, stops_made, stops_capacity;
     bool batch, broken;
 } Link;
@@ -92,7 +92,7 @@ static Status check_type(DType dtype, ncclDataType_t *ret_type) {
         [DT_F32] = ncclFloat32, [DT_BF16] = ncclBfloat16, [DT_F16] = ncclFloat16, [DT_F64] = ncclFloat64,
         [DT_I32] = ncclInt32,   [DT_I64] = ncclInt64,     [DT_U8] = ncclUint8,    [DT_E4M3] = ncclUint8,
         [DT_E5M2] = ncclUint8,  [DT_I8] = ncclInt8,       [DT_Q8] = ncclUint8};
-    if (dtype >= DT_COUNT) return FAILED("internal: a message of no type");
+    if (dtype >= DT_COUNT) return FAILED("internal: unsupported tensor type");
     *ret_type = types[dtype];
     return OK;
 }
@@ -111,7 +111,7 @@ static Status mark_take(Link *link, size_t *ret_number) {
     return OK;
 }
 
-/* Nothing of the group runs before what is on the caller's stream now. */
+/* Makes the group's stream wait for the caller's earlier work. */
 static Status begin(Link *link, const Stream *stream, DType dtype, ncclDataType_t *ret_type) {
     TRY(check_type(dtype, ret_type));
     CUDA_TRY(cudaEventRecord(link->before, cuda_stream(stream)));
@@ -194,7 +194,7 @@ static Status receive_nccl(Group *group, Stream *stream, Tensor data, int from, 
         "receive", ret_ticket);
 }
 
-/* Events for a wait that begins, or NULL: it is not measured. */
+/* Events for a new wait; NULL if it is not timed. */
 static Status stop_take(Link *link, Stop **ret_stop) {
     *ret_stop = NULL;
     if (link->stops == STOPS_LIMIT) return OK;
@@ -214,7 +214,7 @@ static Status stop_take(Link *link, Stop **ret_stop) {
     return OK;
 }
 
-/* Those that are over; their events serve again. An error shows where the stream is waited for. */
+/* Collects finished waits and recycles their events. Errors surface at the next synchronization. */
 static int64_t held_up_nccl(Group *group) {
     Link *link = impl(group);
     double ns = 0;
@@ -226,7 +226,7 @@ static int64_t held_up_nccl(Group *group) {
             break;
         ns += 1e6 * (double)ms;
     }
-    if (over < link->stops) cudaGetLastError(); /* not being ready is no error */
+    if (over < link->stops) cudaGetLastError(); /* cudaErrorNotReady is not an error */
     for (size_t i = 0; over && i < link->stops - over; i++) {
         Stop later = link->stop[over + i];
         link->stop[over + i] = link->stop[i];
@@ -239,7 +239,7 @@ static int64_t held_up_nccl(Group *group) {
 static Status wait_nccl(Group *group, Stream *stream, Ticket ticket) {
     Link *link = impl(group);
     Mark *mark = &link->mark[ticket.number];
-    if (mark->held) return FAILED("internal: an operation was waited for before its batch was complete");
+    if (mark->held) return FAILED("internal: operation waited for before its batch was launched");
     Stop *stop;
     TRY(stop_take(link, &stop));
     if (stop) CUDA_TRY(cudaEventRecord(stop->from, cuda_stream(stream)));
@@ -274,7 +274,7 @@ static Status host_broadcast_nccl(Group *group, void *data, size_t bytes, int ro
     return host_broadcast(impl(group)->host, data, bytes, root);
 }
 
-/* A failed rank's operations would never end. */
+/* Operations with a failed rank would never complete. */
 static void drop_nccl(Group *group) {
     Link *link = impl(group);
     group_drop(link->host);
@@ -352,15 +352,15 @@ static Status link_init(Link *link) {
     ncclUniqueId id = {0};
     CUDA_TRY(cudaSetDevice(link->device->index));
     TRY(nccl_open(&link->nccl));
-    if (link->host->rank == 0) TRY(nccl_status(link, link->nccl.unique_id(&id), "its id"));
+    if (link->host->rank == 0) TRY(nccl_status(link, link->nccl.unique_id(&id), "cannot create a unique id"));
     TRY(host_broadcast(link->host, &id, sizeof id, 0));
     CUDA_TRY(cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking));
     CUDA_TRY(cudaEventCreateWithFlags(&link->before, cudaEventDisableTiming));
     return nccl_status(link, link->nccl.init(&link->comm, link->host->size, id, link->host->rank),
-                       "ranks cannot be joined");
+                       "cannot connect the ranks");
 }
 
-/* Takes `host` over, unless it fails. */
+/* Owns `host` on success. */
 static Status group_over(Group **ret_group, Group *host, Device *device) {
     Group *group = NULL;
     Link *link = NULL;
@@ -394,7 +394,7 @@ Status nccl_version(char *text, size_t size) {
     Nccl nccl;
     int number = 0;
     TRY(nccl_open(&nccl));
-    if (nccl.version(&number) != ncclSuccess) return FAILED("NCCL does not say its version");
+    if (nccl.version(&number) != ncclSuccess) return FAILED("cannot read the NCCL version");
     snprintf(text, size, "%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
     return OK;
 }

@@ -1,16 +1,16 @@
-/* Groups over NCCL: for ranks that each have a GPU of their own. What is said in host memory goes through the
- * group they are made from, and so does the id that NCCL's ranks meet by. */
+/* Groups over NCCL, for ranks with one GPU each. Host data, and NCCL's unique id, go through the underlying
+ * host group. */
 #ifndef WEFT_COMM_NCCL_H
 #define WEFT_COMM_NCCL_H
 
 #include "comm/group.h"
 
 bool nccl_built(void);
-/* Whether the library is there: "2.28.3", or the reason why it is not. */
+/* Writes the version, for example "2.28.3"; an error says why the library is unavailable. */
 MUST_USE Status nccl_version(char *text, size_t size);
-/* The ranks of `host`, for tensors on their GPUs. Takes the host group over, unless it fails: other ranks may
- * then still wait, and only the host group can end them. The device must live longer. Collective. Groups
- * split from it are NCCL's too, those of one rank excepted. */
+/* A group of the ranks of `host` for tensors on their GPUs. Owns the host group on success; on failure the
+ * caller keeps it, since it is needed to abort ranks that still wait. The device must outlive the group.
+ * Collective. Splits are NCCL groups as well, except groups of one. */
 MUST_USE Status group_new_nccl(Group **ret_group, Group *host, Device *device);
 
 #endif

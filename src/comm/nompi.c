@@ -1,4 +1,4 @@
-/* What comm/mpi.h has to say in a build without MPI. */
+/* comm/mpi.h in a build without MPI. */
 #include "comm/mpi.h"
 
 bool mpi_built(void) {
@@ -11,8 +11,8 @@ const char *mpi_library(void) {
 
 Status mpi_world_new(Group **ret_world) {
     (void)ret_world;
-    return FAILED("this weft was built without MPI and runs one rank: install an MPI with its headers, as "
-                  "Open MPI, and build again");
+    return FAILED("this build has no MPI support and runs a single rank; install an MPI library with "
+                  "headers, such as Open MPI, and rebuild");
 }
 
 Status mpi_node_group(Group *world, Group **ret_node) {

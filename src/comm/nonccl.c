@@ -7,10 +7,10 @@ bool nccl_built(void) {
 
 Status nccl_version(char *text, size_t size) {
     (void)text, (void)size;
-    return FAILED("this weft was built without NCCL");
+    return FAILED("this build has no NCCL support");
 }
 
 Status group_new_nccl(Group **ret_group, Group *host, Device *device) {
     (void)ret_group, (void)host, (void)device;
-    return FAILED("this weft was built without NCCL");
+    return FAILED("this build has no NCCL support");
 }

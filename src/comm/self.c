@@ -1,4 +1,4 @@
-/* The group of one: nothing to reduce, nobody to wait for. */
+/* The group of one: collectives are no-ops or copies. */
 #include "base/memory.h"
 #include "comm/group.h"
 
@@ -28,7 +28,7 @@ static Status broadcast_self(Group *group, Stream *stream, Tensor data, int root
     return OK;
 }
 
-/* There is no other rank; group.c has refused it already. */
+/* Unreachable: group.c rejects peers outside the group. */
 static Status send_self(Group *group, Stream *stream, Tensor data, int other, Ticket *ret_ticket) {
     (void)group, (void)stream, (void)data, (void)ret_ticket;
     return FAILED("internal: rank %d is not in a group of one", other);

@@ -4,19 +4,19 @@
 
 #include "base/memory.h"
 
-/* An operation that has been started and not been waited for, or memory that waits for the next one. */
+/* An operation in progress, or host memory kept for the next one. */
 typedef struct Move {
     bool used;
-    Ticket ticket; /* on the host */
-    Buffer room;
-    size_t first, bytes; /* of the room, which go back... */
-    void *back;          /* ...here; NULL: nowhere */
+    Ticket ticket; /* of the host group */
+    Buffer staging;
+    size_t first, bytes; /* range of the host buffer to copy back */
+    void *back;          /* destination on the device; NULL: nothing to copy back */
 } Move;
 
-/* What all groups split from one have together. */
+/* Shared by all groups split from one. */
 typedef struct Stage {
     Device *device, *host;
-    Stream *stream; /* the host's */
+    Stream *stream; /* of the host group */
     Move *move;
     size_t count, capacity;
     int users;
@@ -33,9 +33,9 @@ static Staged *impl(const Group *group) {
 
 static void stage_leave(Stage *stage) {
     if (!stage || --stage->users > 0) return;
-    /* After a failure other ranks may still write to the rooms. */
+    /* After a failure other ranks may still write to the buffers. */
     if (stage->host && stage->host->keep) stage->device->keep = true;
-    for (size_t i = 0; i < stage->count; i++) dev_free(&stage->move[i].room);
+    for (size_t i = 0; i < stage->count; i++) dev_free(&stage->move[i].staging);
     free(stage->move);
     stream_free(stage->stream);
     device_free(stage->host);
@@ -56,28 +56,28 @@ static Status stage_new(Stage **ret_stage, Device *device) {
     return status;
 }
 
-/* A move with a room of at least so many bytes: the smallest that is free, or a new one. */
+/* A move with at least `bytes` bytes of host memory: the smallest free one, or a new one. */
 static Status move_open(Stage *stage, size_t bytes, size_t *ret_number) {
     Move *best = NULL;
     for (size_t i = 0; i < stage->count; i++) {
         Move *move = &stage->move[i];
-        bool fits = !move->used && move->room.bytes >= bytes;
-        if (fits && (!best || move->room.bytes < best->room.bytes)) best = move;
+        bool fits = !move->used && move->staging.bytes >= bytes;
+        if (fits && (!best || move->staging.bytes < best->staging.bytes)) best = move;
     }
     if (!best) {
         TRY(mem_grow(&stage->move, &stage->capacity, stage->count + 1, sizeof *stage->move));
         best = &stage->move[stage->count];
         *best = (Move){0};
-        TRY(dev_alloc_host(stage->device, bytes, &best->room));
+        TRY(dev_alloc_host(stage->device, bytes, &best->staging));
         stage->count++;
     }
-    Buffer room = best->room;
-    *best = (Move){.used = true, .room = room};
+    Buffer staging = best->staging;
+    *best = (Move){.used = true, .staging = staging};
     *ret_number = (size_t)(best - stage->move);
     return OK;
 }
 
-/* Copies `src` to the host at `at` and waits until it is there. */
+/* Copies `src` to the host at `at`, synchronously. */
 static Status fetch(Stream *stream, char *at, Tensor src) {
     TRY(stream_copy(stream, at, src.data, tensor_bytes(src), COPY_TO_HOST));
     return stream_sync(stream);
@@ -88,16 +88,16 @@ static Tensor on_host(Tensor tensor, void *data) {
     return tensor;
 }
 
-/* Opens a move for a whole of `bytes`, of which `back` returns to the device, from byte `first` on. */
+/* Starts a move of `bytes`, of which the part from byte `first` is copied back to `back`. */
 static Status begin(Group *group, size_t bytes, Tensor back, size_t first, size_t *ret_number,
-                    char **ret_room) {
+                    char **ret_staging) {
     Stage *stage = impl(group)->stage;
     TRY(move_open(stage, bytes, ret_number));
     Move *move = &stage->move[*ret_number];
     move->back = back.data;
     move->first = first;
     move->bytes = back.data ? tensor_bytes(back) : 0;
-    *ret_room = move->room.data;
+    *ret_staging = move->staging.data;
     Group *host = impl(group)->host;
     host->trace = group->trace;
     host->names = group->names;
@@ -105,7 +105,7 @@ static Status begin(Group *group, size_t bytes, Tensor back, size_t first, size_
     return OK;
 }
 
-/* The host's operation was started, or not. */
+/* Called with the result of starting the host operation. */
 static Status begun(Status status, Group *group, size_t number, Ticket *ret_ticket) {
     if (status)
         impl(group)->stage->move[number].used = false;
@@ -120,11 +120,11 @@ static Ticket *ticket_of(Group *group, size_t number) {
 
 static Status all_reduce_staged(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
     size_t number;
-    char *room;
-    TRY(begin(group, tensor_bytes(data), data, 0, &number, &room));
-    Status status = fetch(stream, room, data);
+    char *staging;
+    TRY(begin(group, tensor_bytes(data), data, 0, &number, &staging));
+    Status status = fetch(stream, staging, data);
     if (!status)
-        status = all_reduce(impl(group)->host, impl(group)->stage->stream, on_host(data, room), op,
+        status = all_reduce(impl(group)->host, impl(group)->stage->stream, on_host(data, staging), op,
                             ticket_of(group, number));
     return begun(status, group, number, ret_ticket);
 }
@@ -132,45 +132,45 @@ static Status all_reduce_staged(Group *group, Stream *stream, Tensor data, Reduc
 static Status reduce_scatter_staged(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
                                     Ticket *ret_ticket) {
     size_t number, first = (size_t)group->rank * tensor_bytes(dst);
-    char *room;
-    TRY(begin(group, tensor_bytes(src), dst, first, &number, &room));
-    Status status = fetch(stream, room, src);
+    char *staging;
+    TRY(begin(group, tensor_bytes(src), dst, first, &number, &staging));
+    Status status = fetch(stream, staging, src);
     if (!status)
-        status = reduce_scatter(impl(group)->host, impl(group)->stage->stream, on_host(dst, room + first),
-                                on_host(src, room), op, ticket_of(group, number));
+        status = reduce_scatter(impl(group)->host, impl(group)->stage->stream, on_host(dst, staging + first),
+                                on_host(src, staging), op, ticket_of(group, number));
     return begun(status, group, number, ret_ticket);
 }
 
 static Status all_gather_staged(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
     size_t number, first = (size_t)group->rank * tensor_bytes(src);
-    char *room;
-    TRY(begin(group, tensor_bytes(dst), dst, 0, &number, &room));
-    Status status = fetch(stream, room + first, src);
+    char *staging;
+    TRY(begin(group, tensor_bytes(dst), dst, 0, &number, &staging));
+    Status status = fetch(stream, staging + first, src);
     if (!status)
-        status = all_gather(impl(group)->host, impl(group)->stage->stream, on_host(dst, room),
-                            on_host(src, room + first), ticket_of(group, number));
+        status = all_gather(impl(group)->host, impl(group)->stage->stream, on_host(dst, staging),
+                            on_host(src, staging + first), ticket_of(group, number));
     return begun(status, group, number, ret_ticket);
 }
 
 static Status broadcast_staged(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
     size_t number;
-    char *room;
+    char *staging;
     bool own = group->rank == root;
-    TRY(begin(group, tensor_bytes(data), own ? TENSOR_NONE : data, 0, &number, &room));
-    Status status = own ? fetch(stream, room, data) : OK;
+    TRY(begin(group, tensor_bytes(data), own ? TENSOR_NONE : data, 0, &number, &staging));
+    Status status = own ? fetch(stream, staging, data) : OK;
     if (!status)
-        status = broadcast(impl(group)->host, impl(group)->stage->stream, on_host(data, room), root,
+        status = broadcast(impl(group)->host, impl(group)->stage->stream, on_host(data, staging), root,
                            ticket_of(group, number));
     return begun(status, group, number, ret_ticket);
 }
 
 static Status send_staged(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
     size_t number;
-    char *room;
-    TRY(begin(group, tensor_bytes(data), TENSOR_NONE, 0, &number, &room));
-    Status status = fetch(stream, room, data);
+    char *staging;
+    TRY(begin(group, tensor_bytes(data), TENSOR_NONE, 0, &number, &staging));
+    Status status = fetch(stream, staging, data);
     if (!status)
-        status = comm_send(impl(group)->host, impl(group)->stage->stream, on_host(data, room), to,
+        status = comm_send(impl(group)->host, impl(group)->stage->stream, on_host(data, staging), to,
                            ticket_of(group, number));
     return begun(status, group, number, ret_ticket);
 }
@@ -178,9 +178,9 @@ static Status send_staged(Group *group, Stream *stream, Tensor data, int to, Tic
 static Status receive_staged(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
     (void)stream;
     size_t number;
-    char *room;
-    TRY(begin(group, tensor_bytes(data), data, 0, &number, &room));
-    return begun(comm_receive(impl(group)->host, impl(group)->stage->stream, on_host(data, room), from,
+    char *staging;
+    TRY(begin(group, tensor_bytes(data), data, 0, &number, &staging));
+    return begun(comm_receive(impl(group)->host, impl(group)->stage->stream, on_host(data, staging), from,
                               ticket_of(group, number)),
                  group, number, ret_ticket);
 }
@@ -188,12 +188,12 @@ static Status receive_staged(Group *group, Stream *stream, Tensor data, int from
 static Status wait_staged(Group *group, Stream *stream, Ticket ticket) {
     Stage *stage = impl(group)->stage;
     Move *move = &stage->move[ticket.number];
-    impl(group)->host->trace = NULL; /* the wait is shown once, by this group */
+    impl(group)->host->trace = NULL; /* this group already records the wait */
     TRY(ticket_wait(stage->stream, &move->ticket));
     if (move->back) {
-        TRY(stream_copy(stream, move->back, (char *)move->room.data + move->first, move->bytes,
+        TRY(stream_copy(stream, move->back, (char *)move->staging.data + move->first, move->bytes,
                         COPY_TO_DEVICE));
-        TRY(stream_sync(stream)); /* the next operation may write to the room at once */
+        TRY(stream_sync(stream)); /* the next operation may overwrite the host buffer */
     }
     move->used = false;
     return OK;
@@ -264,7 +264,7 @@ static const GroupOps group_ops_staged = {
     .free = free_staged,
 };
 
-/* Takes `host` over, unless it fails. */
+/* Owns `host` on success. */
 static Status group_over(Group **ret_group, Group *host, Stage *stage) {
     if (host->size == 1) {
         *ret_group = host;

@@ -1,21 +1,20 @@
-/* What a rank's memory holds for operations between ranks that go through the host: the sizes that comm/mpi
- * works with and comm/dryrun.c plans with. */
+/* Sizes of staging memory for communication through the host, shared by comm/mpi and comm/dryrun.c. */
 #ifndef WEFT_COMM_STAGING_H
 #define WEFT_COMM_STAGING_H
 
 #include <stddef.h>
 
 enum {
-    WINDOW = 2,             /* pieces of a flow under way, and pieces of staging per peer */
-    PIECE = 512 << 10,      /* bytes of a piece at most */
-    PIECE_LEAST = 16 << 10, /* of a staged piece, however many peers there are */
-    SMALL = 32 << 10,       /* reductions of up to as many bytes take the short way */
-    SLOTS = 2,              /* staged reductions that receive at the same time, per stream */
-    SLOT_BYTES = 2 << 20,   /* staging of one of them */
+    WINDOW = 2,             /* chunks of a flow in flight, and staging chunks per peer */
+    PIECE = 512 << 10,      /* maximum chunk size in bytes */
+    PIECE_LEAST = 16 << 10, /* minimum size of a staged chunk, for any number of peers */
+    SMALL = 32 << 10,       /* reductions of up to this many bytes are latency-optimized */
+    SLOTS = 2,              /* concurrent staged reductions per stream */
+    SLOT_BYTES = 2 << 20,   /* staging bytes of each */
     AREA_HEAD = 64,         /* bytes before the first slot */
 };
 
-/* Bytes of a slot in a world of so many ranks. */
+/* Bytes per slot for `world` ranks. */
 static inline size_t staging_slot_bytes(int world) {
     size_t least = (size_t)(world - 1) * WINDOW * PIECE_LEAST;
     return least > SLOT_BYTES ? least : SLOT_BYTES;

@@ -1,4 +1,4 @@
-/* The counting allocator and what is the same for every kind of device. */
+/* The counting allocator and code common to all device kinds. */
 #include "device/device.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static void count(MemStat *stat, size_t bytes) {
     if (stat->current > stat->peak) stat->peak = stat->current;
 }
 
-/* What holds a device's memory, largest first: "activations 3.1 GB, params 1.2 GB". */
+/* Memory by tag, largest first: "activations 3.1 GB, params 1.2 GB". */
 static void describe_use(const Device *device, char *text, size_t size) {
     bool said[MEM_TAGS] = {false};
     size_t used = 0;
@@ -39,11 +39,11 @@ static void describe_use(const Device *device, char *text, size_t size) {
 static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, const char *limit) {
     char more[FORMAT_SIZE], use[256];
     describe_use(device, use, sizeof use);
-    return FAILED(
-        "out of memory: %s for %s on top of %s%s; smaller micro-batches, --recompute block, %sa higher "
-        "--zero over more ranks or a smaller model need less",
-        format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
-        device_is_host(device) ? "" : "--offload params, ");
+    return FAILED("out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller --micro-batch, "
+                  "--recompute block, %sa "
+                  "higher --zero on more ranks, or a smaller model",
+                  format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
+                  device_is_host(device) ? "" : "--offload params, ");
 }
 
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
@@ -53,7 +53,7 @@ Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     }
     char limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
     if (device->limit) {
-        snprintf(limit, sizeof limit, ", where %s are available", format_bytes(size, (double)device->limit));
+        snprintf(limit, sizeof limit, ", limit %s", format_bytes(size, (double)device->limit));
         if (bytes > device->limit || device->total.current > device->limit - bytes)
             return out_of_memory(device, tag, bytes, limit);
     }
@@ -71,8 +71,8 @@ Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer) {
     size_t used = device->total.current + device->host.current;
     if (device_is_host(device) && device->limit && (bytes > device->limit || used > device->limit - bytes)) {
         char more[FORMAT_SIZE], limit[FORMAT_SIZE];
-        return FAILED("out of memory: %s more of the host's, where %s are available",
-                      format_bytes(more, (double)bytes), format_bytes(limit, (double)device->limit));
+        return FAILED("out of memory: cannot allocate %s of host memory, limit %s", format_bytes(more, (double)bytes),
+                      format_bytes(limit, (double)device->limit));
     }
     if (bytes) TRY(device->ops->alloc_host(device, bytes, &buffer.data));
     count(&device->host, bytes);
@@ -95,7 +95,7 @@ void dev_free(Buffer *buffer) {
 
 Status device_new(Device **ret_device, const char *kind, int index, int threads) {
     if (strcmp(kind, "cpu") == 0) return device_new_cpu(ret_device, threads);
-    if (strcmp(kind, "cuda")) return USAGE("device '%s' is unknown, expected cpu or cuda", kind);
+    if (strcmp(kind, "cuda")) return USAGE("unknown device '%s'; expected cpu or cuda", kind);
     TRY(device_new_cuda(ret_device, index));
     (*ret_device)->threads = device_host_threads(threads);
     return OK;
@@ -161,7 +161,7 @@ Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds) {
 
 struct Recording {
     Stream *stream;
-    void *workspace; /* the stream's, which the work may use */
+    void *workspace; /* the stream's workspace, which captured work may use */
     void *recorded;
 };
 
@@ -205,7 +205,7 @@ Status stream_workspace(Stream *stream, size_t bytes, void **ret_data) {
     }
     if (device_is_dryrun(stream->device)) {
         stream->asked = true;
-        return FAILED("internal: a kernel's workspace on paper");
+        return FAILED("internal: workspace requested in a dry run");
     }
     *ret_data = stream->workspace.data;
     return OK;

@@ -1,20 +1,20 @@
-/* A device on paper: what is asked of it is counted and nothing is there.
+/* The dry-run device: counts allocations without providing memory.
  *
- * Its addresses are numbers that no one may read or write; copies and clearing do nothing, and what is copied
- * to the host is zero. So the code that lays out memory for a run says how much the run needs, for any size,
- * without taking it. Kernels run on it through a table of kernels_dryrun.
+ * Its addresses must not be accessed; copies and zeroing do nothing, and copies to the host return zeros. The
+ * code that lays out memory for a run thus reports how much the run needs, for any size, without allocating
+ * it. Kernels run on it through the table from kernels_dryrun.
  */
 #include <string.h>
 
 #include "base/memory.h"
 #include "device/device.h"
 
-/* Far from what sums of sizes could overflow. */
+/* Far below the overflow of sums of sizes. */
 #define DRYRUN_BYTES ((size_t)1 << 60)
 
 enum { ALIGN = 64 };
 
-/* Addresses never come again: the next one is kept where other devices keep what they are made of. */
+/* Addresses are never reused; `impl` holds the next one. */
 static Status alloc_dryrun(Device *device, size_t bytes, void **ret_data) {
     uintptr_t at = (uintptr_t)device->impl;
     *ret_data = NULL;
@@ -31,10 +31,10 @@ static void free_dryrun(Device *device, void *data, size_t bytes) {
 
 static Status alloc_dryrun_host(Device *device, size_t bytes, void **ret_data) {
     TRY(alloc_dryrun(device, bytes, ret_data));
-    return *ret_data ? OK : FAILED("out of memory: %zu bytes of the host's", bytes);
+    return *ret_data ? OK : FAILED("out of memory: cannot allocate %zu bytes of host memory", bytes);
 }
 
-static Status note(Stream *stream, OpKind kind, int what, size_t bytes, const void *other) {
+static Status record(Stream *stream, OpKind kind, int what, size_t bytes, const void *other) {
     return op_log_add(
         stream->device->op_log,
         (OpRecord){.kind = kind, .what = what, .stream = stream, .other = other, .bytes = (double)bytes});
@@ -43,12 +43,12 @@ static Status note(Stream *stream, OpKind kind, int what, size_t bytes, const vo
 static Status copy_dryrun(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
     (void)src;
     if (kind == COPY_TO_HOST) memset(dst, 0, bytes);
-    return note(stream, OP_COPY, kind, bytes, NULL);
+    return record(stream, OP_COPY, kind, bytes, NULL);
 }
 
 static Status zero_dryrun(Stream *stream, void *dst, size_t bytes) {
     (void)dst;
-    return note(stream, OP_ZERO, 0, bytes, NULL);
+    return record(stream, OP_ZERO, 0, bytes, NULL);
 }
 
 static Status stream_nothing_dryrun(Stream *stream) {
@@ -57,11 +57,11 @@ static Status stream_nothing_dryrun(Stream *stream) {
 }
 
 static Status stream_sync_dryrun(Stream *stream) {
-    return note(stream, OP_SYNC, 0, 0, NULL);
+    return record(stream, OP_SYNC, 0, 0, NULL);
 }
 
 static Status stream_wait_dryrun(Stream *stream, Stream *other) {
-    return note(stream, OP_JOIN, 0, 0, other);
+    return record(stream, OP_JOIN, 0, 0, other);
 }
 
 static Status mark_dryrun(Stream *stream, int mark) {
@@ -84,7 +84,7 @@ static void done_dryrun(Device *device) {
 }
 
 const DeviceOps device_ops_dryrun = {
-    .name = "paper",
+    .name = "dry run",
     .alloc = alloc_dryrun,
     .free = free_dryrun,
     .alloc_host = alloc_dryrun_host,

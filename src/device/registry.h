@@ -1,4 +1,4 @@
-/* The kinds of device this build knows. */
+/* Information about GPUs and CUDA libraries. */
 #ifndef WEFT_DEVICE_REGISTRY_H
 #define WEFT_DEVICE_REGISTRY_H
 
@@ -7,22 +7,22 @@
 
 enum { CUDA_DEVICES_SHOWN = 16, CUDA_LIBRARIES = 4 };
 
-/* A library that is opened where it is needed. */
+/* A library loaded on demand. */
 typedef struct CudaLibrary {
     const char *name; /* "cuBLASLt" ... */
-    char version[32]; /* empty: it is not there */
+    char version[32]; /* empty: not found */
 } CudaLibrary;
 
-/* Where a GPU is plugged in, which tells it from others of the machine whatever their numbers. */
+/* PCI address of a GPU, which identifies it independently of device numbering. */
 typedef struct CudaPlace {
     char text[32];
 } CudaPlace;
 
 typedef struct CudaInfo {
     bool built;          /* compiled with CUDA */
-    int runtime, driver; /* versions as CUDA counts them: 13000 is 13.0; driver 0: there is none */
+    int runtime, driver; /* CUDA version numbers: 13000 is 13.0; driver 0: no driver */
     int devices;
-    char problem[128]; /* why there are no devices; empty otherwise */
+    char problem[128]; /* why no device is available; empty otherwise */
     struct {
         char name[64];
         CudaPlace place;
@@ -32,10 +32,10 @@ typedef struct CudaInfo {
     } device[CUDA_DEVICES_SHOWN];
 } CudaInfo;
 
-/* Looks without taking any of a GPU's memory. */
+/* Does not allocate GPU memory. */
 void device_cuda_info(CudaInfo *ret_info);
-/* The libraries that GPU work uses, by opening them; how many there are to name, which is none in a build
- * without CUDA. */
+/* Loads the CUDA libraries and reports their versions. Returns the number of entries, 0 in a build without
+ * CUDA. */
 int device_cuda_libraries(CudaLibrary ret_library[CUDA_LIBRARIES]);
 
 #endif

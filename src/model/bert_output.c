@@ -1,13 +1,12 @@
-/* BERT's heads: masked tokens, next sentence, answer span, classification; any set of them at once.
+/* BERT's output heads: masked tokens, next sentence, answer span, classification, in any combination.
  *
- *   masked tokens   dense, activation, norm, product with the token embedding, bias; only on the
- *                   rows that are predicted (micro->picks), in chunks of R
- *   pooled          tanh(dense(first token of each sequence)); next sentence: linear to 2; classes:
- *                   dropout, linear to L
- *   span            linear to 2 on every row; start and end are a choice among the T positions
+ *   masked tokens   dense, activation, norm, matmul with the token embedding, bias; only on the predicted
+ * rows (micro->picks), in chunks of R pooled          tanh(dense(first token of each sequence)), then for
+ * next sentence: linear to 2; for classification: dropout, linear to L span            linear to 2 on every
+ * row; softmax over the T positions for start and end
  *
- * Like GPT-2's head it computes its gradients during forward in training: all heads add into the saved
- * dx (B*T,C), which backward hands on.
+ * Like GPT-2's output head, gradients are computed in forward: all heads add to the saved dx (B*T,C), which
+ * backward passes on.
  */
 #include <string.h>
 
@@ -29,7 +28,7 @@ typedef struct MlmScratch {
     Tensor parts;              /* (tp,R,3) */
 } MlmScratch;
 
-/* Scratch of the heads on the pooled first token, for K scores. */
+/* Scratch of a pooled head with K logits. */
 typedef struct PoolScratch {
     Tensor x, pre, pooled, dropped, d; /* (B,C) */
     Tensor logits;                     /* (B,K) */
@@ -67,7 +66,7 @@ static Status describe_outputs(const Block *block, ParamList *list) {
     return OK;
 }
 
-/* The views in the order of describe_outputs. */
+/* Views in the order of describe_outputs. */
 static OutputParams output_params(const Block *block, const Tensor *view) {
     const ModelConfig *c = block->config;
     OutputParams p = {0};
@@ -124,13 +123,13 @@ static SpanScratch span_scratch(Shape shape, Bump *bump) {
     return w;
 }
 
-/* The heads run one after another, so scratch is the largest of theirs. */
+/* The heads run in sequence, so the largest scratch suffices. */
 static void measure_outputs(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     const ModelConfig *c = block->config;
-    Bump saved = {0}, room = {0};
+    Bump saved = {0}, buffer = {0};
     head_saved(block, shape, &saved);
-    head_room(block, shape, &room);
-    Bump mlm = room, pool = room, span = room;
+    head_rows_buffer(block, shape, &buffer);
+    Bump mlm = buffer, pool = buffer, span = buffer;
     int64_t V = vocab_local(c, shape.tp);
     if (config_has(c, OUTPUT_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape, V), V, &mlm);
     if (c->pooler) pool_scratch(block, shape, shape.B, c->labels > 2 ? c->labels : 2, &pool);
@@ -140,27 +139,27 @@ static void measure_outputs(const Block *block, Shape shape, size_t *ret_saved, 
     *ret_scratch = scratch > span.used ? scratch : span.used;
 }
 
-/* Each head's scratch lies after the gathered rows. */
-static Bump scratch_after_room(const Block *block, const Pass *pass) {
+/* Scratch of each head follows the gathered rows. */
+static Bump scratch_after_rows(const Block *block, const Pass *pass) {
     Bump bump = bump_over(pass->scratch);
-    head_room(block, pass->shape, &bump);
+    head_rows_buffer(block, pass->shape, &bump);
     return bump;
 }
 
-/* Loss from complete scores: fills stats and losses, turns logits into their gradient in training. */
+/* Cross-entropy of complete logits: fills stats and losses; in training, logits become their gradient. */
 static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, Tensor losses, Tensor labels) {
     VocabPart all = {.start = 0, .valid = logits.dim[1]};
     TRY(xent_loss(pass->exec, losses, stats, logits, labels, all, pass->loss_grad[loss], pass->shape.train));
     return head_sum(pass, loss, losses, stats, labels, all.valid);
 }
 
-/* The scores of gathered rows w->x. */
+/* Logits of the gathered rows w->x. */
 static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
     Exec *e = pass->exec;
     OutputParams p = output_params(block, pass->param);
     TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps));
-    int64_t words = tensor_cols(w->logits); /* all of them, or those that are not padding */
+    int64_t words = tensor_cols(w->logits); /* with or without vocabulary padding */
     return linear_forward(e, w->logits, TENSOR_NONE, w->h, tensor_slice(p.output, 0, words),
                           tensor_slice(p.output_b, 0, words), ACT_NONE);
 }
@@ -201,7 +200,7 @@ static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     const Micro *micro = pass->micro;
     int64_t V = vocab_local(block->config, pass->shape.tp);
     int64_t R = loss_chunk_rows(pass->shape, V);
-    Bump bump = scratch_after_room(block, pass);
+    Bump bump = scratch_after_rows(block, pass);
     MlmScratch w = mlm_scratch(block, pass->shape, R, V, &bump);
     TRY(bump_check(&bump, "the masked-token head's scratch"));
     for (int64_t first = 0; first < micro->picks.dim[0]; first += R) {
@@ -213,7 +212,7 @@ static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     return OK;
 }
 
-/* Scores from the pooled first token, from gathered rows w->x. */
+/* Logits from the pooled first tokens w->x. */
 static Status pool_scores(const Block *block, Pass *pass, const PoolScratch *w, Dropout dropout,
                           Tensor weight, Tensor bias) {
     OutputParams p = output_params(block, pass->param);
@@ -222,7 +221,7 @@ static Status pool_scores(const Block *block, Pass *pass, const PoolScratch *w, 
     return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->dropped, weight, bias, ACT_NONE);
 }
 
-/* A head on the pooled first token: next sentence or classification. */
+/* Loss of a pooled head: next sentence or classification. */
 static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -233,7 +232,7 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     Dropout dropout = {0};
     if (!nsp) dropout = dropout_at(pass, c->dropout_classify, c->hidden, "head.classify");
     dropout.extent[0] = 1; /* one row per sequence */
-    Bump bump = scratch_after_room(block, pass);
+    Bump bump = scratch_after_rows(block, pass);
     PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, weight.dim[0], &bump);
     TRY(bump_check(&bump, "the pooled heads' scratch"));
     TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
@@ -255,7 +254,7 @@ static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     Exec *e = pass->exec;
     OutputParams p = output_params(block, pass->param);
     int64_t B = pass->shape.B;
-    Bump bump = scratch_after_room(block, pass);
+    Bump bump = scratch_after_rows(block, pass);
     SpanScratch w = span_scratch(pass->shape, &bump);
     TRY(bump_check(&bump, "the span head's scratch"));
     TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.span_w, p.span_b, ACT_NONE));
@@ -278,9 +277,9 @@ static Status forward_outputs(const Block *block, Pass *pass, Tensor y, Tensor x
     const Micro *micro = pass->micro;
     Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
     Tensor dx = head_saved(block, pass->shape, &saved), rows;
-    Tensor room = head_room(block, pass->shape, &scratch);
+    Tensor buffer = head_rows_buffer(block, pass->shape, &scratch);
     TRY(bump_check(&saved, "the heads' activations"));
-    TRY(head_input(pass, room, x, &rows));
+    TRY(head_input(pass, buffer, x, &rows));
     if (dx.data) TRY(stream_zero(pass->exec->stream, dx.data, tensor_bytes(dx)));
     if (config_has(c, OUTPUT_MLM) && micro->picks.data) TRY(mlm_loss(block, pass, dx, rows));
     if (config_has(c, OUTPUT_NSP) && micro->nsp.data) TRY(pool_loss(block, pass, LOSS_NSP, dx, rows));
@@ -316,7 +315,7 @@ static Status logits_outputs(const Block *block, Pass *pass, OutputHead which, T
 
 static size_t logits_scratch_outputs(const Block *block, OutputHead which, int64_t rows) {
     Bump bump = {0};
-    Shape shape = {.tp = 1, .dtype = DT_F32}; /* the widest type */
+    Shape shape = {.tp = 1, .dtype = DT_F32}; /* upper bound over all types */
     if (which == OUTPUT_MLM)
         mlm_scratch(block, shape, rows, 0, &bump);
     else

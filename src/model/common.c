@@ -61,7 +61,7 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
         .origin = {pass->micro->first, 0, 0},
         .extent = {pass->shape.T, width},
     };
-    if (pass->shape.sequence) { /* one run of rows, which may begin and end inside sequences */
+    if (pass->shape.sequence) { /* contiguous rows that may start and end inside a sequence */
         int64_t rows = rows_of(pass->shape, 1).dim[1];
         dropout.origin[0] = 0;
         dropout.origin[1] = pass->micro->first * pass->shape.T + pass->tp->rank * rows;
@@ -70,13 +70,13 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
     return dropout;
 }
 
-Tensor head_room(const Block *block, Shape shape, Bump *bump) {
+Tensor head_rows_buffer(const Block *block, Shape shape, Bump *bump) {
     return tensor_take(bump, whole_of(shape, block->config->hidden));
 }
 
-Status head_input(Pass *pass, Tensor room, Tensor x, Tensor *ret_rows) {
+Status head_input(Pass *pass, Tensor buffer, Tensor x, Tensor *ret_rows) {
     Tensor whole;
-    TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, room, x, &whole));
+    TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, buffer, x, &whole));
     *ret_rows = tensor_matrix(whole);
     return OK;
 }
@@ -100,8 +100,8 @@ Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor lab
     return sum(pass->exec, tensor_slice(pass->hits, loss, 1), losses);
 }
 
-/* Few where they are fp32, on a CPU whose caches they should not flood; on a GPU every chunk adds to the
- * whole matrix's gradient, so the larger the better. */
+/* Small for fp32, to limit cache pollution on CPUs. On GPUs every chunk reads and writes the gradient of the
+ * whole output matrix, so large chunks are better. */
 int64_t loss_chunk_rows(Shape shape, int64_t vocab) {
     int64_t limit = shape.logits == DT_F32 ? (128 << 20) / 4 : (1 << 30) / 2; /* 128 MiB, 1 GiB */
     int64_t chunk = 32, rows = shape.B * shape.T;

@@ -1,4 +1,4 @@
-/* Presets, with the sizes of the published models, and the check of what can be a model at all. */
+/* Presets with the sizes of published models, and validation of configurations. */
 #include "model/config.h"
 
 #include <string.h>
@@ -72,14 +72,14 @@ const char *const *config_presets(void) {
 
 static Status check_range(const char *what, int64_t value, int64_t low, int64_t high) {
     if (value < low || value > high)
-        return USAGE("%s is %lld, expected %lld to %lld", what, (long long)value, (long long)low,
+        return USAGE("%s is %lld; expected %lld to %lld", what, (long long)value, (long long)low,
                      (long long)high);
     return OK;
 }
 
 static Status check_rate(const char *what, float value) {
     if (!(value >= 0 && value < 1))
-        return USAGE("%s is %g, expected at least 0 and below 1", what, (double)value);
+        return USAGE("%s is %g; expected a value from 0 to below 1", what, (double)value);
     return OK;
 }
 
@@ -94,10 +94,10 @@ Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));
     int64_t width = config->head_width;
     if (width && (width < 1 || config->hidden % width || config->heads > config->hidden / width))
-        return USAGE("%lld heads of %lld each do not fit a hidden width of %lld", (long long)config->heads,
+        return USAGE("%lld heads of width %lld exceed the hidden size of %lld", (long long)config->heads,
                      (long long)width, (long long)config->hidden);
     if (!width && config->hidden % config->heads)
-        return USAGE("a hidden width of %lld does not divide into %lld heads; %lld heads would work",
+        return USAGE("hidden size %lld is not divisible by %lld heads; use %lld heads",
                      (long long)config->hidden, (long long)config->heads,
                      (long long)(config->hidden % 64 == 0 ? config->hidden / 64 : 1));
     TRY(check_rate("the embedding dropout", config->dropout_embed));
@@ -105,12 +105,13 @@ Status config_check(const ModelConfig *config) {
     TRY(check_rate("the hidden dropout", config->dropout_hidden));
     TRY(check_rate("the classifier dropout", config->dropout_classify));
     if (!(config->norm_eps > 0))
-        return USAGE("the layer norm epsilon is %g, expected above 0", (double)config->norm_eps);
+        return USAGE("layer norm epsilon is %g; expected a value above 0", (double)config->norm_eps);
     unsigned bert_heads = OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY;
     if (config->outputs_mask & (config->family == FAMILY_GPT2 ? bert_heads : (unsigned)OUTPUT_LM))
-        return USAGE("%s has no such head", config->family == FAMILY_GPT2 ? "GPT-2" : "BERT");
+        return USAGE("%s does not support this output head",
+                     config->family == FAMILY_GPT2 ? "GPT-2" : "BERT");
     if ((config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) && !config->pooler)
-        return USAGE("next-sentence and classification heads need the pooler");
+        return USAGE("the next-sentence and classification heads need the pooler");
     return OK;
 }
 

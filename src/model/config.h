@@ -1,5 +1,5 @@
-/* What a model is: sizes, details and heads. The same structure describes GPT-2 and BERT; a
- * checkpoint's config.json becomes one and is written from one (checkpoint/hf_config.c). */
+/* The model configuration: sizes, variants and output heads of a GPT-2 or BERT. checkpoint/hf_config.c
+ * converts it to and from Hugging Face's config.json. */
 #ifndef WEFT_MODEL_CONFIG_H
 #define WEFT_MODEL_CONFIG_H
 
@@ -7,56 +7,55 @@
 
 typedef enum { FAMILY_GPT2, FAMILY_BERT } Family;
 
-/* Heads a model may carry; a set of bits. */
+/* Output heads, as bits. */
 typedef enum {
     OUTPUT_LM = 1,       /* GPT-2: next token */
     OUTPUT_MLM = 2,      /* BERT: masked tokens */
     OUTPUT_NSP = 4,      /* BERT: next sentence */
     OUTPUT_SPAN = 8,     /* BERT: start and end of an answer */
-    OUTPUT_CLASSIFY = 16 /* BERT: a label for the sequence */
+    OUTPUT_CLASSIFY = 16 /* BERT: sequence classification */
 } OutputHead;
 
-enum { MAX_LABELS = 1 << 20, MORE_ENDS = 7 };
+enum { MAX_LABELS = 1 << 20, MORE_EOS = 7 };
 
 typedef struct ModelConfig {
     Family family;
-    unsigned outputs_mask; /* OutputHead bits; BERT with none is the bare encoder */
-    bool pooler;           /* BERT's dense + tanh on the first token; NSP and CLASSIFY need it */
+    unsigned outputs_mask; /* OutputHead bits; 0 for a bare BERT encoder */
+    bool pooler;           /* BERT's dense + tanh on the first token; required by NSP and CLASSIFY */
     int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
-    int64_t
-        head_width; /* 0: hidden / heads; else heads were pruned, and hidden / head_width is what they were */
+    int64_t head_width; /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width */
     Act act;
     float norm_eps;
     float init_std;
     float dropout_embed, dropout_attn, dropout_hidden, dropout_classify;
     bool tied;                               /* the LM or MLM output matrix is the token embedding */
-    bool scale_attn;                         /* scores are divided by sqrt(head width) */
-    bool scale_attn_by_layer;                /* GPT-2: and by the layer's number, from 1 */
-    int64_t pad_token, bos_token, eos_token; /* -1: none */
-    int64_t eos_more[MORE_ENDS];             /* tokens that end a text as eos_token does */
+    bool scale_attn;                         /* divide attention scores by sqrt(head width) */
+    bool scale_attn_by_layer;                /* GPT-2: also divide by the layer number, from 1 */
+    int64_t pad_token, bos_token, eos_token; /* -1: not set */
+    int64_t eos_more[MORE_EOS];              /* further end-of-sequence tokens */
     int eos_more_count;
-    bool sparse;          /* stored without the weights that are 0 (checkpoint/hf_sparse.h)... */
-    bool sparse_products; /* ...and kept so: for inference on a CPU in fp32 */
-    bool int8;            /* the layers' matrices are of 8 bits: for inference, on a CPU in fp32 */
-    bool int8_embedding;  /* and the token embedding and the output matrix */
-    bool int4;            /* int8, but the layers' matrices are of 4 bits */
-    bool int4_embedding;  /* int8_embedding, but of 4 bits */
-    bool int8_held;       /* int8, with inputs rounded by what was found beforehand, not as they come */
+    bool sparse;          /* the checkpoint omits zero weights (checkpoint/hf_sparse.h) */
+    bool sparse_products; /* sparse weights stay sparse in memory: CPU inference in fp32 */
+    bool int8;            /* int8 weight matrices in layers; inference only */
+    bool int8_embedding;  /* int8 token embedding and output matrix as well */
+    bool int4;            /* with int8: layer matrices are int4 */
+    bool int4_embedding;  /* with int8_embedding: int4 instead */
+    bool int8_held;       /* with int8: static activation scales from calibration */
 } ModelConfig;
 
 static inline int64_t config_head_width(const ModelConfig *config) {
     return config->head_width ? config->head_width : config->hidden / config->heads;
 }
-/* Of all heads together: q, k and v are so wide each. */
+/* Attention width: the width of q, k and v over all heads. */
 static inline int64_t config_attention(const ModelConfig *config) {
     return config->heads * config_head_width(config);
 }
 
-/* A preset by name, or a usage error that suggests the nearest. */
+/* Looks up a preset; an unknown name is a usage error that suggests the closest one. */
 MUST_USE Status config_preset(const char *name, ModelConfig *ret_config);
 /* Names of the presets, NULL-terminated. */
 const char *const *config_presets(void);
-/* One sentence when the sizes cannot make a model. */
+/* A usage error if the sizes are inconsistent. */
 MUST_USE Status config_check(const ModelConfig *config);
 
 const char *output_name(OutputHead head); /* "lm", "mlm", "nsp", "span", "classify" */

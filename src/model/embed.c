@@ -1,10 +1,11 @@
-/* The embedding block: token, position and (BERT) type embeddings summed, BERT's layer norm, dropout.
+/* The embedding block: sum of token, position and (BERT) type embeddings, then BERT's layer norm, then
+ * dropout.
  *
- * B sequences, T positions, C width. Saved for backward: with a norm, its input, statistics and weight, so
- * that backward needs no parameters.
+ * B sequences, T positions, C hidden size. Saved for backward, if there is a norm: its input, statistics and
+ * weight, so that backward needs no parameters.
  *
- * BERT's padding token is not learnt: its row gets no gradient from being looked up. That matters where
- * padding takes part in a loss, as in the span head, whose positions include it.
+ * The lookup gives BERT's padding token no gradient. This matters where padding takes part in a loss: the
+ * span head scores padding positions, too.
  */
 #include "model/common.h"
 #include "parallel/tp.h"
@@ -15,7 +16,7 @@ typedef struct EmbedParams {
 } EmbedParams;
 
 typedef struct EmbedSaved {
-    Tensor sum;        /* (B,T,C) the norm's input */
+    Tensor sum;        /* (B,T,C) input of the norm */
     Tensor mean, rstd; /* (B*T) */
     Tensor norm_w;     /* (C) */
 } EmbedSaved;
@@ -30,7 +31,7 @@ static bool skips_padding(const Block *block) {
 
 static Status describe_embed(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
-    /* GPT-2 draws its positions at half the deviation of its tokens. */
+    /* GPT-2 initializes positions with half the standard deviation of tokens. */
     float position_std = c->family == FAMILY_GPT2 ? c->init_std / 2 : c->init_std;
     TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
@@ -59,8 +60,8 @@ static EmbedSaved embed_saved(const Block *block, Shape shape, Bump *bump) {
 }
 
 typedef struct EmbedScratch {
-    Tensor whole;   /* (B,T,C) where rows are cut */
-    Tensor pad_row; /* (1,C) the padding token's gradient */
+    Tensor whole;   /* (B,T,C), sequence parallelism only */
+    Tensor pad_row; /* (1,C) gradient of the padding token */
 } EmbedScratch;
 
 static EmbedScratch embed_scratch(const Block *block, Shape shape, Bump *bump) {
@@ -83,7 +84,7 @@ static VocabPart vocab_part(const Pass *pass, const EmbedParams *p, int64_t voca
     return (VocabPart){.start = pass->tp->rank * p->token.dim[0], .valid = vocab};
 }
 
-/* sum: this rank's rows of the embeddings' sum. */
+/* sum: the local rows of the summed embeddings. */
 static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past) {
     const Micro *micro = pass->micro;
     EmbedParams p = embed_params(block, pass->param);
@@ -114,7 +115,7 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
 }
 
-/* Adds to the embeddings' gradients but keeps the padding token's row as it was. */
+/* Adds to the embedding gradients, but restores the row of the padding token. */
 static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     const Micro *micro = pass->micro;
     EmbedParams g = embed_params(block, pass->grad);
@@ -149,7 +150,7 @@ static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor d
 
 static Status decode_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
     (void)x;
-    if (has_norm(block)) return FAILED("internal: BERT does not generate");
+    if (has_norm(block)) return FAILED("internal: BERT cannot generate text");
     return embed_sum(block, pass, y, pass->decode->past);
 }
 

@@ -1,9 +1,8 @@
-/* GPT-2's head: the last norm, the product with the token embedding (or a matrix of its own) and the
- * next-token loss.
+/* GPT-2's output head: final norm, matmul with the token embedding (or a separate output matrix), next-token
+ * loss.
  *
- * Works through the rows in chunks of R, so that (R,V) logits exist and never (B*T,V). In training the
- * chunk's gradients are computed at once, while its logits are there; what backward hands on is
- * saved as dx (B,T,C).
+ * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
+ * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
  */
 #include "model/common.h"
 #include "parallel/tp.h"
@@ -56,13 +55,13 @@ static OutputScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
 static void measure_output(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
     Bump saved = {0}, scratch = {0};
     head_saved(block, shape, &saved);
-    head_room(block, shape, &scratch);
+    head_rows_buffer(block, shape, &scratch);
     head_scratch(block, shape, &scratch);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
 }
 
-/* Loss, and in training gradients, of one chunk of rows; w is cut to their number. */
+/* Loss and, in training, gradients of one chunk. The tensors of w have as many rows as the chunk. */
 static Status chunk_head(const Block *block, Pass *pass, const OutputScratch *w, Tensor dx, Tensor x,
                          Tensor labels) {
     Exec *e = pass->exec;
@@ -97,14 +96,14 @@ static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
 
 static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x) {
     (void)y;
-    if (!config_has(block->config, OUTPUT_LM)) return FAILED("the model has no language-modelling head");
+    if (!config_has(block->config, OUTPUT_LM)) return FAILED("the model has no language-modeling head");
     Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
     Tensor dx = head_saved(block, pass->shape, &saved), rows;
-    Tensor room = head_room(block, pass->shape, &scratch);
+    Tensor buffer = head_rows_buffer(block, pass->shape, &scratch);
     OutputScratch w = head_scratch(block, pass->shape, &scratch);
     TRY(bump_check(&saved, "the head's activations"));
     TRY(bump_check(&scratch, "the head's scratch"));
-    TRY(head_input(pass, room, x, &rows));
+    TRY(head_input(pass, buffer, x, &rows));
     int64_t N = rows.dim[0], R = w.h.dim[0];
     for (int64_t first = 0; first < N; first += R) {
         int64_t count = N - first < R ? N - first : R;
@@ -126,7 +125,7 @@ static Status logits_output(const Block *block, Pass *pass, OutputHead which, Te
     Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
     TRY(bump_check(&bump, "the head's scratch"));
     TRY(layernorm_forward(pass->exec, h, mean, rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
-    Tensor words = tensor_slice(p.output, 0, block->config->vocab); /* without the padding */
+    Tensor words = tensor_slice(p.output, 0, block->config->vocab); /* without vocabulary padding */
     return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
 }
 

@@ -1,32 +1,31 @@
-/* The transformer layer: attention and MLP, each with a residual, with the norm before them (GPT-2) or
- * after them (BERT).
+/* The transformer layer: attention and MLP, each with a residual connection, pre-norm (GPT-2) or post-norm
+ * (BERT).
  *
  *   pre-norm:   mid = x + drop(out(attend(qkv(norm1 x))))     y = mid + drop(down(act(up(norm2 mid))))
  *   post-norm:  mid = norm1(x + drop(out(attend(qkv x))))     y = norm2(mid + drop(down(act(up mid))))
  *
- * B sequences, T positions, C width, H heads of D (together A, which is C unless heads were pruned), F inner
- * width; H, A, F are this rank's part. qkv and up
- * are split by their outputs, out and down by their inputs: tensor ranks spread rows before qkv and up and
- * collect them after out and down, and backward the other way round (parallel/tp.h). "Rows" below are
- * (B,T,C), or this rank's share of them where they are cut; then `whole` tensors hold all of them for a
- * while, and those that backward needs are gathered again rather than kept.
+ * B sequences, T positions, C hidden size, H heads of width D, A = H*D (equal to C unless heads are pruned),
+ * F inner size; H, A and F are local to the rank. qkv and up are column-parallel, out and down row-parallel:
+ * rows are spread before qkv and up and collected after out and down, vice versa in backward (parallel/tp.h).
+ * "Rows" below means (B,T,C), or the local rows with sequence parallelism. `whole` tensors then hold all rows
+ * temporarily; those that backward needs are gathered again instead of saved.
  *
- * In fp8 the four products round what they take (kernels.h). Their inputs are kept rounded, as backward takes
- * them, in place of the norms' outputs and the activation's: 7 bytes for 12. Where rows are cut, or under
- * selective recompute, they are rounded again from what there is then. The activation's output never lies
- * anywhere: it comes into being as down's input is rounded.
+ * In fp8 the four matmuls quantize their operands (kernels.h). Their inputs are saved quantized, as backward
+ * needs them, instead of the outputs of norms and activation: 7 bytes instead of 12. With sequence
+ * parallelism or selective recompute they are quantized again. The output of the activation is never stored:
+ * it is computed while quantizing the input of down.
  *
- * Training may round what products take to fewer bits still (model/rounding.h); that is done anew for each.
+ * Quantization-aware training fake-quantizes the operands (model/fake_quant.h), again for each matmul.
  *
- * Dropout masks are not saved but drawn again, and so is the middle of a post-norm layer, which costs one
- * norm. With selective recompute, norms' outputs and the activation's output are not saved either. Backward
- * puts gradients where what it has used up lay: dpre over act, dqkv over pre. One whose weight gradients are
- * to come later leaves the four gradients that their products take in `deferred` instead.
+ * Dropout masks are regenerated, not saved; so is `mid` of a post-norm layer, at the cost of one norm.
+ * Selective recompute also drops the outputs of norms and activation. Backward reuses memory of tensors it
+ * has consumed: dpre overwrites act, dqkv overwrites pre. A backward that defers weight gradients leaves the
+ * four output gradients they need in `deferred` instead.
  */
 #include <math.h>
 
 #include "model/common.h"
-#include "model/rounding.h"
+#include "model/fake_quant.h"
 #include "parallel/tp.h"
 
 typedef struct LayerParams {
@@ -42,43 +41,44 @@ typedef struct LayerSaved {
     Tensor qkv;          /* (B,T,3,H,D) */
     Tensor att;          /* (B,T,H,D) */
     Tensor lse;          /* (B,H,T) */
-    Tensor mean1, rstd1; /* a number a row */
+    Tensor mean1, rstd1; /* one value per row */
     Tensor mean2, rstd2;
-    Tensor pre;  /* (B,T,F) the activation's input */
-    Tensor sum1; /* rows; pre-norm: mid; post-norm: norm1's input */
-    Tensor sum2; /* rows; post-norm: norm2's input */
-    /* Computed again under selective recompute; post-norm: h2 always. */
-    Tensor h1;  /* rows; what qkv takes: pre-norm only, else x */
-    Tensor h2;  /* rows; what up takes: the second norm's output; post-norm: mid */
-    Tensor act; /* (B,T,F); not in fp8 */
-    /* fp8: the products' inputs; none where they are rounded again. */
+    Tensor pre;  /* (B,T,F) input of the activation */
+    Tensor sum1; /* rows; pre-norm: mid; post-norm: input of norm1 */
+    Tensor sum2; /* rows; post-norm: input of norm2 */
+    /* Recomputed under selective recompute; h2 of a post-norm layer is always recomputed. */
+    Tensor h1;  /* rows; input of qkv; pre-norm only, otherwise x */
+    Tensor h2;  /* rows; input of up; pre-norm: output of norm2; post-norm: mid */
+    Tensor act; /* (B,T,F); absent in fp8 */
+    /* fp8: quantized inputs of the matmuls; absent where they are recomputed. */
     Fp8Input into_qkv, into_out, into_up, into_down;
 } LayerSaved;
 
 typedef struct LayerScratch {
     Tensor a, b;         /* rows */
-    Tensor whole, input; /* (B,T,C), where rows are cut */
-    Tensor wide;         /* backward: what of dpre and dqkv has no other place, one after the other */
-    Tensor peaks;        /* backward in fp8: of the gradient of `pre` */
+    Tensor whole, input; /* (B,T,C), sequence parallelism only */
+    Tensor wide;         /* backward: holds dpre, then dqkv, where no other memory is free */
+    Tensor amax;         /* backward in fp8: absolute maximum of dpre */
 } LayerScratch;
 
-/* What the products for the weights' gradients take besides activations. */
+/* Output gradients that the deferred weight-gradient matmuls need. */
 typedef struct LayerDeferred {
-    Tensor dz, da; /* (B,T,C) the gradients of down's and out's outputs */
+    Tensor dz, da; /* (B,T,C) gradients of the outputs of down and out */
     Tensor dpre;   /* (B,T,F) */
     Tensor dqkv;   /* (B,T,3,H,D) */
-    Tensor mid;    /* rows; post-norm: h2, whose norm's parameters may be gone by then */
+    Tensor mid;    /* rows; post-norm: h2, since the norm's parameters may be released by then */
 } LayerDeferred;
 
 static bool pre_norm(const Block *block) {
     return block->config->family == FAMILY_GPT2;
 }
 
-/* Whether all four products are of 8 bits. */
+/* Whether all four matmuls run in fp8. */
 static bool in_fp8(const Block *block, Shape shape) {
     const ModelConfig *c = block->config;
     int64_t rows = shape.B * shape.T, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp;
-    return shape.fp8 && linear_fp8_suits(rows, width, c->hidden) && linear_fp8_suits(rows, c->hidden, inner);
+    return shape.fp8 && linear_fp8_supports(rows, width, c->hidden) &&
+           linear_fp8_supports(rows, c->hidden, inner);
 }
 
 static Status describe_layer(const Block *block, ParamList *ret_params) {
@@ -86,7 +86,7 @@ static Status describe_layer(const Block *block, ParamList *ret_params) {
     int64_t width = c->hidden, all = config_attention(c);
     int i = block->index;
     char prefix[PARAM_NAME];
-    /* GPT-2 scales what is added to the residual stream by one over the root of the additions. */
+    /* GPT-2 scales the initialization of residual projections by 1/sqrt(number of residual additions). */
     float residual_std = pre_norm(block) ? c->init_std / sqrtf(2.0f * (float)c->layers) : c->init_std;
     snprintf(prefix, sizeof prefix, "layer.%d.norm1", i);
     TRY(describe_norm(ret_params, width, true, prefix));
@@ -124,13 +124,13 @@ static LayerParams layer_params(const Tensor *view) {
 
 static Fp8Input take_fp8(Bump *bump, int64_t rows, int64_t width) {
     Fp8Input input;
-    input.turned = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
-    input.unit = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
+    input.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
+    input.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
     return input;
 }
 
-/* Lays out what forward leaves for backward, and the scratch of both. What selective recompute drops, and
- * what is kept rounded, comes from scratch instead. */
+/* Lays out saved tensors and the scratch of forward and backward. Tensors that selective recompute drops, or
+ * that are saved quantized, come from scratch. */
 static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scratch, LayerSaved *ret_saved,
                          LayerScratch *ret_scratch) {
     const ModelConfig *c = block->config;
@@ -138,7 +138,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     int64_t B = shape.B, T = shape.T, C = c->hidden, D = config_head_width(c);
     int64_t H = c->heads / shape.tp, F = c->inner / shape.tp;
     Tensor stats = row_stats(shape), rows = rows_of(shape, C);
-    rounding_layout(block, shape, scratch);
+    fake_quant_layout(block, shape, scratch);
     Tensor inner = tensor_3d(NULL, type, B, T, F), qkv = tensor_5d(NULL, type, B, T, 3, H, D);
     LayerSaved s = {0};
     s.qkv = tensor_take(saved, qkv);
@@ -174,8 +174,8 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
         w.wide = tensor_take(scratch, qkv);
     else if (fp8)
         w.wide = tensor_take(scratch, inner);
-    if (fp8 && shape.train && F <= FP8_WIDEST)
-        w.peaks = tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_PEAKS));
+    if (fp8 && shape.train && F <= FP8_STATS_MAX_COLS)
+        w.amax = tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
     *ret_scratch = w;
 }
 
@@ -205,8 +205,8 @@ static void measure_layer(const Block *block, Shape shape, size_t *ret_saved, si
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
     if (!shape.fp8 || (shape.train && shape.T % 16 == 0)) return;
-    /* Of fewer sequences the rows may not suit fp8, nor of shorter ones, which come without training only;
-     * and bf16 keeps more of each. */
+    /* A smaller micro-batch (or, outside training, a shorter sequence) may not qualify for fp8, and bf16
+     * needs more memory per row: take the maximum. */
     shape.fp8 = false;
     measure_layer(block, shape, &saved.used, &scratch.used);
     if (saved.used > *ret_saved) *ret_saved = saved.used;
@@ -227,7 +227,7 @@ static Attention attention_of(const Block *block, const Pass *pass) {
     Attention spec = {.causal = pre_norm(block), .scale = score};
     if (!pass->shape.train) return spec;
     spec.dropout = dropout_at(pass, c->dropout_attn, 0, "layer.%d.attn", block->index);
-    spec.dropout.origin[0] = pass->micro->first; /* all sequences, some heads */
+    spec.dropout.origin[0] = pass->micro->first; /* all sequences, local heads */
     spec.dropout.origin[1] = pass->tp->rank * tp_part(pass->tp, c->heads);
     spec.dropout.extent[0] = c->heads;
     spec.dropout.extent[1] = pass->shape.T;
@@ -239,32 +239,32 @@ static Dropout residual_dropout(const Block *block, const Pass *pass, int which)
     return dropout_at(pass, c->dropout_hidden, c->hidden, "layer.%d.residual.%d", block->index, which);
 }
 
-/* (B,T,H,D) or (B,T,3,H,D) as the rows that linear layers see. */
+/* (B,T,H,D) or (B,T,3,H,D) as rows of a linear layer. */
 static Tensor heads_as_rows(Tensor t) {
     int64_t rows = t.dim[0] * t.dim[1];
     return tensor_3d(t.data, t.dtype, t.dim[0], t.dim[1], tensor_count(t) / rows);
 }
 
-/* Rows into a split part, and partial sums out of it; the sums are computed where `partial_room` says. */
-static Status spread(Pass *pass, Tensor room, Tensor rows, Tensor *ret_whole) {
-    return tp_spread(pass->tp, pass->exec, pass->shape.sequence, room, rows, ret_whole);
+/* Enter and leave a split region. Partial sums are computed in partial_buffer. */
+static Status spread(Pass *pass, Tensor buffer, Tensor rows, Tensor *ret_whole) {
+    return tp_spread(pass->tp, pass->exec, pass->shape.sequence, buffer, rows, ret_whole);
 }
 static Status collect(Pass *pass, Tensor rows, Tensor partial) {
     return tp_collect(pass->tp, pass->exec, pass->shape.sequence, rows, partial);
 }
-static Tensor partial_room(const Pass *pass, const LayerScratch *w, Tensor rows) {
+static Tensor partial_buffer(const Pass *pass, const LayerScratch *w, Tensor rows) {
     return pass->shape.sequence ? w->whole : rows;
 }
 
-/* A product, not in fp8. `cut`: its inputs are split over tensor ranks. */
+/* A matmul outside fp8. `cut`: its input dim is split across tensor-parallel ranks. */
 static Status multiply(const Block *block, Pass *pass, bool cut, Tensor y, Tensor pre, Tensor x, Tensor w,
                        Tensor b, Act act) {
-    TRY(rounding_input(block, pass, cut, &x));
-    TRY(rounding_weights(block, pass, cut, &w));
+    TRY(fake_quant_input(block, pass, cut, &x));
+    TRY(fake_quant_weights(block, pass, cut, &w));
     return linear_forward(pass->exec, y, pre, x, w, b, act);
 }
 
-/* A product whose input no activation precedes. */
+/* A matmul whose input is not the output of an activation. */
 static Status project(const Block *block, Pass *pass, bool cut, Tensor y, Fp8Input kept, Tensor x, Tensor w,
                       Tensor b) {
     if (in_fp8(block, pass->shape)) return linear_fp8_forward(pass->exec, y, kept, x, ACT_NONE, w, b);
@@ -280,7 +280,7 @@ static Status project_mlp(const Block *block, Pass *pass, const LayerSaved *s, T
         TRY(linear_fp8_forward(e, s->pre, s->into_up, x, ACT_NONE, p.up_w, p.up_b));
         return linear_fp8_forward(e, y, s->into_down, s->pre, act, p.down_w, down_b);
     }
-    Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward asks for it */
+    Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward needs it */
     TRY(multiply(block, pass, false, s->act, pre, x, p.up_w, p.up_b, act));
     return multiply(block, pass, true, y, TENSOR_NONE, s->act, p.down_w, down_b, ACT_NONE);
 }
@@ -292,7 +292,7 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
     LayerSaved s;
     LayerScratch w;
     TRY(layer_memory(block, pass, &s, &w));
-    Tensor input = x, partial = partial_room(pass, &w, w.a);
+    Tensor input = x, partial = partial_buffer(pass, &w, w.a);
     if (pre_norm(block)) {
         TRY(layernorm_forward(e, s.h1, s.mean1, s.rstd1, x, p.norm1_w, p.norm1_b, c->norm_eps));
         input = s.h1;
@@ -316,16 +316,16 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
                                     c->norm_eps, dropout);
 }
 
-/* The middle of a post-norm layer, unless it is kept rounded. The statistics are computed again with it, to
- * the same bits. */
+/* Recomputes mid of a post-norm layer, unless it is saved quantized. Also recomputes its statistics, bit for
+ * bit. */
 static Status recompute_mid(const Block *block, Pass *pass, const LayerSaved *s) {
     LayerParams p = layer_params(pass->param);
-    if (pre_norm(block) || s->into_up.turned.data) return OK;
+    if (pre_norm(block) || s->into_up.transposed.data) return OK;
     return layernorm_forward(pass->exec, s->h2, s->mean1, s->rstd1, s->sum1, p.norm1_w, p.norm1_b,
                              block->config->norm_eps);
 }
 
-/* What else selective recompute dropped. */
+/* Recomputes what selective recompute dropped. */
 static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *s, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -338,7 +338,7 @@ static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *
     return s->act.data ? act_forward(e, s->act, s->pre, c->act) : OK;
 }
 
-/* Where backward puts the gradients that products take: in `deferred`, or where their use is over. */
+/* Buffers for the output gradients: in `deferred`, or over tensors that are no longer needed. */
 static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                               LayerDeferred *ret_gradients) {
     if (pass->deferred.data) {
@@ -358,30 +358,30 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
     return OK;
 }
 
-/* What a product took: x, which is act(pre) where there is an act. In fp8 x is not needed then, nor where it
- * is kept rounded. */
+/* Input of a matmul: x, or act(pre) if there is an activation. fp8 does not need x in the latter case, nor if
+ * it is saved quantized. */
 typedef struct Input {
     Tensor x, pre;
     Act act;
-    bool cut; /* over tensor ranks */
+    bool cut; /* the input dim is split across tensor-parallel ranks */
     Fp8Input kept;
-    /* fp8: what is found of its gradient, and what was found of the output's. */
-    Fp8Found found;
-    Tensor peaks;
+    /* fp8: absolute maxima of the input gradient (computed) and of the output gradient (given). */
+    Fp8Stats dx_stats;
+    Tensor amax;
 } Input;
 
-/* The gradients of a product's input, unless dx is none, and of its weights, unless dw and db are. */
+/* Backward of a matmul: dx unless absent, dw and db unless absent. */
 static Status project_backward(const Block *block, Pass *pass, Tensor dx, Tensor dw, Tensor db, Tensor dy,
                                Tensor w, Input in) {
     if (in_fp8(block, pass->shape))
-        return linear_fp8_backward(pass->exec, dx, in.found, dw, db, dy, in.peaks, w, in.kept,
+        return linear_fp8_backward(pass->exec, dx, in.dx_stats, dw, db, dy, in.amax, w, in.kept,
                                    in.act ? in.pre : in.x, in.act);
     if (dw.data) {
-        TRY(rounding_input(block, pass, in.cut, &in.x));
+        TRY(fake_quant_input(block, pass, in.cut, &in.x));
         TRY(linear_backward_weight(pass->exec, dw, db, dy, in.x));
     }
     if (!dx.data) return OK;
-    TRY(rounding_weights(block, pass, in.cut, &w));
+    TRY(fake_quant_weights(block, pass, in.cut, &w));
     return linear_backward_input(pass->exec, dx, dy, w, in.act, in.pre, false);
 }
 
@@ -389,7 +389,7 @@ static Input input_of_down(const Block *block, const LayerSaved *s) {
     return (Input){.x = s->act, .pre = s->pre, .act = block->config->act, .cut = true, .kept = s->into_down};
 }
 
-/* Only the weights' gradients, of both products of a part. */
+/* Weight gradients only, of both matmuls of a half layer. */
 static Status weight_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                          const LayerDeferred *d) {
     LayerParams p = layer_params(pass->param), g = layer_params(pass->grad);
@@ -412,49 +412,49 @@ static Status weight_attention(const Block *block, Pass *pass, const LayerSaved 
                             (Input){.x = input, .kept = s->into_qkv});
 }
 
-/* The parameters' gradients that backward adds to: none where those of weights come later. */
+/* Parameter gradients that backward adds to; all absent if weight gradients are deferred. */
 static LayerParams gradients_now(const Pass *pass) {
     return pass->deferred.data ? (LayerParams){0} : layer_params(pass->grad);
 }
 
-/* What a product takes from the gradient of its dropped output: in `room`, or dy itself where nothing was
- * dropped and nobody needs it later. */
-static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *room, Tensor dy, Dropout dropout) {
+/* Gradient before the dropout at a matmul's output: in *buffer, or dy itself without dropout if it is not
+ * needed later. */
+static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy, Dropout dropout) {
     bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
     Tensor whole, rows = dy;
     if (dropout.p > 0 || (later && !cut)) {
-        rows = cut ? w->a : *room;
+        rows = cut ? w->a : *buffer;
         TRY(dropout_backward(pass->exec, rows, dy, dropout));
     }
-    TRY(spread(pass, *room, rows, &whole));
-    *room = whole;
+    TRY(spread(pass, *buffer, rows, &whole));
+    *buffer = whole;
     return OK;
 }
 
-/* dmid (rows) from dy, the gradient of the MLP's dropped output, without the residual. */
+/* dmid (rows) from dy, the gradient of the MLP branch; the residual is added by the caller. */
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     LayerParams p = layer_params(pass->param), g = gradients_now(pass);
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    Input into_down = input_of_down(block, s), in = {.kept = s->into_up, .peaks = w->peaks};
-    if (w->peaks.data) {
-        /* down's backward makes what up's rounds, and can sum it up for up's bias. */
-        into_down.found = (Fp8Found){w->peaks, g.up_b};
+    Input into_down = input_of_down(block, s), in = {.kept = s->into_up, .amax = w->amax};
+    if (w->amax.data) {
+        /* The backward of down produces dpre, so it can also sum it for the bias gradient of up. */
+        into_down.dx_stats = (Fp8Stats){w->amax, g.up_b};
         g.up_b = TENSOR_NONE;
     }
     TRY(project_backward(block, pass, d->dpre, g.down_w, g.down_b, d->dz, p.down_w, into_down));
     if (g.up_w.data) TRY(spread(pass, w->input, s->h2, &in.x));
-    Tensor partial = partial_room(pass, w, dmid);
+    Tensor partial = partial_buffer(pass, w, dmid);
     TRY(project_backward(block, pass, partial, g.up_w, g.up_b, d->dpre, p.up_w, in));
     return collect(pass, dmid, partial);
 }
 
-/* dh (rows) from dmid, the gradient of the attention's dropped output: back to what qkv took. */
+/* dh (rows), the gradient of the input of qkv, from dmid, the gradient of the attention branch. */
 static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                                  LayerDeferred *d, Tensor dh, Tensor dmid, Tensor into_qkv) {
     LayerParams p = layer_params(pass->param), g = gradients_now(pass);
     Tensor datt = s->att;
-    datt.data = dh.data; /* as large, and free until the last product */
+    datt.data = dh.data; /* same size, and free until the last matmul */
     TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
     TRY(project_backward(block, pass, heads_as_rows(datt), g.out_w, g.out_b, d->da, p.out_w,
                          (Input){.x = heads_as_rows(s->att), .cut = true, .kept = s->into_out}));
@@ -462,7 +462,7 @@ static Status backward_attention(const Block *block, Pass *pass, const LayerSave
                            attention_of(block, pass)));
     Input in = {.kept = s->into_qkv};
     if (g.qkv_w.data) TRY(spread(pass, w->input, into_qkv, &in.x));
-    Tensor partial = partial_room(pass, w, dh);
+    Tensor partial = partial_buffer(pass, w, dh);
     TRY(project_backward(block, pass, partial, g.qkv_w, g.qkv_b, heads_as_rows(d->dqkv), p.qkv_w, in));
     return collect(pass, dh, partial);
 }
@@ -484,7 +484,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
         TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, s.h1));
         return layernorm_backward(e, dx, g.norm1_w, g.norm1_b, dx, x, s.mean1, s.rstd1, p.norm1_w, w.b);
     }
-    /* w.b carries the residual stream's gradient. */
+    /* w.b holds the gradient of the residual stream. */
     TRY(layernorm_backward(e, w.b, g.norm2_w, g.norm2_b, dy, s.sum2, s.mean2, s.rstd2, p.norm2_w,
                            TENSOR_NONE));
     TRY(backward_mlp(block, pass, &s, &w, &d, dx, w.b));
@@ -510,7 +510,7 @@ static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
-    if (!pre_norm(block)) return FAILED("internal: BERT does not generate");
+    if (!pre_norm(block)) return FAILED("internal: BERT cannot generate text");
     LayerParams p = layer_params(pass->param);
     LayerSaved s;
     LayerScratch w;

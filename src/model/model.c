@@ -1,4 +1,4 @@
-/* Models from blocks, and stores: a flat buffer per block with the views that blocks take. */
+/* Builds models from blocks, and stores: flat buffers per unit with the parameter views of each block. */
 #include "model/model.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static bool find_param(const Model *model, const char *name, ParamRef *ret_ref) 
     return false;
 }
 
-/* Sorts the blocks' parameters into units: a block's own, and one for each that blocks share. */
+/* Groups parameters into units: one per block, and one for each parameter shared by several blocks. */
 static Status make_units(Model *model) {
     int shared = 0;
     for (int i = 0; i < model->count; i++)
@@ -39,7 +39,7 @@ static Status make_units(Model *model) {
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             if (desc->tied && !find_param(model, desc->name, &block->ref[j]))
-                return FAILED("internal: the tied parameter %s has no owner", desc->name);
+                return FAILED("internal: tied parameter %s has no owner", desc->name);
             if (!desc->tied) TRY(add_to_unit(model, desc->shared ? model->units++ : i, desc, &block->ref[j]));
         }
     }
@@ -57,7 +57,7 @@ static void mark_sparse(Block *block) {
     }
 }
 
-/* Norms, biases and positions stay as they are. */
+/* Norms, biases and position embeddings are never quantized. */
 static void mark_int8(Block *block) {
     const ModelConfig *config = block->config;
     for (size_t i = 0; config->int8 && i < block->params.count; i++) {
@@ -109,7 +109,7 @@ void model_free(Model *model) {
     free(model);
 }
 
-/* The packed weights of the owner of a parameter; NULL where it has none. */
+/* Packed weights of a parameter's owner; NULL if it is not packed. */
 static const Tensor *find_packed(const Model *model, const char *name) {
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
@@ -119,7 +119,7 @@ static const Tensor *find_packed(const Model *model, const char *name) {
     return NULL;
 }
 
-/* The place of a parameter's packed weights: rows of outputs, with those of the padded vocabulary. */
+/* Shape of a parameter's packed weights; vocabulary rows include padding. */
 static int64_t packed_rows(const ParamDesc *desc) {
     int64_t cols = desc->dim[desc->ndim - 1];
     return desc->vocab ? vocab_padded(desc->dim[0], 1) : param_count(desc) / cols;
@@ -134,7 +134,7 @@ static Status packed_size(const Exec *exec, const ParamDesc *desc, size_t *ret_b
     return OK;
 }
 
-/* On a GPU the host packs, and keeps what it packed. */
+/* For a GPU, the host packs the weights and keeps its copy. */
 static Status alloc_packed(Model *model, Device *device, size_t bytes) {
     if (device_is_host(device)) return dev_alloc(device, MEM_PARAMS, bytes, &model->packed);
     TRY(dev_alloc_host(device, bytes, &model->packed));
@@ -144,11 +144,11 @@ static Status alloc_packed(Model *model, Device *device, size_t bytes) {
 static Status move_packed(const Model *model, const Exec *exec, Tensor packed) {
     if (!model->placed.data) return OK;
     ptrdiff_t at = (char *)packed.data - (char *)model->packed.data;
-    return int8_move(exec, packed, (char *)model->placed.data + at);
+    return int8_upload(exec, packed, (char *)model->placed.data + at);
 }
 
-/* Gives all packed parameters places in one buffer: large enough for large pages, which spare a machine that
- * reads them all again and again much looking up. */
+/* Places all packed parameters in one buffer that is large enough for huge pages: decoding reads all of them
+ * for every token, and huge pages avoid TLB misses. */
 static Status place_packed(Model *model, const Exec *exec) {
     size_t total = 0, at = 0, bytes;
     for (int i = 0; i < model->count; i++)
@@ -176,13 +176,13 @@ static Status place_packed(Model *model, const Exec *exec) {
     return OK;
 }
 
-/* Where the packed weights of a parameter go. */
+/* Destination of a parameter's packed weights. */
 static Status packed_place(Model *model, const Exec *exec, const char *name, DType dtype,
                            Tensor *ret_packed) {
     if (!model->packed.data) TRY(place_packed(model, exec));
     const Tensor *found = find_packed(model, name);
     if (!found || found->dtype != dtype)
-        return FAILED("internal: the model has no parameter %s of %s", name, dtype_name(dtype));
+        return FAILED("internal: the model has no parameter %s with %s", name, dtype_name(dtype));
     *ret_packed = *found;
     return OK;
 }
@@ -192,7 +192,7 @@ Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q8, &packed));
     TRY(int8_pack(exec, packed, w, scale, factor));
-    TRY(int8_hold_largest(packed, largest));
+    TRY(int8_set_static_amax(packed, largest));
     return move_packed(model, exec, packed);
 }
 
@@ -201,7 +201,7 @@ Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w
     Tensor packed;
     TRY(packed_place(model, exec, name, DT_Q4, &packed));
     TRY(int4_pack(exec, packed, w, step, scale, factor));
-    TRY(int8_hold_largest(packed, largest));
+    TRY(int8_set_static_amax(packed, largest));
     return move_packed(model, exec, packed);
 }
 
@@ -243,8 +243,8 @@ int64_t model_params(const Model *model) {
     return count;
 }
 
-/* A product of (1,K) and (K,N) is 2KN operations, and twice that again backward. The masked-token head
- * works on about a seventh of the positions. */
+/* A (1,K) x (K,N) matmul is 2KN FLOPs in forward and twice that in backward. The masked-token head processes
+ * about 15% of the positions. */
 double block_flops(const Block *block, int64_t T) {
     const ModelConfig *c = block->config;
     double C = (double)c->hidden, A = (double)config_attention(c), F = (double)c->inner, V = (double)c->vocab;
@@ -370,7 +370,8 @@ Status store_zero(Store *store, Stream *stream) {
 }
 
 Status store_convert(Store *store, Exec *exec, DType dtype) {
-    if (store->borrowed || store->dtype != DT_F32) return FAILED("internal: a store that cannot be rounded");
+    if (store->borrowed || store->dtype != DT_F32)
+        return FAILED("internal: store_convert needs an owned fp32 store");
     if (dtype == DT_F32) return OK;
     for (int i = 0; i < store->model->units; i++) {
         Buffer *flat = &store->flat[i], made;

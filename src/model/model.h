@@ -1,24 +1,25 @@
-/* A model is a list of blocks: embedding, layers, head. A block declares its parameters, says how
- * much memory it needs for a given micro-batch, and runs forward and backward. Whoever runs it (the
- * training runner, evaluation, generation) brings memory, views of the parameters and the groups;
- * a block knows neither layouts nor devices.
+/* A model is a list of blocks: embedding, transformer layers, output heads. A block declares its parameters,
+ * reports how much memory a micro-batch needs, and runs forward and backward. The caller (training runner,
+ * evaluation, generation) provides memory, parameter views and groups; a block is independent of layout and
+ * device.
  *
- * Parameter names, in the order the blocks declare them (P positions, K types, L labels):
+ * Parameter names, in the order in which blocks declare them (C hidden size, A attention width, F inner size,
+ * V vocabulary, P positions, K token types, L labels):
  *   embed.token (V,C)  embed.position (P,C)
  *   BERT: embed.type (K,C)  embed.norm.weight (C)  embed.norm.bias (C)
- *   layer.I.norm1.weight (C) .bias (C)          GPT-2: before attention; BERT: after it
- *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v each (out, in); A is C unless heads were pruned
+ *   layer.I.norm1.weight (C) .bias (C)          GPT-2: before attention; BERT: after
+ *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v, each (out, in); A is C unless heads are pruned
  *   layer.I.attn.out.weight (C,A) .bias (C)
- *   layer.I.norm2.weight (C) .bias (C)          GPT-2: before the MLP; BERT: after it
+ *   layer.I.norm2.weight (C) .bias (C)          GPT-2: before the MLP; BERT: after
  *   layer.I.mlp.up.weight (F,C) .bias (F)
  *   layer.I.mlp.down.weight (C,F) .bias (C)
  *   GPT-2: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
- *   BERT, what its heads need: head.pooler.weight (C,C) .bias (C)
+ *   BERT, depending on its output heads: head.pooler.weight (C,C) .bias (C)
  *     head.mlm.dense.weight (C,C) .bias (C)  head.mlm.norm.weight (C) .bias (C)  head.mlm.bias (V)
  *     and embed.token again (tied) or head.output.weight (V,C)
  *     head.nsp.weight (2,C) .bias (2)  head.span.weight (2,C) .bias (2)
  *     head.classify.weight (L,C) .bias (L)
- * Matrices are (out, in) throughout; checkpoint/ turns Hugging Face's Conv1D around.
+ * Matrices are always (out, in); checkpoint/ transposes Hugging Face's Conv1D.
  */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
@@ -30,63 +31,63 @@
 
 typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
 
-/* One micro-batch on the device. All int32; what a task does not use is none. */
+/* One micro-batch on the device. All tensors are int32; those that the task does not use are absent. */
 typedef struct Micro {
     int64_t B, T;
-    int64_t first;      /* global index, in the step's batch, of its first sequence */
+    int64_t first;      /* index of its first sequence in the global batch of the step */
     Tensor tokens;      /* (B,T) */
     Tensor types;       /* (B,T) BERT */
-    Tensor lens;        /* (B) keys at or past it are padding; none: no padding */
-    Tensor labels;      /* LM: (B*T) next tokens, -100: not counted */
-    Tensor picks;       /* MLM: (M) rows b*T+t that are predicted */
-    Tensor pick_labels; /* MLM: (M) their tokens */
-    Tensor nsp;         /* (B) 0: B follows A, 1: random */
-    Tensor first_rows;  /* (B) rows b*T, for heads on the first token */
-    Tensor span;        /* (2,B) start and end positions; at or past T: not counted */
+    Tensor lens;        /* (B) sequence lengths; later positions are padding. Absent: no padding */
+    Tensor labels;      /* LM: (B*T) next tokens; -100: ignored */
+    Tensor picks;       /* MLM: (M) predicted rows b*T+t */
+    Tensor pick_labels; /* MLM: (M) tokens to predict there */
+    Tensor nsp;         /* (B) 0: the second segment follows the first, 1: random */
+    Tensor first_rows;  /* (B) rows b*T, for heads that read the first token */
+    Tensor span;        /* (2,B) start and end positions; >= T: ignored */
     Tensor classes;     /* (B) */
 } Micro;
 
-/* What quantization training gets used to, see model/rounding.h. */
-typedef enum { ROUND_NONE, ROUND_INT8, ROUND_INT4 } RoundTo;
+/* Target of quantization-aware training, see model/fake_quant.h. */
+typedef enum { FAKE_QUANT_NONE, FAKE_QUANT_INT8, FAKE_QUANT_INT4 } FakeQuant;
 
-/* What a block's memory depends on. */
+/* Everything that determines a block's memory. */
 typedef struct Shape {
     int64_t B, T;
-    int tp;              /* tensor ranks */
-    bool sequence;       /* between split parts each tensor rank holds 1/tp of the B*T rows */
-    DType dtype;         /* of activations and weights */
-    bool fp8;            /* layers multiply in 8 bits where their sizes suit (dtype is bf16 then) */
-    RoundTo round;       /* layers compute with rounded weights; not with fp8 */
-    DType logits;        /* of logits over the vocabulary: that type or, by default, fp32 */
-    bool train;          /* keep what backward needs */
-    Recompute recompute; /* selective: blocks keep less; the other modes are the runner's affair */
+    int tp;               /* number of tensor-parallel ranks */
+    bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
+    DType dtype;          /* activations and weights */
+    bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
+    FakeQuant fake_quant; /* not together with fp8 */
+    DType logits;         /* type of logits over the vocabulary; 0 is fp32 */
+    bool train;           /* save what backward needs */
+    Recompute recompute;  /* blocks implement RECOMPUTE_SELECTIVE, the runner the other modes */
 } Shape;
 
-/* Generation: caches of one layer and what is new, see attention_decode. */
+/* Generation: the KV cache of one layer, see attention_decode. */
 typedef struct KvCache {
     Tensor k, v; /* (B,H,S,D) */
 } KvCache;
 
 typedef struct Decode {
-    Tensor past, fresh; /* (B) int32 */
-    KvCache *cache;     /* one per layer block, in order */
+    Tensor past, fresh; /* (B) int32: cached and new positions */
+    KvCache *cache;     /* one per layer, in order */
 } Decode;
 
-/* Everything one call of a block works with. */
+/* Arguments of one block call. */
 typedef struct Pass {
     Exec *exec;
     Group *tp;
     Shape shape;
     const Micro *micro;
-    const Tensor *param;         /* views in the order of the block's ParamList, tied ones included */
-    const Tensor *grad;          /* likewise; NULL outside training */
-    uint64_t seed, step;         /* for dropout, which is on when shape.train is */
-    Buffer saved;                /* this block's, for this micro-batch: from forward to backward */
-    Buffer deferred;             /* backward: put what the weights' gradients need here, for backward_weight,
-                                  * instead of computing them; empty: compute them at once */
-    Buffer scratch;              /* shared, for this call alone */
-    Tensor loss;                 /* (LOSS_COUNT) fp64 sums, added to by heads */
-    Tensor hits;                 /* likewise: labels that had the largest score; none: they are not counted */
+    const Tensor *param; /* views in ParamList order, including tied parameters */
+    const Tensor *grad;  /* gradients, same order; NULL outside training */
+    uint64_t seed, step; /* for dropout, which is active iff shape.train */
+    Buffer saved;        /* this block and micro-batch, from forward to backward */
+    Buffer deferred;     /* backward: store what backward_weight needs here instead of computing weight
+                          * gradients; empty: compute them at once */
+    Buffer scratch;      /* shared workspace, valid during this call */
+    Tensor loss;         /* (LOSS_COUNT) fp64 sums that output heads add to */
+    Tensor hits;         /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */
     float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
     const Decode *decode;        /* generation only */
 } Pass;
@@ -96,29 +97,29 @@ typedef struct Block Block;
 typedef struct BlockOps {
     const char *name;
     Status (*describe)(const Block *block, ParamList *ret_params);
-    /* Bytes of `saved` and `scratch` for a micro-batch; computed by the same functions that lay
-     * the tensors out. */
+    /* Bytes of `saved` and `scratch` for a micro-batch, computed by the functions that lay out the tensors.
+     */
     void (*measure)(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch);
-    /* Bytes of `deferred`; NULL: the block's backward does all of its work at once. */
+    /* Bytes of `deferred`; NULL: the block does not split its backward. */
     size_t (*measure_deferred)(const Block *block, Shape shape);
-    /* y (B,T,C) from x (B,T,C), or a rank's rows of them (1,B*T/tp,C). The embedding takes no x; the head
-     * gives no y: it adds to the loss sums and, in training, computes its gradients at once so that no logits
-     * are kept. */
+    /* y (B,T,C) from x (B,T,C); with sequence parallelism both are the local rows (1,B*T/tp,C). The embedding
+     * has no x. The output head has no y: it adds to the loss sums and, in training, computes its gradients
+     * right away, so that logits need not be saved. */
     Status (*forward)(const Block *block, Pass *pass, Tensor y, Tensor x);
-    /* dx from dy, adding to the parameters' gradients. dx may be dy. */
+    /* Computes dx from dy and adds to the parameter gradients. dx may alias dy. */
     Status (*backward)(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x);
-    /* The rest of a backward that had `deferred`. x is the block's input, as in backward. */
+    /* Computes the weight gradients that backward left in `deferred`. x is the block's input. */
     Status (*backward_weight)(const Block *block, Pass *pass, Tensor x);
-    /* forward for new positions against the caches in pass->decode; heads have none. */
+    /* forward of new positions against the KV cache in pass->decode; NULL for output heads. */
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
-    /* Heads only: see output_logits. */
+    /* Output heads only, see output_logits. */
     Status (*logits)(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x);
     size_t (*logits_scratch)(const Block *block, OutputHead which, int64_t rows);
-    bool grads_in_forward; /* forward already adds to all gradients (heads) */
+    bool grads_in_forward; /* forward computes all gradients (output heads) */
     bool backward_params;  /* backward reads the parameters */
 } BlockOps;
 
-/* Where a parameter lies: a unit of the model and a slot in it. */
+/* Location of a parameter: a unit of the model and a slot in it. */
 typedef struct ParamRef {
     int unit, slot;
 } ParamRef;
@@ -126,23 +127,23 @@ typedef struct ParamRef {
 struct Block {
     const BlockOps *ops;
     const ModelConfig *config;
-    int index; /* the layer's number, for layers */
+    int index; /* layer number */
     ParamList params;
-    ParamRef *ref; /* of each of them */
-    Tensor *int8;  /* of each of them: packed weights, or none */
+    ParamRef *ref; /* one per parameter */
+    Tensor *int8;  /* one per parameter: packed weights, or absent */
 };
 
-/* Parameters lie in units. Unit i is what block i alone uses; units from `count` on hold one parameter
- * each that several blocks share. */
+/* Parameters are grouped into units. Unit i < count holds the parameters used by block i only; each later
+ * unit holds one parameter shared by several blocks. */
 typedef struct Model {
     ModelConfig config;
     Block *block;
     int count;
     ParamList *unit;
     int units;
-    Buffer packed;  /* what blocks' int8 weights lie in... */
-    Buffer placed;  /* ...and, on a GPU, its copy there */
-    Buffer *sparse; /* what blocks' sparse weights lie in */
+    Buffer packed;  /* packed int8 and int4 weights of all blocks */
+    Buffer placed;  /* their copy in GPU memory */
+    Buffer *sparse; /* packed sparse weights */
     size_t sparse_count, sparse_capacity;
 } Model;
 
@@ -151,56 +152,55 @@ extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_output, b
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
-/* Gives the model the values of a parameter that is int8 (config.int8): w, scale and factor as int8_pack
- * takes them, largest as int8_hold_largest does. Before a store is bound. The device of exec must outlive the
- * model. */
+/* Sets an int8 parameter (config.int8): w, scale and factor as in int8_pack, largest as in
+ * int8_set_static_amax. Call before binding a store. The device of exec must outlive the model. */
 MUST_USE Status model_set_int8(Model *model, const Exec *exec, const char *name, Tensor w, Tensor scale,
                                Tensor factor, float largest);
-/* The same for one of 4 bits, as int4_pack takes it. */
+/* The same for an int4 parameter; arguments as in int4_pack. */
 MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name, Tensor w, Tensor step,
                                Tensor scale, Tensor factor, float largest);
-/* The same for one that is sparse (config.sparse_products): mask, first and values as sparse_pack takes them.
- */
+/* The same for a sparse parameter (config.sparse_products); arguments as in sparse_pack. */
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
-int64_t model_params(const Model *model); /* each parameter once */
-/* Operations that a block needs for one of T positions, forward and backward; for sharing out blocks. */
+int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */
+/* FLOPs of a block per token at sequence length T, forward and backward; used to balance pipeline stages. */
 double block_flops(const Block *block, int64_t T);
 
-/* out (M,K) = this head's scores for chosen rows x (M,C) of the last layer's output: LM, MLM any
- * rows (K = V); SPAN all rows (K = 2); NSP, CLASSIFY the first row of each sequence (K = 2, L). */
+/* out (M,K): logits of an output head for rows x (M,C) of the last layer's output. LM and MLM: any rows, K =
+ * V. SPAN: all rows, K = 2. NSP and CLASSIFY: the first row of each sequence, K = 2 and L. */
 MUST_USE Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x);
-/* Bytes of scratch that output_logits needs for M rows. */
+/* Bytes of scratch that output_logits needs for `rows` rows. */
 size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows);
 
-/* Numbers of one kind (parameters, gradients or a moment) by unit: of each unit all of it, a part, or
- * nothing where another stage has it. */
+/* Values of one kind (parameters, gradients or a moment) by unit: the full unit, a shard, or nothing if it
+ * belongs to another pipeline stage. */
 typedef struct Store {
     const Model *model;
     DType dtype;
-    Unit *unit;             /* how this rank lays out each unit */
-    Buffer *flat;           /* per unit: its elements first .. first + count - 1 */
-    int64_t *first, *count; /* 0 elements: not here */
-    Tensor **view;          /* where all of a block's parameters are here: view[block][param] */
-    bool borrowed;          /* the buffers are somebody else's */
+    Unit *unit;             /* local layout of each unit */
+    Buffer *flat;           /* per unit: elements first .. first + count - 1 */
+    int64_t *first, *count; /* count 0: not on this rank */
+    Tensor **view;          /* view[block][param]; only for blocks whose parameters are all present */
+    bool borrowed;          /* the store does not own the buffers */
 } Store;
 
-/* All of every unit, in fp32, for one tensor rank. */
+/* Allocates all units in full, fp32, without tensor parallelism. */
 MUST_USE Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag);
-/* Without buffers: the caller sets flat, first and count of the units it holds. */
+/* Allocates no buffers: the caller sets flat, first and count of the units it holds, then calls store_bind.
+ */
 MUST_USE Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype);
-/* ... and then makes the views of the blocks that are whole. */
+/* Creates the views of all blocks whose parameters are fully present. */
 MUST_USE Status store_bind(Store *store);
 void store_free(Store *store);
 DEFINE_FREEP(Store, store)
-/* Fresh values as the papers have them, the same for a seed in every layout. */
+/* Initializes as published for the family. For a given seed the values are the same in every layout. */
 MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
 MUST_USE Status store_zero(Store *store, Stream *stream);
-/* Rounds all of a store's own fp32 numbers to a type, which takes the place of what was there. */
+/* Converts an owned fp32 store to `dtype` in place. */
 MUST_USE Status store_convert(Store *store, Exec *exec, DType dtype);
-/* The view of a parameter by name; false when the model has none or not all of it is here. */
+/* Finds a parameter by name; false if the model has no such parameter or it is not fully present. */
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
-/* Views of a block's parameters into units whose first elements are at flat[unit]. */
+/* Views of a block's parameters, given the address flat[unit] of each unit's flat buffer. */
 void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views);
 
 #endif

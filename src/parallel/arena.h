@@ -1,9 +1,9 @@
-/* Memory for units that are whole only for a while.
+/* A two-ended arena for buffers that live briefly: full parameters and gradients of sharded units.
  *
- * It is one buffer, made when the first unit comes, in which units lie at one end or the other. Two units
- * that fill it together always find place, whichever came first. Nothing goes back to the system in between:
- * it would clear every page again, which takes as long as bringing the unit. What is small, or finds no
- * place, gets memory of its own.
+ * One buffer, allocated on first use, from which allocations are made at either end. Two allocations that
+ * together fill it always fit, in any order. Memory is not returned to the system in between: the kernel
+ * would zero every page again, which takes as long as gathering the unit. Small allocations, and those that
+ * do not fit, come from the device allocator instead.
  */
 #ifndef WEFT_PARALLEL_ARENA_H
 #define WEFT_PARALLEL_ARENA_H
@@ -19,18 +19,18 @@ typedef struct Arena {
     Buffer all;
     struct {
         size_t first, end;
-    } used[ARENA_SLOTS]; /* by place */
+    } used[ARENA_SLOTS]; /* sorted by offset */
     int count;
 } Arena;
 
-/* For two units of these sizes. */
-void arena_init(Arena *room, Device *device, MemTag tag, size_t one, size_t other);
-/* Everything taken must have been given back. */
-void arena_done(Arena *room);
-/* Whether so many bytes find place now. */
-bool arena_fits(const Arena *room, size_t bytes);
-MUST_USE Status arena_alloc(Arena *room, size_t bytes, Buffer *ret_buffer);
-/* The buffer is empty afterwards; an empty one may be given. */
-void arena_release(Arena *room, Buffer *buffer);
+/* Sized for two allocations of `one` and `other` bytes. Allocates nothing yet. */
+void arena_init(Arena *arena, Device *device, MemTag tag, size_t one, size_t other);
+/* All allocations must have been released. */
+void arena_done(Arena *arena);
+/* Whether arena_alloc would succeed without a new device allocation. */
+bool arena_fits(const Arena *arena, size_t bytes);
+MUST_USE Status arena_alloc(Arena *arena, size_t bytes, Buffer *ret_buffer);
+/* Empties the buffer. Releasing an empty buffer is allowed. */
+void arena_release(Arena *arena, Buffer *buffer);
 
 #endif

@@ -9,5 +9,5 @@ Status recompute_parse(const char *name, Recompute *ret_mode) {
         *ret_mode = (Recompute)i;
         return OK;
     }
-    return USAGE("recompute '%s' is unknown, expected none, selective or block", name);
+    return USAGE("unknown recompute mode '%s'; expected none, selective or block", name);
 }

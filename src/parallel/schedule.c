@@ -1,9 +1,9 @@
-/* A stage's list: its computations in order (schedule_order.c) and the messages between them.
+/* Builds a stage's list: its computations in order (schedule_order.c), with messages inserted.
  *
- * Every computation has a moment at which it ends when costs are equal, and a message is sent at the end
- * of the computation that makes it. Sorting a stage's computations by their ends together with its messages
- * puts both sides of every message at the same place of one order of the whole pipeline, which is why no
- * stages can wait for each other in a circle, whatever the costs then turn out to be. */
+ * Each computation has an end time under equal costs, and each message is sent at the end of the computation
+ * that produces it. Sorting a stage's computations and messages by these times places both sides of every
+ * message at the same position of one global order. A cyclic wait is therefore impossible, whatever the
+ * actual costs. */
 #include "parallel/schedule.h"
 
 #include <string.h>
@@ -23,14 +23,14 @@ const char *schedule_name(ScheduleKind kind) {
     return kind_names[kind];
 }
 
-/* Evaluation is not a choice of a person's. */
+/* SCHEDULE_EVAL is internal and cannot be selected by name. */
 Status schedule_parse(const char *name, ScheduleKind *ret_kind) {
     for (int i = 0; i < SCHEDULE_EVAL; i++) {
         if (strcmp(name, kind_names[i])) continue;
         *ret_kind = (ScheduleKind)i;
         return OK;
     }
-    return USAGE("pipeline schedule '%s' is unknown, expected gpipe, 1f1b, interleaved or zero-bubble", name);
+    return USAGE("unknown pipeline schedule '%s'; expected gpipe, 1f1b, interleaved or zero-bubble", name);
 }
 
 const char *action_name(ActionKind kind) {
@@ -65,28 +65,27 @@ const TraceName *action_trace(ActionKind kind) {
 }
 
 static Status check_spec(const ScheduleSpec *spec, int stage) {
-    enum { MOST = 1 << 22 }; /* computations of a kind, so that no count overflows */
+    enum { LIMIT = 1 << 22 }; /* limit that keeps every count within int */
     if (spec->stages < 1 || spec->chunks < 1 || spec->micros < 1)
-        return USAGE("a pipeline of %d stages, %d chunks a stage and %d micro-batches: expected at least one "
-                     "of each",
+        return USAGE("a pipeline needs at least 1 stage, 1 chunk per stage and 1 micro-batch, not %d, %d "
+                     "and %d",
                      spec->stages, spec->chunks, spec->micros);
     if (spec->chunks > 1 && spec->kind != SCHEDULE_INTERLEAVED && spec->kind != SCHEDULE_EVAL)
         return USAGE(
-            "the %s schedule takes one chunk a stage, not %d; the interleaved schedule takes several",
+            "the %s schedule has 1 chunk per stage, not %d; use --pp-schedule interleaved for several",
             schedule_name(spec->kind), spec->chunks);
-    if ((double)spec->stages * spec->chunks * spec->micros > MOST)
-        return USAGE(
-            "a pipeline of %d stages, %d chunks a stage and %d micro-batches is too large, expected a "
-            "product of at most %d",
-            spec->stages, spec->chunks, spec->micros, MOST);
+    if ((double)spec->stages * spec->chunks * spec->micros > LIMIT)
+        return USAGE("a pipeline of %d stages, %d chunks per stage and %d micro-batches is too large: their "
+                     "product is limited to %d",
+                     spec->stages, spec->chunks, spec->micros, LIMIT);
     if (stage < 0 || stage >= spec->stages)
-        return FAILED("internal: stage %d of a pipeline of %d", stage, spec->stages);
+        return FAILED("internal: stage %d of a pipeline with %d stages", stage, spec->stages);
     return OK;
 }
 
 typedef struct Event {
     int time;
-    int sender; /* -1 for a computation: what ends at a moment comes before the messages of that moment */
+    int sender; /* -1 for a computation, which sorts before messages of the same time */
     Action action;
 } Event;
 
@@ -96,7 +95,7 @@ static int compare_events(const void *a, const void *b) {
                               : (x->sender > y->sender) - (x->sender < y->sender);
 }
 
-/* A computation with the messages that bring what it takes and take away what it makes. */
+/* Adds a computation with the messages for its input and output. */
 static int add_events(const Orders *orders, int stage, int at, Event *event) {
     const ScheduleSpec *spec = &orders->spec;
     Action action = orders->action[(size_t)stage * (size_t)orders->count + (size_t)at];
@@ -125,7 +124,7 @@ static void raise_to(int *most, int value) {
     if (value > *most) *most = value;
 }
 
-/* What memory the list asks for. */
+/* Computes the peaks that determine memory: in_flight, deferred, waiting_*. */
 static void count_held(Schedule *schedule) {
     int in_flight = 0, deferred = 0, forward = 0, backward = 0;
     bool messages = schedule->spec.stages > 1;

@@ -1,16 +1,16 @@
-/* What each stage of a pipeline does in one optimizer step, as data: a list of actions that the runner
- * carries out in order. The same lists drive the check for deadlock, the timeline picture and the
- * simulator. Gradient accumulation is the schedule of a pipeline with one stage.
+/* Pipeline schedules as data: for each stage, the list of actions of one optimizer step, in order. The same
+ * lists drive the runner, the deadlock check, the timeline picture and the simulator. Gradient accumulation
+ * is the schedule of a pipeline with one stage.
  *
- * The model's blocks are cut into stages x chunks parts, in order; part c * stages + s is chunk c of stage
- * s. A micro-batch goes through the parts in order and its gradient comes back in reverse.
+ * The model's blocks are divided into stages x chunks parts, in order; part c * stages + s is chunk c of
+ * stage s. A micro-batch passes through the parts in order, its gradient in reverse.
  *
- * Messages carry no names: the first that a stage sends to another is the first that the other receives
- * from it. A send stands right after the computation whose result it takes. A receive stands where, at
- * equal costs, its message comes, and the computation that uses it waits for it: so it overlaps what runs
- * in between. All lists follow one order of the whole pipeline's computations and messages, so nothing
- * waits for ever, even where each send and receive blocks until its partner is there; whoever buffers
- * messages, or launches those between two computations as one batch, waits less and is safe too. */
+ * Messages are matched by order: the first message a stage sends to another is the first one that stage
+ * receives from it. A send directly follows the computation that produces its data. A receive is posted
+ * where, at equal costs, its message arrives; the computation that needs it waits, so the transfer overlaps
+ * the work in between. All lists are projections of one global order of computations and messages. Hence they
+ * cannot deadlock, even if every send and receive blocks until matched; buffering messages, or launching
+ * those between two computations as one batch, is safe as well. */
 #ifndef WEFT_PARALLEL_SCHEDULE_H
 #define WEFT_PARALLEL_SCHEDULE_H
 
@@ -18,20 +18,20 @@
 
 typedef enum {
     SCHEDULE_GPIPE,       /* all forwards, then all backwards */
-    SCHEDULE_1F1B,        /* as few micro-batches in flight as keep the stage busy */
-    SCHEDULE_INTERLEAVED, /* 1F1B over several chunks a stage */
-    SCHEDULE_ZERO_BUBBLE, /* 1F1B with weight gradients put where a stage would wait */
-    SCHEDULE_EVAL,        /* forwards alone */
+    SCHEDULE_1F1B,        /* the fewest micro-batches in flight that keep every stage busy */
+    SCHEDULE_INTERLEAVED, /* 1F1B with several chunks per stage */
+    SCHEDULE_ZERO_BUBBLE, /* 1F1B with weight gradients filling the bubble */
+    SCHEDULE_EVAL,        /* forward only */
     SCHEDULE_KINDS
 } ScheduleKind;
 
 typedef enum {
-    ACTION_RECEIVE_FORWARD, /* a part's input from the part before it */
+    ACTION_RECEIVE_FORWARD, /* a part's input from the previous part */
     ACTION_FORWARD,
-    ACTION_SEND_FORWARD,     /* a part's output to the part after it */
+    ACTION_SEND_FORWARD,     /* a part's output to the next part */
     ACTION_RECEIVE_BACKWARD, /* the gradient of a part's output */
-    ACTION_BACKWARD,         /* input and weight gradients */
-    ACTION_BACKWARD_INPUT,   /* the two halves of it; the second may come later */
+    ACTION_BACKWARD,         /* both halves at once */
+    ACTION_BACKWARD_INPUT,   /* gradient of the input; the weight half may follow later */
     ACTION_BACKWARD_WEIGHT,
     ACTION_SEND_BACKWARD, /* the gradient of a part's input */
     ACTION_KINDS
@@ -39,13 +39,13 @@ typedef enum {
 
 typedef struct Action {
     ActionKind kind;
-    int micro; /* which micro-batch of the step */
-    int chunk; /* which of the stage's chunks */
+    int micro; /* index of the micro-batch in the step */
+    int chunk; /* index of the stage's chunk */
 } Action;
 
 typedef struct ScheduleSpec {
     ScheduleKind kind;
-    int stages, chunks, micros; /* chunks 1 but for INTERLEAVED and EVAL */
+    int stages, chunks, micros; /* chunks is 1 except for INTERLEAVED and EVAL */
 } ScheduleSpec;
 
 typedef struct Schedule {
@@ -53,27 +53,26 @@ typedef struct Schedule {
     int stage;
     Action *action;
     int count;
-    int in_flight; /* most (micro-batch, chunk) pairs between their forward and the end of their backward */
-    int deferred;  /* most of them between input and weight gradients */
-    /* Most messages of one direction received, or being received, whose computation has not begun. */
+    int in_flight; /* peak number of (micro-batch, chunk) pairs between forward and the end of backward */
+    int deferred;  /* peak number of pairs between input and weight gradient */
+    /* Peak number of messages per direction, received or in transit, whose computation has not started. */
     int waiting_forward, waiting_backward;
 } Schedule;
 
-/* One stage's list. What cannot be is a usage error that says what would work. A neighbour that is the
- * same stage needs no messages. */
+/* The list of one stage. An impossible specification is a usage error that names one that works. Consecutive
+ * parts on the same stage exchange no messages. */
 MUST_USE Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, int stage);
-/* Those of all stages, for little more than one takes; stages[spec->stages]. */
+/* The lists of all stages, at little more than the cost of one. stages[spec->stages] receives them. */
 MUST_USE Status schedule_init_all(Schedule *stages, const ScheduleSpec *spec);
 void schedule_done(Schedule *schedule);
 
 MUST_USE Status schedule_parse(const char *name, ScheduleKind *ret_kind);
 const char *schedule_name(ScheduleKind kind);
 const char *action_name(ActionKind kind);
-/* How a trace shows it: F3, B3 (a whole backward or its input half), W3, and messages in gray; the numbers
- * are the micro-batch and the chunk. */
+/* Trace labels: F3, B3 (backward, or its input half), W3; messages are gray. The numbers are micro-batch and
+ * chunk. */
 const TraceName *action_trace(ActionKind kind);
 
-/* The part that an action of a stage is about. */
 static inline int schedule_part(const ScheduleSpec *spec, int stage, int chunk) {
     return chunk * spec->stages + stage;
 }
@@ -86,7 +85,8 @@ static inline bool action_receives(ActionKind kind) {
 }
 
 typedef struct ScheduleCosts {
-    double forward, backward_input, backward_weight; /* of one part; a whole backward is their sum */
+    double forward, backward_input,
+        backward_weight; /* per part; a full backward costs the sum of its halves */
     double transfer;
 } ScheduleCosts;
 
@@ -97,26 +97,24 @@ typedef struct ActionTime {
 typedef struct ScheduleTimes {
     ActionTime **time; /* [stage][action] */
     double makespan;
-    double bubble; /* share of stages x makespan without computation */
+    double bubble; /* idle share of stages x makespan */
 } ScheduleTimes;
 
-/* Carries all stages' lists out on paper: fails, naming stage and action, when they would wait for each
- * other for ever, when a message has no partner or the order of messages between two stages differs, or
- * when an action comes before what it needs.
+/* Simulates the lists of all stages. Fails, naming stage and action, on a deadlock, an unmatched message,
+ * messages between two stages in different orders, or an action before its dependencies.
  *
- * The check is made for the strictest way in which a runner may work: the messages between two
- * computations are launched as one batch, and the stage waits there until all of them have met their
- * partners in launched batches of the other stages. With costs, each action's start and end are given for
- * the way in which it should: sends are buffered and arrive after the transfer, receives wait until they
- * are needed. Without costs (NULL, and NULL for the times) the lists are only checked. */
+ * The deadlock check assumes the strictest runner: messages between two computations form one batch, and the
+ * stage blocks until each has met its partner in a launched batch of another stage. The times assume the
+ * intended runner: sends are buffered and arrive after the transfer, receives block only when needed. With
+ * NULL costs and NULL times the lists are only checked. */
 MUST_USE Status schedule_simulate(const Schedule *stages, int count, const ScheduleCosts *costs,
                                   ScheduleTimes *ret_times);
 void schedule_times_done(ScheduleTimes *times, int stages);
 
-/* Cuts `count` blocks with the given costs into `parts` runs so that the costliest run is as cheap as
- * possible, then the next costliest, and so on: first[p] is the first block of part p, first[parts] =
- * count. Among equals, later parts get more blocks, since earlier stages hold more micro-batches. Every
- * part has at least one block; count < parts is a usage error. */
+/* Divides `count` blocks with the given costs into `parts` contiguous parts, minimizing the largest cost,
+ * then the second largest, and so on. first[p] is the first block of part p; first[parts] = count. Ties give
+ * later parts more blocks, since earlier stages hold more micro-batches. Each part gets at least one block;
+ * count < parts is a usage error. */
 MUST_USE Status stages_balance(const double *cost, int count, int parts, int *first);
 
 #endif

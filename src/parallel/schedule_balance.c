@@ -1,9 +1,10 @@
-/* Which blocks go to which part of a pipeline.
+/* Assigns blocks to the parts of a pipeline.
  *
- * best[p][n] is the best cut of the first n blocks into p runs: its run costs from the highest to the lowest
- * come first in the order of dictionaries. Adding a run to two cuts keeps their order, so the best cut into
- * p runs is a best cut into p - 1 with one run after it. That takes long for thousands of blocks; but a
- * transformer's are alike between its ends, and then each goes to the part that is the cheapest so far. */
+ * Dynamic programming: best[p][n] is the best division of the first n blocks into p parts, that is, the one
+ * whose part costs, sorted in descending order, are lexicographically smallest. Appending a part preserves
+ * this order, so the best division into p parts extends a best division into p - 1. For thousands of blocks
+ * that is slow; but all blocks of a transformer except the first and the last cost the same, and then a
+ * greedy assignment to the cheapest part is optimal. */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@
 
 typedef struct Cuts {
     int count, parts;
-    double *costs; /* [count + 1][parts]: of the best cut of that many blocks, descending */
-    int *start;    /* [parts + 1][count + 1]: where its last run starts */
+    double *costs; /* [count + 1][parts]: part costs of the best division, descending */
+    int *start;    /* [parts + 1][count + 1]: first block of its last part */
     double *trial, *next;
 } Cuts;
 
@@ -24,7 +25,7 @@ static void cuts_done(Cuts *cuts) {
     free(cuts->next);
 }
 
-/* runs = sorted `from` with `cost` put in. */
+/* Inserts `cost` into the descending list `from`. */
 static void insert_cost(double *runs, const double *from, int count, double cost) {
     int at = 0;
     while (at < count && from[at] >= cost) at++;
@@ -39,7 +40,7 @@ static bool is_better(const double *a, const double *b, int count) {
     return a[at] < b[at];
 }
 
-/* The best cut of n blocks into p runs, into best; `cuts->costs` holds those into p - 1. */
+/* The best division of n blocks into p parts; `cuts->costs` holds the costs for p - 1 parts. */
 static void cut(Cuts *cuts, const double *cost, int p, int n, double *best) {
     double run = 0;
     int *start = &cuts->start[p * (cuts->count + 1) + n];
@@ -48,7 +49,7 @@ static void cut(Cuts *cuts, const double *cost, int p, int n, double *best) {
         run += cost[from];
         if (p == 1 && from > 0) continue;
         insert_cost(cuts->trial, cuts->costs + (size_t)from * (size_t)cuts->parts, p - 1, run);
-        /* A longer last run wins a draw. */
+        /* Ties go to the longer last part. */
         if (*start >= 0 && is_better(best, cuts->trial, p)) continue;
         memcpy(best, cuts->trial, (size_t)p * sizeof *best);
         *start = from;
@@ -63,20 +64,21 @@ static void cut_all(Cuts *cuts, const double *cost) {
     }
 }
 
-/* ---- blocks that are alike between two ends ---- */
+/* ---- equal blocks between two ends ---- */
 
 static bool is_even(const double *cost, int count) {
     for (int i = 2; i < count - 1; i++)
         if (cost[i] != cost[1]) return false;
-    return count < 3 || cost[1] > 0; /* those that cost nothing may go anywhere */
+    return count < 3 || cost[1] > 0; /* zero-cost blocks may go anywhere */
 }
 
-/* How many of them the first part, the last one and those between have; a few of the latter one more. */
+/* Equal blocks in the first part, the last part and each part in between; some of the latter have one more.
+ */
 typedef struct Shares {
     int first, last, each, more;
 } Shares;
 
-/* Among equals the later part takes a block. */
+/* Ties go to the later part. */
 static Shares share_out(const double *cost, int count, int parts) {
     int between = parts - 2, left = count - 2 - between;
     Shares shares = {.each = between ? 1 : 0};
@@ -106,14 +108,13 @@ static void cut_even(const double *cost, int count, int parts, int *first) {
 }
 
 Status stages_balance(const double *cost, int count, int parts, int *first) {
-    if (parts < 1) return USAGE("a pipeline of %d parts: expected at least one", parts);
+    if (parts < 1) return USAGE("a pipeline needs at least 1 part, not %d", parts);
     if (count < parts)
-        return USAGE(
-            "%d blocks cannot be cut into %d parts of a pipeline, expected at most %d (stages x chunks)",
-            count, parts, count);
+        return USAGE("cannot divide %d blocks into %d pipeline parts (stages x chunks); use at most %d",
+                     count, parts, count);
     for (int i = 0; i < count; i++)
         if (!(cost[i] >= 0) || isinf(cost[i]))
-            return FAILED("internal: block %d has the cost %g, expected a number from 0", i, cost[i]);
+            return FAILED("internal: block %d has cost %g; expected a number >= 0", i, cost[i]);
     if (is_even(cost, count)) return cut_even(cost, count, parts, first), OK;
     CLEANUP(cuts_done) Cuts cuts = {.count = count, .parts = parts};
     size_t cells = ((size_t)count + 1) * (size_t)parts;

@@ -1,15 +1,15 @@
-/* In which order each stage computes.
+/* The order of computations on each stage.
  *
- * GPipe, 1F1B and interleaved 1F1B are one scheme: some forwards to warm up, then forward and backward in
- * turn, then the backwards that are left. They differ in the length of the warm-up, and interleaving in
- * the sequence: micro-batches go in groups, a group through one chunk after the other (backward: from the
- * last chunk to the first). In a group of as many micro-batches as there are stages, a stage gets the next
- * chunk's first input just when it is done with the chunk before.
+ * GPipe, 1F1B and interleaved 1F1B share one scheme: warm-up forwards, then alternating forward and backward,
+ * then the remaining backwards. They differ in the length of the warm-up. Interleaving also changes the
+ * sequence: micro-batches go in groups, each group through one chunk after the other (in backward, last chunk
+ * first). With one micro-batch per stage in a group, the first input of the next chunk arrives just as the
+ * previous chunk is finished.
  *
- * The zero-bubble order is that of 1F1B with backwards cut in half, of which other stages wait only for the
- * input half. Stage s does the weight half of a micro-batch s backwards late, so it starts sending gradients
- * earlier and has s weight halves left for where it would wait, most of them at the end. 1F1B leaves it
- * p - s of p micro-batches in flight, so with these it holds p, as the first stage does anyway. */
+ * Zero-bubble is 1F1B with each backward split into an input half, for which other stages wait, and a weight
+ * half. Stage s delays the weight half of a micro-batch by s backwards. It thus sends gradients earlier and
+ * keeps s weight halves to fill the bubble, mostly at the end. 1F1B leaves stage s with p - s of p
+ * micro-batches in flight, so with the delayed halves it holds p, as the first stage does anyway. */
 #include "parallel/schedule_order.h"
 
 #include "base/memory.h"
@@ -18,9 +18,9 @@ static int smaller(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Micro-batches in groups of as many as there are stages, or a few more where they do not divide evenly:
- * with fewer, a stage would come to a group's next chunk before the last stage has sent it. The first
- * `larger` groups have one more than `size`. */
+/* Groups of one micro-batch per stage, or slightly more if they do not divide evenly: in a smaller group a
+ * stage would reach the next chunk before the last stage has sent its input. The first `larger` groups have
+ * size + 1. */
 typedef struct Groups {
     int size, larger;
 } Groups;
@@ -49,7 +49,7 @@ static Action nth_backward(const ScheduleSpec *spec, int k) {
     return (Action){ACTION_BACKWARD, action.micro, spec->chunks - 1 - action.chunk};
 }
 
-/* Forwards before the first backward's turn. */
+/* Number of warm-up forwards. */
 static int warm_up(const ScheduleSpec *spec, int stage) {
     int total = spec->micros * spec->chunks, after = spec->stages - 1 - stage;
     if (spec->kind == SCHEDULE_GPIPE || spec->kind == SCHEDULE_EVAL) return total;
@@ -78,7 +78,7 @@ static void order_zero_bubble(const ScheduleSpec *spec, int stage, Action *actio
     while (weights < spec->micros) action[count++] = (Action){ACTION_BACKWARD_WEIGHT, weights++, 0};
 }
 
-/* When what a computation takes is there; -1 while it is not. */
+/* Time at which the input of a computation is available; -1 if not yet known. */
 static int ready_at(const Orders *orders, int stage, Action action) {
     const ScheduleSpec *spec = &orders->spec;
     int part = schedule_part(spec, stage, action.chunk), last = spec->stages * spec->chunks - 1;
@@ -88,7 +88,7 @@ static int ready_at(const Orders *orders, int stage, Action action) {
     return part == last ? orders->forward_end[at] : orders->backward_end[at + spec->micros];
 }
 
-/* Carries out one stage as far as it comes; returns how far. */
+/* Advances one stage until its next input is unavailable; returns its new position. */
 static int advance(Orders *orders, int stage, int at) {
     const ScheduleSpec *spec = &orders->spec;
     const Action *action = orders->action + (size_t)stage * (size_t)orders->count;
@@ -121,7 +121,7 @@ static Status find_ends(Orders *orders) {
     }
     for (int s = 0; s < spec->stages; s++)
         if (at[s] < orders->count)
-            return FAILED("internal: stage %d of %d cannot go on after %d of %d computations (%s, %d chunks, "
+            return FAILED("internal: stage %d of %d is blocked after %d of %d computations (%s, %d chunks, "
                           "%d micro-batches)",
                           s, spec->stages, at[s], orders->count, schedule_name(spec->kind), spec->chunks,
                           spec->micros);

@@ -1,4 +1,4 @@
-/* The computations of every stage in order, before messages are put between them. */
+/* The order of computations on every stage, before messages are inserted. */
 #ifndef WEFT_PARALLEL_SCHEDULE_ORDER_H
 #define WEFT_PARALLEL_SCHEDULE_ORDER_H
 
@@ -6,13 +6,13 @@
 
 typedef struct Orders {
     ScheduleSpec spec;
-    int count;      /* computations of a stage, as many on each */
+    int count;      /* computations per stage, equal on all stages */
     Action *action; /* [stages][count] */
-    int *end;       /* [stages][count]: when it ends if each forward and each half of a backward takes 1 */
-    int *forward_end, *backward_end; /* [parts][micros]: the same by part; a backward's input half counts */
+    int *end;       /* [stages][count]: end time if a forward and each half of a backward take 1 */
+    int *forward_end, *backward_end; /* [parts][micros]: end times by part; for backward, of its input half */
 } Orders;
 
-/* The specification is one that can be. */
+/* `spec` must be valid. */
 MUST_USE Status orders_init(Orders *ret_orders, const ScheduleSpec *spec);
 void orders_done(Orders *orders);
 

@@ -1,18 +1,18 @@
-/* All stages' lists carried out on paper, in three passes.
+/* Simulation of all stages' lists, in three passes.
  *
- * First each list alone: everything is done once and after what it needs. Then the messages: those from one
- * stage to another are the same, in the same order, on both sides; and the stages are carried out with
- * batches of messages that wait for their partners, until all are done or nothing moves any more. Last the
- * times, with buffered messages.
+ * 1. Each list alone: every action occurs once, after its dependencies.
+ * 2. Messages: both sides of a link list the same messages in the same order. Then the stages run with
+ * message batches that block until matched, until all are done or none can advance (deadlock).
+ * 3. Times, with buffered messages.
  *
- * Between two stages of a longer pipeline messages go one way round the ring (forward) or the other
- * (backward). With two stages both ways lead to the same stage, and both kinds share one link. */
+ * In a longer pipeline, messages travel around the ring in one direction (forward) or the other (backward).
+ * With two stages both directions lead to the same stage, so both kinds share one link. */
 #include "base/memory.h"
 #include "parallel/schedule.h"
 
 /* ---- one list alone ---- */
 
-/* What must have been done to a (micro-batch, chunk) before an action, as bits of ActionKind. */
+/* Dependencies of an action on the same (micro-batch, chunk), as bits of ActionKind. */
 static unsigned needs(const ScheduleSpec *spec, int part, ActionKind kind) {
     bool alone = spec->stages == 1, first = part == 0, last = part == spec->stages * spec->chunks - 1;
     switch (kind) {
@@ -22,17 +22,17 @@ static unsigned needs(const ScheduleSpec *spec, int part, ActionKind kind) {
     case ACTION_BACKWARD_INPUT:
         return 1u << ACTION_FORWARD | (last || alone ? 0 : 1u << ACTION_RECEIVE_BACKWARD);
     case ACTION_BACKWARD_WEIGHT: return 1u << ACTION_BACKWARD_INPUT;
-    case ACTION_SEND_BACKWARD: return 1u << ACTION_BACKWARD_INPUT; /* which a whole backward includes */
+    case ACTION_SEND_BACKWARD: return 1u << ACTION_BACKWARD_INPUT; /* included in a full backward */
     default: return 0;
     }
 }
 
-/* What an action does: a whole backward is both halves. */
+/* The effects of an action: a full backward counts as both halves. */
 static unsigned does(ActionKind kind) {
     return kind == ACTION_BACKWARD ? 1u << ACTION_BACKWARD_INPUT | 1u << ACTION_BACKWARD_WEIGHT : 1u << kind;
 }
 
-/* Everything that is done to a (micro-batch, chunk) in the end. */
+/* All effects that a (micro-batch, chunk) must have at the end. */
 static unsigned all_of(const ScheduleSpec *spec, int part) {
     bool alone = spec->stages == 1, first = part == 0, last = part == spec->stages * spec->chunks - 1;
     bool train = spec->kind != SCHEDULE_EVAL;
@@ -56,13 +56,13 @@ static Status check_action(const Schedule *schedule, int at, unsigned *done) {
     Action action = schedule->action[at];
     if ((unsigned)action.kind >= ACTION_KINDS || action.micro < 0 || action.micro >= spec->micros ||
         action.chunk < 0 || action.chunk >= spec->chunks)
-        return wrong_action(schedule, at, "is not of this schedule");
+        return wrong_action(schedule, at, "does not belong to this schedule");
     int part = schedule_part(spec, schedule->stage, action.chunk);
     unsigned *pair = &done[action.chunk * spec->micros + action.micro];
     unsigned missing = needs(spec, part, action.kind) & ~*pair;
-    if (does(action.kind) & ~all_of(spec, part)) return wrong_action(schedule, at, "has no place here");
-    if (does(action.kind) & *pair) return wrong_action(schedule, at, "is there twice");
-    if (missing) return wrong_action(schedule, at, "comes before what it needs");
+    if (does(action.kind) & ~all_of(spec, part)) return wrong_action(schedule, at, "does not belong here");
+    if (does(action.kind) & *pair) return wrong_action(schedule, at, "occurs twice");
+    if (missing) return wrong_action(schedule, at, "comes before its dependencies");
     *pair |= does(action.kind);
     return OK;
 }
@@ -88,9 +88,9 @@ static Status check_list(const Schedule *schedule) {
 
 enum { TO_NEXT, TO_PREVIOUS, WAYS };
 
-/* The messages from one stage to a neighbour. */
+/* Messages from one stage to a neighbor. */
 typedef struct Link {
-    int *sent, *received; /* actions of the two lists, in order */
+    int *sent, *received; /* indices of the actions on both sides, in order */
     int sends, receives;
     int started_sends, started_receives;
 } Link;
@@ -99,7 +99,7 @@ typedef struct Paper {
     const Schedule *stages;
     int count;
     Link *link;   /* [stages][WAYS], by sender */
-    int **number; /* [stages][actions]: which message of its link an action is */
+    int **number; /* [stages][actions]: index of the message on its link */
 } Paper;
 
 static void simulation_done(Paper *sim) {
@@ -125,7 +125,7 @@ static Status simulation_init(Paper *ret_sim, const Schedule *stages, int count)
     CLEANUP(simulation_done) Paper sim = {.stages = stages, .count = count};
     TRY(mem_new((size_t)count * WAYS, sizeof *sim.link, &sim.link));
     TRY(mem_new((size_t)count, sizeof *sim.number, &sim.number));
-    /* At most two messages of each pair go one way over a link: forward and, with two stages, backward. */
+    /* A pair sends up to two messages over a link: forward and, with two stages, backward. */
     size_t most = (size_t)stages->spec.chunks * (size_t)stages->spec.micros * 2;
     for (int i = 0; i < count * WAYS; i++) {
         TRY(mem_new(most, sizeof(int), &sim.link[i].sent));
@@ -147,7 +147,7 @@ static Status simulation_init(Paper *ret_sim, const Schedule *stages, int count)
     return OK;
 }
 
-/* Whether a receive is the other side of a send. */
+/* Whether a receive matches a send. */
 static bool is_partner(const Schedule *from, Action send, const Schedule *to, Action receive) {
     bool forward = send.kind == ACTION_SEND_FORWARD;
     int part = schedule_part(&from->spec, from->stage, send.chunk) + (forward ? 1 : -1);
@@ -163,14 +163,15 @@ static Status check_link(const Paper *sim, int sender, int way) {
     for (int k = 0; k < link->sends && k < link->receives; k++)
         if (!is_partner(from, from->action[link->sent[k]], to, to->action[link->received[k]])) {
             Action send = from->action[link->sent[k]];
-            return status_wrap(wrong_action(to, link->received[k], "is not what comes then"),
+            return status_wrap(wrong_action(to, link->received[k], "does not match the next message"),
                                "stage %d sends %s of micro-batch %d, chunk %d (action %d)", sender,
                                send.kind == ACTION_SEND_FORWARD ? "the output" : "the gradient", send.micro,
                                send.chunk, link->sent[k]);
         }
     if (link->sends > link->receives)
-        return wrong_action(from, link->sent[link->receives], "nobody receives it");
-    if (link->receives > link->sends) return wrong_action(to, link->received[link->sends], "nobody sends it");
+        return wrong_action(from, link->sent[link->receives], "has no matching receive");
+    if (link->receives > link->sends)
+        return wrong_action(to, link->received[link->sends], "has no matching send");
     return OK;
 }
 
@@ -185,13 +186,13 @@ static bool has_met(const Paper *sim, int stage, int at) {
     return number < link->started_sends && number < link->started_receives;
 }
 
-/* Where a stage stands: `at` is a computation or the first message of a batch that has been started. */
+/* Position of a stage: `at` is a computation or the first message of a launched batch. */
 typedef struct Place {
     int at;
     bool started;
 } Place;
 
-/* The first message of the batch that has not met its partner, or the end of the batch. */
+/* The first unmatched message of the batch, or the end of the batch. */
 static int first_unmet(const Paper *sim, int stage, int at) {
     int end = batch_end(&sim->stages[stage], at);
     while (at < end && has_met(sim, stage, at)) at++;
@@ -230,7 +231,8 @@ static Status check_waits(const Paper *sim) {
     }
     for (int s = 0; s < sim->count; s++)
         if (place[s].at < sim->stages[s].count)
-            return wrong_action(&sim->stages[s], first_unmet(sim, s, place[s].at), "waits for ever");
+            return wrong_action(&sim->stages[s], first_unmet(sim, s, place[s].at),
+                                "waits forever (deadlock)");
     return OK;
 }
 
@@ -246,7 +248,7 @@ static Status check_messages(const Schedule *stages, int count) {
 
 typedef struct Clock {
     const ScheduleCosts *costs;
-    double *forward, *backward; /* [parts][micros]: when a part's message is there; -1: not sent yet */
+    double *forward, *backward; /* [parts][micros]: arrival time of a part's message; -1: not sent yet */
 } Clock;
 
 static void clock_done(Clock *clock) {
@@ -264,8 +266,8 @@ static double cost_of(const ScheduleCosts *costs, ActionKind kind) {
     }
 }
 
-/* The moment at which a message for a part's computation is there: of a receive, or of what a computation
- * waits for; NULL for computations that wait for nobody. */
+/* Arrival time of the message that a receive, or a computation, waits for; NULL for a computation that needs
+ * no message. */
 static double *arrival_of(const Clock *clock, const Schedule *schedule, Action action) {
     const ScheduleSpec *spec = &schedule->spec;
     int part = schedule_part(spec, schedule->stage, action.chunk), last = spec->stages * spec->chunks - 1;
@@ -283,7 +285,8 @@ static double *arrival_of(const Clock *clock, const Schedule *schedule, Action a
     }
 }
 
-/* Carries out a stage as far as messages let it; `now` is when it is free. Returns how far. */
+/* Advances a stage until a message is missing; `now` is the time at which it becomes free. Returns its
+ * position. */
 static int clock_stage(const Clock *clock, const Schedule *schedule, int at, double *now, ActionTime *time) {
     for (; at < schedule->count; at++) {
         Action action = schedule->action[at];
@@ -375,7 +378,7 @@ Status schedule_simulate(const Schedule *stages, int count, const ScheduleCosts 
     for (int s = 0; s < count; s++)
         if (stages[s].stage != s || stages[s].spec.stages != count ||
             !same_pipeline(&stages[s].spec, &stages[0].spec))
-            return FAILED("pipeline stage %d: its list is for stage %d of %d, of another pipeline", s,
+            return FAILED("pipeline stage %d: its list belongs to stage %d of %d of another pipeline", s,
                           stages[s].stage, stages[s].spec.stages);
     for (int s = 0; s < count; s++) TRY(check_list(&stages[s]));
     if (count > 1) TRY(check_messages(stages, count));

@@ -18,10 +18,10 @@ Status offload_parse(const char *name, Offload *ret_offload) {
             *ret_offload = (Offload)i;
             return OK;
         }
-    return USAGE("'%s' cannot be offloaded, expected none, optimizer or params", name);
+    return USAGE("unknown offload target '%s'; expected none, optimizer or params", name);
 }
 
-/* How a trace shows the parameters and gradients of a unit on their way. */
+/* Trace labels for gathering a unit's parameters and reducing its gradient. */
 static const TraceName gather_name = {.name = "gather ",
                                       .category = "data",
                                       .color = TRACE_BLUE,
@@ -43,7 +43,7 @@ static bool has_masters(const Shards *shards) {
     return shards->spec.dtype != DT_F32;
 }
 
-/* Memory of a tag, on the device or, where `away`, the host's. */
+/* Allocates on the device or, if `away`, in host memory. */
 static Status place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     return away ? dev_alloc_host(device, bytes, ret_buffer) : dev_alloc(device, tag, bytes, ret_buffer);
 }
@@ -67,11 +67,11 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
 }
 
-/* The sums after those of the parts: squares of the first micro-batch's gradient, and what they have too
- * much. */
+/* Entries of `norm` after the per-shard sums: the squares of the first micro-batch's gradient, and a
+ * correction to subtract for values counted twice. */
 enum { FIRST_SQUARES, FIRST_TWICE, WATCHED };
 
-/* A tied unit is one matrix of a row for each token. */
+/* A tied unit is a single matrix with one row per token. */
 static const ParamSlot *tied_slot(const ShardUnit *unit) {
     return &unit->layout.slot[0];
 }
@@ -96,7 +96,7 @@ static Status probe_alloc(Shards *shards) {
     return dev_alloc(shards->device, MEM_SCRATCH, bytes_of(largest, DT_F32), &shards->row_sum);
 }
 
-/* Room for the two largest units. */
+/* Sizes an arena for the two largest units. */
 static void make_rooms(Shards *shards) {
     size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
     for (int i = 0; i < shards->count; i++) {
@@ -187,8 +187,8 @@ Tensor shard_master(const Shards *shards, int at) {
     return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
 }
 
-/* Parameters that are whole on every rank follow from the parts: a unit's are on their way while the next
- * unit is at work. */
+/* All-gathers parameters that every rank holds in full. The gather of one unit overlaps the work on the next.
+ */
 static Status publish_unit(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     if (spec->params || !spec->optimizer) return OK;
@@ -218,8 +218,8 @@ Status shards_publish(Shards *shards) {
     return publish_finish(shards);
 }
 
-/* Brings this rank's part of offloaded parameters to its place in the whole unit, whose memory may still be
- * in use by what is on the stream. */
+/* Copies this rank's shard of offloaded parameters into the gathered buffer, after earlier work on the stream
+ * that may still use that memory. */
 static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
     Stream *stream = shards->exec->stream;
     char *to = (char *)unit->full.data + bytes_of(unit->first, shards->spec.dtype);
@@ -227,7 +227,7 @@ static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
     TRY(stream_copy(shards->bring, to, part->data, tensor_bytes(*part), COPY_TO_DEVICE));
     part->data = to;
     unit->brought = true;
-    /* Other ranks take it from here at once. */
+    /* The all-gather reads it immediately. */
     return shards->spec.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
 }
 
@@ -273,7 +273,7 @@ Status shards_begin(Shards *shards) {
     return OK;
 }
 
-/* What this rank has of the reduced gradient: all of it, or its part. */
+/* The reduced gradient on this rank: full or a shard. */
 static Tensor reduced(const Shards *shards, const ShardUnit *unit) {
     char *data = unit->grad.data;
     if (!shards->spec.grads) data += bytes_of(unit->first, DT_F32);
@@ -284,7 +284,7 @@ Tensor shard_gradient(const Shards *shards, int at) {
     return reduced(shards, &shards->unit[at]);
 }
 
-/* Waits for a reduction and puts what it gave where it belongs. */
+/* Waits for a reduction and accumulates its output. */
 static Status complete(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
@@ -321,7 +321,7 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     return OK;
 }
 
-/* Where tensor ranks have rows of their own, norms' gradients are sums over all of theirs. */
+/* Sequence parallelism: per-row gradients (norms, biases) are partial sums, to be all-reduced over `tp`. */
 static Status add_rows(Shards *shards, const ShardUnit *unit, float *grad) {
     if (!shards->spec.sequence) return OK;
     for (size_t j = 0; j < unit->layout.count; j++) {
@@ -333,7 +333,7 @@ static Status add_rows(Shards *shards, const ShardUnit *unit, float *grad) {
     return OK;
 }
 
-/* Reduces a gradient that is sharded: into its part at first, later into `arriving`. */
+/* Reduce-scatters a sharded gradient: the first one directly into the shard, later ones into `arriving`. */
 static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     TRY(complete(shards, unit));
     unit->reducing = unit->full_grad;
@@ -357,7 +357,7 @@ static Tensor probe_sum(const Shards *shards, int which) {
 
 Status shards_probe(Shards *shards, const int32_t *rows, int64_t count) {
     Stream *stream = shards->exec->stream;
-    if (!shards->spec.probe) return FAILED("internal: gradients are watched without memory for it");
+    if (!shards->spec.probe) return FAILED("internal: shards_probe without ShardSpec.probe");
     shards->probing = true;
     shards->tied_rows = 0;
     TRY(stream_zero(stream, probe_sum(shards, 0).data, WATCHED * sizeof(double)));
@@ -369,8 +369,8 @@ Status shards_probe(Shards *shards, const int32_t *rows, int64_t count) {
     return count ? stream_copy(stream, shards->tied_index.data, rows, bytes, COPY_TO_DEVICE) : OK;
 }
 
-/* A unit on two stages: its gradient is the sum of theirs. Where the first stage has none, the last one's
- * squares count; the rows that both have are put aside until both are there. */
+/* A tied unit's gradient is the sum over both stages. Rows that only the last stage has contribute their
+ * squares now; rows that both have are set aside until both are available. */
 static Status probe_tied(Shards *shards, const ShardUnit *unit, float *grad) {
     const ParamSlot *slot = tied_slot(unit);
     bool last = shards->spec.ends->rank > 0;
@@ -386,8 +386,8 @@ static Status probe_tied(Shards *shards, const ShardUnit *unit, float *grad) {
                        tensor_1d(rows.data, DT_F32, tensor_count(rows)));
 }
 
-/* The gradient of a parameter that is per row, over all tensor ranks: they will add theirs up only after the
- * last micro-batch. */
+/* All-reduces a copy of a per-row gradient over tensor-parallel ranks: the real reduction happens only after
+ * the last micro-batch. */
 static Status sum_rows(Shards *shards, Tensor *gradient) {
     Tensor sum = tensor_1d(shards->row_sum.data, DT_F32, tensor_count(*gradient));
     if (!shards->spec.sequence) return OK;
@@ -396,7 +396,7 @@ static Status sum_rows(Shards *shards, Tensor *gradient) {
     return all_reduce(shards->spec.tp, shards->exec->stream, sum, REDUCE_SUM, NULL);
 }
 
-/* Parameters one by one: those per row, whose gradients have not been added up, the others, or both. */
+/* Adds the squares parameter by parameter: `rows` selects per-row parameters, `others` the rest. */
 static Status probe_params(Shards *shards, const ShardUnit *unit, float *grad, bool rows, bool others) {
     for (size_t j = 0; j < unit->layout.count; j++) {
         const ParamSlot *slot = &unit->layout.slot[j];
@@ -418,7 +418,7 @@ Status shard_rows_done(Shards *shards, int at) {
     return probe_params(shards, unit, grad, true, false);
 }
 
-/* `added`: per-row gradients have been added up. */
+/* `added`: per-row gradients are already reduced over `tp`. */
 static Status probe_unit(Shards *shards, ShardUnit *unit, float *grad, bool added) {
     if (!shards->probing || unit->probed || !unit->held) return OK;
     unit->probed = true;
@@ -427,14 +427,14 @@ static Status probe_unit(Shards *shards, ShardUnit *unit, float *grad, bool adde
     if (shards->spec.sequence && !added) return probe_params(shards, unit, grad, true, true);
     for (int k = 0; k < UNIT_RANGES; k++) {
         const UnitRange *range = &unit->layout.range[k];
-        if (!range->count || (!range->cut && shards->spec.tp->rank > 0)) continue;
+        if (!range->count || (!range->split && shards->spec.tp->rank > 0)) continue;
         TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES),
                         tensor_1d(grad + range->first, DT_F32, range->count)));
     }
     return OK;
 }
 
-/* The rows that both stages have. */
+/* Adds the rows that both stages hold. */
 static Status probe_finish(Shards *shards) {
     const ShardSpec *spec = &shards->spec;
     if (!shards->probing || !shards->tied_rows) return OK;
@@ -479,7 +479,7 @@ Status shards_finish(Shards *shards) {
     return OK;
 }
 
-/* Adds the squares of a range to its parts' sums: of all parts, or of the one that this rank has. */
+/* Adds the squares of a range to the sum of each shard it overlaps: all shards, or only the local one. */
 static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *range) {
     const ShardSpec *spec = &shards->spec;
     int size = spec->shard->size;
@@ -494,14 +494,14 @@ static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *
                        tensor_1d(grad + (first - base), DT_F32, count));
 }
 
-/* What tensor ranks all have counts on the first. */
+/* Replicated parameters count on the first tensor-parallel rank only. */
 static Status add_squares(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         if (!unit->held || !unit->counted) continue;
         for (int k = 0; k < UNIT_RANGES; k++) {
             const UnitRange *range = &unit->layout.range[k];
-            if (range->cut || shards->spec.tp->rank == 0) TRY(add_range(shards, unit, range));
+            if (range->split || shards->spec.tp->rank == 0) TRY(add_range(shards, unit, range));
         }
     }
     return OK;
@@ -540,7 +540,7 @@ static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
         if (has_masters(shards)) copy = tensor_1d(param_at(shards, unit, first), shards->spec.dtype, count);
         AdamW mine = update;
         mine.decay = range->decay ? decay : 0.0f;
-        mine.keep_zeros = update.keep_zeros && range->decay; /* biases begin as 0 and must learn */
+        mine.keep_zeros = update.keep_zeros && range->decay; /* zero-initialized biases must stay trainable */
         TRY(adamw_step(shards->exec, tensor_1d(master + place, DT_F32, count),
                        tensor_1d((float *)unit->m.data + place, DT_F32, count),
                        tensor_1d((float *)unit->v.data + place, DT_F32, count), copy,

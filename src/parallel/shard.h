@@ -1,29 +1,29 @@
-/* The data axis: who holds which part of the parameters, gradients and optimizer state.
+/* The data axis: DDP and ZeRO stages 1 to 3 (FSDP) as one mechanism.
  *
- * A unit is one flat buffer (param/param.h), cut into as many equal parts as the shard group has ranks.
- * Three booleans say what of it is sharded, which is all that tells the strategies apart:
+ * A unit is one flat buffer (param/param.h), divided into one equal shard per rank of the shard group. Three
+ * booleans say what is sharded; nothing else distinguishes the strategies:
  *
  *   params grads optimizer
- *     0      0      0     DDP: gradients are all-reduced, everyone updates everything
- *     0      0      1     ZeRO-1: gradients are reduce-scattered, each rank updates its part, the
- *                         parameters are all-gathered
- *     0      1      1     ZeRO-2: the same, and a unit's whole gradient exists only while its backward runs
- *     1      1      1     ZeRO-3, FSDP: and its whole parameters only while a block computes with them
+ *     0      0      0     DDP: all-reduce gradients, every rank updates everything
+ *     0      0      1     ZeRO-1: reduce-scatter gradients, update the own shard, all-gather parameters
+ *     0      1      1     ZeRO-2: as ZeRO-1, and a unit's full gradient exists only during its backward
+ *     1      1      1     ZeRO-3, FSDP: as ZeRO-2, and its full parameters exist only while a block runs
  *
- * Reductions start as soon as a unit's gradient is complete and go on beside the rest of backward. With
- * several micro-batches, whole gradients are reduced once, after the last; sharded ones after each. Where
- * shard groups are smaller than the data axis (hybrid sharding), the parts are then added up over the
- * replica group.
+ * A reduction starts as soon as a unit's gradient is complete and overlaps the rest of backward. With several
+ * micro-batches, full gradients are reduced once, after the last one; sharded gradients after each. With
+ * hybrid sharding (shard groups smaller than the data axis), shards are then all-reduced over the replica
+ * group.
  *
- * Sums run in the order of the ranks, and norms are added up part by part, so at the same size of the data
- * axis all four give the same bits (with one micro-batch a step; with more, 0 and 1 agree, and 2 and 3).
+ * Reductions sum in rank order and norms are accumulated shard by shard, so for a given data-parallel size
+ * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and 2
+ * and 3.
  *
- * Kernels compute with `dtype`. For 16-bit types the optimizer keeps fp32 masters of the parts it updates;
- * for fp32 the parameters are their own masters. Units and their users are all this file knows of a model.
+ * Kernels compute in `dtype`. For 16-bit types the optimizer keeps fp32 master weights of its shard; fp32
+ * parameters are their own masters. This file sees a model only as units and the stages that use them.
  *
- * What is offloaded lies in the host's memory, where kernels of the device reach it: the optimizer reads and
- * writes its state there as it streams by. Offloaded parameters are brought to the device like sharded ones,
- * unit by unit, by a stream of their own, while the units before them are computed with.
+ * Offloaded buffers are in page-locked host memory that device kernels can access: the optimizer streams its
+ * state from there. Offloaded parameters are prefetched unit by unit on a separate stream, like gathered
+ * ones.
  */
 #ifndef WEFT_PARALLEL_SHARD_H
 #define WEFT_PARALLEL_SHARD_H
@@ -37,40 +37,40 @@ typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
 MUST_USE Status offload_parse(const char *name, Offload *ret_offload);
 
 typedef struct ShardSpec {
-    bool params, grads, optimizer; /* which are sharded */
-    bool train;                    /* with gradients and optimizer state */
-    bool sequence;                 /* rows are cut over `tp`: per-row gradients are added up there */
+    bool params, grads, optimizer; /* what is sharded */
+    bool train;                    /* allocate gradients and optimizer state */
+    bool sequence;                 /* sequence parallelism: per-row gradients are all-reduced over `tp` */
     DType dtype;
-    Offload offload;        /* params: and the optimizer's state too; they must be sharded */
+    Offload offload;        /* OFFLOAD_PARAMS includes optimizer state and requires sharded parameters */
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
-    Group *tp, *model;      /* for the norm */
-    Group *ends;            /* the two stages that hold a tied unit */
-    bool probe;             /* with memory for shards_probe */
-    int64_t probe_max_rows; /* a micro-batch's rows of a tied unit, at most */
+    Group *tp, *model;      /* groups that share the gradient norm */
+    Group *ends;            /* first and last pipeline stage, which share tied units */
+    bool probe;             /* allocate memory for shards_probe */
+    int64_t probe_max_rows; /* upper bound for the rows of a tied unit that a micro-batch touches */
 } ShardSpec;
 
-/* The booleans of ZeRO stage 0 to 3. */
+/* Sets the three booleans for ZeRO stage 0 to 3. */
 void shard_stage(ShardSpec *spec, int zero);
 
 typedef struct ShardUnit {
     Unit layout;
-    bool held;             /* on this stage */
-    bool twin;             /* on the first and on the last stage, kept equal over `ends`... */
-    bool counted;          /* ...and in norm and checkpoints on the first alone */
-    int64_t first, count;  /* the part this rank updates */
-    Buffer param;          /* dtype: all, or the part */
-    Buffer master, m, v;   /* fp32, the part; master: 16-bit dtypes only */
-    Buffer grad;           /* fp32: all, or the part */
-    Buffer full;           /* sharded parameters, while they are gathered */
-    Buffer full_grad;      /* sharded gradients, while backward adds to them */
-    Buffer reducing;       /* one whose reduction is under way... */
-    Buffer arriving;       /* ...and what it gives, when there are gradients to add it to */
-    Ticket gather, reduce; /* under way */
-    bool brought;          /* ...from the host, by a stream that was not waited for yet */
-    bool pending;          /* a reduction was started and not completed */
+    bool held;             /* used by this stage */
+    bool twin;             /* tied: on the first and the last stage, kept equal over `ends` */
+    bool counted;          /* part of norm and checkpoints; a twin only on the first stage */
+    int64_t first, count;  /* the shard that this rank updates, in elements */
+    Buffer param;          /* dtype; full or shard */
+    Buffer master, m, v;   /* fp32 shards; master only for 16-bit dtypes */
+    Buffer grad;           /* fp32; full or shard */
+    Buffer full;           /* gathered parameters, while in use */
+    Buffer full_grad;      /* full gradient, while backward adds to it */
+    Buffer reducing;       /* input of the reduction in progress */
+    Buffer arriving;       /* its output, if it must be added to an existing shard */
+    Ticket gather, reduce; /* operations in progress */
+    bool brought;          /* `full` is being copied from the host; not yet waited for */
+    bool pending;          /* a reduction has started and is not complete */
     bool fresh;            /* no gradient has arrived in this step yet */
-    bool probed;           /* the first micro-batch's has been looked at... */
-    bool probe_rows;       /* ...or that of its parameters that are per row */
+    bool probed;           /* the first micro-batch's gradient has been measured */
+    bool probe_rows;       /* ... for the per-row parameters only */
 } ShardUnit;
 
 typedef struct Shards {
@@ -79,69 +79,70 @@ typedef struct Shards {
     Exec *exec;
     ShardUnit *unit;
     int count;
-    Arena params, grads; /* each for the two largest units... */
-    Arena arriving;      /* ...and for this rank's parts of two */
-    Buffer norm;         /* fp64, a sum for each part, and two of what is probed */
-    Stream *bring;       /* brings offloaded parameters; NULL: there are none */
-    /* The first micro-batch's gradient, see shards_probe. */
+    Arena params, grads; /* full buffers of the two largest units */
+    Arena arriving;      /* this rank's shards of two units */
+    Buffer norm;         /* fp64: one sum of squares per shard, and two for the probe */
+    Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
+    /* See shards_probe. */
     bool probing;
-    Buffer row_sum;          /* fp32: the largest parameter that is per row, where rows are cut */
-    Buffer tied, tied_index; /* a tied unit's rows of it, fp32, and which they are, int32 */
+    Buffer row_sum;          /* fp32: room for the largest per-row parameter (sequence parallelism) */
+    Buffer tied, tied_index; /* fp32 rows of a tied unit and their int32 indices */
     int64_t tied_rows;
 } Shards;
 
-/* Which units a stage holds, and how. */
+/* How a stage uses a unit; fields as in ShardUnit. */
 typedef struct UnitUse {
     bool held, twin, counted;
 } UnitUse;
 
-/* Lays out and allocates, untouched. `exec` must outlive it. */
+/* Allocates without initializing. `exec` must outlive the result. */
 MUST_USE Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
                            const UnitUse *use, int count);
 void shards_free(Shards *shards);
 DEFINE_FREEP(Shards, shards)
-/* Zeroes all of it, once everything a run needs has been granted. */
+/* Zeroes all buffers. Called after every allocation of a run has succeeded. */
 MUST_USE Status shards_clear(Shards *shards);
 
 /* ---- parameters ---- */
 
-/* The fp32 values of the part this rank updates, for initialising, loading and saving. */
+/* fp32 values of the shard that this rank updates, for initialization and checkpoints. */
 Tensor shard_master(const Shards *shards, int unit);
-/* After they were changed: what kernels compute with follows. Collective. */
+/* Call after changing master values: updates what kernels compute with. Collective. */
 MUST_USE Status shards_publish(Shards *shards);
 
-/* Starts gathering a unit, where there is room (`must`: in any case); then waits for it and gives its
- * first element; then lets it go. Nothing to do where parameters are not sharded. */
+/* fetch starts gathering a unit if the arena has space (`must`: in any case); ready waits for it and returns
+ * its first element; release frees the gathered copy. No-ops if parameters are not sharded. */
 MUST_USE Status shard_fetch(Shards *shards, int unit, bool must);
 MUST_USE Status shard_ready(Shards *shards, int unit, void **ret_params);
 void shard_release(Shards *shards, int unit);
 
 /* ---- gradients ---- */
 
-/* Before a step: no gradients. */
+/* Starts a step: clears all gradients. */
 MUST_USE Status shards_begin(Shards *shards);
-/* Where backward adds to a unit's gradient. */
+/* The buffer to which backward adds the unit's gradient. */
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
-/* Of a micro-batch whose weights' gradients come later: those of parameters that are per row are there. */
+/* For a split backward: the per-row gradients of a micro-batch are complete, the weight gradients follow. */
 MUST_USE Status shard_rows_done(Shards *shards, int unit);
-/* All of a micro-batch's additions to it are done; `last`: all of the step's. */
+/* A micro-batch's gradient of the unit is complete; `last`: that of the whole step. */
 MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
-/* After shards_begin: in this step the norm of the first micro-batch's gradient is taken too, as the units
- * come by, for one replica alone. All of the replica's ranks call it. The rows are those of a unit on two
- * stages to which the first of them adds in that micro-batch, each once; only the two read them. */
+/* Call after shards_begin to measure, in this step, the gradient norm of the first micro-batch on one replica
+ * (for the gradient noise scale). All ranks of that replica call it. `rows` lists, without repeats, the rows
+ * of a tied unit that the first stage touches in that micro-batch; only the two end stages read it. */
 MUST_USE Status shards_probe(Shards *shards, const int32_t *rows, int64_t count);
-/* Waits until every reduction is complete; then the norm of the whole model's gradient, each parameter
- * counted once, whatever the layout; and, where it was probed, that of the first micro-batch's share. */
+/* finish waits for all reductions. norm then returns the gradient norm of the whole model, with each
+ * parameter counted once in any layout, and in *ret_first that of the probed micro-batch (NAN if not probed).
+ */
 MUST_USE Status shards_finish(Shards *shards);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_first);
 
-/* The fp32 gradient of the part this rank updates, after shards_finish. */
+/* fp32 gradient of the shard that this rank updates; valid after shards_finish. */
 Tensor shard_gradient(const Shards *shards, int unit);
 
 /* ---- update ---- */
 
-/* One AdamW step of everything, with `decay` for the parameters that decay; then parameters are gathered
- * where they are not sharded. */
+/* One AdamW step on all shards, with weight decay `decay` where it applies; then all-gathers parameters that
+ * are not sharded. */
 MUST_USE Status shards_update(Shards *shards, AdamW update, float decay);
 
 #endif

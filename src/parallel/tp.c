@@ -1,12 +1,12 @@
 #include "parallel/tp.h"
 
-Status tp_spread(Group *tp, Exec *exec, bool sequence, Tensor room, Tensor rows, Tensor *ret_whole) {
+Status tp_spread(Group *tp, Exec *exec, bool sequence, Tensor buffer, Tensor rows, Tensor *ret_whole) {
     if (!sequence) {
         *ret_whole = rows;
         return OK;
     }
-    TRY(all_gather(tp, exec->stream, room, rows, NULL));
-    *ret_whole = room;
+    TRY(all_gather(tp, exec->stream, buffer, rows, NULL));
+    *ret_whole = buffer;
     return OK;
 }
 

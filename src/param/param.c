@@ -35,8 +35,8 @@ static Status slot_init(ParamSlot *slot, const ParamDesc *desc, UnitSpec spec) {
         if (i == desc->split) {
             int64_t extent = desc->vocab ? vocab_padded(desc->dim[i], spec.tp_size) : desc->dim[i];
             if (extent % spec.tp_size)
-                return USAGE("%s: its dim of %lld does not divide over %d tensor-parallel ranks", desc->name,
-                             (long long)desc->dim[i], spec.tp_size);
+                return USAGE("%s: cannot split a dimension of %lld across %d tensor-parallel ranks",
+                             desc->name, (long long)desc->dim[i], spec.tp_size);
             slot->dim[i] = extent / spec.tp_size;
             slot->start = slot->dim[i] * spec.tp_rank;
             slot->valid = desc->dim[i] - slot->start;
@@ -53,12 +53,12 @@ static int64_t round_up(int64_t value, int64_t step) {
     return (value + step - 1) / step * step;
 }
 
-/* Gives the slots of one kind their places, one after the other. */
+/* Assigns consecutive offsets to the slots of one range. */
 static void place_range(Unit *unit, UnitRange *range) {
     range->first = unit->numel;
     for (size_t i = 0; i < unit->count; i++) {
         ParamSlot *slot = &unit->slot[i];
-        if (slot->desc.decay != range->decay || (slot->desc.split >= 0) != range->cut) continue;
+        if (slot->desc.decay != range->decay || (slot->desc.split >= 0) != range->split) continue;
         slot->offset = unit->numel;
         unit->numel += round_up(slot->count, UNIT_ALIGN);
     }
@@ -78,7 +78,7 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
         unit.count++;
     }
     for (int k = 0; k < UNIT_RANGES; k++) {
-        unit.range[k] = (UnitRange){.decay = k < 2, .cut = k % 2 == 0};
+        unit.range[k] = (UnitRange){.decay = k < 2, .split = k % 2 == 0};
         place_range(&unit, &unit.range[k]);
     }
     unit.numel = round_up(unit.numel, (int64_t)UNIT_ALIGN * spec.shards);
@@ -86,7 +86,6 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
     return OK;
 }
 
-/* What two runs of elements have in common. */
 static bool overlap(int64_t a, int64_t a_count, int64_t b, int64_t b_count, int64_t *ret_first,
                     int64_t *ret_count) {
     int64_t first = a > b ? a : b;
@@ -121,7 +120,7 @@ Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype) {
     return view;
 }
 
-/* A truncated draw is repeated, in streams of its own, until it falls within two deviations. */
+/* Redraws from further streams until the value is within two standard deviations. */
 static float truncate_draw(RngKey key, uint64_t index, float value) {
     while (!(value >= -2 && value <= 2)) {
         key.step++;
@@ -130,43 +129,44 @@ static float truncate_draw(RngKey key, uint64_t index, float value) {
     return value;
 }
 
-/* Along the cut dim this rank holds a run out of each group of desc->dim[cut] x inner elements. */
-typedef struct Cut {
-    int64_t inner; /* elements of one index along the cut dim */
-    int64_t run;   /* local elements of a group, padding included */
-    int64_t real;  /* those that are not padding */
-    int64_t group; /* global elements of a group */
-} Cut;
+/* A rank stores one contiguous run out of each group of desc->dim[split] x inner elements. */
+typedef struct Split {
+    int64_t inner; /* elements per index of the split dim */
+    int64_t run;   /* local elements per group, with padding */
+    int64_t real;  /* local elements per group, without padding */
+    int64_t group; /* global elements per group */
+} Split;
 
-static Cut cut_of(const ParamSlot *slot) {
+static Split split_of(const ParamSlot *slot) {
     const ParamDesc *desc = &slot->desc;
-    if (desc->split < 0) return (Cut){1, slot->count, slot->count, slot->count};
+    if (desc->split < 0) return (Split){1, slot->count, slot->count, slot->count};
     int64_t inner = 1;
     for (int i = desc->split + 1; i < desc->ndim; i++) inner *= desc->dim[i];
-    return (Cut){inner, slot->dim[desc->split] * inner, slot->valid * inner, desc->dim[desc->split] * inner};
+    return (Split){inner, slot->dim[desc->split] * inner, slot->valid * inner,
+                   desc->dim[desc->split] * inner};
 }
 
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
-    Cut cut = cut_of(slot);
-    int64_t group = at / cut.run, place = at % cut.run;
-    bool real = place < cut.real;
-    int64_t count = (real ? cut.real : cut.run) - place;
+    Split split = split_of(slot);
+    int64_t group = at / split.run, offset = at % split.run;
+    bool real = offset < split.real;
+    int64_t count = (real ? split.real : split.run) - offset;
     if (count > limit) count = limit;
-    int64_t global = real ? group * cut.group + slot->start * cut.inner + place : -1;
+    int64_t global = real ? group * split.group + slot->start * split.inner + offset : -1;
     return (ParamRun){.local = at, .global = global, .count = count};
 }
 
 ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
-    Cut cut = cut_of(slot);
-    int64_t group = at / cut.group, place = at % cut.group;
-    int64_t begin = slot->start * cut.inner, end = begin + cut.real;
-    bool here = place >= begin && place < end;
-    int64_t count = (here ? end : place < begin && cut.real ? begin : cut.group) - place;
+    Split split = split_of(slot);
+    int64_t group = at / split.group, offset = at % split.group;
+    int64_t begin = slot->start * split.inner, end = begin + split.real;
+    bool here = offset >= begin && offset < end;
+    int64_t count = (here ? end : offset < begin && split.real ? begin : split.group) - offset;
     if (count > limit) count = limit;
-    return (ParamRun){.local = here ? group * cut.run + place - begin : -1, .global = at, .count = count};
+    return (ParamRun){.local = here ? group * split.run + offset - begin : -1, .global = at, .count = count};
 }
 
-/* Normal draws come in blocks of four; a run may begin and end inside one. */
+/* Normals are drawn in blocks of four; a run may start or end inside a block. */
 static void init_normal(const ParamDesc *desc, RngKey key, ParamRun run, float *values) {
     int64_t first = run.global / 4, end = (run.global + run.count + 3) / 4;
 #pragma omp parallel for schedule(static) if (run.count > 65536)

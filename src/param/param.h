@@ -1,16 +1,16 @@
 /* Parameters as descriptors, before any memory exists.
  *
- * A block lists its parameters as ParamDesc: name, global shape, the dim that tensor parallelism
- * cuts, initialisation, decay. From such a list `unit_init` lays out one flat buffer: each
- * parameter's offset and its local shape on a tensor rank. Parameter, gradient and optimizer buffers
- * of a unit share that layout, so whoever shards, moves or updates a unit sees plain arrays.
+ * A block lists its parameters as ParamDesc: name, global shape, the dim that tensor parallelism splits,
+ * initialization, weight decay. From such a list, unit_init lays out one flat buffer: the offset of each
+ * parameter and its local shape on a tensor-parallel rank. Parameter, gradient and optimizer buffers of a
+ * unit share that layout, so sharding, communication and updates work on plain arrays.
  */
 #ifndef WEFT_PARAM_PARAM_H
 #define WEFT_PARAM_PARAM_H
 
 #include "tensor/tensor.h"
 
-typedef enum { INIT_NORMAL, INIT_TRUNCATED /* at two deviations */, INIT_ZEROS, INIT_ONES } InitKind;
+typedef enum { INIT_NORMAL, INIT_TRUNCATED /* at two standard deviations */, INIT_ZEROS, INIT_ONES } InitKind;
 
 enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64 /* elements */ };
 
@@ -18,17 +18,17 @@ typedef struct ParamDesc {
     char name[PARAM_NAME]; /* unique in the model, e.g. "layer.3.attn.qkv.weight" */
     int ndim;
     int64_t dim[PARAM_DIMS]; /* global shape */
-    int split;               /* the dim cut over tensor ranks; -1: every rank holds all of it */
+    int split;               /* dim split across tensor-parallel ranks; -1: replicated */
     InitKind init;
     float std;
-    bool decay;   /* weight decay applies */
-    bool vocab;   /* the split dim is a vocabulary: padded so that it divides, see vocab_padded */
-    bool per_row; /* its gradient adds up over rows: where rows are cut over tensor ranks, so is it */
-    bool shared;  /* several blocks use it, so it has a unit of its own */
-    bool int8;    /* its values are of 8 bits and lie elsewhere (model_set_int8): none in a flat buffer */
-    bool int4;    /* int8, but of 4 bits (model_set_int4) */
-    bool sparse;  /* int8, but its values are those that are not 0 (model_set_sparse) */
-    bool tied;    /* the storage is that of the parameter of this name in an earlier block */
+    bool decay;   /* subject to weight decay */
+    bool vocab;   /* the split dim is the vocabulary, padded to vocab_padded */
+    bool per_row; /* the gradient sums over rows, so under sequence parallelism each rank has a partial sum */
+    bool shared;  /* used by several blocks, so it gets its own unit */
+    bool int8;    /* stored as int8 outside the flat buffer (model_set_int8) */
+    bool int4;    /* with int8: stored as int4 instead (model_set_int4) */
+    bool sparse;  /* with int8: stored sparse instead (model_set_sparse) */
+    bool tied;    /* aliases the parameter of the same name in an earlier block */
 } ParamDesc;
 
 typedef struct ParamList {
@@ -38,35 +38,36 @@ typedef struct ParamList {
 
 MUST_USE Status param_add(ParamList *list, ParamDesc desc);
 void param_list_done(ParamList *list);
-int64_t param_count(const ParamDesc *desc); /* global elements */
+int64_t param_count(const ParamDesc *desc); /* number of elements, global */
 
-/* One parameter's place in its unit's flat buffer. */
+/* Position of one parameter in its unit's flat buffer. */
 typedef struct ParamSlot {
     ParamDesc desc;
     int64_t offset;          /* elements from the unit's start */
     int64_t count;           /* local elements */
     int64_t dim[PARAM_DIMS]; /* local shape */
     int64_t start;           /* first global index along desc.split, 0 if not split */
-    int64_t valid;           /* local indices along desc.split that are real; the rest is padding */
+    int64_t valid;           /* local indices along desc.split that are not padding */
 } ParamSlot;
 
-/* Parameters that are treated alike lie together, so that few calls see to all of them. */
+/* Parameters with equal treatment are contiguous, so that an update needs few kernel calls. */
 typedef struct UnitRange {
-    int64_t first, count; /* of the flat buffer, with the padding between parameters, which is always 0 */
-    bool decay;           /* ParamDesc's */
-    bool cut;             /* over tensor ranks, each of which has a part; else each has all */
+    int64_t first, count; /* elements of the flat buffer, including the zero padding between parameters */
+    bool decay;           /* as in ParamDesc */
+    bool split;           /* split across tensor-parallel ranks; otherwise replicated */
 } UnitRange;
 
 enum { UNIT_RANGES = 4 };
 
 typedef struct Unit {
-    ParamSlot *slot; /* the untied parameters, in order */
+    ParamSlot *slot; /* parameters that are not tied, in list order */
     size_t count;
     UnitRange range[UNIT_RANGES];
-    int64_t numel; /* elements of the flat buffer, padding included; `shards` divides it */
+    int64_t numel; /* elements of the flat buffer with padding; a multiple of UnitSpec.shards */
 } Unit;
 
-/* Which part of each parameter a rank holds, and into how many equal parts the flat buffer can be cut. */
+/* The tensor-parallel rank that holds the unit, and the number of equal ZeRO shards the flat buffer supports.
+ */
 typedef struct UnitSpec {
     int tp_rank, tp_size;
     int shards;
@@ -74,31 +75,29 @@ typedef struct UnitSpec {
 
 MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec);
 void unit_done(Unit *unit);
-/* A vocabulary as tensor ranks hold it: a multiple of 128 for each, so that rows of logits begin where
- * wide accesses do. */
+/* The vocabulary padded to a multiple of 128 per tensor-parallel rank, so that rows of logits are aligned. */
 int64_t vocab_padded(int64_t vocab, int tp_size);
-/* The part of elements first .. first + count - 1 of the flat buffer that lies in this slot: false when
- * there is none. *ret_from is relative to the slot. */
+/* Intersects elements first .. first + count - 1 of the flat buffer with the slot; false if they do not
+ * overlap. *ret_from is relative to the slot. */
 bool slot_overlap(const ParamSlot *slot, int64_t first, int64_t count, int64_t *ret_from, int64_t *ret_count);
 /* The same for a range; *ret_first is relative to the flat buffer. */
 bool range_overlap(const UnitRange *range, int64_t first, int64_t count, int64_t *ret_first,
                    int64_t *ret_count);
-/* A view of the slot's local shape into a flat buffer of the unit. */
+/* A tensor with the slot's local shape, pointing into a flat buffer of the unit. */
 Tensor unit_view(const ParamSlot *slot, void *flat, DType dtype);
 
-/* A run of a slot's local elements that also lie in a row in the global tensor. */
+/* Elements that are contiguous both in the slot and in the global tensor. */
 typedef struct ParamRun {
     int64_t local, global, count;
 } ParamRun;
 
-/* The longest such run that starts at local element `at` and has at most `limit` elements. For padding,
- * global is -1. */
+/* The longest run that starts at local element `at`, up to `limit` elements. For padding, `global` is -1. */
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit);
-/* The same from global element `at` on. For elements that other tensor ranks hold, local is -1. */
+/* The same from global element `at`. For elements on other tensor-parallel ranks, `local` is -1. */
 ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit);
 
-/* Initial values of the slot's local elements from .. from + count - 1, into values[0 ...]; element i of
- * the global tensor is the same whatever part of it a rank holds, and padding is zero. */
+/* Writes the initial values of the slot's local elements from .. from + count - 1 to values[0 .. count - 1].
+ * They depend on the global index only, not on the layout. Padding is zero. */
 void param_init(const ParamSlot *slot, uint64_t seed, int64_t from, int64_t count, float *values);
 
 #endif

@@ -51,8 +51,8 @@ uint16_t f32_to_f16(float value) {
     uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     uint32_t magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00;
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00; /* rounds past 65504 */
-    if (magnitude < 0x38800000u) {                      /* below 2^-14: a multiple of 2^-24 */
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00; /* overflows 65504 after rounding */
+    if (magnitude < 0x38800000u) {                      /* subnormal: a multiple of 2^-24 */
         float steps = rintf(fabsf(value) * 0x1p24f);
         return sign | (uint16_t)steps;
     }
@@ -60,28 +60,29 @@ uint16_t f32_to_f16(float value) {
     return sign | (uint16_t)((rounded >> 13) - (112u << 10));
 }
 
-/* A type of 8 bits: its fraction's bits, its exponent's bias, and its largest number's bits and value. */
-typedef struct Eight {
+/* An fp8 format: mantissa bits, exponent bias, and the largest finite value as bits and as a float. */
+typedef struct Fp8Format {
     int fraction, bias;
     uint8_t largest_bits;
     float largest;
-} Eight;
+} Fp8Format;
 
-static const Eight e4m3 = {3, 7, 0x7e, 448}, e5m2 = {2, 15, 0x7b, 57344};
+static const Fp8Format e4m3 = {3, 7, 0x7e, 448}, e5m2 = {2, 15, 0x7b, 57344};
 
-static uint8_t to_eight(float value, Eight type) {
+static uint8_t to_fp8(float value, Fp8Format type) {
     if (isnan(value)) return 0x7f;
     uint8_t sign = signbit(value) ? 0x80 : 0;
     float magnitude = fabsf(value);
     if (magnitude >= type.largest) return sign | type.largest_bits;
     if (magnitude == 0) return sign;
-    int exponent = ilogbf(magnitude), least = 1 - type.bias; /* of the smallest number with all its bits */
+    int exponent = ilogbf(magnitude), least = 1 - type.bias; /* exponent of the smallest normal number */
     if (exponent < least) exponent = least;
     int steps = (int)rintf(ldexpf(magnitude, type.fraction - exponent));
-    return sign | (uint8_t)(((exponent + type.bias - 1) << type.fraction) + steps); /* a carry goes on */
+    return sign | (uint8_t)(((exponent + type.bias - 1) << type.fraction) +
+                            steps); /* a mantissa carry increments the exponent */
 }
 
-static float from_eight(uint8_t bits, Eight type) {
+static float from_fp8(uint8_t bits, Fp8Format type) {
     int exponent = (bits & 0x7f) >> type.fraction, fraction = bits & ((1 << type.fraction) - 1);
     if (exponent) fraction += 1 << type.fraction;
     float value = ldexpf((float)fraction, (exponent ? exponent : 1) - type.bias - type.fraction);
@@ -89,18 +90,18 @@ static float from_eight(uint8_t bits, Eight type) {
 }
 
 uint8_t f32_to_e4m3(float value) {
-    return to_eight(value, e4m3);
+    return to_fp8(value, e4m3);
 }
 uint8_t f32_to_e5m2(float value) {
-    return to_eight(value, e5m2);
+    return to_fp8(value, e5m2);
 }
 float e4m3_to_f32(uint8_t bits) {
-    return (bits & 0x7f) == 0x7f ? NAN : from_eight(bits, e4m3);
+    return (bits & 0x7f) == 0x7f ? NAN : from_fp8(bits, e4m3);
 }
 float e5m2_to_f32(uint8_t bits) {
     if ((bits & 0x7f) > 0x7c) return NAN;
     if ((bits & 0x7f) == 0x7c) return bits & 0x80 ? -INFINITY : INFINITY;
-    return from_eight(bits, e5m2);
+    return from_fp8(bits, e5m2);
 }
 
 static double load(const void *src, DType type, size_t i) {
@@ -131,7 +132,7 @@ static bool is_floating(DType dtype) {
 
 Status dtype_convert(void *dst, DType dst_type, const void *src, DType src_type, size_t count) {
     if (!is_floating(dst_type) || !is_floating(src_type))
-        return FAILED("%s cannot be converted to %s", dtype_name(src_type), dtype_name(dst_type));
+        return FAILED("cannot convert %s to %s", dtype_name(src_type), dtype_name(dst_type));
     if (dst_type == src_type) {
         memcpy(dst, src, count * dtype_size(src_type));
         return OK;

@@ -15,12 +15,12 @@ typedef enum {
     DT_I32,
     DT_I64,
     DT_U8,
-    DT_E4M3, /* 8 bits: 4 of exponent, 3 of fraction, up to 448, no infinity */
-    DT_E5M2, /* 8 bits: 5 of exponent, 2 of fraction, up to 57344 */
+    DT_E4M3, /* fp8: 4 exponent bits, 3 mantissa bits, up to 448, no infinity */
+    DT_E5M2, /* fp8: 5 exponent bits, 2 mantissa bits, up to 57344 */
     DT_I8,
-    DT_Q8,     /* int8 weights with their scales, as int8_pack leaves them: only kernels look inside */
-    DT_Q4,     /* the same of 4 bits, as int4_pack leaves them */
-    DT_SPARSE, /* weights that are mostly 0, as sparse_pack leaves them */
+    DT_Q8,     /* int8 weights with scales, packed by int8_pack; opaque outside kernels */
+    DT_Q4,     /* int4 weights with scales, packed by int4_pack */
+    DT_SPARSE, /* sparse weights, packed by sparse_pack */
     DT_COUNT
 } DType;
 
@@ -34,7 +34,7 @@ static inline float bf16_to_f32(uint16_t bits) {
     return value;
 }
 
-/* Round to nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest even. NaN stays NaN. */
 static inline uint16_t f32_to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
@@ -44,14 +44,14 @@ static inline uint16_t f32_to_bf16(float value) {
 
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
-/* To the nearest, ties to even; what is larger than the type holds, infinity too, becomes its largest number,
- * and NaN stays NaN. */
+/* Round to nearest even and saturate: overflow and infinity become the largest finite value. NaN stays NaN.
+ */
 uint8_t f32_to_e4m3(float value);
 uint8_t f32_to_e5m2(float value);
 float e4m3_to_f32(uint8_t bits);
 float e5m2_to_f32(uint8_t bits);
 
-/* count elements of floating type src_type into floating type dst_type. */
+/* Converts `count` elements between floating-point types; other types are an error. */
 MUST_USE Status dtype_convert(void *dst, DType dst_type, const void *src, DType src_type, size_t count);
 
 #endif

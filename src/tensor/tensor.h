@@ -1,5 +1,5 @@
-/* A tensor is a view: it says what lies at an address and owns nothing. Always contiguous,
- * row-major. A tensor whose data is NULL stands for "none" where one is optional. */
+/* A Tensor is a view that does not own its memory. It is always contiguous and row-major. Where a tensor
+ * argument is optional, NULL data (TENSOR_NONE) means "absent". */
 #ifndef WEFT_TENSOR_TENSOR_H
 #define WEFT_TENSOR_TENSOR_H
 
@@ -27,7 +27,7 @@ static inline int64_t tensor_count(Tensor t) {
 static inline size_t tensor_bytes(Tensor t) {
     return (size_t)tensor_count(t) * dtype_size(t.dtype);
 }
-/* The tensor seen as a matrix: all leading dims together, and the last. */
+/* The tensor as a matrix: the last dim is the columns, all other dims together the rows. */
 static inline int64_t tensor_cols(Tensor t) {
     return t.dim[t.ndim - 1];
 }
@@ -42,7 +42,7 @@ static inline int32_t *tensor_i32(Tensor t) {
     return t.data;
 }
 
-/* One element of a floating tensor; put rounds to the tensor's type. */
+/* One element of a floating-point tensor. tensor_put rounds to the tensor's type. */
 static inline double tensor_get(Tensor t, int64_t i) {
     switch (t.dtype) {
     case DT_F32: return ((const float *)t.data)[i];
@@ -81,18 +81,18 @@ static inline Tensor tensor_5d(void *data, DType dtype, int64_t a, int64_t b, in
     return (Tensor){.data = data, .dtype = dtype, .ndim = 5, .dim = {a, b, c, d, e}};
 }
 
-/* `count` entries of the first dim, from `first` on. */
+/* Entries first .. first + count - 1 of the first dim. */
 static inline Tensor tensor_slice(Tensor t, int64_t first, int64_t count) {
     int64_t inner = t.dim[0] ? tensor_count(t) / t.dim[0] : 0;
     if (t.data) t.data = (char *)t.data + (size_t)(first * inner) * dtype_size(t.dtype);
     t.dim[0] = count;
     return t;
 }
-/* The same elements seen as (rows, cols). */
+/* The tensor reshaped to (rows, cols). */
 static inline Tensor tensor_matrix(Tensor t) {
     return tensor_2d(t.data, t.dtype, tensor_rows(t), tensor_cols(t));
 }
-/* Takes memory for a tensor of the given shape from a bump. */
+/* Allocates a tensor of the given shape from a bump allocator. */
 static inline Tensor tensor_take(Bump *bump, Tensor shape) {
     shape.data = bump_take(bump, tensor_bytes(shape));
     return shape;

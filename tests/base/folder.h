@@ -1,4 +1,4 @@
-/* A folder of its own for each test, removed after it. */
+/* Test fixture: a temporary folder per test, removed by the teardown. */
 #ifndef WEFT_TESTS_BASE_FOLDER_H
 #define WEFT_TESTS_BASE_FOLDER_H
 
@@ -31,7 +31,7 @@ static inline int folder_teardown(void **state) {
     return 0;
 }
 
-/* The folder's to free. */
+/* Joins the folder's path and `name`. The fixture owns the result. */
 static inline const char *folder_path(Folder *folder, const char *name) {
     assert_true(folder->paths < FOLDER_PATHS);
     assert_ok(path_join(&folder->path[folder->paths], folder->dir, name));
@@ -45,7 +45,7 @@ static inline void assert_content(const char *path, const char *text) {
     free(found);
 }
 
-/* Fails when the folder holds anything but these many entries. */
+/* Asserts that `dir` has exactly `count` entries, not counting hidden ones. */
 static inline void assert_entries(const char *dir, int count) {
     DIR *stream = opendir(dir);
     assert_non_null(stream);

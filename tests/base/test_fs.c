@@ -1,4 +1,5 @@
-/* Files: reads that refuse what is not a file, and writes that are whole or leave nothing. */
+/* Tests file access: reads reject anything but regular files, and writes are atomic, also when the disk is
+ * full or the path is invalid. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -15,7 +16,7 @@ static void test_write_and_read(void **state) {
     FileWriter *writer = NULL;
     assert_ok(file_writer_new(&writer, path));
     for (int i = 0; i < 30000; i++) assert_ok(file_print(writer, "%05d\n", i));
-    assert_content(path, ""); /* not before it is committed */
+    assert_content(path, ""); /* unchanged until the commit */
     assert_ok(file_commit(writer));
     file_writer_free(writer);
     char *text = NULL;
@@ -27,7 +28,7 @@ static void test_write_and_read(void **state) {
     assert_entries(folder->dir, 1);
 }
 
-static void test_uncommitted_is_gone(void **state) {
+static void test_uncommitted_writes_are_discarded(void **state) {
     Folder *folder = *state;
     const char *path = folder_path(folder, "a.txt");
     assert_ok(file_replace(path, "old", 3));
@@ -40,7 +41,7 @@ static void test_uncommitted_is_gone(void **state) {
     assert_entries(folder->dir, 1);
 }
 
-/* A write that the system cuts short, as on a full disk, in the middle and at the commit. */
+/* RLIMIT_FSIZE makes the write fail as on a full disk. */
 static void check_full_disk(Folder *folder, size_t bytes) {
     const char *path = folder_path(folder, "big.bin");
     assert_ok(file_replace(path, "old", 3));
@@ -54,38 +55,39 @@ static void check_full_disk(Folder *folder, size_t bytes) {
     Status status = file_replace(path, data, bytes);
     setrlimit(RLIMIT_FSIZE, &before);
     free(data);
-    assert_fails(status, STATUS_FAILED, "big.bin: cannot be written: File too large");
+    assert_fails(status, STATUS_FAILED, "big.bin: cannot write: File too large");
     assert_content(path, "old");
     assert_entries(folder->dir, 1);
 }
 
 static void test_full_disk(void **state) {
-    check_full_disk(*state, 20000);   /* buffered until the commit */
-    check_full_disk(*state, 1 << 20); /* written at once */
+    check_full_disk(*state, 20000);   /* fails at the commit, which flushes the buffer */
+    check_full_disk(*state, 1 << 20); /* fails while writing */
 }
 
-static void test_places_that_cannot_be(void **state) {
+static void test_invalid_paths(void **state) {
     Folder *folder = *state;
     const char *file = folder_path(folder, "file"), *dir = folder_path(folder, "dir");
     assert_ok(file_replace(file, "x", 1));
     assert_ok(dir_make(dir));
     assert_ok(file_replace(folder_path(folder, "dir/inside"), "x", 1));
     assert_fails(file_replace(folder_path(folder, "absent/a"), "x", 1), STATUS_FAILED,
-                 "absent/a: cannot be written");
+                 "absent/a: cannot write");
     assert_fails(file_replace(folder_path(folder, "file/a"), "x", 1), STATUS_FAILED, "Not a directory");
-    assert_fails(file_replace(dir, "x", 1), STATUS_FAILED, "dir: cannot be put in place");
+    assert_fails(file_replace(dir, "x", 1), STATUS_FAILED, "dir: cannot rename temporary file");
     assert_fails(dir_make(file), STATUS_FAILED, "file: expected a directory, found a file");
-    assert_fails(dir_make(folder_path(folder, "file/a/b")), STATUS_FAILED, "cannot be made");
+    assert_fails(dir_make(folder_path(folder, "file/a/b")), STATUS_FAILED, "cannot create directory");
     assert_fails(dir_make(""), STATUS_FAILED, "empty");
-    assert_fails(link_replace(folder_path(folder, "absent/link"), "x"), STATUS_FAILED, "cannot be made");
-    assert_fails(link_replace(dir, "x"), STATUS_FAILED, "cannot be put in place");
+    assert_fails(link_replace(folder_path(folder, "absent/link"), "x"), STATUS_FAILED,
+                 "cannot create symbolic link");
+    assert_fails(link_replace(dir, "x"), STATUS_FAILED, "cannot replace symbolic link");
     assert_entries(folder->dir, 2);
     assert_entries(dir, 1);
 }
 
 static void test_unwritable_folder(void **state) {
     Folder *folder = *state;
-    if (geteuid() == 0) skip(); /* whom nothing stops */
+    if (geteuid() == 0) skip(); /* root ignores permissions */
     const char *dir = folder_path(folder, "locked");
     assert_ok(dir_make(dir));
     assert_int_equal(chmod(dir, 0555), 0);
@@ -94,21 +96,20 @@ static void test_unwritable_folder(void **state) {
     assert_int_equal(chmod(dir, 0755), 0);
 }
 
-static void test_reads_refuse(void **state) {
+static void test_reads_reject_other_types(void **state) {
     Folder *folder = *state;
     const char *path = folder_path(folder, "a.txt"), *pipe = folder_path(folder, "pipe");
     char *untouched = NULL;
     FileMap map = {.size = 77};
-    assert_fails(file_read(path, 100, &untouched, NULL), STATUS_FAILED,
-                 "a.txt: cannot be opened: No such file");
+    assert_fails(file_read(path, 100, &untouched, NULL), STATUS_FAILED, "a.txt: cannot open: No such file");
     assert_fails(file_read(folder->dir, 100, &untouched, NULL), STATUS_FAILED, "found a directory");
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_fails(file_read(pipe, 100, &untouched, NULL), STATUS_FAILED,
-                 "expected a file"); /* and does not hang */
+                 "expected a file"); /* must not block on the FIFO */
     assert_fails(file_map_init(&map, pipe), STATUS_FAILED, "expected a file");
     assert_int_equal(map.size, 77);
     assert_ok(file_replace(path, "12345", 5));
-    assert_fails(file_read(path, 4, &untouched, NULL), STATUS_FAILED, "is 5 bytes, more than the 4 allowed");
+    assert_fails(file_read(path, 4, &untouched, NULL), STATUS_FAILED, "file has 5 bytes; the limit is 4");
     assert_null(untouched);
 }
 
@@ -129,7 +130,7 @@ static void test_map(void **state) {
     file_map_done(&map);
 }
 
-/* A link inside goes, what it points at stays. */
+/* Removing a folder removes symbolic links in it, but not their targets. */
 static void test_folders(void **state) {
     Folder *folder = *state;
     const char *kept = folder_path(folder, "kept"), *gone = folder_path(folder, "gone");
@@ -168,7 +169,7 @@ static void test_join(void **state) {
     }
 }
 
-/* The first of the three that is set and not empty. */
+/* Uses the first of the three variables that is set and not empty. */
 static void test_user_cache(void **state) {
     (void)state;
     static const char *const cases[][4] = {{"/own", "/xdg", "/home/me", "/own"},
@@ -194,11 +195,11 @@ static void test_user_cache(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_write_and_read),
-        IN_FOLDER(test_uncommitted_is_gone),
+        IN_FOLDER(test_uncommitted_writes_are_discarded),
         IN_FOLDER(test_full_disk),
-        IN_FOLDER(test_places_that_cannot_be),
+        IN_FOLDER(test_invalid_paths),
         IN_FOLDER(test_unwritable_folder),
-        IN_FOLDER(test_reads_refuse),
+        IN_FOLDER(test_reads_reject_other_types),
         IN_FOLDER(test_map),
         IN_FOLDER(test_folders),
         IN_FOLDER(test_links),

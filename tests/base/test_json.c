@@ -1,4 +1,5 @@
-/* JSON: what is refused, and messages that name the file, the place and the field. */
+/* Tests the JSON helpers: invalid input is rejected with messages that name the file, the position and the
+ * field. */
 #include "base/json.h"
 
 #include "base/memory.h"
@@ -35,7 +36,7 @@ static void test_malformed(void **state) {
     assert_fails(json_parse("{}\0{}", 5, "x", &untouched), STATUS_FAILED, "x: not valid JSON");
 }
 
-/* Far deeper than any stack would hold, of arrays and of objects, closed and not. */
+/* Nesting far deeper than the stack allows: arrays and objects, closed and unclosed. */
 static void test_deep_nesting(void **state) {
     (void)state;
     enum { DEPTH = 1 << 20 };
@@ -67,7 +68,7 @@ static void test_members(void **state) {
     assert_int_equal(n, 12);
     assert_true(x == 0.5 && from_integer == 12 && on);
     assert_string_equal(name, "gelu");
-    /* Absent or null: the default stays. */
+    /* If the member is absent or null, the output keeps its default. */
     assert_ok(json_get_int(json, "f", "absent", 1, 100, &n));
     assert_ok(json_get_string(json, "f", "none", &name));
     assert_ok(json_get_double(json, "f", "none", 0, 1, &x));
@@ -101,7 +102,7 @@ static void test_wrong_members(void **state) {
     assert_string_equal(text, "kept");
 }
 
-/* Numbers come back as they were. */
+/* Numbers survive a round trip through a file. */
 static void test_files(void **state) {
     Folder *folder = *state;
     const char *path = folder_path(folder, "a.json");
@@ -115,11 +116,25 @@ static void test_files(void **state) {
     for (size_t i = 0; i < 5; i++) assert_true(json_real_value(json_array_get(back, i)) == numbers[i]);
     json_t *untouched = NULL;
     assert_fails(json_read_file(folder_path(folder, "b.json"), &untouched), STATUS_FAILED,
-                 "b.json: cannot be opened");
+                 "b.json: cannot open");
     assert_ok(file_replace(path, "{\"a\" 1}", 7));
     assert_fails(json_read_file(path, &untouched), STATUS_FAILED, "a.json: not valid JSON at line 1");
     assert_fails(json_write_file(folder_path(folder, "absent/c.json"), back), STATUS_FAILED,
-                 "c.json: cannot be written");
+                 "c.json: cannot write");
+}
+
+/* Reals are written in the shortest form that reads back as the same double. */
+static void test_shortest(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:I, s:s, s:f}", "lr", 6e-4, "third", 1.0 / 3, "one", 1.0,
+                             "tiny", 5e-324, "n", (json_int_t)1234567890123456789, "0.10000000000000001",
+                             "\\\"0.10000000000000001", "negative", -0.1);
+    CLEANUP(mem_freep) char *text = NULL;
+    assert_ok(json_text(json, JSON_COMPACT, &text));
+    assert_string_equal(text, "{\"lr\":0.0006,\"third\":0.3333333333333333,\"one\":1.0,\"tiny\":5e-324,"
+                              "\"n\":1234567890123456789,\"0.10000000000000001\":"
+                              "\"\\\\\\\"0.10000000000000001\",\"negative\":-0.1}");
 }
 
 int main(void) {
@@ -128,6 +143,7 @@ int main(void) {
         cmocka_unit_test(test_deep_nesting),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_wrong_members),
+        cmocka_unit_test(test_shortest),
         cmocka_unit_test_setup_teardown(test_files, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

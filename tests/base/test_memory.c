@@ -1,9 +1,10 @@
-/* Host memory: overflow is refused, growth keeps what is there, a bump counts what it lays out. */
+/* Tests host memory helpers: size overflow is an error, growing an array keeps its contents, and a Bump
+ * measures a layout before it allocates. */
 #include "base/memory.h"
 
 #include "test.h"
 
-/* The sanitizer would otherwise stop at an allocation that cannot be, which is what is tested here. */
+/* Without this option the sanitizer aborts on the impossible allocations that this test makes on purpose. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
     return "allocator_may_return_null=1";
@@ -62,7 +63,7 @@ static void lay_out(Bump *bump, void *at[3]) {
     at[2] = bump_take(bump, 0);
 }
 
-/* Once to count, once to place: the same function does both. */
+/* The same function runs twice: first to measure, then to assign addresses. */
 static void test_bump(void **state) {
     (void)state;
     void *at[3];

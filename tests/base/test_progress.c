@@ -1,4 +1,4 @@
-/* Progress on a terminal of a given width, and into a pipe. */
+/* Tests progress output on a pseudo-terminal of a given width, on a dumb terminal, and to a file. */
 #include "test.h"
 
 #include <errno.h>
@@ -27,12 +27,12 @@ static void show_progress(FILE *out) {
     progress_free(progress);
 }
 
-/* Everything a child writes to a terminal of `columns`. */
+/* Captures everything that a child process writes to a terminal with `columns` columns. */
 static void on_terminal(int columns, const char *term, char *text, size_t size) {
     struct winsize window = {.ws_row = 24, .ws_col = (unsigned short)columns};
     int terminal;
     pid_t child = forkpty(&terminal, NULL, NULL, &window);
-    if (child < 0) skip(); /* a container without pseudo-terminals */
+    if (child < 0) skip(); /* no pseudo-terminals, as in some containers */
     if (child == 0) {
         setenv("TERM", term, 1);
         setenv("LC_ALL", "C.UTF-8", 1);
@@ -50,7 +50,7 @@ static void on_terminal(int columns, const char *term, char *text, size_t size) 
     close(terminal);
 }
 
-/* Columns that a line takes: no escape sequences, no UTF-8 continuation bytes. */
+/* Display width of a line: skips escape sequences and UTF-8 continuation bytes. */
 static int columns_of(const char *line, size_t length) {
     int columns = 0;
     for (size_t i = 0; i < length; i++) {
@@ -77,7 +77,7 @@ static void bar_on_terminal(void **state) {
             at += length;
             at += strspn(at, "\r\n");
         }
-        /* 0.4 s of work at ten a second, one above the line, one at the end. */
+        /* 0.4 s of work at ten redraws per second, plus one for the message and one at the end. */
         assert_in_range(redraws, 3, 15);
         assert_non_null(strstr(text, "halfway at 100\r\n"));
         assert_int_equal(text[strlen(text) - 1], '\n');
@@ -119,7 +119,7 @@ static void lines_in_a_log(void **state) {
     free(text);
 }
 
-static void quiet_says_nothing(void **state) {
+static void quiet_prints_nothing(void **state) {
     (void)state;
     FILE *file = tmpfile();
     Progress *progress = NULL;
@@ -133,13 +133,15 @@ static void quiet_says_nothing(void **state) {
     progress_free(NULL);
 }
 
-static void numbers_for_people(void **state) {
+static void human_readable_numbers(void **state) {
     (void)state;
     char text[FORMAT_SIZE];
     assert_string_equal(format_count(text, 950), "950");
-    assert_string_equal(format_count(text, 12345), "12.3k");
-    assert_string_equal(format_count(text, 124439808), "124M");
-    assert_string_equal(format_count(text, 999999), "1.00M");
+    assert_string_equal(format_count(text, 12345), "12.3 k");
+    assert_string_equal(format_count(text, 124439808), "124 M");
+    assert_string_equal(format_count(text, 999999), "1.00 M");
+    assert_string_equal(format_count(text, 8.31e9), "8.31 B");
+    assert_string_equal(format_si(text, 8.31e12), "8.31 T");
     assert_string_equal(format_bytes(text, 512), "512 B");
     assert_string_equal(format_bytes(text, 1.25e9), "1.25 GB");
     assert_string_equal(format_duration(text, 7), "0:07");
@@ -151,9 +153,9 @@ static void numbers_for_people(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bar_on_terminal),    cmocka_unit_test(lines_on_dumb_terminal),
-        cmocka_unit_test(lines_in_a_log),     cmocka_unit_test(quiet_says_nothing),
-        cmocka_unit_test(numbers_for_people),
+        cmocka_unit_test(bar_on_terminal),        cmocka_unit_test(lines_on_dumb_terminal),
+        cmocka_unit_test(lines_in_a_log),         cmocka_unit_test(quiet_prints_nothing),
+        cmocka_unit_test(human_readable_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

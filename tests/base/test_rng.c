@@ -1,11 +1,12 @@
-/* Random numbers: Philox's published answers, the same draw by every way to it, and distributions. */
+/* Tests random numbers: Philox against its published test vectors, consistency of the different accessors,
+ * and distributions. */
 #include "base/rng.h"
 
 #include <math.h>
 
 #include "test.h"
 
-/* The known answers for philox4x32-10 that come with the paper's code: counter, key, result. */
+/* Test vectors for philox4x32-10 from the authors' code: counter, key, result. */
 static void test_known_answers(void **state) {
     (void)state;
     static const uint32_t known[][10] = {
@@ -26,13 +27,13 @@ static void test_known_answers(void **state) {
 
 static void test_hash(void **state) {
     (void)state;
-    assert_true(rng_hash("") == 0xcbf29ce484222325u); /* FNV-1a's own examples */
+    assert_true(rng_hash("") == 0xcbf29ce484222325u); /* FNV-1a reference values */
     assert_true(rng_hash("a") == 0xaf63dc4c8601ec8cu);
     assert_true(rng_hash("foobar") == 0x85944171f73967e8u);
     assert_true(rng_mix(1, 2) != rng_mix(2, 1));
 }
 
-/* Seed, site and step each change the stream. */
+/* Seed, site and step each select a different stream. */
 static void test_keys(void **state) {
     (void)state;
     uint32_t base = rng_u32(rng_key(1, "layer.0", 0), 7);
@@ -43,7 +44,7 @@ static void test_keys(void **state) {
     assert_true(base != rng_u32(rng_key(1, "layer.0", 0), 8));
 }
 
-static void test_elements_are_of_blocks(void **state) {
+static void test_elements_match_blocks(void **state) {
     (void)state;
     RngKey key = rng_key(5, "x", 9);
     for (uint64_t i = 0; i < 64; i++) {
@@ -124,7 +125,8 @@ static void test_permutation(void **state) {
         assert_true(rng_permute(rng_key(3, "order", 0), i << 33, (uint64_t)1 << 40) < (uint64_t)1 << 40);
 }
 
-/* Orders look shuffled: few elements stay, and neighbours part; epochs differ. */
+/* Permutations look shuffled: few fixed points, few adjacent pairs that stay adjacent, and each epoch
+ * differs. */
 static void test_permutation_mixes(void **state) {
     (void)state;
     enum { N = 10000 };
@@ -146,7 +148,7 @@ int main(void) {
         cmocka_unit_test(test_known_answers),
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_elements_are_of_blocks),
+        cmocka_unit_test(test_elements_match_blocks),
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_below),
         cmocka_unit_test(test_normal),

@@ -1,13 +1,13 @@
-/* SHA-256: the standard's examples, and pieces of all sizes. */
+/* Tests SHA-256 on the standard's examples, with input in chunks of different sizes. */
 #include "base/sha256.h"
 #include "test.h"
 
-static void assert_sum(const void *data, size_t size, size_t piece, const char *expected) {
+static void assert_sum(const void *data, size_t size, size_t chunk, const char *expected) {
     Sha256 hash;
     char text[SHA256_TEXT];
     sha256_init(&hash);
-    for (size_t at = 0; at < size; at += piece)
-        sha256_add(&hash, (const char *)data + at, size - at < piece ? size - at : piece);
+    for (size_t at = 0; at < size; at += chunk)
+        sha256_add(&hash, (const char *)data + at, size - at < chunk ? size - at : chunk);
     sha256_text(&hash, text);
     assert_string_equal(text, expected);
 }
@@ -20,19 +20,19 @@ static void test_examples(void **state) {
                "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-static void test_pieces(void **state) {
+static void test_chunks(void **state) {
     (void)state;
     char *million = malloc(1000000);
     assert_non_null(million);
     memset(million, 'a', 1000000);
-    static const size_t pieces[] = {1, 3, 63, 64, 65, 127, 1000, 1000000};
-    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
-        assert_sum(million, 1000000, pieces[i],
+    static const size_t chunks[] = {1, 3, 63, 64, 65, 127, 1000, 1000000};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+        assert_sum(million, 1000000, chunks[i],
                    "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
     free(million);
 }
 
-/* Lengths around the one at which the padding needs a block of its own. */
+/* Lengths around the point where padding needs an additional block. */
 static void test_padding(void **state) {
     (void)state;
     char text[64];
@@ -45,7 +45,7 @@ static void test_padding(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

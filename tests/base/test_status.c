@@ -1,4 +1,4 @@
-/* Errors as values: messages, exit codes, traces. */
+/* Tests Status: messages, exit codes and traces. */
 #include "test.h"
 
 static Status inner(bool fails) {
@@ -37,7 +37,8 @@ static void test_try(void **state) {
     fclose(to);
     const char *first = strstr(trace, "test_status.c:");
     assert_non_null(first);
-    assert_non_null(strstr(first + 1, "test_status.c:")); /* where it arose and where it passed */
+    assert_non_null(
+        strstr(first + 1, "test_status.c:")); /* where it was created and where it was propagated */
     status_free(status);
     assert_ok(outer(false, &value));
     assert_int_equal(value, 1);
@@ -59,7 +60,7 @@ static Status deep(int depth) {
     return OK;
 }
 
-/* A trace longer than there is room for loses frames, not the message. */
+/* A trace that is too long drops frames but keeps the message. */
 static void test_deep_trace(void **state) {
     (void)state;
     assert_fails(deep(1000), STATUS_FAILED, "the bottom");

@@ -1,4 +1,4 @@
-/* Suggestions for mistyped names. */
+/* Tests edit distance and suggestions for mistyped names. */
 #include "test.h"
 
 #include "base/suggest.h"

@@ -1,4 +1,4 @@
-/* The recorder of spans and the timeline written from it. */
+/* Tests the span recorder and the trace.json written from it. */
 #include <pthread.h>
 
 #include "base/folder.h"
@@ -11,7 +11,7 @@ static const TraceName step = {.name = "step", .category = "step", .number = {"s
 static const TraceName forward = {"F", "forward", TRACE_BLUE, {"micro", "chunk"}, true};
 static const TraceName sending = {.name = "send \"x\"\\\n", .number = {NULL, "bytes"}};
 
-/* A trace whose spans begin at a time of the test's own. */
+/* Creates a trace and returns its time origin, so that tests can choose span times. */
 static Trace *trace_at_zero(size_t capacity, int64_t *ret_zero) {
     Trace *trace = NULL;
     assert_ok(trace_new(&trace, capacity));
@@ -49,7 +49,7 @@ static double number_of(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-/* The at-th record of a phase, for a rank. */
+/* Returns the record number `at` with phase `phase` of rank `pid`. */
 static const json_t *record(const json_t *json, const char *phase, int pid, int at) {
     size_t i;
     const json_t *event;
@@ -90,7 +90,7 @@ static void test_ranks_become_processes(void **state) {
     json_decref(json);
 }
 
-/* Of one row, spans lie inside each other or apart. */
+/* Asserts that two spans of the same row are either nested or disjoint. */
 static void assert_nested(const json_t *json, int pid) {
     const json_t *a, *b;
     for (int i = 0; (a = record(json, "X", pid, i)); i++)
@@ -104,7 +104,7 @@ static void assert_nested(const json_t *json, int pid) {
         }
 }
 
-static void test_overlaps_get_rows_of_their_own(void **state) {
+static void test_overlapping_spans_get_separate_rows(void **state) {
     Packed packed = {0};
     int64_t zero;
     Trace *trace = trace_at_zero(256, &zero);
@@ -121,14 +121,14 @@ static void test_overlaps_get_rows_of_their_own(void **state) {
     pack(&packed, trace, 0, "rank 0");
     json_t *json = write_and_read(&packed, folder_path(*state, "trace.json"));
     assert_nested(json, 0);
-    /* Proper nesting takes one row, with the outer span first. */
+    /* Nested spans share a row, with the outer span first. */
     for (int i = 0; i < 3; i++) assert_int_equal(number_of(record(json, "X", 0, i), "tid"), 0);
     assert_string_equal(text_of(record(json, "X", 0, 0), "name"), "step");
     assert_non_null(record(json, "X", 0, 102));
     json_decref(json);
 }
 
-static void test_full_traces_count_what_is_lost(void **state) {
+static void test_full_traces_count_lost_spans(void **state) {
     Packed packed = {0};
     int64_t zero;
     Trace *trace = trace_at_zero(2, &zero);
@@ -172,10 +172,10 @@ static void test_damaged_traces_are_refused(void **state) {
     pack(&packed, trace, 0, "rank 0");
     for (size_t size = 0; size < packed.size[0]; size++)
         assert_fails(trace_write(path, (const void *const *)packed.bytes, &size, 1), 1,
-                     "rank 0 came damaged");
+                     "rank 0 is malformed");
     unsigned char *bytes = packed.bytes[0];
     for (size_t i = 0; i < packed.size[0]; i++) {
-        bytes[i] ^= 0xff; /* any outcome but a crash */
+        bytes[i] ^= 0xff; /* any result is fine, as long as it does not crash */
         status_free(trace_write(path, (const void *const *)packed.bytes, packed.size, 1));
         bytes[i] ^= 0xff;
     }
@@ -185,8 +185,9 @@ static void test_damaged_traces_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ranks_become_processes, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(test_overlaps_get_rows_of_their_own, folder_setup, folder_teardown),
-        cmocka_unit_test_setup_teardown(test_full_traces_count_what_is_lost, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_overlapping_spans_get_separate_rows, folder_setup,
+                                        folder_teardown),
+        cmocka_unit_test_setup_teardown(test_full_traces_count_lost_spans, folder_setup, folder_teardown),
         cmocka_unit_test(test_threads_lose_nothing),
         cmocka_unit_test_setup_teardown(test_damaged_traces_are_refused, folder_setup, folder_teardown),
     };

@@ -1,16 +1,15 @@
-/* Every collective, type and size against a plain computation that adds up in the order of the ranks: the
- * bits must be the same, whatever way the operation goes.
- * Ranks: 2 3 4 8 */
+/* Tests every collective, in every data type and many sizes, against a serial reference that reduces in rank
+ * order. Results must match bit for bit, whichever algorithm the collective chooses. Ranks: 2 3 4 8 */
 #include "ranks.h"
 
 #include <math.h>
 
-/* Around the borders of the short way, of parts, and of pieces. */
+/* Sizes around the limits of the small-message algorithm, of per-rank parts and of pipeline chunks. */
 static const int64_t sizes[] = {0, 1, 2, 7, 1000, 8191, 8193, 100003, 700001};
 static const DType types[] = {DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_I64};
 enum { SIZES = sizeof sizes / sizeof *sizes, TYPES = sizeof types / sizeof *types };
 
-/* Rank r's element i: values whose sum depends on the order. */
+/* Element i of rank r. The sum over ranks depends on the order of addition. */
 static double value_at(int rank, int64_t i, int salt) {
     uint64_t x =
         (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)(rank + 1) * 0xbf58476d1ce4e5b9u + (uint64_t)salt;
@@ -52,7 +51,8 @@ static float rounded(DType type, double value) {
     return type == DT_BF16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-/* The reduction's element i, before it is put in place. Integers stay below 2^53. */
+/* Element i of the reduction, before conversion to the data type. Integers stay below 2^53, so double is
+ * exact. */
 static double reduced_at(int ranks, int64_t i, int salt, DType type, ReduceOp op) {
 #define AS_F32(r) (float)value_at(r, i, salt)
 #define AS_16(r)  rounded(type, value_at(r, i, salt))
@@ -79,7 +79,7 @@ static void put_exact(void *data, DType type, int64_t i, double value) {
 }
 
 static Tensor tensor_of(DType type, int64_t count) {
-    /* One element more, which must stay as it is. */
+    /* One extra element detects writes past the end. */
     void *data = calloc((size_t)count + 1, dtype_size(type));
     assert_non_null(data);
     return tensor_1d(data, type, count);
@@ -89,12 +89,12 @@ static void assert_same_bits(Tensor got, Tensor want) {
     size_t size = dtype_size(got.dtype);
     for (int64_t i = 0; i < tensor_count(want) + 1; i++)
         if (memcmp((char *)got.data + (size_t)i * size, (char *)want.data + (size_t)i * size, size))
-            fail_msg("%s: element %lld of %lld differs", dtype_name(got.dtype), (long long)i,
-                     (long long)tensor_count(want));
+            fail_msg("%s: element %lld of %lld differs from the reference", dtype_name(got.dtype),
+                     (long long)i, (long long)tensor_count(want));
 }
 
-/* The reduction of elements [first, first + count). */
-static Tensor wanted(const Group *group, DType type, int64_t first, int64_t count, int salt, ReduceOp op) {
+/* Returns the reference result for elements [first, first + count). */
+static Tensor reference(const Group *group, DType type, int64_t first, int64_t count, int salt, ReduceOp op) {
     Tensor want = tensor_of(type, count);
     for (int64_t i = 0; i < count; i++)
         put_exact(want.data, type, i, reduced_at(group->size, first + i, salt, type, op));
@@ -105,7 +105,7 @@ static void check_all_reduce(Ranks *ranks, DType type, int64_t count, ReduceOp o
     Tensor data = tensor_of(type, count);
     fill(data, ranks->world->rank, 0, 1);
     assert_ok(all_reduce(ranks->world, ranks->stream, data, op, NULL));
-    Tensor want = wanted(ranks->world, type, 0, count, 1, op);
+    Tensor want = reference(ranks->world, type, 0, count, 1, op);
     assert_same_bits(data, want);
     free(data.data);
     free(want.data);
@@ -125,7 +125,7 @@ static void check_reduce_scatter(Ranks *ranks, DType type, int64_t count, bool i
     Tensor to = in_place ? tensor_slice(src, world->rank * count, count) : dst;
     assert_ok(reduce_scatter(world, ranks->stream, to, src, REDUCE_SUM, NULL));
     if (in_place && count) memcpy(dst.data, to.data, tensor_bytes(to));
-    Tensor want = wanted(world, type, world->rank * count, count, 2, REDUCE_SUM);
+    Tensor want = reference(world, type, world->rank * count, count, 2, REDUCE_SUM);
     assert_same_bits(dst, want);
     free(src.data);
     free(dst.data);
@@ -178,8 +178,8 @@ static void test_broadcast(void **state) {
         }
 }
 
-/* reduce_scatter and all_gather come to the bits of all_reduce. */
-static void test_parts_agree(void **state) {
+/* reduce_scatter followed by all_gather equals all_reduce, bit for bit. */
+static void test_reduce_scatter_all_gather_match_all_reduce(void **state) {
     Ranks *ranks = *state;
     Group *world = ranks->world;
     int64_t part = 33333, count = part * world->size;
@@ -252,10 +252,14 @@ static void test_bytes_counted(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_reduce),  cmocka_unit_test(test_reduce_scatter),
-    cmocka_unit_test(test_all_gather),  cmocka_unit_test(test_broadcast),
-    cmocka_unit_test(test_parts_agree), cmocka_unit_test(test_max_of_nan),
-    cmocka_unit_test(test_host),        cmocka_unit_test(test_bytes_counted),
+    cmocka_unit_test(test_all_reduce),
+    cmocka_unit_test(test_reduce_scatter),
+    cmocka_unit_test(test_all_gather),
+    cmocka_unit_test(test_broadcast),
+    cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
+    cmocka_unit_test(test_max_of_nan),
+    cmocka_unit_test(test_host),
+    cmocka_unit_test(test_bytes_counted),
 };
 
 RANKS_MAIN(tests)

@@ -1,6 +1,6 @@
-/* Operations beside each other: started and waited for in any order, in several groups, both ways, while the
- * caller computes; and the grid of ranks.
- * Ranks: 2 3 4 8 */
+/* Tests concurrent communication: operations that start and complete in different orders, overlapping groups,
+ * sends in both directions, and overlap with computation. Also tests the mesh of process groups and how ranks
+ * divide cores. Ranks: 2 3 4 8 */
 #include "ranks.h"
 
 #include <sched.h>
@@ -24,13 +24,13 @@ static void assert_filled(Tensor t, float value, float scale) {
                      (double)(value + scale * (float)(i % 1000)));
 }
 
-/* The sum over ranks of (rank + plus). */
+/* Sum of (rank + plus) over all ranks. */
 static float sum_of_ranks(const Group *group, float plus) {
     float n = (float)group->size;
     return n * (n - 1) / 2 + n * plus;
 }
 
-/* More staged reductions than there are slots, waited for from the last one on. */
+/* More staged reductions in flight than there are slots, waited for in reverse order. */
 static void test_many_in_flight(void **state) {
     Ranks *ranks = *state;
     enum { MANY = 7 };
@@ -44,15 +44,15 @@ static void test_many_in_flight(void **state) {
         assert_ok(ticket_wait(ranks->stream, &ticket[i]));
         assert_null(ticket[i].group);
         assert_filled(data[i], sum_of_ranks(ranks->world, (float)i), (float)ranks->world->size);
-        assert_ok(ticket_wait(ranks->stream, &ticket[i])); /* a zero ticket is complete */
+        assert_ok(ticket_wait(ranks->stream, &ticket[i])); /* waiting on a zero ticket is a no-op */
         free(data[i].data);
     }
-    /* What was counted under comm is what streams keep, and no more than two slots. */
+    /* Streams keep at most two slots allocated. */
     assert_true(ranks->device->mem[MEM_COMM].current <= (4u << 20) + 64);
 }
 
-/* Groups that overlap, whose operations ranks start in different orders, and whose waiting depends on
- * another's: no operation holds another one back. */
+/* Ranks start and wait for operations of two overlapping groups in different orders. An operation that waits
+ * for its peers must not block the other one. */
 static void test_groups_interleave(void **state) {
     Ranks *ranks = *state;
     Group *world = ranks->world, *low = NULL, *same = NULL;
@@ -60,7 +60,7 @@ static void test_groups_interleave(void **state) {
     assert_ok(group_split(world, pair, -world->rank, &low));
     assert_ok(group_split(world, world->rank % 2, world->rank, &same));
     assert_int_equal(low->size, pair * 2 + 1 < world->size ? 2 : 1);
-    if (low->size == 2) assert_int_equal(low->rank, 1 - world->rank % 2); /* the key turned it round */
+    if (low->size == 2) assert_int_equal(low->rank, 1 - world->rank % 2); /* the key reverses the order */
     Tensor a = filled(150000, (float)low->rank), b = filled(150000, (float)same->rank);
     Ticket ta, tb;
     if (world->rank % 3 == 0) {
@@ -80,7 +80,7 @@ static void test_groups_interleave(void **state) {
     group_free(same);
 }
 
-/* A reduction that a peer starts late must not keep others from the slots. */
+/* Reductions that wait for a late peer must not starve others of slots. */
 static void test_late_peer(void **state) {
     Ranks *ranks = *state;
     Group *world = ranks->world;
@@ -108,7 +108,7 @@ static void test_late_peer(void **state) {
     free(now.data);
 }
 
-/* The operation goes on while the caller computes and does not look. */
+/* The operation makes progress while the caller computes without polling. */
 static void test_overlap(void **state) {
     Ranks *ranks = *state;
     int64_t count = 1000003;
@@ -128,7 +128,7 @@ static void test_overlap(void **state) {
     free(data.data);
 }
 
-/* Round the ring in both directions at once, several messages each way, large and small. */
+/* Sends large and small messages around the ring in both directions at the same time. */
 static void test_send_both_ways(void **state) {
     Ranks *ranks = *state;
     Group *world = ranks->world;
@@ -163,7 +163,7 @@ static void test_send_both_ways(void **state) {
     assert_fails(comm_send(world, ranks->stream, up[0], world->size, NULL), 1, "rank");
 }
 
-/* Members of a group, in order. */
+/* Asserts the world ranks of a group's members, in order. */
 static void assert_members(Group *group, Group *world, const int *want, int count) {
     int found[64];
     assert_int_equal(group->size, count);
@@ -180,7 +180,7 @@ static void check_mesh(Group *world, MeshSpec spec) {
     assert_members(mesh->axis[AXIS_DP], world, want, spec.dp);
     for (int i = 0; i < spec.tp; i++) want[i] = mesh_rank(mesh, dp, i, pp);
     assert_members(mesh->axis[AXIS_TP], world, want, spec.tp);
-    if (spec.tp > 1) assert_int_equal(want[1], want[0] + 1); /* neighbours */
+    if (spec.tp > 1) assert_int_equal(want[1], want[0] + 1); /* tensor-parallel ranks are adjacent */
     for (int i = 0; i < spec.pp; i++) want[i] = mesh_rank(mesh, dp, tp, i);
     assert_members(mesh->axis[AXIS_PP], world, want, spec.pp);
     int shard = spec.shard ? spec.shard : spec.dp;
@@ -210,7 +210,7 @@ static void test_mesh(void **state) {
     assert_null(mesh);
 }
 
-/* Ranks on one machine: the threads they take are not more than its cores, unless each has but one. */
+/* Ranks on the same host use no more threads than it has cores, unless each rank already has only one. */
 static void test_cores(void **state) {
     Group *world = ((Ranks *)*state)->world;
     cpu_set_t before;
@@ -227,7 +227,7 @@ static void test_cores(void **state) {
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_int_equal(CPU_COUNT(&after), share.cores);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
-    assert_ok(cores_share(world, 5000, &share)); /* as asked for */
+    assert_ok(cores_share(world, 5000, &share)); /* an explicit thread count is honored */
     assert_int_equal(share.threads, 5000);
     assert_false(share.bound);
 }

@@ -1,5 +1,5 @@
-/* NCCL's groups, in a group of one: every operation and type, tickets, batches and splits, on a GPU. Skipped
- * where there is no GPU or no NCCL; what several ranks add is the library's. */
+/* Tests the NCCL backend in a group of one rank: every operation and data type, tickets, batches and splits.
+ * Skipped without a GPU or NCCL. Needs a single GPU, so transfers between ranks are not covered. */
 #include "test.h"
 
 #include "comm/nccl.h"
@@ -51,11 +51,12 @@ static Rig *rig_of(void **state) {
     return *state;
 }
 
-static Tensor side(Buffer buffer, DType dtype) {
+static Tensor as_tensor(Buffer buffer, DType dtype) {
     return tensor_1d(buffer.data, dtype, COUNT);
 }
 
-/* Numbers that every type holds, in `from`; zeroes in `to`. */
+/* Fills `from` with values that every data type represents exactly, also returned in `bytes`, and zeroes
+ * `to`. */
 static void start(Rig *rig, DType dtype, unsigned char *bytes) {
     size_t size = dtype_size(dtype);
     double value[COUNT];
@@ -75,7 +76,7 @@ static void start(Rig *rig, DType dtype, unsigned char *bytes) {
     assert_ok(stream_zero(rig->stream, rig->to.data, rig->to.bytes));
 }
 
-static void assert_holds(Rig *rig, Buffer buffer, DType dtype, const unsigned char *bytes) {
+static void assert_contents(Rig *rig, Buffer buffer, DType dtype, const unsigned char *bytes) {
     static unsigned char found[COUNT * sizeof(double)];
     assert_ok(stream_copy(rig->stream, found, buffer.data, COUNT * dtype_size(dtype), COPY_TO_HOST));
     assert_ok(stream_sync(rig->stream));
@@ -86,50 +87,50 @@ static void test_collectives(void **state) {
     static unsigned char bytes[COUNT * sizeof(double)];
     Rig *rig = rig_of(state);
     for (DType dtype = DT_F32; dtype < DT_COUNT; dtype++) {
-        Tensor from = side(rig->from, dtype), to = side(rig->to, dtype);
+        Tensor from = as_tensor(rig->from, dtype), to = as_tensor(rig->to, dtype);
         start(rig, dtype, bytes);
         if (dtype < DT_U8) {
             assert_ok(all_reduce(rig->group, rig->stream, from, REDUCE_SUM, NULL));
             assert_ok(all_reduce(rig->group, rig->stream, from, REDUCE_MAX, NULL));
             assert_ok(reduce_scatter(rig->group, rig->stream, to, from, REDUCE_SUM, NULL));
-            assert_holds(rig, rig->to, dtype, bytes);
+            assert_contents(rig, rig->to, dtype, bytes);
             assert_ok(stream_zero(rig->stream, rig->to.data, rig->to.bytes));
         }
         assert_ok(all_gather(rig->group, rig->stream, to, from, NULL));
         assert_ok(broadcast(rig->group, rig->stream, to, 0, NULL));
-        assert_holds(rig, rig->from, dtype, bytes);
-        assert_holds(rig, rig->to, dtype, bytes);
+        assert_contents(rig, rig->from, dtype, bytes);
+        assert_contents(rig, rig->to, dtype, bytes);
     }
 }
 
-/* Operations in flight beside each other, waited for in another order; their events are taken again. */
+/* Waits for concurrent operations in a different order than they started; repeats to reuse their events. */
 static void test_tickets(void **state) {
     static unsigned char bytes[COUNT * sizeof(double)];
     Rig *rig = rig_of(state);
     start(rig, DT_F32, bytes);
     int64_t waited = group_waited(rig->group);
-    for (int turn = 0; turn < 3; turn++) {
+    for (int round = 0; round < 3; round++) {
         Ticket first, second;
-        assert_ok(
-            all_gather(rig->group, rig->stream, side(rig->to, DT_F32), side(rig->from, DT_F32), &first));
-        assert_ok(all_reduce(rig->group, rig->stream, side(rig->from, DT_F32), REDUCE_SUM, &second));
+        assert_ok(all_gather(rig->group, rig->stream, as_tensor(rig->to, DT_F32),
+                             as_tensor(rig->from, DT_F32), &first));
+        assert_ok(all_reduce(rig->group, rig->stream, as_tensor(rig->from, DT_F32), REDUCE_SUM, &second));
         assert_ok(ticket_wait(rig->stream, &second));
         assert_ok(ticket_wait(rig->stream, &first));
         assert_null(first.group);
     }
-    assert_holds(rig, rig->to, DT_F32, bytes);
-    int64_t after = group_waited(rig->group); /* the stream was held up, by less than the test takes */
+    assert_contents(rig, rig->to, DT_F32, bytes);
+    int64_t after = group_waited(rig->group); /* in nanoseconds: less than the test's duration */
     assert_true(after >= waited && after - waited < 10000000000);
     assert_true(group_waited(rig->group) == after);
     Ticket batched[2];
     assert_ok(comm_batch_begin(rig->group));
     for (int i = 0; i < 2; i++)
-        assert_ok(all_reduce(rig->group, rig->stream, side(i ? rig->to : rig->from, DT_F32), REDUCE_SUM,
+        assert_ok(all_reduce(rig->group, rig->stream, as_tensor(i ? rig->to : rig->from, DT_F32), REDUCE_SUM,
                              &batched[i]));
     assert_ok(comm_batch_end(rig->group));
     for (int i = 0; i < 2; i++) assert_ok(ticket_wait(rig->stream, &batched[i]));
-    assert_holds(rig, rig->from, DT_F32, bytes);
-    assert_holds(rig, rig->to, DT_F32, bytes);
+    assert_contents(rig, rig->from, DT_F32, bytes);
+    assert_contents(rig, rig->to, DT_F32, bytes);
 }
 
 static void test_host(void **state) {

@@ -1,4 +1,5 @@
-/* The counting allocator: every byte under its tag, peaks, the limit, and the streams' workspace. */
+/* Tests the CPU device: memory accounting by tag, peaks, the memory limit, stream workspace, and thread
+ * counts. */
 #include "device/device.h"
 #include "test.h"
 
@@ -31,7 +32,7 @@ static void test_counts_by_tag(void **state) {
     assert_int_equal(device->total.peak, 1000 + (3 << 20));
     dev_free(&a);
     dev_free(&c);
-    dev_free(&c); /* freeing twice or nothing is fine */
+    dev_free(&c); /* freeing twice is allowed */
     assert_int_equal(device->total.current, 0);
     for (int tag = 0; tag < MEM_TAGS; tag++) assert_int_equal(device->mem[tag].current, 0);
 }
@@ -58,9 +59,9 @@ static void test_limit(void **state) {
     Buffer a, b = {.bytes = 77};
     assert_ok(dev_alloc(device, MEM_PARAMS, 6000, &a));
     assert_fails(dev_alloc(device, MEM_OPTIMIZER, 4001, &b), STATUS_FAILED,
-                 "4.00 kB for optimizer on top of params 6.00 kB");
-    assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED, "10.0 kB are available");
-    assert_int_equal(b.bytes, 77); /* untouched */
+                 "4.00 kB for optimizer; in use: params 6.00 kB");
+    assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED, "limit 10.0 kB");
+    assert_int_equal(b.bytes, 77); /* unchanged on failure */
     assert_int_equal(device->mem[MEM_OPTIMIZER].peak, 0);
     assert_ok(dev_alloc(device, MEM_OPTIMIZER, 4000, &b));
     dev_free(&a);
@@ -71,9 +72,9 @@ static void test_out_of_memory(void **state) {
     Device *device = *state;
     Buffer buffer;
     assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED, "for grads");
-    device->limit = 0; /* the system's own answer */
+    device->limit = 0; /* no limit: the system allocator fails */
     assert_fails(dev_alloc(device, MEM_GRADS, SIZE_MAX / 2, &buffer), STATUS_FAILED,
-                 "for grads on top of nothing");
+                 "for grads; in use: nothing");
     assert_int_equal(device->total.current, 0);
 }
 

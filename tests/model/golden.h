@@ -1,4 +1,4 @@
-/* A golden case, loaded: its facts, its arrays, its model in a runner; see tests/golden/README.md. */
+/* Loads a golden case (tests/golden/README.md): golden.json, its arrays, and its model in a runner. */
 #ifndef WEFT_TESTS_MODEL_GOLDEN_H
 #define WEFT_TESTS_MODEL_GOLDEN_H
 
@@ -15,8 +15,8 @@ enum { GOLDEN_PATH = 512 };
 
 typedef struct Golden {
     char dir[GOLDEN_PATH];
-    json_t *facts;
-    SafeFile *arrays;
+    json_t *facts;    /* golden.json */
+    SafeFile *arrays; /* golden.safetensors */
     Device *device;
     Model *model;
     Runner *runner;
@@ -25,7 +25,7 @@ typedef struct Golden {
 
 static inline double golden_number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value)) fail_msg("golden.json has no number '%s'", key);
+    if (!json_is_number(value)) fail_msg("golden.json: '%s' is missing or not a number", key);
     return json_number_value(value);
 }
 
@@ -33,11 +33,11 @@ static inline void golden_path(char path[GOLDEN_PATH], const char *dir, const ch
     assert_true(snprintf(path, GOLDEN_PATH, "%s/%s", dir, name) < GOLDEN_PATH);
 }
 
-/* Every tensor meets a parameter and the other way round. */
+/* Loads weights; fails if a parameter is missing from the file. */
 static inline void golden_load_store(const char *dir, Store *store, Stream *stream) {
     LoadReport report = {0};
     assert_ok(hf_weights_load(dir, store, stream, &report));
-    if (report.missing_count) fail_msg("%s: '%s' is missing", dir, report.missing[0]);
+    if (report.missing_count) fail_msg("%s: no tensor for parameter '%s'", dir, report.missing[0]);
     load_report_done(&report);
 }
 
@@ -55,7 +55,7 @@ static inline RunnerSpec golden_spec(const Golden *golden, const char *kernels, 
     return spec;
 }
 
-/* The case in a layout: mesh, zero and schedule are taken from it. */
+/* Loads a case into a runner with the mesh, ZeRO stage, schedule and sequence parallelism of `layout`. */
 static inline void golden_init_layout(Golden *golden, const char *name, const char *kernels,
                                       Recompute recompute, int threads, const RunnerSpec *layout) {
     char path[GOLDEN_PATH];
@@ -95,18 +95,18 @@ static inline void golden_done(Golden *golden) {
     json_decref(golden->facts);
 }
 
-/* An array by name, NULL when the case has none of that name. */
+/* Returns an array by name, or NULL if the case does not have it. */
 static inline const void *golden_array(const Golden *golden, const char *prefix, const char *name,
                                        int64_t *ret_count) {
     char full[128];
     snprintf(full, sizeof full, "%s%s", prefix, name);
     const SafeTensor *tensor = safe_find(golden->arrays, full);
     if (!tensor) return NULL;
-    *ret_count = (int64_t)(tensor->bytes / 4); /* all are int32 or fp32 */
+    *ret_count = (int64_t)(tensor->bytes / 4); /* all arrays are int32 or fp32 */
     return tensor->data;
 }
 
-/* Copies an int32 array of a known length; false when the case has none. */
+/* Copies an int32 array of a known length. Returns false if the case does not have it. */
 static inline bool golden_copy(const Golden *golden, const char *prefix, const char *name, int32_t *to,
                                int64_t expected) {
     int64_t count;
@@ -117,13 +117,13 @@ static inline bool golden_copy(const Golden *golden, const char *prefix, const c
     return true;
 }
 
-static inline int64_t count_below(const int32_t *values, int64_t count, int32_t low, int32_t high) {
+static inline int64_t count_in_range(const int32_t *values, int64_t count, int32_t low, int32_t high) {
     int64_t found = 0;
     for (int64_t i = 0; i < count; i++) found += values[i] >= low && values[i] < high;
     return found;
 }
 
-/* The evaluation batch (prefix "") or a step's micro-batch ("step.3.1."). */
+/* Returns the evaluation batch (prefix "") or a micro-batch of a training step ("step.3.1."). */
 static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) {
     int64_t B = golden->B, T = golden->T, count;
     HostBatch *batch = NULL;
@@ -135,7 +135,7 @@ static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) 
     batch->task = TASK_MLM;
     if (golden_copy(golden, prefix, "labels", batch->labels, B * T)) {
         batch->task = TASK_LM;
-        batch->loss_count[LOSS_TOKEN] = count_below(batch->labels, B * T, 0, INT32_MAX);
+        batch->loss_count[LOSS_TOKEN] = count_in_range(batch->labels, B * T, 0, INT32_MAX);
     }
     const int32_t *picks = golden_array(golden, prefix, "picks", &count);
     if (picks) {
@@ -146,8 +146,8 @@ static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) 
     if (golden_copy(golden, prefix, "nsp", batch->nsp, B)) batch->loss_count[LOSS_NSP] = B;
     if (golden_copy(golden, prefix, "span", batch->span, 2 * B)) {
         batch->task = TASK_SPAN;
-        batch->loss_count[LOSS_SPAN_START] = count_below(batch->span, B, 0, (int32_t)T);
-        batch->loss_count[LOSS_SPAN_END] = count_below(batch->span + B, B, 0, (int32_t)T);
+        batch->loss_count[LOSS_SPAN_START] = count_in_range(batch->span, B, 0, (int32_t)T);
+        batch->loss_count[LOSS_SPAN_END] = count_in_range(batch->span + B, B, 0, (int32_t)T);
     }
     if (golden_copy(golden, prefix, "classes", batch->classes, B)) {
         batch->task = TASK_CLASSIFY;

@@ -1,6 +1,6 @@
-/* PyTorch's numbers in every layout: the losses and gradient norms of ten AdamW steps of each golden case,
- * on two ranks as replicas, tensor ranks and stages, and on four as two of these at once.
- * Ranks: 2 4 */
+/* Tests parallel layouts against PyTorch: losses and gradient norms of ten AdamW steps of each golden case,
+ * with two ranks in data, tensor or pipeline parallelism, and with four ranks in two of these at once. Ranks:
+ * 2 4 */
 #include "ranks.h"
 
 #include "model/golden.h"
@@ -10,7 +10,7 @@ static const char *const cases[] = {"gpt2",     "gpt2-untied-padded", "bert-pret
                                     "bert-mlm", "bert-nsp",           "bert-span",     "bert-classify"};
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* A step has two micro-batches; replicas share them out. */
+/* Each step has two micro-batches, distributed over the data-parallel replicas. */
 static void check_steps(Golden *golden, const Mesh *mesh) {
     const json_t *train = json_object_get(golden->facts, "train");
     const json_t *losses = json_object_get(train, "losses"), *norms = json_object_get(train, "grad_norms");
@@ -32,14 +32,15 @@ static void check_steps(Golden *golden, const Mesh *mesh) {
         double loss = json_number_value(json_array_get(losses, (size_t)step - 1));
         double norm = json_number_value(json_array_get(norms, (size_t)step - 1));
         if (!(fabs(result.loss - loss) <= 1e-4 * loss) || !(fabs(result.grad_norm - norm) <= 1e-3 * norm))
-            fail_msg("%s: dp %d tp %d pp %d: step %d: loss %.9g, norm %.9g, expected %.9g, %.9g", golden->dir,
-                     mesh->extent[AXIS_DP], mesh->extent[AXIS_TP], mesh->extent[AXIS_PP], (int)step,
-                     result.loss, result.grad_norm, loss, norm);
+            fail_msg("%s: dp %d tp %d pp %d, step %d: loss %.9g, gradient norm %.9g; expected %.9g, %.9g",
+                     golden->dir, mesh->extent[AXIS_DP], mesh->extent[AXIS_TP], mesh->extent[AXIS_PP],
+                     (int)step, result.loss, result.grad_norm, loss, norm);
         for (int k = 0; k < count; k++) host_batch_free(micros[k]);
     }
 }
 
-/* Whether a micro-batch's rows can be cut over the tensor ranks. */
+/* Whether a micro-batch's rows divide evenly among the tensor-parallel ranks, as sequence parallelism
+ * requires. */
 static bool rows_divide(const char *name, int tp) {
     char path[GOLDEN_PATH];
     json_t *facts = NULL;

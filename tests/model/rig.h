@@ -1,8 +1,8 @@
-/* One block on its own: memory for it, a small micro-batch, and finite differences of an objective.
+/* Test fixture for a single block: its memory, a small micro-batch, and an objective for finite differences.
  *
- * The objective of the embedding and of layers is <y, r> for a fixed random r; of heads it is the sum
- * of their losses, each times a weight. Parameters and inputs are random in every element. `saved` and
- * `scratch` are exactly as large as the block's measure says, with a guard behind each.
+ * The objective of the embedding and of layers is <y, r> for a fixed random r; of output heads it is the
+ * weighted sum of their losses. All parameters and inputs are random. `saved` and `scratch` have exactly the
+ * sizes that the block's measure() returns, followed by guard bytes.
  */
 #ifndef WEFT_TESTS_MODEL_RIG_H
 #define WEFT_TESTS_MODEL_RIG_H
@@ -17,7 +17,7 @@ enum { RIG_GUARD = 64, RIG_GUARD_BYTE = 0xA5, RIG_B = 3, RIG_T = 7, RIG_PICKS = 
 
 typedef struct Rig {
     Model *model;
-    int at;
+    int at; /* index of the block in the model */
     Device *device;
     Stream *stream;
     Group *tp;
@@ -25,7 +25,7 @@ typedef struct Rig {
     Store *params, *grads;
     Shape shape;
     Micro micro;
-    Buffer saved, scratch; /* guards not counted */
+    Buffer saved, scratch; /* sizes exclude the guard bytes */
     Buffer x, y, r, dx;    /* (B,T,C) */
     double loss[LOSS_COUNT];
 } Rig;
@@ -34,7 +34,8 @@ static int32_t rig_tokens[RIG_B * RIG_T], rig_types[RIG_B * RIG_T], rig_labels[R
 static int32_t rig_lens[RIG_B] = {7, 4, 6}, rig_first[RIG_B] = {0, 7, 14};
 static int32_t rig_picks[RIG_PICKS] = {1, 3, 8, 14, 16, 19}, rig_pick_labels[RIG_PICKS] = {2, 9, 9, 0, 16, 4};
 static int32_t rig_nsp[RIG_B] = {1, 0, 1}, rig_classes[RIG_B] = {2, 0, 3};
-static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T, 3, 2, 5}; /* one start is not counted */
+static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T,
+                                      3, 2, 5}; /* the third start is out of range, so it is ignored */
 
 static inline ModelConfig rig_config(Family family, unsigned heads) {
     return (ModelConfig){
@@ -64,7 +65,7 @@ static inline ModelConfig rig_config(Family family, unsigned heads) {
     };
 }
 
-/* Normal draws of the given deviation around `mean`. */
+/* Fills with normally distributed values. */
 static inline void rig_fill(float *values, int64_t count, const char *site, float mean, float std) {
     for (int64_t i = 0; i < count; i++)
         values[i] = mean + std * rng_normal(rng_key(11, site, 0), (uint64_t)i);
@@ -97,7 +98,7 @@ static inline Micro rig_micro(const ModelConfig *c) {
     return micro;
 }
 
-/* A buffer with guard bytes behind it that its size does not tell of. */
+/* Allocates a buffer followed by guard bytes, which its size does not include. */
 static inline Buffer rig_guarded(Device *device, size_t bytes) {
     Buffer buffer;
     assert_ok(dev_alloc(device, MEM_ACTIVATIONS, bytes + RIG_GUARD, &buffer));
@@ -167,7 +168,7 @@ static inline Tensor rig_wide(const Rig *rig, Buffer buffer) {
     return tensor_3d(buffer.data, DT_F32, RIG_B, RIG_T, rig->model->config.hidden);
 }
 
-static inline bool rig_is_head(const Rig *rig) {
+static inline bool rig_is_output(const Rig *rig) {
     return rig->at == rig->model->count - 1;
 }
 
@@ -195,31 +196,32 @@ static inline Status rig_forward(Rig *rig, Pass *pass) {
     return block->ops->forward(block, pass, rig_wide(rig, rig->y), rig_wide(rig, rig->x));
 }
 
-/* The value of the objective. */
+/* Runs forward and returns the objective. */
 static inline double rig_objective(Rig *rig) {
     Pass pass = rig_pass(rig);
     assert_ok(rig_forward(rig, &pass));
     double value = 0;
     const float *y = rig->y.data, *r = rig->r.data;
-    if (rig_is_head(rig))
+    if (rig_is_output(rig))
         for (int i = 0; i < LOSS_COUNT; i++) value += (double)pass.loss_grad[i] * rig->loss[i];
     else
         for (size_t i = 0; i < rig->y.bytes / sizeof(float); i++) value += (double)y[i] * r[i];
     return value;
 }
 
-/* Forward and backward, in place as the runner does it: dx is dy. */
+/* Runs forward and backward. dx aliases dy, as in the runner. */
 static inline Status rig_both(Rig *rig, Pass *pass) {
     const Block *block = &rig->model->block[rig->at];
     TRY(store_zero(rig->grads, rig->stream));
     TRY(rig_forward(rig, pass));
-    memset(rig->scratch.data, 0x7f, rig->scratch.bytes); /* what lies there must not matter */
+    memset(rig->scratch.data, 0x7f,
+           rig->scratch.bytes); /* scratch must not carry data from forward to backward */
     memcpy(rig->dx.data, rig->r.data, rig->r.bytes);
     Tensor dx = rig_wide(rig, rig->dx);
     return block->ops->backward(block, pass, dx, dx, rig_wide(rig, rig->x));
 }
 
-/* Gradients of the objective, in rig->grads and rig->dx. */
+/* Computes the gradients of the objective into rig->grads and rig->dx, and checks the guard bytes. */
 static inline void rig_gradients(Rig *rig) {
     Pass pass = rig_pass(rig);
     assert_ok(rig_both(rig, &pass));

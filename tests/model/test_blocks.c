@@ -1,8 +1,8 @@
-/* Blocks on their own, dropout on: their backward against finite differences of their forward, their
- * memory against what they say they need, and selective recompute against none. */
+/* Tests single blocks with dropout: backward against finite differences of forward, memory use against
+ * measure(), and selective recompute against no recompute. */
 #include "model/rig.h"
 
-/* (f(v + h d) - f(v - h d)) / 2h for the values v, which are put back. */
+/* Returns (f(v + h d) - f(v - h d)) / 2h for the values v, and restores them. */
 static double difference(Rig *rig, float *values, const float *direction, int64_t count, double h) {
     CLEANUP(mem_freep) float *kept = NULL;
     assert_ok(mem_new((size_t)count, sizeof *kept, &kept));
@@ -17,22 +17,23 @@ static double difference(Rig *rig, float *values, const float *direction, int64_
     return (at[1] - at[0]) / (2 * h);
 }
 
-/* The slope along a direction, the error of order h^2 taken out. */
+/* The directional derivative, with Richardson extrapolation to remove the h^2 error. */
 static double slope(Rig *rig, float *values, const float *direction, int64_t count) {
     const double h = 0.04;
     double wide = difference(rig, values, direction, count, h);
     return (4 * difference(rig, values, direction, count, h / 2) - wide) / 3;
 }
 
-/* Compares along the gradient itself, where the slope is its norm, and along random directions of
- * length 1, where a wrong part of any kind shows. */
+/* Compares along the gradient, where the slope equals its norm, and along random unit directions, which
+ * expose errors in any component. */
 static void check_gradient(Rig *rig, const char *name, float *values, const float *gradient, int64_t count) {
     CLEANUP(mem_freep) float *direction = NULL;
     assert_ok(mem_new((size_t)count, sizeof *direction, &direction));
     double norm = 0;
     for (int64_t i = 0; i < count; i++) norm += (double)gradient[i] * gradient[i];
     norm = sqrt(norm);
-    /* The span's bias shifts all scores alike: without a gradient there are only random directions. */
+    /* A gradient of zero has no direction (the span head's bias shifts all scores equally), so start with the
+     * random ones. */
     for (int turn = norm > 1e-6 ? 0 : 1; turn < 4; turn++) {
         double expected = 0, root = sqrt((double)count);
         for (int64_t i = 0; i < count; i++) {
@@ -43,18 +44,19 @@ static void check_gradient(Rig *rig, const char *name, float *values, const floa
         double found = slope(rig, values, direction, count);
         double allowed = turn == 0 ? 3e-3 * norm : 2e-2 * norm / root;
         if (!(fabs(found - expected) <= allowed + 1e-4))
-            fail_msg("%s of %s, direction %d: backward says %g, differences say %g (norm %g)", name,
-                     rig->model->block[rig->at].ops->name, turn, expected, found, norm);
+            fail_msg("%s of %s, direction %d: slope %g from backward, %g from finite differences (gradient "
+                     "norm %g)",
+                     name, rig->model->block[rig->at].ops->name, turn, expected, found, norm);
     }
 }
 
-/* Every parameter of the block, and its input. */
+/* Checks the gradients of all parameters of the block and of its input. */
 static void check_block(const ModelConfig *config, int at, const char *kernels, Recompute recompute) {
     Rig rig;
     rig_init(&rig, config, at, kernels, recompute);
     rig_gradients(&rig);
     const ParamList *list = &rig.model->block[at].params;
-    float *gradient[16]; /* copies: heads add to theirs whenever they run */
+    float *gradient[16]; /* copies, because output heads accumulate gradients in every forward pass */
     assert_true(list->count <= 16);
     for (size_t i = 0; i < list->count; i++) {
         Tensor grad = rig.grads->view[at][i];
@@ -118,7 +120,7 @@ static void test_heads(void **state) {
     }
 }
 
-/* What measure says is what forward and backward take: a byte less is refused. */
+/* Forward and backward succeed with the sizes from measure() and fail with one byte less. */
 static void test_measure_is_exact(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
@@ -146,8 +148,8 @@ static void test_measure_is_exact(void **state) {
             }
 }
 
-/* Without training a block saves no more, and selective recompute saves less. */
-static void test_measure_orders(void **state) {
+/* A block saves no more in inference than in training, and a layer saves less with selective recompute. */
+static void test_measure_by_mode(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
         ModelConfig config = rig_config((Family)family, family == FAMILY_BERT ? OUTPUT_MLM : OUTPUT_LM);
@@ -169,8 +171,9 @@ static void test_measure_orders(void **state) {
     }
 }
 
-/* In fp8 a layer saves less than in bf16, whatever is computed again; where fewer sequences do not suit fp8
- * or, without training, shorter ones, no less than those take in bf16. */
+/* A layer saves less in fp8 than in bf16, or the same with selective recompute. Smaller batches and, in
+ * inference, shorter sequences may have sizes that fp8 does not support and run in bf16; the sizes must
+ * suffice for them. */
 static void test_measure_fp8(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++) {
@@ -205,7 +208,7 @@ static void test_measure_fp8(void **state) {
     }
 }
 
-/* Selective recompute gives the same bits. */
+/* Selective recompute produces the same bits. */
 static void test_selective_equals_none(void **state) {
     (void)state;
     for (int k = 0; k < 2; k++)
@@ -224,8 +227,8 @@ static void test_selective_equals_none(void **state) {
         }
 }
 
-/* BERT's padding token is looked up but not learnt; other rows are, and GPT-2 has no such token. */
-static void test_padding_is_not_learnt(void **state) {
+/* The embedding of BERT's padding token gets no gradient; all other rows do. */
+static void test_padding_gets_no_gradient(void **state) {
     (void)state;
     ModelConfig config = rig_config(FAMILY_BERT, OUTPUT_SPAN);
     Rig rig;
@@ -243,7 +246,7 @@ static void test_padding_is_not_learnt(void **state) {
     }
 }
 
-/* The mask is a function of seed, site, step and place in the global batch. */
+/* The dropout mask depends only on seed, site, step and position in the global batch. */
 static void test_dropout_is_keyed(void **state) {
     (void)state;
     ModelConfig config = rig_config(FAMILY_GPT2, OUTPUT_LM);
@@ -271,10 +274,10 @@ int main(void) {
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_heads),
         cmocka_unit_test(test_measure_is_exact),
-        cmocka_unit_test(test_measure_orders),
+        cmocka_unit_test(test_measure_by_mode),
         cmocka_unit_test(test_measure_fp8),
         cmocka_unit_test(test_selective_equals_none),
-        cmocka_unit_test(test_padding_is_not_learnt),
+        cmocka_unit_test(test_padding_gets_no_gradient),
         cmocka_unit_test(test_dropout_is_keyed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,14 @@
-/* Against PyTorch and transformers in fp32: logits, losses, every gradient, ten optimizer steps, for each
- * golden case and kernel backend. Prints the largest differences that it finds. */
+/* Tests against PyTorch and transformers in fp32: logits, losses, all gradients and ten optimizer steps, for
+ * each golden case and kernel backend. Prints the largest differences. */
 #include "model/golden.h"
 
 #include "base/fs.h"
 #include "optim/lr.h"
 
-/* What must hold. */
+/* Tolerances. */
 #define LOGIT_LIMIT    1e-4 /* absolute */
-#define GRADIENT_LIMIT 1e-3 /* relative, norm-wise, each parameter */
-#define LOSS_LIMIT     1e-4 /* relative, ten steps */
+#define GRADIENT_LIMIT 1e-3 /* relative to the norm, for each parameter */
+#define LOSS_LIMIT     1e-4 /* relative, over ten steps */
 
 typedef struct Spec {
     const char *name, *kernels;
@@ -67,28 +67,29 @@ static double check_eval_loss(Golden *golden, const HostBatch *batch) {
     return relative;
 }
 
-/* Compares a parameter of two stores; q, k and v, which PyTorch may hold apart, each for itself. What is
- * zero but for rounding (a key's bias changes no attention) is held against the whole gradient's norm. */
-static double compare_slot(const ParamSlot *slot, const float *found, const float *expected, double whole) {
+/* Returns the relative difference of a parameter in two stores. Compares q, k and v separately, because
+ * PyTorch may store them as separate parameters. A gradient that is zero up to rounding (the key bias does
+ * not affect attention) is compared relative to the norm of all gradients, `total`. */
+static double compare_slot(const ParamSlot *slot, const float *found, const float *expected, double total) {
     int parts = strstr(slot->desc.name, "qkv") ? 3 : 1;
     int64_t count = slot->count / parts;
     double most = 0;
     for (int i = 0; i < parts; i++) {
         double size = norm(expected + i * count, count),
                apart = distance(found + i * count, expected + i * count, count);
-        most = worst(most, apart / (size > 1e-5 * whole ? size : whole));
+        most = worst(most, apart / (size > 1e-5 * total ? size : total));
     }
     return most;
 }
 
-/* The largest relative difference between the parameters of two stores. */
-static double compare_stores(const Store *found, const Store *expected, double whole, char *ret_name) {
+/* Returns the largest relative difference between two stores, and the name of its parameter. */
+static double compare_stores(const Store *found, const Store *expected, double total, char *ret_name) {
     double most = -1;
     for (int i = 0; i < found->model->units; i++)
         for (size_t j = 0; j < found->unit[i].count; j++) {
             const ParamSlot *slot = &found->unit[i].slot[j];
             double apart = compare_slot(slot, (float *)found->flat[i].data + slot->offset,
-                                        (float *)expected->flat[i].data + slot->offset, whole);
+                                        (float *)expected->flat[i].data + slot->offset, total);
             if (apart > most || isnan(apart)) snprintf(ret_name, PARAM_NAME, "%s", slot->desc.name);
             most = worst(most, apart);
         }
@@ -113,11 +114,11 @@ static double check_gradients(Golden *golden, HostBatch *batch, char *ret_name) 
     assert_ok(runner_gradients(golden->runner, &batch, 1, 1, &result));
     assert_true(fabs(result.loss - golden_number(golden->facts, "loss")) <= LOSS_LIMIT * result.loss);
     double most = compare_stores(golden->runner->grads, expected, result.grad_norm, ret_name);
-    if (!(most <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative difference %g", ret_name, most);
+    if (!(most <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative error %g", ret_name, most);
     return most;
 }
 
-/* Two micro-batches a step, with counts of their own. */
+/* Each step has two micro-batches with different loss counts. */
 static double check_steps(Golden *golden) {
     const json_t *train = json_object_get(golden->facts, "train");
     const json_t *losses = json_object_get(train, "losses"), *norms = json_object_get(train, "grad_norms");
@@ -152,9 +153,9 @@ static double check_steps(Golden *golden) {
     return most;
 }
 
-/* The weights that ten steps led to, where the case has them; decay is strong there, so that a
- * parameter that should not decay shows. Biases of qkv are left out: Adam makes steps of full length
- * from a key's bias gradients, which are nothing but rounding. */
+/* Compares the weights after ten steps, if the case includes them. Such cases use strong weight decay, which
+ * exposes parameters that are decayed but should not be. qkv biases are excluded: the gradient of the key
+ * bias is only rounding error, which Adam scales up to full steps. */
 static double check_final(Golden *golden, char *ret_name) {
     CLEANUP(store_freep) Store *expected = load_store(golden, "final");
     ret_name[0] = 0;
@@ -169,7 +170,7 @@ static double check_final(Golden *golden, char *ret_name) {
                        (float *)params->flat[i].data + slot->offset, (size_t)slot->count * sizeof(float));
         }
     double most = compare_stores(params, expected, 1, ret_name);
-    if (!(most <= 1e-4)) fail_msg("%s after ten steps: relative difference %g", ret_name, most);
+    if (!(most <= 1e-4)) fail_msg("%s after ten steps: relative error %g", ret_name, most);
     return most;
 }
 
@@ -190,7 +191,7 @@ static void test_case(void **state) {
     golden_done(&golden);
 }
 
-/* The bare encoder: what it hands on for every position, and the pooled first one. */
+/* The encoder without output heads: hidden states of all positions, and the pooled first position. */
 static void test_bare(void **state) {
     const Spec *spec = *state;
     Golden golden;
@@ -264,7 +265,8 @@ static double tiny_case(const Model *model, Device *device, const char *kernels,
     return most;
 }
 
-/* A tiny GPT-2 with the logits that ONNX Runtime computes; not part of the tree. */
+/* A tiny GPT-2 against logits from ONNX Runtime. Skipped if the files, which are not in the repository, are
+ * absent. */
 static void test_tiny_gpt2(void **state) {
     const Spec *spec = *state;
     const char *dir = WEFT_SOURCE_DIR "/../shared/data/reference/tiny-gpt2";
@@ -299,7 +301,7 @@ int main(void) {
     struct CMUnitTest tests[COUNT];
     for (int i = 0; i < 2 * NAMES; i++)
         spec[i] = (Spec){.name = names[i % NAMES], .kernels = backends[i / NAMES], .threads = 1};
-    /* The numbers hold with threads and with recompute too. */
+    /* Also with several threads and with recompute. */
     spec[2 * NAMES] = (Spec){"gpt2", test_kernels(), RECOMPUTE_BLOCK, 2};
     spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", test_kernels(), RECOMPUTE_SELECTIVE, 1};
     for (int i = 0; i < COUNT; i++) {

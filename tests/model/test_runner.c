@@ -1,11 +1,11 @@
-/* A whole model in its runner, dropout on: what must not change with the way a step is carried out
- * (recompute, the cut into micro-batches), and what it takes of memory. */
+/* Tests a complete model in its runner, with dropout: results must not depend on recompute or on the division
+ * into micro-batches; memory use, and 16-bit logits. */
 #include "model/rig.h"
 #include "train/runner.h"
 
 enum { BATCH = 4, SEQ = 6 };
 
-/* The same sequences whatever part of the batch of four is asked for. */
+/* Returns sequences [first, first + count) of a fixed batch of four. */
 static HostBatch *batch_of(const ModelConfig *config, int64_t first, int64_t count) {
     HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, count, SEQ));
@@ -14,7 +14,7 @@ static HostBatch *batch_of(const ModelConfig *config, int64_t first, int64_t cou
     batch->has_types = batch->padded = bert;
     for (int64_t b = 0; b < count; b++) {
         int64_t global = first + b;
-        batch->lens[b] = (int32_t)(bert ? SEQ - global : SEQ); /* so that micro-batches count differently */
+        batch->lens[b] = (int32_t)(bert ? SEQ - global : SEQ); /* micro-batches have different token counts */
         batch->nsp[b] = (int32_t)(global % 2);
         for (int64_t t = 0; t < SEQ; t++) {
             int32_t token = (int32_t)rng_below(rng_key(2, "token", 0), (uint64_t)(global * SEQ + t), 17);
@@ -38,7 +38,7 @@ typedef struct Outcome {
     size_t activations, total, after_first;
 } Outcome;
 
-/* Three steps from the same start; the weights they lead to and the memory they took. */
+/* Trains three steps from the same initial weights and returns losses, final weights and memory use. */
 static Outcome outcome_in(DType dtype, DType logits, Family family, const char *kernels, Recompute recompute,
                           int64_t micro_batch) {
     ModelConfig config = rig_config(family, family == FAMILY_BERT ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM);
@@ -87,7 +87,7 @@ static Outcome outcome_of(Family family, const char *kernels, Recompute recomput
 
 static const char *const backends[] = {"ref", "cpu"};
 
-/* Recompute changes memory and nothing else: not a bit of the weights. */
+/* Recompute changes memory use but not a single bit of the weights. */
 static void test_recompute(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
@@ -105,25 +105,26 @@ static void test_recompute(void **state) {
         }
 }
 
-/* However the batch is cut, the loss is the sum over all of it divided once, with the same masks. */
+/* Loss and gradient norm do not depend on the micro-batch size: losses are summed over the whole batch and
+ * divided once, and dropout masks are the same. */
 static void test_micro_batches(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
         for (int k = 0; k < 2; k++) {
             Outcome whole = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, BATCH);
             for (int64_t size = 1; size < BATCH; size *= 2) {
-                Outcome cut = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, size);
-                assert_true(fabs(cut.loss - whole.loss) <= 1e-5 * whole.loss);
-                assert_true(fabs(cut.grad_norm - whole.grad_norm) <= 1e-5 * whole.grad_norm);
-                assert_true(cut.activations < whole.activations);
-                free(cut.weights);
+                Outcome split = outcome_of((Family)family, backends[k], RECOMPUTE_NONE, size);
+                assert_true(fabs(split.loss - whole.loss) <= 1e-5 * whole.loss);
+                assert_true(fabs(split.grad_norm - whole.grad_norm) <= 1e-5 * whole.grad_norm);
+                assert_true(split.activations < whole.activations);
+                free(split.weights);
             }
             free(whole.weights);
         }
 }
 
-/* After the first step nothing more is taken. */
-static void test_steps_take_no_memory(void **state) {
+/* No memory is allocated after the first step. */
+static void test_steps_allocate_no_memory(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
         for (int k = 0; k < 2; k++) {
@@ -133,7 +134,7 @@ static void test_steps_take_no_memory(void **state) {
         }
 }
 
-/* Logits of 16 bits change the loss by their rounding, and by no more. */
+/* 16-bit logits change the loss only by their rounding error. */
 static void test_logits(void **state) {
     (void)state;
     for (int family = FAMILY_GPT2; family <= FAMILY_BERT; family++)
@@ -152,7 +153,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_steps_take_no_memory),
+        cmocka_unit_test(test_steps_allocate_no_memory),
         cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

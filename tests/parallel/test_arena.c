@@ -1,4 +1,5 @@
-/* Room for units that come and go. */
+/* Tests the arena that stores gathered units: reuse of its memory, and the fallback to separate allocations.
+ */
 #include "test.h"
 
 #include "parallel/arena.h"
@@ -20,65 +21,66 @@ static int teardown(void **state) {
     return 0;
 }
 
-static Buffer take(Arena *room, size_t bytes) {
+static Buffer alloc(Arena *arena, size_t bytes) {
     Buffer buffer = {0};
-    assert_ok(arena_alloc(room, bytes, &buffer));
+    assert_ok(arena_alloc(arena, bytes, &buffer));
     assert_int_equal(buffer.bytes, bytes);
     assert_int_equal((uintptr_t)buffer.data % 64, 0);
     memset(buffer.data, 1, bytes);
     return buffer;
 }
 
-/* As in a forward pass: a large unit, small ones two at a time, and the large one beside the last of them,
- * however many there were. All of it in the same memory. */
-static void large_beside_last(void **state) {
+/* The allocation pattern of a forward pass: a large unit, then small ones two at a time, then the large one
+ * together with the last small one. All of them fit in the arena's memory, for any number of layers. */
+static void forward_pass_pattern(void **state) {
     (void)state;
-    Arena room;
-    arena_init(&room, device, MEM_PARAMS, LARGE, OTHER);
+    Arena arena;
+    arena_init(&arena, device, MEM_PARAMS, LARGE, OTHER);
     for (int layers = 1; layers < 6; layers++) {
-        Buffer large = take(&room, LARGE), layer = take(&room, OTHER);
-        assert_false(arena_fits(&room, OTHER));
-        arena_release(&room, &large);
+        Buffer large = alloc(&arena, LARGE), layer = alloc(&arena, OTHER);
+        assert_false(arena_fits(&arena, OTHER));
+        arena_release(&arena, &large);
         for (int i = 1; i < layers; i++) {
-            Buffer next = take(&room, OTHER);
-            arena_release(&room, &layer);
+            Buffer next = alloc(&arena, OTHER);
+            arena_release(&arena, &layer);
             layer = next;
         }
-        assert_true(arena_fits(&room, LARGE));
-        large = take(&room, LARGE);
-        arena_release(&room, &layer);
-        arena_release(&room, &large);
+        assert_true(arena_fits(&arena, LARGE));
+        large = alloc(&arena, LARGE);
+        arena_release(&arena, &layer);
+        arena_release(&arena, &large);
         assert_null(large.data);
         assert_int_equal(device->mem[MEM_PARAMS].peak, LARGE + OTHER);
     }
-    arena_done(&room);
+    arena_done(&arena);
 }
 
-/* What does not fit, and what is small, has memory of its own, and neither disturbs the others. */
-static void own_memory(void **state) {
+/* Requests that do not fit, and small ones, are allocated separately and do not affect the rest. */
+static void separate_allocations(void **state) {
     (void)state;
-    Arena room;
-    arena_init(&room, device, MEM_GRADS, LARGE, OTHER);
-    Buffer large = take(&room, LARGE), small = take(&room, 100), other = take(&room, OTHER - 1);
-    Buffer more = take(&room, OTHER);
+    Arena arena;
+    arena_init(&arena, device, MEM_GRADS, LARGE, OTHER);
+    Buffer large = alloc(&arena, LARGE), small = alloc(&arena, 100), other = alloc(&arena, OTHER - 1);
+    Buffer more = alloc(&arena, OTHER);
     assert_int_equal(device->mem[MEM_GRADS].current, LARGE + OTHER + 100 + OTHER);
-    arena_release(&room, &more);
-    arena_release(&room, &small);
-    arena_release(&room, &small);
+    arena_release(&arena, &more);
+    arena_release(&arena, &small);
+    arena_release(&arena, &small);
     assert_int_equal(device->mem[MEM_GRADS].current, LARGE + OTHER);
-    arena_release(&room, &other);
-    arena_release(&room, &large);
+    arena_release(&arena, &other);
+    arena_release(&arena, &large);
     Buffer many[20];
-    for (int i = 0; i < 20; i++) many[i] = take(&room, OTHER / 2);
+    for (int i = 0; i < 20; i++) many[i] = alloc(&arena, OTHER / 2);
     for (int i = 0; i < 20; i++)
         for (int k = 0; k < i; k++)
             assert_true((char *)many[i].data + OTHER / 2 <= (char *)many[k].data ||
                         (char *)many[k].data + OTHER / 2 <= (char *)many[i].data);
-    for (int i = 0; i < 20; i++) arena_release(&room, &many[i * 7 % 20]);
-    arena_done(&room);
+    for (int i = 0; i < 20; i++) arena_release(&arena, &many[i * 7 % 20]);
+    arena_done(&arena);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large_beside_last), cmocka_unit_test(own_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forward_pass_pattern),
+                                       cmocka_unit_test(separate_allocations)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

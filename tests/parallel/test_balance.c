@@ -1,17 +1,17 @@
-/* Cutting blocks into the parts of a pipeline, against trying every cut. */
+/* Tests the assignment of blocks to pipeline stages against an exhaustive search. */
 #include <float.h>
 
 #include "parallel/schedule.h"
 #include "test.h"
 
-enum { MOST = 12 };
+enum { MAX_BLOCKS = 12 };
 
 static int descending(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x < y) - (x > y);
 }
 
-/* The runs' costs from the highest to the lowest. */
+/* The cost of each part, in descending order. */
 static void run_costs(const double *cost, const int *first, int parts, double *runs) {
     for (int p = 0; p < parts; p++) {
         runs[p] = 0;
@@ -22,7 +22,7 @@ static void run_costs(const double *cost, const int *first, int parts, double *r
 
 static void try_all(const double *cost, int count, int parts, int *first, int p, double *best) {
     if (p == parts) {
-        double runs[MOST];
+        double runs[MAX_BLOCKS];
         run_costs(cost, first, parts, runs);
         int at = 0;
         while (at + 1 < parts && runs[at] == best[at]) at++;
@@ -34,8 +34,8 @@ static void try_all(const double *cost, int count, int parts, int *first, int p,
 }
 
 static void assert_best(const double *cost, int count, int parts) {
-    int first[MOST + 1], trial[MOST + 1] = {0};
-    double best[MOST], runs[MOST];
+    int first[MAX_BLOCKS + 1], trial[MAX_BLOCKS + 1] = {0};
+    double best[MAX_BLOCKS], runs[MAX_BLOCKS];
     assert_ok(stages_balance(cost, count, parts, first));
     assert_int_equal(first[0], 0);
     assert_int_equal(first[parts], count);
@@ -47,29 +47,29 @@ static void assert_best(const double *cost, int count, int parts) {
     for (int p = 0; p < parts; p++) assert_float_equal(runs[p], best[p], 0);
 }
 
-/* Whole numbers, so that sums are exact in any order. */
-static void test_against_every_cut(void **state) {
+/* Integer costs, so that sums are exact in any order. */
+static void test_matches_exhaustive_search(void **state) {
     (void)state;
     unsigned seed = 1;
     for (int round = 0; round < 60; round++) {
-        double cost[MOST];
-        for (int i = 0; i < MOST; i++) {
+        double cost[MAX_BLOCKS];
+        for (int i = 0; i < MAX_BLOCKS; i++) {
             seed = seed * 1664525u + 1013904223u;
             cost[i] = (double)(seed >> 16) / (round % 3 ? 6553.6 : 1);
             cost[i] = (double)(int)cost[i];
         }
-        for (int count = 1; count <= MOST; count++)
+        for (int count = 1; count <= MAX_BLOCKS; count++)
             for (int parts = 1; parts <= count; parts++) assert_best(cost, count, parts);
     }
 }
 
-/* A transformer's blocks: alike between an embedding and a head. */
-static void test_layers_against_every_cut(void **state) {
+/* Costs like a transformer's: equal layers between an embedding and an output head. */
+static void test_layers_match_exhaustive_search(void **state) {
     (void)state;
-    double cost[MOST];
+    double cost[MAX_BLOCKS];
     for (int embedding = 0; embedding <= 9; embedding += 3)
         for (int head = 0; head <= 11; head++)
-            for (int count = 1; count <= MOST; count++)
+            for (int count = 1; count <= MAX_BLOCKS; count++)
                 for (int parts = 1; parts <= count; parts++) {
                     for (int i = 0; i < count; i++) cost[i] = 2;
                     cost[count - 1] = head;
@@ -78,37 +78,37 @@ static void test_layers_against_every_cut(void **state) {
                 }
 }
 
-static void assert_cut(const double *cost, int count, int parts, const int *expected) {
-    int first[MOST + 1];
+static void assert_split(const double *cost, int count, int parts, const int *expected) {
+    int first[MAX_BLOCKS + 1];
     assert_ok(stages_balance(cost, count, parts, first));
     for (int p = 0; p <= parts; p++) assert_int_equal(first[p], expected[p]);
 }
 
-static void test_known_cuts(void **state) {
+static void test_known_splits(void **state) {
     (void)state;
     const double equal[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    assert_cut(equal, 10, 2, (const int[]){0, 5, 10});
-    assert_cut(equal, 10, 4, (const int[]){0, 2, 4, 7, 10});
-    /* A cheap embedding, eight equal layers, and a head worth three. */
+    assert_split(equal, 10, 2, (const int[]){0, 5, 10});
+    assert_split(equal, 10, 4, (const int[]){0, 2, 4, 7, 10});
+    /* A cheap embedding, eight equal layers, and an output head that costs as much as three. */
     const double model[] = {0.1, 1, 1, 1, 1, 1, 1, 1, 1, 3};
-    assert_cut(model, 10, 2, (const int[]){0, 6, 10});
-    assert_cut(model, 10, 4, (const int[]){0, 3, 6, 9, 10});
+    assert_split(model, 10, 2, (const int[]){0, 6, 10});
+    assert_split(model, 10, 4, (const int[]){0, 3, 6, 9, 10});
 }
 
 static void test_refusals(void **state) {
     (void)state;
     const double cost[] = {1, 2, -1};
     int first[5];
-    assert_fails(stages_balance(cost, 2, 3, first), 2, "2 blocks cannot be cut into 3 parts");
-    assert_fails(stages_balance(cost, 2, 0, first), 2, "expected at least one");
-    assert_fails(stages_balance(cost, 3, 2, first), 1, "block 2 has the cost -1");
+    assert_fails(stages_balance(cost, 2, 3, first), 2, "cannot divide 2 blocks into 3 pipeline parts");
+    assert_fails(stages_balance(cost, 2, 0, first), 2, "needs at least 1 part");
+    assert_fails(stages_balance(cost, 3, 2, first), 1, "block 2 has cost -1");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_every_cut),
-        cmocka_unit_test(test_layers_against_every_cut),
-        cmocka_unit_test(test_known_cuts),
+        cmocka_unit_test(test_matches_exhaustive_search),
+        cmocka_unit_test(test_layers_match_exhaustive_search),
+        cmocka_unit_test(test_known_splits),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

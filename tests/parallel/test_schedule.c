@@ -1,34 +1,37 @@
-/* Pipeline schedules: what they promise about order, messages, memory and time. */
+/* Tests pipeline schedules: order, message matching, memory in flight and bubble, for all combinations of
+ * kind, stages, chunks and micro-batches. Checks that the simulator rejects broken schedules. */
 #include <math.h>
 
 #include "base/memory.h"
 #include "parallel/schedule.h"
 #include "test.h"
 
-enum { MOST_STAGES = 16 };
+enum { MAX_STAGES = 16 };
 
 static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
 
-typedef struct WorkerPool {
-    Schedule stage[MOST_STAGES];
+typedef struct Pipeline {
+    Schedule stage[MAX_STAGES];
     int count;
     ScheduleTimes times;
-} WorkerPool;
+} Pipeline;
 
-static WorkerPool pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
-    WorkerPool p = {.count = stages};
+static Pipeline pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
+    Pipeline p = {.count = stages};
     ScheduleSpec spec = {kind, stages, chunks, micros};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p.stage[s], &spec, s));
     assert_ok(schedule_simulate(p.stage, stages, &even, &p.times));
     return p;
 }
 
-static void pipeline_done(WorkerPool *p) {
+static void pipeline_done(Pipeline *p) {
     for (int s = 0; s < p->count; s++) schedule_done(&p->stage[s]);
     schedule_times_done(&p->times, p->count);
 }
 
-/* "F0 B0": computations as F, B, I (input half), W; messages as rf sf rb sb; a chunk above 0 as F0.1. */
+/* Spells a schedule, as in "F0 B0". Compute actions are F, B, I (backward of the input only) and W (weight
+ * gradients); messages are rf, sf, rb and sb. Chunks above 0 are appended, as in F0.1. The caller frees the
+ * result. */
 static char *spell(const Schedule *schedule, bool messages) {
     static const char *const letters[ACTION_KINDS] = {"rf", "F", "sf", "rb", "B", "I", "W", "sb"};
     size_t size = (size_t)schedule->count * 16 + 1, used = 0;
@@ -55,7 +58,7 @@ static void assert_list(ScheduleKind kind, int stages, int chunks, int micros, i
     schedule_done(&schedule);
 }
 
-static void test_small_lists(void **state) {
+static void test_small_schedules(void **state) {
     (void)state;
     assert_list(SCHEDULE_1F1B, 1, 1, 3, 0, true, "F0 B0 F1 B1 F2 B2");
     assert_list(SCHEDULE_GPIPE, 1, 1, 2, 0, true, "F0 F1 B0 B1");
@@ -70,7 +73,7 @@ static void test_small_lists(void **state) {
     assert_list(SCHEDULE_1F1B, 3, 1, 4, 2, false, "F0 B0 F1 B1 F2 B2 F3 B3");
     assert_list(SCHEDULE_1F1B, 4, 1, 2, 0, false, "F0 F1 B0 B1");
     assert_list(SCHEDULE_1F1B, 2, 1, 3, 0, true, "F0 sf0 F1 sf1 rb0 B0 F2 sf2 rb1 B1 rb2 B2");
-    /* The second forward's input comes while the first backward runs. */
+    /* The second forward's input arrives during the first backward. */
     assert_list(SCHEDULE_1F1B, 2, 1, 3, 1, true, "rf0 F0 rf1 B0 sb0 F1 B1 rf2 sb1 F2 B2 sb2");
 
     assert_list(SCHEDULE_INTERLEAVED, 2, 2, 2, 0, false, "F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1");
@@ -80,9 +83,10 @@ static void test_small_lists(void **state) {
     assert_list(SCHEDULE_ZERO_BUBBLE, 2, 1, 3, 1, false, "F0 I0 F1 I1 W0 F2 I2 W1 W2");
 }
 
-/* Every send and receive blocks, one at a time, until its partner is at it: the strictest there is. */
+/* Runs the schedule with blocking messages: each send and receive waits for its partner, which is the
+ * strictest model. Returns false on deadlock. */
 static bool blocking_works(const Schedule *stage, int count) {
-    int at[MOST_STAGES] = {0};
+    int at[MAX_STAGES] = {0};
     for (bool moved = true; moved;) {
         moved = false;
         for (int s = 0; s < count; s++) {
@@ -110,10 +114,10 @@ static bool blocking_works(const Schedule *stage, int count) {
 }
 
 static void assert_pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
-    WorkerPool p = pipeline(kind, stages, chunks, micros);
+    Pipeline p = pipeline(kind, stages, chunks, micros);
     double m = (double)micros * chunks, after = stages - 1;
     if (!blocking_works(p.stage, stages))
-        fail_msg("%s, %d stages, %d chunks, %d micro-batches waits for ever with blocking messages",
+        fail_msg("%s with %d stages, %d chunks, %d micro-batches deadlocks with blocking messages",
                  schedule_name(kind), stages, chunks, micros);
     if (kind == SCHEDULE_GPIPE || (kind == SCHEDULE_1F1B && chunks == 1))
         assert_float_equal(p.times.bubble, after / (micros + after), 1e-12);
@@ -141,17 +145,17 @@ static void test_all_combinations(void **state) {
     (void)state;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         bool chunked = kind == SCHEDULE_INTERLEAVED || kind == SCHEDULE_EVAL;
-        for (int stages = 1; stages <= MOST_STAGES; stages++)
+        for (int stages = 1; stages <= MAX_STAGES; stages++)
             for (int chunks = 1; chunks <= (chunked ? 8 : 1); chunks += chunks < 3 ? 1 : 5)
                 for (int micros = 1; micros <= 64; micros += micros < 20 ? 1 : 11)
                     assert_pipeline((ScheduleKind)kind, stages, chunks, micros);
     }
 }
 
-/* Counted by hand: stage 1 of 2, F0 I0 F1 I1 W0 F2 I2 W1 W2. */
-static void test_counts_what_is_held(void **state) {
+/* Counted by hand for stage 1 of 2: F0 I0 F1 I1 W0 F2 I2 W1 W2. */
+static void test_counts_in_flight_and_deferred(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
+    Pipeline p = pipeline(SCHEDULE_ZERO_BUBBLE, 2, 1, 3);
     assert_int_equal(p.stage[1].in_flight, 2);
     assert_int_equal(p.stage[1].deferred, 2);
     assert_int_equal(p.stage[0].in_flight, 2);
@@ -161,10 +165,10 @@ static void test_counts_what_is_held(void **state) {
     pipeline_done(&p);
 }
 
-/* Transfers that cost nothing in between are waited for where a computation needs them. */
+/* A computation that needs a transfer waits for its end. */
 static void test_times_with_transfers(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 1);
     schedule_times_done(&p.times, 2);
     ScheduleCosts costs = {.forward = 2, .backward_input = 3, .backward_weight = 4, .transfer = 0.5};
     assert_ok(schedule_simulate(p.stage, 2, &costs, &p.times));
@@ -193,67 +197,67 @@ static void swap(Schedule *schedule, int a, int b) {
 
 #define assert_broken(p, text) assert_fails(schedule_simulate((p).stage, (p).count, NULL, NULL), 1, text)
 
-static void test_refuses_broken_lists(void **state) {
+static void test_refuses_broken_schedules(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
+    Pipeline p = pipeline(SCHEDULE_1F1B, 3, 1, 4);
     assert_ok(schedule_simulate(p.stage, 3, NULL, NULL));
     Schedule *middle = &p.stage[1];
     int forward = find(middle, ACTION_FORWARD, 0), send = find(middle, ACTION_SEND_FORWARD, 0);
     swap(middle, forward, send);
-    assert_broken(p, "pipeline stage 1, action 1, send-forward of micro-batch 0, chunk 0: comes before what");
+    assert_broken(p,
+                  "pipeline stage 1, action 1, send-forward of micro-batch 0, chunk 0: comes before its dep");
     swap(middle, forward, send);
 
     middle->action[send].micro = 1;
-    assert_broken(p, "send-forward of micro-batch 1, chunk 0: comes before what it needs");
+    assert_broken(p, "send-forward of micro-batch 1, chunk 0: comes before its dependencies");
     middle->action[send].micro = 0;
 
     Action kept = middle->action[forward];
     middle->action[forward].micro = 4;
-    assert_broken(p, "is not of this schedule");
+    assert_broken(p, "does not belong to this schedule");
     middle->action[forward] = kept;
 
-    /* The last action is lost: stage 0 waits for it. */
+    /* The last action is missing: stage 0 waits for it. */
     int last = --middle->count;
     assert_broken(p, "pipeline stage 1: send-backward of micro-batch 3, chunk 0 is missing");
     middle->count = last + 1;
 
     middle->action[last] = (Action){ACTION_SEND_BACKWARD, 2, 0};
-    assert_broken(p, "send-backward of micro-batch 2, chunk 0: is there twice");
+    assert_broken(p, "send-backward of micro-batch 2, chunk 0: occurs twice");
     middle->action[last] = (Action){ACTION_SEND_BACKWARD, 3, 0};
     p.stage[0].stage = 1;
-    assert_broken(p, "pipeline stage 0: its list is for stage 1 of 3");
+    assert_broken(p, "pipeline stage 0: its list belongs to stage 1 of 3");
     p.stage[0].stage = 0;
     pipeline_done(&p);
 }
 
 static void test_refuses_messages_out_of_order(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
-    Schedule *last = &p.stage[1]; /* rf0 F0 rf1 F1 ... : both forwards and receives the other way round */
+    Pipeline p = pipeline(SCHEDULE_GPIPE, 2, 1, 2);
+    Schedule *last = &p.stage[1]; /* rf0 F0 rf1 F1 ...: swaps the forwards and the receives */
     swap(last, find(last, ACTION_RECEIVE_FORWARD, 0), find(last, ACTION_RECEIVE_FORWARD, 1));
     swap(last, find(last, ACTION_FORWARD, 0), find(last, ACTION_FORWARD, 1));
     assert_broken(
         p, "stage 0 sends the output of micro-batch 0, chunk 0 (action 1): pipeline stage 1, action 0, "
-           "receive-forward of micro-batch 1, chunk 0: is not what comes then");
+           "receive-forward of micro-batch 1, chunk 0: does not match the next message");
     pipeline_done(&p);
 }
 
-/* Stage 0 wants a gradient before it sends what the gradient comes from. */
+/* Stage 0 waits for a gradient before it sends the output that the gradient depends on. */
 static void test_refuses_deadlock(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
-    Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 rb1 B1: rb0 goes before F0, and waits there */
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 2);
+    Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 rb1 B1: moves rb0 to the front */
     int receive = find(first, ACTION_RECEIVE_BACKWARD, 0);
     for (int i = receive; i > 0; i--) swap(first, i, i - 1);
-    assert_broken(p,
-                  "pipeline stage 0, action 0, receive-backward of micro-batch 0, chunk 0: waits for ever");
+    assert_broken(p, "pipeline stage 0, action 0, receive-backward of micro-batch 0, chunk 0: waits forever");
     pipeline_done(&p);
 }
 
-/* As one batch two opposite messages may stand in any order. */
+/* Adjacent messages form a batch, so two opposite messages may appear in any order. */
 static void test_batches_need_no_order(void **state) {
     (void)state;
-    WorkerPool p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
+    Pipeline p = pipeline(SCHEDULE_1F1B, 2, 1, 3);
     Schedule *first = &p.stage[0]; /* F0 sf0 F1 sf1 rb0 B0 ... */
     swap(first, find(first, ACTION_SEND_FORWARD, 1), find(first, ACTION_RECEIVE_BACKWARD, 0));
     assert_ok(schedule_simulate(p.stage, 2, NULL, NULL));
@@ -264,9 +268,9 @@ static void test_refuses_wrong_specs(void **state) {
     (void)state;
     Schedule schedule = {0};
     ScheduleSpec spec = {SCHEDULE_1F1B, 4, 2, 8};
-    assert_fails(schedule_init(&schedule, &spec, 0), 2, "the 1f1b schedule takes one chunk a stage, not 2");
+    assert_fails(schedule_init(&schedule, &spec, 0), 2, "the 1f1b schedule has 1 chunk per stage, not 2");
     spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 0};
-    assert_fails(schedule_init(&schedule, &spec, 0), 2, "expected at least one of each");
+    assert_fails(schedule_init(&schedule, &spec, 0), 2, "needs at least 1 stage");
     spec = (ScheduleSpec){SCHEDULE_INTERLEAVED, 1 << 20, 1 << 20, 1 << 20};
     assert_fails(schedule_init(&schedule, &spec, 0), 2, "is too large");
     spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 8};
@@ -282,16 +286,21 @@ static void test_names(void **state) {
         assert_int_equal(kind, i);
     }
     assert_fails(schedule_parse("2f2b", &kind), 2, "expected gpipe, 1f1b, interleaved or zero-bubble");
-    assert_fails(schedule_parse("eval", &kind), 2, "'eval' is unknown");
+    assert_fails(schedule_parse("eval", &kind), 2, "unknown pipeline schedule 'eval'");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_lists),          cmocka_unit_test(test_all_combinations),
-        cmocka_unit_test(test_counts_what_is_held),  cmocka_unit_test(test_times_with_transfers),
-        cmocka_unit_test(test_refuses_broken_lists), cmocka_unit_test(test_refuses_messages_out_of_order),
-        cmocka_unit_test(test_refuses_deadlock),     cmocka_unit_test(test_batches_need_no_order),
-        cmocka_unit_test(test_refuses_wrong_specs),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_small_schedules),
+        cmocka_unit_test(test_all_combinations),
+        cmocka_unit_test(test_counts_in_flight_and_deferred),
+        cmocka_unit_test(test_times_with_transfers),
+        cmocka_unit_test(test_refuses_broken_schedules),
+        cmocka_unit_test(test_refuses_messages_out_of_order),
+        cmocka_unit_test(test_refuses_deadlock),
+        cmocka_unit_test(test_batches_need_no_order),
+        cmocka_unit_test(test_refuses_wrong_specs),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Descriptors become flat buffers, and initial values do not depend on how a parameter is cut. */
+/* Tests how parameter descriptors are laid out in flat buffers, and that initial values do not depend on how
+ * tensor parallelism splits a parameter. */
 #include "param/param.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ static void test_layout(void **state) {
     assert_int_equal(param_count(&list.desc[2]), 144);
     Unit unit;
     assert_ok(unit_init(&unit, &list, (UnitSpec){1, 2, 1}));
-    assert_int_equal(unit.count, 3); /* the tied one lives elsewhere */
+    assert_int_equal(unit.count, 3); /* the tied parameter is stored in another unit */
     assert_string_equal(unit.slot[1].desc.name, "qkv.weight");
     int64_t end = 0;
     for (size_t i = 0; i < unit.count; i++) {
@@ -44,7 +45,7 @@ static void test_layout(void **state) {
         if (slot->offset + slot->count > end) end = slot->offset + slot->count;
     }
     assert_true(unit.numel >= end && unit.numel % UNIT_ALIGN == 0);
-    /* Each parameter lies in the one range of its kind, and the ranges follow each other. */
+    /* Each parameter lies within one range, and the ranges are contiguous. */
     int64_t next = 0;
     for (int k = 0; k < UNIT_RANGES; k++) {
         const UnitRange *range = &unit.range[k];
@@ -54,7 +55,7 @@ static void test_layout(void **state) {
             const ParamDesc *desc = &unit.slot[i].desc;
             int64_t first, count;
             bool here = range_overlap(range, unit.slot[i].offset, unit.slot[i].count, &first, &count);
-            assert_int_equal(here, desc->decay == range->decay && (desc->split >= 0) == range->cut);
+            assert_int_equal(here, desc->decay == range->decay && (desc->split >= 0) == range->split);
             if (here) assert_int_equal(count, unit.slot[i].count);
         }
     }
@@ -75,19 +76,19 @@ static void test_layout(void **state) {
     param_list_done(&list);
 }
 
-static void test_cut_that_does_not_divide(void **state) {
+static void test_uneven_split_is_refused(void **state) {
     (void)state;
     ParamList list = {0};
     assert_ok(param_add(&list, desc_of("layer.0.mlp.up.weight", 0, 6, 4, 0)));
     Unit unit = {.count = 99};
     assert_fails(unit_init(&unit, &list, (UnitSpec){0, 4, 1}), STATUS_USAGE,
-                 "layer.0.mlp.up.weight: its dim of 6");
+                 "layer.0.mlp.up.weight: cannot split a dimension of 6");
     assert_int_equal(unit.count, 99);
     param_list_done(&list);
 }
 
-/* Puts the local values where they lie in the global tensor. */
-static void place(float *global, const ParamSlot *slot, const float *local) {
+/* Scatters a rank's local values into the global tensor. */
+static void scatter(float *global, const ParamSlot *slot, const float *local) {
     const ParamDesc *desc = &slot->desc;
     int64_t at[PARAM_DIMS];
     for (int64_t i = 0; i < slot->count; i++) {
@@ -104,18 +105,18 @@ static void init_in_parts(ParamDesc desc, int tp_size, float *global) {
     for (int rank = 0; rank < tp_size; rank++) {
         Unit unit = unit_of(desc, rank, tp_size);
         param_init(&unit.slot[0], 42, 0, unit.slot[0].count, local);
-        place(global, &unit.slot[0], local);
+        scatter(global, &unit.slot[0], local);
         unit_done(&unit);
     }
     free(local);
 }
 
-static void test_init_does_not_depend_on_the_cut(void **state) {
+static void test_init_does_not_depend_on_the_split(void **state) {
     (void)state;
     const ParamDesc cases[] = {
         desc_of("a", 0, 8, 5, 0),     desc_of("b", 1, 7, 12, 0), desc_of("c", -1, 9, 4, 0),
         desc_of("d", 1, 3, 8, 5),     desc_of("e", 2, 3, 5, 8),  desc_of("f", 0, 16, 0, 0),
-        desc_of("g", 0, 512, 300, 0), /* large enough for threads */
+        desc_of("g", 0, 512, 300, 0), /* large enough for multithreaded initialization */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t bytes = (size_t)param_count(&cases[i]) * sizeof(float);
@@ -131,7 +132,7 @@ static void test_init_does_not_depend_on_the_cut(void **state) {
     }
 }
 
-/* Every global element is one local element of one rank, and runs go as far as that holds. */
+/* Every global element maps to exactly one element of one rank, and each run has maximal length. */
 static void test_runs(void **state) {
     (void)state;
     ParamDesc cases[] = {
@@ -180,7 +181,7 @@ static void test_initial_values(void **state) {
     init_in_parts(desc, 1, other);
     int64_t equal = 0;
     for (int i = 0; i < COUNT; i++) equal += x[i] == other[i];
-    assert_true(equal < 10); /* each name has numbers of its own */
+    assert_true(equal < 10); /* each name has its own random stream */
     desc.init = INIT_TRUNCATED;
     init_in_parts(desc, 1, x);
     for (int i = 0; i < COUNT; i++) assert_true(fabsf(x[i]) <= 2 * desc.std);
@@ -198,8 +199,8 @@ static void test_initial_values(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_cut_that_does_not_divide),
-        cmocka_unit_test(test_init_does_not_depend_on_the_cut),
+        cmocka_unit_test(test_uneven_split_is_refused),
+        cmocka_unit_test(test_init_does_not_depend_on_the_split),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_initial_values),
     };

@@ -1,11 +1,12 @@
-/* Element types: every pattern of the 16-bit and 8-bit floats there and back, and rounding to the nearest
- * even. */
+/* Tests element types: every bit pattern of the 16-bit and 8-bit floats survives a round trip, and narrowing
+ * rounds to nearest even. */
 #include <math.h>
 
 #include "tensor/tensor.h"
 #include "test.h"
 
-/* fp16 and bf16 by their definition: a sign, an exponent with this bias, a fraction of so many bits. */
+/* Value of an fp16 or bf16 pattern by definition: sign, exponent with this bias, fraction of `fraction_bits`.
+ */
 static double by_definition(uint16_t pattern, int fraction_bits, int bias) {
     int exponent = (pattern & 0x7fff) >> fraction_bits, top = 0x7fff >> fraction_bits;
     int fraction = pattern & ((1 << fraction_bits) - 1);
@@ -21,7 +22,8 @@ static void check_pattern(uint16_t pattern, double value, uint16_t back, double 
         return;
     }
     if (value != want || signbit(value) != signbit(want) || back != pattern)
-        fail_msg("pattern %04x gives %g, expected %g, and comes back as %04x", pattern, value, want, back);
+        fail_msg("pattern %04x decodes to %g, expected %g; encoding it again returns %04x", pattern, value,
+                 want, back);
 }
 
 static void test_all_patterns(void **state) {
@@ -36,10 +38,10 @@ static void test_all_patterns(void **state) {
     }
 }
 
-/* Between each two neighbours: the midpoint goes to the even one, and what lies beside it to the nearer. */
+/* Between adjacent values, the midpoint rounds to the even one and other values to the nearer one. */
 static void check_rounding(uint16_t (*narrow)(float), double low, double high, uint16_t pattern) {
     float middle = (float)((low + high) / 2);
-    assert_true(middle == (low + high) / 2); /* fp32 holds it */
+    assert_true(middle == (low + high) / 2); /* exact in fp32 */
     uint16_t even = pattern % 2 ? pattern + 1 : pattern;
     assert_int_equal(narrow(middle), even);
     assert_int_equal(narrow(nextafterf(middle, 0)), pattern);
@@ -66,40 +68,40 @@ static void test_overflow(void **state) {
     assert_int_equal(f32_to_f16(65519.996f), 0x7bff);
     assert_int_equal(f32_to_f16(65520), 0x7c00);
     assert_int_equal(f32_to_f16(-1e30f), 0xfc00);
-    assert_int_equal(f32_to_f16(0x1p-25f), 0); /* half of the smallest: to even */
+    assert_int_equal(f32_to_f16(0x1p-25f), 0); /* half the smallest subnormal rounds to even */
     assert_int_equal(f32_to_f16(nextafterf(0x1p-25f, 1)), 1);
     assert_int_equal(f32_to_bf16(3.4e38f), 0x7f80);
     assert_int_equal(f32_to_bf16(-INFINITY), 0xff80);
 }
 
-typedef struct Eight {
+typedef struct Float8 {
     uint8_t (*narrow)(float);
     float (*widen)(uint8_t);
     int fraction_bits, bias;
-    uint8_t largest; /* the pattern; those above are no numbers */
-} Eight;
+    uint8_t largest; /* pattern of the largest finite value */
+} Float8;
 
-static double eight_by_definition(const Eight *type, uint8_t pattern) {
+static double float8_by_definition(const Float8 *type, uint8_t pattern) {
     int exponent = pattern >> type->fraction_bits, fraction = pattern & ((1 << type->fraction_bits) - 1);
     double unit = ldexp(1, -type->fraction_bits);
     if (exponent == 0) return ldexp(fraction * unit, 1 - type->bias);
     return ldexp(1 + fraction * unit, exponent - type->bias);
 }
 
-/* Every number there and back, every midpoint to the even side, and everything too large to the largest. */
-static void test_eight(void **state) {
+/* Every value survives a round trip, midpoints round to even, and values out of range saturate. */
+static void test_float8(void **state) {
     (void)state;
-    static const Eight types[] = {{f32_to_e4m3, e4m3_to_f32, 3, 7, 0x7e},
-                                  {f32_to_e5m2, e5m2_to_f32, 2, 15, 0x7b}};
+    static const Float8 types[] = {{f32_to_e4m3, e4m3_to_f32, 3, 7, 0x7e},
+                                   {f32_to_e5m2, e5m2_to_f32, 2, 15, 0x7b}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        const Eight *type = &types[i];
+        const Float8 *type = &types[i];
         for (uint8_t p = 0; p <= type->largest; p++) {
-            float value = (float)eight_by_definition(type, p);
+            float value = (float)float8_by_definition(type, p);
             assert_true(type->widen(p) == value && type->widen(p | 0x80) == -value);
             assert_int_equal(type->narrow(value), p);
             assert_int_equal(type->narrow(-value), p | 0x80);
             if (p == type->largest) continue;
-            float middle = (value + (float)eight_by_definition(type, p + 1)) / 2;
+            float middle = (value + (float)float8_by_definition(type, p + 1)) / 2;
             assert_int_equal(type->narrow(middle), p % 2 ? p + 1 : p);
             assert_int_equal(type->narrow(nextafterf(middle, 0)), p);
             assert_int_equal(type->narrow(nextafterf(middle, INFINITY)), p + 1);
@@ -132,8 +134,7 @@ static void test_convert(void **state) {
     }
     assert_ok(dtype_convert(out, DT_F32, in, DT_F32, 4));
     assert_memory_equal(out, in, sizeof in);
-    assert_fails(dtype_convert(out, DT_F32, in, DT_I32, 4), STATUS_FAILED,
-                 "int32 cannot be converted to fp32");
+    assert_fails(dtype_convert(out, DT_F32, in, DT_I32, 4), STATUS_FAILED, "cannot convert int32 to fp32");
 }
 
 static void test_names(void **state) {
@@ -167,7 +168,7 @@ static void test_views(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_rounding), cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_eight),        cmocka_unit_test(test_convert),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_float8),       cmocka_unit_test(test_convert),  cmocka_unit_test(test_names),
         cmocka_unit_test(test_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Operations and their flows: pieces in, pieces out. */
+/* Operations and their flows: posting and completing chunks. */
 #include "base/memory.h"
 #include "comm/mpi/traffic.h"
 

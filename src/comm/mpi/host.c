@@ -1,11 +1,10 @@
-/* Host data, for control: gathered by all and, where it is reduced, added up by each in the order of the
- * ranks. It goes through memory of its own: should an operation fail while others still send, their bytes
- * arrive there, and it is left to them. */
+/* Control data in host memory: an all-gather, after which each rank reduces locally in rank order. It uses
+ * separately allocated memory, which is leaked after a failure, since other ranks may still send into it. */
 #include "base/memory.h"
 #include "comm/mpi/reduce.h"
 #include "comm/mpi/traffic.h"
 
-/* Everybody's bytes, in order. */
+/* The bytes of all ranks, in rank order. */
 static Status gather(Group *group, const void *src, size_t bytes, char **ret_all) {
     Ticket ticket = {0};
     char *all = NULL;

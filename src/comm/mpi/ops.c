@@ -1,19 +1,18 @@
 /* The collectives, as flows.
  *
- * Gather: every rank sends its part to every other.
+ * All-gather: every rank sends its part directly to every other.
  *
- * Broadcast: a chain, in which each rank hands pieces on as they arrive; small ones go straight from the
- * root.
+ * Broadcast: a pipelined chain; small messages go directly from the root.
  *
- * Reduce, the long way: every rank owns a part. It receives that part's pieces from all others into staging,
- * adds up each piece in the order of the ranks once all have come, and, in all_reduce, sends it on to all
- * others at once. Staging is bounded: a slot of the stream's memory, with room for WINDOW pieces per peer. A
- * reduction takes a slot when all its peers have said that they have started it too. From then on
- * nothing but the ranks is needed for it to end, since sending takes no staging; so slots always come back,
- * whatever the program does, and no operation waits for one that cannot go on.
+ * Reductions, bandwidth-optimized: every rank owns a part. It receives the chunks of that part from all
+ * others into staging memory, reduces each chunk in rank order once all have arrived and, in all_reduce,
+ * sends the result to all others immediately. Staging is bounded: a slot of the stream's memory with WINDOW
+ * chunks per peer. A reduction takes a slot only after all peers have announced that they started it. From
+ * then on it completes without further resources, since sending needs no staging. Slots are therefore always
+ * returned, and there is no deadlock.
  *
- * Reduce, the short way, where little is at stake but time: everybody sends everything to everybody, into
- * memory of the operation's own, and adds it up in the order of the ranks. */
+ * Reductions, latency-optimized for small sizes: all ranks send everything to everyone, into memory of the
+ * operation, and reduce it in rank order. */
 #include "base/memory.h"
 #include "comm/mpi/reduce.h"
 #include "comm/mpi/traffic.h"
@@ -26,12 +25,12 @@ static int tag_of(TagClass class, uint64_t number) {
     return (int)class + TAG_CLASSES * (int)(number % TAGS);
 }
 
-/* The j-th other rank, from the next one on, so that not all start with the same one. */
+/* The j-th peer, starting after this rank, so that ranks do not all start with the same peer. */
 static int peer_at(const Group *group, int j) {
     return (group->rank + 1 + j) % group->size;
 }
 
-/* Elements of rank r's part, and where it starts, when `count` are shared out evenly. */
+/* Size and start of rank r's part when `count` elements are divided evenly. */
 static int64_t part_count(int64_t count, int size, int r) {
     return count / size + (r < count % size);
 }
@@ -60,7 +59,7 @@ Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Tick
     return start_gather(group, stream->device, dst.data, src.data, (int64_t)tensor_bytes(src), ret_ticket);
 }
 
-/* Flow 0 receives, and what has come flow 1 may hand on. */
+/* Flow 0 receives; flow 1 forwards what has arrived. */
 static bool step_chain(Traffic *traffic, Op *op) {
     op->flow[1].limit = op->flow[0].done;
     bool moved = op_step_move(traffic, op);
@@ -118,7 +117,7 @@ Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *
     return start_pair(group, stream, data, from, false, ret_ticket);
 }
 
-/* The short way: once all is here, and what was sent may be overwritten. */
+/* Latency-optimized: reduce once everything has arrived and all sends are complete. */
 static bool step_exchange(Traffic *traffic, Op *op) {
     bool moved = op_step_move(traffic, op);
     if (!op->done) return moved;
@@ -128,7 +127,7 @@ static bool step_exchange(Traffic *traffic, Op *op) {
     return true;
 }
 
-/* part(r): what rank r is sent. In all_reduce everybody gets everything. */
+/* part(r): the data sent to rank r; in all_reduce, everything. */
 static Status start_exchange(Op *op, Stream *stream, char *src, int64_t stride, int tag, Ticket *ret_ticket) {
     Group *group = op->group;
     int64_t bytes = op->count * (int64_t)dtype_size(op->dtype);
@@ -146,7 +145,7 @@ static Status start_exchange(Op *op, Stream *stream, char *src, int64_t stride, 
     return traffic_start(impl(group)->traffic, op, ret_ticket);
 }
 
-/* The flows of the long way lie in blocks of one per peer. */
+/* Flows of bandwidth-optimized reductions: groups of one flow per peer. */
 enum { READY_IN, READY_OUT, DATA_IN, DATA_OUT, GATHER_IN, GATHER_OUT, REDUCE_BLOCKS };
 
 static Flow *flow_of(const Op *op, int block, int j) {
@@ -187,7 +186,7 @@ static void reduce_piece(Op *op) {
     op->reduced++;
 }
 
-/* Reduces what has come from all peers; true when there was something. */
+/* Reduces chunks that have arrived from all peers; true if there were any. */
 static bool reduce_arrived(Op *op) {
     int64_t arrived = flow_of(op, DATA_IN, 0)->done;
     for (int j = 1; j < op->peers; j++)
@@ -201,7 +200,7 @@ static bool reduce_arrived(Op *op) {
     return moved;
 }
 
-/* A reduced piece goes out at once; a peer's may come in where this rank's own has left. */
+/* Reduced chunks are sent immediately; a peer's result may overwrite data that this rank has already sent. */
 static void open_gather(Op *op) {
     if (op->flow_count < REDUCE_BLOCKS * op->peers) return;
     for (int j = 0; j < op->peers; j++) {
@@ -240,7 +239,7 @@ static int64_t staged_piece(const Traffic *traffic, int peers) {
     return piece < PIECE ? piece : PIECE;
 }
 
-/* The tensor at `src` of `count` elements in all; the op's own part is set. */
+/* `src` has `count` elements in total; the own part of the op is already set. */
 static Status start_reduce(Op *op, Stream *stream, char *src, int64_t count, bool gathers,
                            Ticket *ret_ticket) {
     Group *group = op->group;
@@ -260,7 +259,7 @@ static Status start_reduce(Op *op, Stream *stream, char *src, int64_t count, boo
         char *theirs = src + part_first(count, group->size, peer) * size;
         int64_t out = part_count(count, group->size, peer) * size, in = op->count * size;
         int ready = tag_of(TAG_READY, number), data = tag_of(TAG_DATA, number);
-        /* A message of no bytes says it all. */
+        /* The announcement is an empty message. */
         flow_set(flow_of(op, READY_IN, j), peer, ready, false, theirs, 1, 1);
         flow_set(flow_of(op, READY_OUT, j), peer, ready, true, theirs, 1, 1);
         flow_of(op, READY_IN, j)->bytes = flow_of(op, READY_OUT, j)->bytes = 0;

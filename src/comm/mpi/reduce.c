@@ -1,7 +1,7 @@
-/* Reduction works block by block: an accumulator that stays in the first cache takes one rank's block after
- * the other, and goes to its place when the last is in. So memory is read and written once, the order is that
- * of the ranks for every element, and dst may be one of the parts. Blocks know nothing of each other, so the
- * bits do not depend on how a tensor was cut. 16-bit types accumulate in fp32 and are rounded once.
+/* Reduces block by block: an accumulator in L1 cache adds one rank's block after another and is stored after
+ * the last. Memory is thus read and written once, every element is summed in rank order, and dst may alias a
+ * part. Blocks are independent, so results do not depend on chunking. 16-bit types accumulate in fp32 and are
+ * rounded once.
  */
 #include "comm/mpi/reduce.h"
 
@@ -31,7 +31,7 @@ static inline float same_f32(float value) {
 static inline double same_f64(double value) {
     return value;
 }
-/* Integers wrap around, as unsigned ones do. */
+/* Signed integers wrap around. */
 static inline uint32_t same_u32(uint32_t value) {
     return value;
 }
@@ -40,13 +40,14 @@ static inline uint64_t same_u64(uint64_t value) {
 }
 
 #define SUM(a, b) ((a) + (b))
-/* A value that is not a number wins, and stays. */
+/* NaN propagates. */
 #define FLOAT_MAX(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
 #define I32_MAX(a, b)   ((int32_t)(b) > (int32_t)(a) ? (b) : (a))
 #define I64_MAX(a, b)   ((int64_t)(b) > (int64_t)(a) ? (b) : (a))
 
 /* name(): one block of up to BLOCK elements of `Type`, accumulated as `Wide`. Two parts, the most common
- * number, need no accumulator. `out` is one of the parts or apart from them, which a compiler cannot know. */
+ * case, need no accumulator. `out` either equals a part or is disjoint from all, which the compiler cannot
+ * infer. */
 #define DEFINE_BLOCK(name, Type, Wide, LOAD, STORE, OP)                                                      \
     static void name(void *dst, const void *const *part, int parts, int64_t first, int64_t count) {          \
         Wide sum[BLOCK];                                                                                     \

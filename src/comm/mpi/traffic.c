@@ -1,12 +1,12 @@
-/* Driving operations: the list of what is in flight, the thread that looks after it, waiting, and what
- * happens when a rank fails.
+/* Progress of operations: the list of operations in flight, the progress thread, waiting, and failure
+ * handling.
  *
- * Waiting begins with looking again at once, goes on by giving the core away between looks, and ends up
- * sleeping between them: ranks may share cores, and the one waited for needs them more. Its own
- * thread always sleeps between looks that find nothing, and stays out of the way of callers that wait.
+ * A waiting caller first spins, then yields the core between polls, then sleeps between polls: ranks may
+ * share cores, and the rank being waited for needs them more. The progress thread always sleeps after a poll
+ * without progress and pauses while a caller waits.
  *
- * A rank that fails tells all others by a note, in which they find its rank. Ranks that fail at about the
- * same time all see each other's notes within the time they listen, and the lowest is the one to report.
+ * A failing rank sends its rank number to all others. Ranks that fail at about the same time see each other's
+ * notices while they listen, and the lowest one reports.
  */
 #include "comm/mpi/traffic.h"
 
@@ -19,15 +19,15 @@
 #include "base/memory.h"
 
 enum { SPINS = 32, LOOKS_PER_NOTE = 16, SLEEP_US = 20, SLEEP_US_MOST = 400, SLACK_NS = 1000 };
-static const double yield_s = 1e-3;   /* of giving the core away before sleeping */
-static const double listen_s = 0.3;   /* for notes of ranks that failed too */
-static const double give_way_s = 5.0; /* to the rank that reports a failure */
+static const double yield_s = 1e-3;   /* time spent yielding before sleeping */
+static const double listen_s = 0.3;   /* time to listen for other failures */
+static const double give_way_s = 5.0; /* time granted to the rank that reports */
 
 static void sleep_us(long us) {
     nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
 }
 
-/* How long somebody has been looking in vain. */
+/* Backoff of a caller whose polls find nothing. */
 typedef struct Pause {
     int looks;
     double since;
@@ -61,7 +61,7 @@ static int note_listen(Traffic *traffic) {
     return MPI_Irecv(&traffic->note, 1, MPI_INT, MPI_ANY_SOURCE, 0, traffic->control, &traffic->note_request);
 }
 
-/* Takes the next note, if there is one; the lowest rank counts. */
+/* Receives the next failure notice, if any; keeps the lowest rank. */
 static bool note_take(Traffic *traffic) {
     int arrived = 0;
     if (MPI_Test(&traffic->note_request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS || !arrived)
@@ -75,7 +75,7 @@ static bool traffic_healthy(const Traffic *traffic) {
     return !traffic->error && !traffic->dropped && traffic->failed_rank < 0;
 }
 
-/* What an operation has just come to; true when something moved. */
+/* Steps an operation; true if it made progress. */
 static bool op_look(Traffic *traffic, Op *op) {
     bool moved = op->step(traffic, op);
     if (op->done && op->trace)
@@ -84,7 +84,7 @@ static bool op_look(Traffic *traffic, Op *op) {
     return moved;
 }
 
-/* One look at everything in flight, with the lock held. */
+/* Polls all operations once. The lock is held. */
 static bool traffic_look(Traffic *traffic) {
     bool moved = false;
     for (Op *op = traffic->first; op; op = op->next) {
@@ -111,7 +111,7 @@ static void *traffic_thread(void *argument) {
         pthread_mutex_unlock(&traffic->lock);
         if (moved) {
             pause = (Pause){0};
-            sched_yield(); /* so that a caller who wants the lock gets it */
+            sched_yield(); /* let a waiting caller take the lock */
         } else {
             pause_sleep(&pause);
         }
@@ -121,7 +121,7 @@ static void *traffic_thread(void *argument) {
     return NULL;
 }
 
-/* Signals are for the program's own threads. Without this one too everything works, with less overlap. */
+/* The thread blocks all signals. If it cannot be created, everything still works, with less overlap. */
 static void start_thread(Traffic *traffic) {
     sigset_t all, before;
     traffic->may_thread = false;
@@ -146,7 +146,7 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
     if (!code) code = note_listen(traffic);
     if (code) {
         traffic_free(traffic);
-        return mpi_status(code, "the ranks cannot be joined");
+        return mpi_status(code, "cannot connect the ranks");
     }
     traffic->slot_bytes = staging_slot_bytes(traffic->size);
     prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
@@ -168,7 +168,7 @@ void traffic_free(Traffic *traffic) {
         MPI_Cancel(&traffic->note_request);
         MPI_Wait(&traffic->note_request, MPI_STATUS_IGNORE);
     }
-    /* What a failure has left behind is left alone: MPI or another rank may still touch it. */
+    /* After a failure, memory is leaked on purpose: MPI or another rank may still access it. */
     if (traffic->control != MPI_COMM_NULL) MPI_Comm_free(&traffic->control);
     pthread_cond_destroy(&traffic->wake);
     pthread_mutex_destroy(&traffic->lock);
@@ -177,8 +177,8 @@ void traffic_free(Traffic *traffic) {
 
 static Status traffic_outcome(const Traffic *traffic) {
     if (traffic->failed_rank >= 0) return FAILED("rank %d failed", traffic->failed_rank);
-    if (traffic->error) return mpi_status(traffic->error, "ranks cannot reach each other");
-    if (traffic->dropped) return FAILED("internal: an operation between ranks after a failure");
+    if (traffic->error) return mpi_status(traffic->error, "communication between ranks failed");
+    if (traffic->dropped) return FAILED("internal: communication after a failure");
     return OK;
 }
 
@@ -209,7 +209,7 @@ Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
     return OK;
 }
 
-/* Takes the operation out of the list. */
+/* Unlinks the operation. */
 static Op *traffic_take(Traffic *traffic, Op *before, Op *op) {
     if (before)
         before->next = op->next;
@@ -229,7 +229,7 @@ static Op *traffic_find(const Traffic *traffic, uint64_t number, Op **ret_before
     return op;
 }
 
-/* With the lock held: until the operation is done, or never will be. */
+/* Waits until the operation is done or has failed. The lock is held. */
 static void drive(Traffic *traffic, const Op *op) {
     Pause pause = {0};
     traffic->waiting++;
@@ -246,7 +246,7 @@ static void drive(Traffic *traffic, const Op *op) {
     if (traffic->active > 0) pthread_cond_signal(&traffic->wake);
 }
 
-/* What has been posted cannot be called back, and its memory must outlast it. */
+/* Posted requests cannot be canceled, so their memory must stay valid. */
 static void keep_memory(const Traffic *traffic) {
     for (const Op *op = traffic->first; op; op = op->next)
         if (!op->done && op->device) op->device->keep = true;
@@ -258,9 +258,9 @@ Status traffic_wait(Traffic *traffic, uint64_t number) {
     pthread_mutex_lock(&traffic->lock);
     op = traffic_find(traffic, number, &before);
     if (op) drive(traffic, op);
-    /* What is not done stays in the list, since MPI may still touch it. */
+    /* Unfinished operations stay in the list, since MPI may still access them. */
     if (!op) {
-        status = FAILED("internal: a ticket was waited for twice");
+        status = FAILED("internal: ticket waited for twice");
     } else if (op->done) {
         traffic_find(traffic, number, &before);
         traffic_take(traffic, before, op);
@@ -310,7 +310,7 @@ void traffic_drop(Traffic *traffic) {
     pthread_mutex_unlock(&traffic->lock);
 }
 
-/* Tells all others, and hears for a moment who else has failed. False: a lower rank has. */
+/* Notifies all others and listens for other failures. False if a lower rank has failed. */
 static bool exchange_notes(Traffic *traffic) {
     double start = clock_wall();
     MPI_Request request;
@@ -326,10 +326,10 @@ static bool exchange_notes(Traffic *traffic) {
 
 bool traffic_claim(Traffic *traffic) {
     pthread_mutex_lock(&traffic->lock);
-    traffic->dropped = true; /* the lock stays ours: from here on this is the only thread in MPI */
+    traffic->dropped = true; /* keep the lock: from here on, only this thread calls MPI */
     for (int i = 0; i < LOOKS_PER_NOTE; i++) note_take(traffic);
     if (traffic->failed_rank < 0 && exchange_notes(traffic)) return true;
-    /* The one who reports ends this rank. If it cannot, somebody must. */
+    /* The reporting rank aborts this one. If it does not, report after all. */
     double start = clock_wall();
     while (clock_wall() - start < give_way_s)
         if (!note_take(traffic)) sleep_us(1000);

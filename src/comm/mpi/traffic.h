@@ -1,12 +1,12 @@
-/* All traffic between ranks over MPI goes through one `Traffic` per process.
+/* The progress engine: all communication over MPI goes through one `Traffic` per process.
  *
  * An operation (`Op`) is a set of flows and a step function. A flow moves bytes to or from one peer in
- * pieces, at most WINDOW of them at a time, by MPI_Isend or MPI_Irecv. The step function looks at what has
- * arrived, computes what can be computed, raises the flows' limits, and says when the operation is done.
- * Nothing in an operation ever blocks, so any number of them, of any groups, go on beside each other.
+ * chunks, up to WINDOW at a time, by MPI_Isend or MPI_Irecv. The step function processes what has arrived,
+ * raises the flows' limits and reports completion. Operations never block, so any number of them, of any
+ * groups, progress concurrently.
  *
- * A lock lets one thread at a time into it, and so into MPI. Whoever waits for an operation drives
- * all of them meanwhile; while nobody waits, a thread of its own does, asleep between looks.
+ * A lock admits one thread at a time, and thus serializes MPI calls. A caller that waits for an operation
+ * progresses all of them; otherwise a progress thread does, sleeping between polls.
  */
 #ifndef WEFT_COMM_MPI_TRAFFIC_H
 #define WEFT_COMM_MPI_TRAFFIC_H
@@ -17,21 +17,21 @@
 #include "comm/group.h"
 #include "comm/staging.h"
 
-enum { TAGS = 8191 }; /* operations between a pair of ranks that tags tell apart */
+enum { TAGS = 8191 }; /* distinct tags per class; numbers wrap around */
 
 /* Tags are class + TAG_CLASSES * number; MPI guarantees tags up to 32767. */
 typedef enum { TAG_READY, TAG_DATA, TAG_GATHER, TAG_PAIR, TAG_CLASSES } TagClass;
 
 typedef struct Flow {
     int peer, tag;
-    bool sends, staged; /* staged: pieces alternate between WINDOW places at `base` */
+    bool sends, staged; /* staged: chunks cycle through WINDOW buffers at `base` */
     char *base;
-    int64_t bytes, piece;        /* in all, and of each piece but the last */
-    int64_t count;               /* pieces in all */
-    int64_t limit, posted, done; /* pieces that may be posted, were, and are complete */
+    int64_t bytes, piece;        /* total, and per chunk except the last */
+    int64_t count;               /* number of chunks */
+    int64_t limit, posted, done; /* chunks that may be posted, are posted, are complete */
 } Flow;
 
-/* At the head of a stream's memory for operations in flight; slots follow. */
+/* Header of a stream's staging memory; slots follow. */
 typedef struct Area {
     bool busy[SLOTS];
 } Area;
@@ -43,26 +43,26 @@ struct Op {
     Op *next;
     Group *group;
     uint64_t number;
-    bool (*step)(Traffic *traffic, Op *op); /* whether anything moved; sets `done` */
+    bool (*step)(Traffic *traffic, Op *op); /* returns whether it made progress; sets `done` */
     bool done;
-    Trace *trace; /* where it is shown under this label, from its start to its end; NULL: nowhere */
+    Trace *trace; /* records the operation under `label`; may be NULL */
     CommLabel label;
     int64_t started_ns;
-    Device *device; /* whose memory it works on; NULL: memory that lives as long as the operation */
+    Device *device; /* owner of its memory; NULL: memory owned by the operation */
     MPI_Comm comm;
     int flow_count, peers;
     Flow *flow;
     MPI_Request *request; /* WINDOW per flow */
-    int *index;           /* room for MPI_Testsome's answer */
+    int *index;           /* output of MPI_Testsome */
     /* Reductions. */
     DType dtype;
     ReduceOp reduce;
-    char *own, *dst;        /* this rank's contribution and where the result goes */
-    int64_t count;          /* elements of it */
-    int64_t piece, reduced; /* bytes of a piece; pieces reduced so far */
-    const void **part;      /* room for a pointer per rank */
-    Buffer buffer;          /* what peers send, in operations that take the short way */
-    char *staging;          /* the same in the others: a slot of `area`; NULL: none yet */
+    char *own, *dst;        /* this rank's contribution, and the destination */
+    int64_t count;          /* elements of the result */
+    int64_t piece, reduced; /* bytes per chunk; chunks reduced so far */
+    const void **part;      /* one pointer per rank */
+    Buffer buffer;          /* receive buffer of latency-optimized reductions */
+    char *staging;          /* slot of `area` for the other reductions; NULL: not yet assigned */
     Area *area;
     size_t slot_bytes;
     int slot;
@@ -72,18 +72,18 @@ struct Traffic {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
-    bool may_thread; /* MPI allows a thread; it is started with the first operation, on the cores of then */
+    bool may_thread; /* MPI supports it; started with the first operation, to inherit the affinity of then */
     bool threaded, quitting;
-    bool dropped; /* after a failure: operations in flight are left alone for good */
-    int waiting;  /* callers that drive it themselves */
+    bool dropped; /* after a failure: operations in flight are abandoned */
+    int waiting;  /* callers that wait and thus make progress */
     Op *first, *last;
-    int active; /* operations that are not done */
+    int active; /* unfinished operations */
     uint64_t numbers;
-    int error; /* of MPI; the first one counts */
-    /* Failures of other ranks arrive as notes, on a communicator of their own. */
+    int error; /* first MPI error */
+    /* Failure notices of other ranks, on a separate communicator. */
     MPI_Comm control;
     MPI_Request note_request;
-    int note, failed_rank; /* -1: none has failed */
+    int note, failed_rank; /* -1: no rank has failed */
     unsigned idle_looks;
     int rank, size;
     size_t slot_bytes;
@@ -92,36 +92,36 @@ struct Traffic {
 typedef struct MpiGroup {
     Traffic *traffic;
     MPI_Comm comm;
-    uint64_t collectives;       /* started so far */
-    uint64_t *sends, *receives; /* per peer */
+    uint64_t collectives;       /* number started */
+    uint64_t *sends, *receives; /* number started, per peer */
     bool is_world;
 } MpiGroup;
 
 MUST_USE Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded);
 void traffic_free(Traffic *traffic);
 
-/* An operation with room for `flows` flows; once started it belongs to the traffic. */
+/* Allocates an operation with `flows` flows. traffic_start takes ownership. */
 MUST_USE Status op_new(Op **ret_op, Group *group, Device *device, int flows);
 void op_free(Op *op);
 DEFINE_FREEP(Op, op)
-/* Sets the flow to move `bytes` bytes in pieces, all of which may be posted. */
+/* Sets up a flow of `bytes` bytes in chunks of `piece`, all of which may be posted. */
 void flow_set(Flow *flow, int peer, int tag, bool sends, void *base, int64_t bytes, int64_t piece);
 
 MUST_USE Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket);
 MUST_USE Status traffic_wait(Traffic *traffic, uint64_t number);
-/* Waits for the group's operations, or forgets them where that is not possible any more. */
+/* Waits for the group's operations; after a failure, abandons them. */
 void traffic_finish_group(Traffic *traffic, Group *group);
-/* Whether anything is in flight, or nothing ever will be again. */
+/* Whether operations are in flight or the engine has failed. */
 bool traffic_busy(Traffic *traffic);
 bool traffic_failed(Traffic *traffic);
 MUST_USE Status mpi_status(int code, const char *what);
 
-/* For step functions: takes what is complete from MPI, posts what may be posted. */
+/* For step functions: completes finished requests and posts new ones; returns whether anything changed. */
 bool flows_move(Traffic *traffic, Op *op);
 bool flows_done(const Op *op);
-bool op_step_move(Traffic *traffic, Op *op); /* the step of operations that only move bytes */
+bool op_step_move(Traffic *traffic, Op *op); /* step function of operations that only move bytes */
 
-/* Failing, see GroupOps. */
+/* Failure handling, see group_drop and group_claim_failure. */
 void traffic_drop(Traffic *traffic);
 bool traffic_claim(Traffic *traffic);
 
@@ -137,7 +137,7 @@ Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Tick
 Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
-/* All ranks' bytes into dst, in order; src may be its own place in dst. */
+/* Gathers `bytes` bytes per rank into dst, in rank order. src may alias its part of dst. */
 MUST_USE Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
                              Ticket *ret_ticket);
 MUST_USE Status start_broadcast(Group *group, Device *device, void *data, int64_t bytes, int root,

@@ -1,4 +1,4 @@
-/* Groups over MPI: the world, groups split from it, and their end. */
+/* Groups over MPI: creating, splitting and freeing them. */
 #include "base/memory.h"
 #include "comm/mpi.h"
 #include "comm/mpi/traffic.h"
@@ -11,7 +11,7 @@ bool mpi_built(void) {
     return true;
 }
 
-/* A line such as "Open MPI v4.1.4, package: ..."; what comes before the first comma names it. */
+/* The library reports "Open MPI v4.1.4, package: ..."; keep the part before the first comma. */
 const char *mpi_library(void) {
     static char name[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -19,7 +19,7 @@ const char *mpi_library(void) {
     return name;
 }
 
-/* Ranks leave MPI together; after a failure that would be waiting in vain. */
+/* MPI_Finalize is collective, so it would hang after a failure. */
 static void free_group(Group *group) {
     MpiGroup *mpi = group->impl;
     bool is_world = mpi->is_world, failed = false;
@@ -38,7 +38,7 @@ static void free_group(Group *group) {
     free(group);
 }
 
-/* Takes over the communicator, also when it fails. */
+/* Owns the communicator, even on failure. */
 static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     Group *group = NULL;
     MpiGroup *mpi = NULL;
@@ -54,7 +54,7 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (!code) code = MPI_Comm_rank(comm, &group->rank);
     if (!code) code = MPI_Comm_size(comm, &group->size);
-    status = mpi_status(code, "a group cannot be made");
+    status = mpi_status(code, "cannot create a group");
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->sends, &mpi->sends);
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->receives, &mpi->receives);
     if (status) {
@@ -65,26 +65,26 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     return OK;
 }
 
-/* A group of one needs no MPI. */
+/* A group of one does not need MPI. */
 static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     int size = 0;
     int code = MPI_Comm_size(comm, &size);
     if (code == MPI_SUCCESS && size > 1) return group_over(ret_group, traffic, comm);
     MPI_Comm_free(&comm);
-    TRY(mpi_status(code, "a group cannot be made"));
+    TRY(mpi_status(code, "cannot create a group"));
     return group_new_self(ret_group);
 }
 
-/* Splitting blocks, and an operation in flight might need this rank meanwhile. */
+/* MPI_Comm_split blocks, while an operation in flight may need progress on this rank. */
 static Status check_idle(const Group *group) {
     if (!traffic_busy(impl(group)->traffic)) return OK;
-    return FAILED("internal: a group was split while operations between ranks were in flight");
+    return FAILED("internal: group split while operations are in flight");
 }
 
 static Status split_mpi(Group *group, int color, int key, Group **ret_group) {
     MPI_Comm comm = MPI_COMM_NULL;
     TRY(check_idle(group));
-    TRY(mpi_status(MPI_Comm_split(impl(group)->comm, color, key, &comm), "a group cannot be split"));
+    TRY(mpi_status(MPI_Comm_split(impl(group)->comm, color, key, &comm), "cannot split a group"));
     return group_or_self(ret_group, impl(group)->traffic, comm);
 }
 
@@ -94,7 +94,7 @@ Status mpi_node_group(Group *world, Group **ret_node) {
     TRY(check_idle(world));
     TRY(mpi_status(
         MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm),
-        "the ranks of this machine cannot be found"));
+        "cannot find the ranks of this host"));
     return group_or_self(ret_node, impl(world)->traffic, comm);
 }
 
@@ -103,7 +103,7 @@ static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
     return traffic_wait(impl(group)->traffic, ticket.number);
 }
 
-/* Operations never wait for each other here, so there is nothing to hold together. */
+/* Operations never block each other, so batches need no special handling. */
 static Status batch_mpi(Group *group, bool begin) {
     (void)group, (void)begin;
     return OK;
@@ -143,17 +143,17 @@ const GroupOps group_ops_mpi = {
 
 Status mpi_world_new(Group **ret_world) {
     int started = 0, level = 0;
-    TRY(mpi_status(MPI_Initialized(&started), "it cannot be used"));
-    if (started) return FAILED("internal: the world of ranks was made twice");
-    TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "it cannot be initialised"));
+    TRY(mpi_status(MPI_Initialized(&started), "MPI_Initialized failed"));
+    if (started) return FAILED("internal: MPI initialized twice");
+    TRY(mpi_status(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "initialization failed"));
     int size = 0;
-    TRY(mpi_status(MPI_Comm_size(MPI_COMM_WORLD, &size), "the ranks cannot be counted"));
+    TRY(mpi_status(MPI_Comm_size(MPI_COMM_WORLD, &size), "cannot determine the number of ranks"));
     if (size == 1) {
-        TRY(mpi_status(MPI_Finalize(), "it cannot be left"));
+        TRY(mpi_status(MPI_Finalize(), "MPI_Finalize failed"));
         return group_new_self(ret_world);
     }
     MPI_Comm comm = MPI_COMM_NULL;
-    TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "the ranks cannot be joined"));
+    TRY(mpi_status(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "cannot connect the ranks"));
     Group *world;
     TRY(group_over(&world, NULL, comm));
     Status status = traffic_new(&impl(world)->traffic, comm, level >= MPI_THREAD_SERIALIZED);

@@ -1,5 +1,5 @@
-/* The CPU as a device: anonymous maps for large buffers (zero pages until touched, huge where the
- * system grants them), aligned heap blocks for small ones. */
+/* The CPU device: anonymous mappings for large buffers (lazily zeroed, huge pages if possible), aligned heap
+ * blocks for small ones. */
 #include <omp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 enum { MAP_FROM = 1 << 20 };
 
-/* Begins where a large page can: else the first part of a buffer, or all of a smaller one, would have small
- * ones. What is mapped around it goes back. NULL: there is no memory. */
+/* Aligns the mapping to a huge page; otherwise the start of a buffer, or all of a smaller one, would get
+ * small pages. Unmaps the excess. NULL if out of memory. */
 static void *map_aligned(size_t bytes) {
     enum { LARGE = 2 << 20 };
     long page = sysconf(_SC_PAGESIZE);
@@ -51,7 +51,7 @@ static void free_cpu(Device *device, void *data, size_t bytes) {
 
 static Status alloc_cpu_host(Device *device, size_t bytes, void **ret_data) {
     TRY(alloc_cpu(device, bytes, ret_data));
-    return *ret_data ? OK : FAILED("out of memory: %zu bytes of the host's", bytes);
+    return *ret_data ? OK : FAILED("out of memory: cannot allocate %zu bytes of host memory", bytes);
 }
 
 static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
@@ -119,14 +119,14 @@ int device_host_cores(void) {
     return cores > 0 ? cores : 1;
 }
 
-/* OMP_NUM_THREADS, where someone set it, as every OpenMP program has it; else the cores there are. */
+/* OMP_NUM_THREADS if set, else all available cores. */
 static int default_threads(void) {
     const char *asked = getenv("OMP_NUM_THREADS");
     long count = asked ? strtol(asked, NULL, 10) : 0;
     return count > 0 && count <= CPU_SETSIZE ? (int)count : device_host_cores();
 }
 
-/* Memory that can be had without pushing other programs out; 0 when the system does not say. */
+/* Memory available without evicting other programs; 0 if unknown. */
 static size_t memory_available(void) {
     FILE *file = fopen("/proc/meminfo", "re");
     unsigned long long kib = 0, swap = 0;

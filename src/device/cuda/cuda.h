@@ -1,5 +1,4 @@
-/* CUDA as a device: what the other cuda/ folders need of it. Only files in cuda/ folders and comm/nccl.c
- * include this. */
+/* The CUDA device, for other cuda/ folders. Only files in cuda/ folders and comm/nccl.c may include this. */
 #ifndef WEFT_DEVICE_CUDA_CUDA_H
 #define WEFT_DEVICE_CUDA_CUDA_H
 
@@ -7,17 +6,17 @@
 
 #include "device/device.h"
 
-typedef struct CudaBlock CudaBlock; /* memory that waits to be used again */
+typedef struct CudaBlock CudaBlock; /* cached memory */
 
 typedef struct CudaDevice {
     int index;
     int processors;       /* multiprocessors */
     int capability;       /* 90 is 9.0 */
-    size_t shared_memory; /* bytes that a thread block may have */
-    bool tf32;            /* fp32 products may round their operands to tf32 */
+    size_t shared_memory; /* maximum bytes per thread block */
+    bool tf32;            /* fp32 matmuls may use tf32 */
     CudaBlock *waiting;
-    struct Nvml *nvml; /* nvml.c; NULL: not asked yet */
-    /* What kernels/cuda keeps with a device: library handles, plans, measured choices. */
+    struct Nvml *nvml; /* see nvml.c; NULL: not loaded yet */
+    /* State of kernels/cuda: library handles, plans, tuned algorithms. */
     void *kernels;
     void (*kernels_free)(void *kernels);
 } CudaDevice;
@@ -29,7 +28,7 @@ static inline CudaDevice *cuda_device(const Stream *stream) {
     return stream->device->impl;
 }
 
-/* See DeviceOps.utilization; NVML is opened when it is first asked. */
+/* See DeviceOps.utilization. Loads NVML on first use. */
 MUST_USE Status utilization_cuda(Device *device, double *ret_share);
 void nvml_close(CudaDevice *cuda);
 
@@ -39,14 +38,14 @@ MUST_USE Status record_end_cuda(Stream *stream, void **ret_recorded);
 MUST_USE Status replay_cuda(Stream *stream, void *recorded);
 void recorded_free_cuda(void *recorded);
 
-/* OK for cudaSuccess, else one sentence that says what failed and why. */
+/* OK for cudaSuccess; otherwise an error that names `what` and the reason. */
 MUST_USE Status cuda_status(cudaError_t error, const char *what);
 #define CUDA_TRY(call) TRY(cuda_status((call), #call))
 
-/* A shared library that is opened when it is first needed: a program built with CUDA runs where it is not.
- * `names` are tried in turn, up to NULL. `what` says in the error who asks for it. */
+/* Loads a shared library on demand, so that a CUDA build also runs without it. Tries `names` in order, up to
+ * NULL. `what` names the feature in the error message. */
 MUST_USE Status library_open(void **ret_library, const char *const *names, const char *what);
-/* The addresses of `count` functions, in order, into an array or a struct of function pointers. */
+/* Looks up `count` functions into an array or struct of function pointers, in order. */
 MUST_USE Status library_bind(void *library, const char *const *names, size_t count, void *ret_functions);
 
 #endif

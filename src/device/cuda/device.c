@@ -1,7 +1,7 @@
-/* A GPU as a device. Streams are CUDA's own and asynchronous. Memory that is given back waits for the next
- * request of its size, since cudaMalloc and cudaFree stop the device; a request that finds no memory sends
- * what waits back to the driver and tries again. Whoever gives memory back may still have work on a stream
- * that uses it: the next owner's work comes later on the same stream, or after an event of it. */
+/* The GPU device. Streams are asynchronous CUDA streams. Freed memory is cached for the next request of the
+ * same size, since cudaMalloc and cudaFree synchronize the device; when memory runs out, the cache is
+ * released to the driver and the request retried. Memory may be freed while work on a stream still uses it:
+ * the next owner's work is ordered after it, on the same stream or by an event. */
 #include "base/format.h"
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
@@ -70,7 +70,7 @@ static Status alloc_host_cuda(Device *device, size_t bytes, void **ret_data) {
     if (error != cudaErrorMemoryAllocation) return cuda_status(error, "page-locked host memory");
     char more[FORMAT_SIZE], held[FORMAT_SIZE];
     (void)cudaGetLastError();
-    return FAILED("out of memory: %s more of the host's, page-locked, on top of %s",
+    return FAILED("out of memory: cannot allocate %s of page-locked host memory; in use: %s",
                   format_bytes(more, (double)bytes), format_bytes(held, (double)device->host.current));
 }
 
@@ -79,15 +79,15 @@ static void free_host_cuda(Device *device, void *data, size_t bytes) {
     cudaFreeHost(data);
 }
 
-/* Addresses tell which way it goes: memory that stands in for the device's may be the host's, page-locked. */
+/* The direction follows from the addresses: a device buffer may be page-locked host memory (offload). */
 static Status copy_cuda(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
     (void)kind;
     if (dst == src) return OK;
-    return cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_stream(stream)), "copying");
+    return cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_stream(stream)), "copy");
 }
 
 static Status zero_cuda(Stream *stream, void *dst, size_t bytes) {
-    return cuda_status(cudaMemsetAsync(dst, 0, bytes, cuda_stream(stream)), "zeroing");
+    return cuda_status(cudaMemsetAsync(dst, 0, bytes, cuda_stream(stream)), "memset");
 }
 
 static Status stream_init_cuda(Stream *stream) {
@@ -106,7 +106,7 @@ static void stream_done_cuda(Stream *stream) {
 }
 
 static Status stream_sync_cuda(Stream *stream) {
-    return cuda_status(cudaStreamSynchronize(cuda_stream(stream)), "work on the device");
+    return cuda_status(cudaStreamSynchronize(cuda_stream(stream)), "synchronizing a stream");
 }
 
 static Status stream_wait_cuda(Stream *stream, Stream *other) {
@@ -114,8 +114,8 @@ static Status stream_wait_cuda(Stream *stream, Stream *other) {
     CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     cudaError_t error = cudaEventRecord(event, cuda_stream(other));
     if (error == cudaSuccess) error = cudaStreamWaitEvent(cuda_stream(stream), event, 0);
-    cudaEventDestroy(event); /* goes once it has happened */
-    return cuda_status(error, "streams that wait for each other");
+    cudaEventDestroy(event); /* released once it has occurred */
+    return cuda_status(error, "cross-stream wait");
 }
 
 static Status mark_cuda(Stream *stream, int mark) {
@@ -124,7 +124,7 @@ static Status mark_cuda(Stream *stream, int mark) {
         CUDA_TRY(cudaEventCreate(&event));
         stream->mark[mark].event = event;
     }
-    return cuda_status(cudaEventRecord(event, cuda_stream(stream)), "marking a moment");
+    return cuda_status(cudaEventRecord(event, cuda_stream(stream)), "recording an event");
 }
 
 static Status elapsed_cuda(Stream *stream, int from, int to, double *ret_seconds) {
@@ -177,7 +177,7 @@ static Status device_init(CudaDevice *cuda, int index) {
     cuda->capability = properties.major * 10 + properties.minor;
     cuda->shared_memory = properties.sharedMemPerBlockOptin;
     if (cuda->capability < OLDEST_CAPABILITY)
-        return FAILED("GPU %d (%s) has compute capability %d.%d, expected 8.0 or newer", index,
+        return FAILED("GPU %d (%s) has compute capability %d.%d; weft needs 8.0 or newer", index,
                       properties.name, properties.major, properties.minor);
     return OK;
 }
@@ -185,9 +185,9 @@ static Status device_init(CudaDevice *cuda, int index) {
 Status device_new_cuda(Device **ret_device, int index) {
     CudaInfo info;
     device_cuda_info(&info);
-    if (info.devices == 0) return FAILED("there is no GPU to use: %s", info.problem);
+    if (info.devices == 0) return FAILED("no GPU available: %s", info.problem);
     if (index < 0 || index >= info.devices)
-        return FAILED("GPU %d is not there: this machine has %d, numbered from 0", index, info.devices);
+        return FAILED("no GPU %d: this host has %d, numbered from 0", index, info.devices);
     CLEANUP(mem_freep) CudaDevice *cuda = NULL;
     CLEANUP(mem_freep) Device *device = NULL;
     TRY(mem_new(1, sizeof *cuda, &cuda));
@@ -211,6 +211,6 @@ void device_allow_tf32(Device *device, bool allow) {
 Status device_check_fp8(const Device *device) {
     int capability = device_is_host(device) ? FP8_CAPABILITY : ((CudaDevice *)device->impl)->capability;
     if (capability >= FP8_CAPABILITY) return OK;
-    return USAGE("--precision fp8: GPU %d has compute capability %d.%d and fp8 needs 8.9; bf16 would do",
+    return USAGE("--precision fp8: GPU %d has compute capability %d.%d, but fp8 needs 8.9; use bf16",
                  device->index, capability / 10, capability % 10);
 }

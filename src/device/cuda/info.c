@@ -1,4 +1,4 @@
-/* What CUDA finds on this machine, without taking any of it. */
+/* Detects GPUs and CUDA libraries without allocating GPU memory. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,13 +10,13 @@ static void describe_problem(CudaInfo *info, cudaError_t error) {
     char *text = info->problem;
     size_t size = sizeof info->problem;
     if (!info->driver)
-        snprintf(text, size, "there is no NVIDIA driver");
+        snprintf(text, size, "no NVIDIA driver found");
     else if (error == cudaErrorInsufficientDriver)
-        snprintf(text, size, "the driver is for CUDA %d.%d, and %d.%d or newer is needed",
+        snprintf(text, size, "the driver supports CUDA %d.%d, but %d.%d or newer is needed",
                  info->driver / 1000, info->driver % 1000 / 10, info->runtime / 1000,
                  info->runtime % 1000 / 10);
     else if (error == cudaErrorNoDevice)
-        snprintf(text, size, "the driver finds none");
+        snprintf(text, size, "the driver reports no GPU");
     else
         snprintf(text, size, "%s", cudaGetErrorString(error));
 }
@@ -46,7 +46,8 @@ void device_cuda_info(CudaInfo *ret_info) {
 
 /* ---- libraries ---- */
 
-/* The first of the names that can be opened, and a function of it; NULL: not there. It stays open. */
+/* Loads the first library that exists and looks up a function; NULL if not found. The library stays loaded.
+ */
 static void *find_function(const char *const *names, const char *function) {
     for (size_t i = 0; names[i]; i++) {
         void *library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
@@ -55,15 +56,15 @@ static void *find_function(const char *const *names, const char *function) {
     return NULL;
 }
 
-/* 130002 as "13.0.2", and as cuDNN had it before its version 9, 8907 as "8.9.7". */
+/* 130002 is "13.0.2"; cuDNN before version 9 encodes 8.9.7 as 8907. */
 static void put_version(CudaLibrary *library, size_t number) {
     size_t major = number < 10000 ? number / 1000 : number / 10000, rest = number < 10000 ? 1000 : 10000;
     snprintf(library->version, sizeof library->version, "%zu.%zu.%zu", major, number % rest / 100,
              number % 100);
 }
 
-/* cuBLASLt's and cuDNN's way to tell it. */
-static void ask_plainly(CudaLibrary *library, const char *const *names, const char *function) {
+/* For cuBLASLt and cuDNN, whose version function takes no arguments. */
+static void read_version(CudaLibrary *library, const char *const *names, const char *function) {
     size_t (*ask)(void);
     void *address = find_function(names, function);
     if (!address) return;
@@ -100,8 +101,8 @@ int device_cuda_libraries(CudaLibrary ret_library[CUDA_LIBRARIES]) {
     static const char *const cudnn[] = {"libcudnn.so.9", "libcudnn.so", NULL};
     CudaLibrary library[CUDA_LIBRARIES] = {
         {.name = "cuBLASLt"}, {.name = "cuDNN"}, {.name = "NCCL"}, {.name = "NVML"}};
-    ask_plainly(&library[0], blas, "cublasLtGetVersion");
-    ask_plainly(&library[1], cudnn, "cudnnGetVersion");
+    read_version(&library[0], blas, "cublasLtGetVersion");
+    read_version(&library[1], cudnn, "cudnnGetVersion");
     ask_nccl(&library[2]);
     ask_nvml(&library[3]);
     memcpy(ret_library, library, sizeof library);

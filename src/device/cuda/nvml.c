@@ -1,6 +1,6 @@
-/* How busy a GPU is, by NVML: the part of the last sample period, between a sixth of a second and a second,
- * during which a kernel of any process ran. The library comes with the driver and is opened when it is first
- * asked; its few functions are declared here, so that its header is not needed. */
+/* GPU utilization from NVML: the fraction of the last sample period (1/6 s to 1 s) in which a kernel of any
+ * process ran. The library ships with the driver and is loaded on first use; its few functions are declared
+ * here, so its header is not needed. */
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
 
@@ -8,7 +8,7 @@ typedef struct NvmlRates {
     unsigned gpu, memory; /* percent */
 } NvmlRates;
 
-/* Each gives 0 where it succeeds. */
+/* All return 0 on success. */
 typedef struct NvmlCalls {
     int (*init)(void);
     int (*shutdown)(void);
@@ -17,7 +17,7 @@ typedef struct NvmlCalls {
 } NvmlCalls;
 
 typedef struct Nvml {
-    bool failed; /* it was not there, and is not looked for again */
+    bool failed; /* loading failed; do not retry */
     void *handle;
     NvmlCalls call;
 } Nvml;
@@ -28,14 +28,14 @@ static Status nvml_init(Nvml *nvml, int index) {
                                             "nvmlDeviceGetUtilizationRates"};
     void *library;
     char bus[64];
-    TRY(library_open(&library, names, "a GPU's utilization"));
+    TRY(library_open(&library, names, "GPU utilization"));
     TRY(library_bind(library, functions, sizeof functions / sizeof *functions, &nvml->call));
     CUDA_TRY(cudaDeviceGetPCIBusId(bus, sizeof bus, index));
-    if (nvml->call.init() != 0) return FAILED("NVML cannot be initialised");
+    if (nvml->call.init() != 0) return FAILED("cannot initialize NVML");
     if (nvml->call.handle_by_bus(bus, &nvml->handle) == 0) return OK;
     nvml->call.shutdown();
     nvml->handle = NULL;
-    return FAILED("NVML does not know GPU %d", index);
+    return FAILED("NVML cannot find GPU %d", index);
 }
 
 Status utilization_cuda(Device *device, double *ret_share) {
@@ -47,9 +47,9 @@ Status utilization_cuda(Device *device, double *ret_share) {
         cuda->nvml->failed = status != OK;
         TRY(status);
     }
-    if (cuda->nvml->failed) return FAILED("NVML is not there");
+    if (cuda->nvml->failed) return FAILED("NVML is not available");
     if (cuda->nvml->call.rates(cuda->nvml->handle, &rates) != 0)
-        return FAILED("NVML does not say how busy GPU %d is", cuda->index);
+        return FAILED("NVML does not report the utilization of GPU %d", cuda->index);
     *ret_share = (double)rates.gpu / 100;
     return OK;
 }

@@ -1,10 +1,10 @@
-/* Recordings as CUDA graphs. WEFT_CUDA_GRAPHS=off does without them. */
+/* Recordings as CUDA graphs. WEFT_CUDA_GRAPHS=off disables them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda/cuda.h"
 
-/* What other threads do meanwhile, on streams of theirs, is none of the recording's business. */
+/* Thread-local capture mode: other threads may use their own streams meanwhile. */
 Status record_begin_cuda(Stream *stream, bool *ret_begun) {
     const char *asked = getenv("WEFT_CUDA_GRAPHS");
     if (asked && !strcmp(asked, "off")) {
@@ -22,13 +22,13 @@ Status record_end_cuda(Stream *stream, void **ret_recorded) {
     CUDA_TRY(cudaStreamEndCapture(cuda_stream(stream), &graph));
     cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, 0);
     cudaGraphDestroy(graph);
-    TRY(cuda_status(error, "making a graph of recorded work"));
+    TRY(cuda_status(error, "instantiating a CUDA graph"));
     *ret_recorded = made;
     return OK;
 }
 
 Status replay_cuda(Stream *stream, void *recorded) {
-    return cuda_status(cudaGraphLaunch(recorded, cuda_stream(stream)), "repeating recorded work");
+    return cuda_status(cudaGraphLaunch(recorded, cuda_stream(stream)), "launching a CUDA graph");
 }
 
 void recorded_free_cuda(void *recorded) {
