@@ -1,60 +1,59 @@
-/* What backends share: how a table is filled, and the small rules that every backend must follow to the
- * letter (which elements dropout keeps, which row of the vocabulary a token is).
+/* What backends share: how a table is filled, and the small rules that every backend must follow exactly
+ * (which elements dropout keeps, which row of the embedding a token selects).
  *
- * A backend's slots may rely on what the functions of kernels.h have checked: shapes agree, required
- * tensors are there, all types are as kernels.h lays them down, and there is at least one row of work.
- * They check themselves that indices found in tensors are in range before they use them.
- */
+ * Slots may rely on the checks of the functions in kernels.h: shapes agree, required tensors are present,
+ * types are valid, and there is at least one row of work. Slots themselves must check that indices read
+ * from tensors are in range before they use them. */
 #ifndef WEFT_KERNELS_BACKEND_H
 #define WEFT_KERNELS_BACKEND_H
 
 #include "kernels/kernels.h"
 
-/* Fills every slot with the reference. */
+/* Fills every slot with the reference implementation. */
 void kernels_ref_fill(KernelTable *table);
-/* Replaces the slots of a filled table that the cpu backend does better. */
+/* Replaces the slots of a filled table for which the cpu backend has a faster implementation. */
 void kernels_cpu_override(KernelTable *table);
-/* Fills every slot with the cuda backend's; false where the build has none. */
+/* Fills every slot that the cuda backend implements; returns false in a build without CUDA. */
 bool kernels_cuda_fill(KernelTable *table);
 
-/* Tables for planning, see kernels_dryrun. That of the GPU needs no CUDA. */
+/* Tables for dry runs, see kernels_dryrun. The one for GPUs does not need CUDA. */
 void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu);
 void kernels_dryrun_fill_cuda(KernelTable *table);
 
-/* Whether all of the tensors that are not none are fp32. */
+/* Whether all tensors that are present are fp32. */
 bool kernels_fp32(size_t count, const Tensor *tensors);
-/* Leaves a call whose tensors are not all fp32 to another function, usually the reference's. */
+/* Returns `other`, usually a call of the reference, unless all given tensors are fp32. */
 #define FP32_ELSE(other, ...)                                                                                \
     do {                                                                                                     \
         if (!kernels_fp32(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__}))        \
             return other;                                                                                    \
     } while (0)
 
-/* Draws below this are dropped. */
+/* Elements whose draw is below this are dropped. */
 static inline uint32_t dropout_threshold(float p) {
     return (uint32_t)((double)p * 0x1p32);
 }
 static inline float dropout_scale(float p) {
     return (float)(1.0 / (1.0 - (double)p));
 }
-/* The draw's index of element (b, t, 0) of a (B,T,C) tensor; those of its row follow one by one. */
+/* The draw index of element (b, t, 0) of a (B,T,C) tensor; the rest of the row follows consecutively. */
 static inline uint64_t dropout_row(const Dropout *dropout, int64_t b, int64_t t) {
     return (uint64_t)(((b + dropout->origin[0]) * dropout->extent[0] + t + dropout->origin[1]) *
                           dropout->extent[1] +
                       dropout->origin[2]);
 }
-/* The same for key 0 of the scores of query q in head h of sequence b. */
+/* The same for key 0 in the scores of query q of head h in sequence b. */
 static inline uint64_t dropout_scores(const Dropout *dropout, int64_t b, int64_t h, int64_t q) {
     int64_t head = (b + dropout->origin[0]) * dropout->extent[0] + h + dropout->origin[1];
     return (uint64_t)((head * dropout->extent[1] + q) * dropout->extent[1]);
 }
 
-/* How many of V local columns are real. */
+/* How many of V local columns are not padding. */
 static inline int64_t vocab_columns(VocabPart part, int64_t V) {
     int64_t real = part.valid - part.start;
     return real < 0 ? 0 : real < V ? real : V;
 }
-/* The local row of a token, or -1 when it is not one of this part's. */
+/* The local row of a token, or -1 if it is not in this part. */
 static inline int64_t vocab_row(VocabPart part, int64_t V, int32_t token) {
     int64_t row = token - part.start;
     return row >= 0 && row < vocab_columns(part, V) ? row : -1;

@@ -1,5 +1,5 @@
-/* Checks and measuring for the functions of kernels.h. A failed check is a bug in a block, not in what
- * a user gave, so each message starts with "internal:". */
+/* Checks and timing for the functions of kernels.h. A failed check is a bug in the caller, not a mistake of
+ * the user, so each message starts with "internal:". */
 #include "kernels/dispatch.h"
 
 #include <time.h>
@@ -8,13 +8,13 @@
 
 enum { SHAPE_TEXT = 160 };
 
-/* "fp32 (2, 3)", or "none". */
+/* "fp32 (2, 3)", or "absent" for TENSOR_NONE. */
 static const char *describe(Tensor tensor, char text[SHAPE_TEXT]) {
     if (tensor.ndim < 1 || tensor.ndim > TENSOR_DIMS) {
-        snprintf(text, SHAPE_TEXT, "none");
+        snprintf(text, SHAPE_TEXT, "absent");
         return text;
     }
-    int used = snprintf(text, SHAPE_TEXT, "%s%s (", tensor.data ? "" : "no data for ",
+    int used = snprintf(text, SHAPE_TEXT, "%s%s (", tensor.data ? "" : "NULL data for ",
                         tensor.dtype < DT_COUNT ? dtype_name(tensor.dtype) : "?");
     for (int i = 0; i < tensor.ndim && used < SHAPE_TEXT; i++)
         used += snprintf(text + used, SHAPE_TEXT - (size_t)used, "%s%lld", i ? ", " : "",
@@ -23,7 +23,7 @@ static const char *describe(Tensor tensor, char text[SHAPE_TEXT]) {
     return text;
 }
 
-static bool is_there(Tensor tensor) {
+static bool is_valid(Tensor tensor) {
     if (tensor.ndim < 1 || tensor.ndim > TENSOR_DIMS) return false;
     for (int i = 0; i < tensor.ndim; i++)
         if (tensor.dim[i] < 0) return false;
@@ -31,42 +31,43 @@ static bool is_there(Tensor tensor) {
 }
 
 static bool is_float(Tensor tensor) {
-    return is_there(tensor) && (tensor.dtype == DT_F32 || tensor.dtype == DT_BF16 || tensor.dtype == DT_F16);
+    return is_valid(tensor) && (tensor.dtype == DT_F32 || tensor.dtype == DT_BF16 || tensor.dtype == DT_F16);
 }
 
 Status check_float(const char *kernel, const char *name, Tensor tensor) {
     char text[SHAPE_TEXT];
     if (is_float(tensor)) return OK;
-    return FAILED("internal: %s: %s is %s, expected a floating tensor", kernel, name, describe(tensor, text));
+    return FAILED("internal: %s: %s is %s, expected a floating-point tensor (fp32, bf16 or fp16)", kernel,
+                  name, describe(tensor, text));
 }
 
 Status check_matrix(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t rows,
                     int64_t cols) {
     char text[SHAPE_TEXT];
-    if (is_there(tensor) && tensor.dtype == dtype && tensor_cols(tensor) == cols &&
+    if (is_valid(tensor) && tensor.dtype == dtype && tensor_cols(tensor) == cols &&
         tensor_count(tensor) == rows * cols)
         return OK;
-    return FAILED("internal: %s: %s is %s, expected %lld rows of %lld of %s", kernel, name,
-                  describe(tensor, text), (long long)rows, (long long)cols, dtype_name(dtype));
+    return FAILED("internal: %s: %s is %s, expected %s (%lld, %lld)", kernel, name, describe(tensor, text),
+                  dtype_name(dtype), (long long)rows, (long long)cols);
 }
 
 Status check_count(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t count) {
     char text[SHAPE_TEXT];
-    if (is_there(tensor) && tensor.dtype == dtype && tensor_count(tensor) == count) return OK;
+    if (is_valid(tensor) && tensor.dtype == dtype && tensor_count(tensor) == count) return OK;
     return FAILED("internal: %s: %s is %s, expected %lld elements of %s", kernel, name,
                   describe(tensor, text), (long long)count, dtype_name(dtype));
 }
 
 Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count) {
     char text[SHAPE_TEXT];
-    if (is_there(tensor) && tensor.dtype == DT_I32 && tensor_count(tensor) == count) return OK;
+    if (is_valid(tensor) && tensor.dtype == DT_I32 && tensor_count(tensor) == count) return OK;
     return FAILED("internal: %s: %s is %s, expected %lld elements of int32", kernel, name,
                   describe(tensor, text), (long long)count);
 }
 
 Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor like) {
     char text[SHAPE_TEXT], expected[SHAPE_TEXT];
-    bool same = is_there(tensor) && tensor.dtype == like.dtype && tensor.ndim == like.ndim;
+    bool same = is_valid(tensor) && tensor.dtype == like.dtype && tensor.ndim == like.ndim;
     for (int i = 0; same && i < like.ndim; i++) same = tensor.dim[i] == like.dim[i];
     if (same) return OK;
     like.data = &like;
@@ -77,22 +78,21 @@ Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor li
 Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) {
     char text[SHAPE_TEXT];
     if (!(dropout->p >= 0 && dropout->p < 1))
-        return FAILED("internal: %s: dropout of %g, expected 0 or more and less than 1", kernel,
-                      (double)dropout->p);
+        return FAILED("internal: %s: dropout of %g, expected 0 <= p < 1", kernel, (double)dropout->p);
     if (dropout->p == 0) return OK;
     const int64_t *origin = dropout->origin, *extent = dropout->extent;
     if (tensor.ndim != 3)
         return FAILED("internal: %s: dropout on %s, expected (B, T, C)", kernel, describe(tensor, text));
     if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || origin[1] + tensor.dim[1] > extent[0] ||
         origin[2] + tensor.dim[2] > extent[1])
-        return FAILED("internal: %s: dropout on %s lies outside the global extent of %lld x %lld", kernel,
+        return FAILED("internal: %s: dropout on %s is outside the global extent of %lld x %lld", kernel,
                       describe(tensor, text), (long long)extent[0], (long long)extent[1]);
     return OK;
 }
 
 Status check_act(const char *kernel, Act act) {
     if ((int)act >= 0 && act < ACT_COUNT) return OK;
-    return FAILED("internal: %s: no activation has the number %d", kernel, (int)act);
+    return FAILED("internal: %s: unknown activation %d", kernel, (int)act);
 }
 
 bool kernels_fp32(size_t count, const Tensor *tensors) {

@@ -1,9 +1,9 @@
-/* Kernels on paper: how much workspace a call would take, and nothing else.
+/* Kernels of a dry run: they request the workspace that a call would need and do nothing else.
  *
- * For the CPU those are the kernels themselves: they take their workspace first, which on paper ends them.
- * Only slots that do are in the table; others would run. What a GPU's kernels take is written down here,
- * since a plan for a GPU is made on machines without one.
- */
+ * For the CPU these are the real kernels. They request their workspace first, and on a dry-run device that
+ * request ends the call. The table contains only slots that request workspace; any other slot would really
+ * run. The workspace of the GPU kernels is computed here, because plans for GPUs are also made on hosts
+ * without one. These formulas must match src/kernels/cuda. */
 #include "kernels/backend.h"
 
 void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu) {
@@ -25,100 +25,99 @@ void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu) {
     };
 }
 
-/* ---- a GPU's, as src/kernels/cuda has them ---- */
+/* ---- GPU workspace, as in src/kernels/cuda ---- */
 
 enum {
-    BLAS_BYTES = 32 << 20, /* cuBLASLt's */
-    WIDE_BYTES = 64 << 20, /* of a product that waits in fp32 */
+    BLAS_BYTES = 32 << 20,        /* cuBLASLt's workspace */
+    FP32_RESULT_BYTES = 64 << 20, /* limit for a matmul result kept in fp32 */
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
     SUM_ELEMENTS = 8192,
     TOKEN_WINDOW = 32,
     SORT_LISTS = 4,
-    KEYS_STRETCH = 128,
+    CUDNN_KEY_BLOCK = 128,
 };
 
-static size_t room(size_t bytes) {
+static size_t aligned(size_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static Status take(Stream *stream, size_t bytes) {
+static Status request(Stream *stream, size_t bytes) {
     void *data;
     return stream_workspace(stream, bytes, &data);
 }
 
-/* A copy in the type of the other operand. */
-static size_t copied(Tensor x, DType type) {
-    return x.dtype == type ? 0 : room((size_t)tensor_count(x) * dtype_size(type));
+/* Bytes of a copy of x converted to `type`; 0 if it has that type. */
+static size_t converted_bytes(Tensor x, DType type) {
+    return x.dtype == type ? 0 : aligned((size_t)tensor_count(x) * dtype_size(type));
 }
 
 static Status linear_forward_dryrun(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                     Act act) {
     (void)pre, (void)x, (void)act;
-    return take(stream,
-                BLAS_BYTES +
-                    (b.data && b.dtype != y.dtype ? room((size_t)tensor_rows(w) * dtype_size(y.dtype)) : 0));
+    return request(stream, BLAS_BYTES + (b.data && b.dtype != y.dtype
+                                             ? aligned((size_t)tensor_rows(w) * dtype_size(y.dtype))
+                                             : 0));
 }
 
 static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act,
                                            Tensor pre, bool accumulate) {
     (void)pre;
-    size_t wide = (size_t)tensor_count(dx) * sizeof(float), waiting = 0;
-    bool widens = dx.dtype != DT_F32 && wide <= WIDE_BYTES;
-    if (act != ACT_NONE && (widens || accumulate)) waiting = room(widens ? wide : tensor_bytes(dx));
-    return take(stream, BLAS_BYTES + copied(dy, w.dtype) + waiting);
+    size_t fp32_bytes = (size_t)tensor_count(dx) * sizeof(float), result = 0;
+    bool in_fp32 = dx.dtype != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES;
+    if (act != ACT_NONE && (in_fp32 || accumulate)) result = aligned(in_fp32 ? fp32_bytes : tensor_bytes(dx));
+    return request(stream, BLAS_BYTES + converted_bytes(dy, w.dtype) + result);
 }
 
 static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     (void)dw, (void)db;
-    return take(stream, BLAS_BYTES + copied(dy, x.dtype));
+    return request(stream, BLAS_BYTES + converted_bytes(dy, x.dtype));
 }
 
 static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
                                         Tensor b) {
     (void)y, (void)kept, (void)act, (void)b;
-    return take(stream, BLAS_BYTES + (size_t)(tensor_count(x) + tensor_count(w)));
+    return request(stream, BLAS_BYTES + (size_t)(tensor_count(x) + tensor_count(w)));
 }
 
-/* dy and w both ways, and x where forward did not keep it. */
-static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db,
-                                         Tensor dy, Tensor peaks, Tensor w, Fp8Input kept, Tensor x,
-                                         Act act) {
-    (void)dx, (void)found, (void)dw, (void)db, (void)peaks, (void)act;
-    int64_t again = kept.turned.data ? 0 : tensor_count(x);
-    return take(stream, BLAS_BYTES + (size_t)(2 * tensor_count(dy) + tensor_count(w) + again));
+/* dy in both orientations, w transposed, and x if forward did not save it. */
+static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db,
+                                         Tensor dy, Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
+    (void)dx, (void)dx_stats, (void)dw, (void)db, (void)amax, (void)act;
+    int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
+    return request(stream, BLAS_BYTES + (size_t)(2 * tensor_count(dy) + tensor_count(w) + x_count));
 }
 
 static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                         Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     (void)dx, (void)dgamma, (void)dbeta, (void)dy, (void)mean, (void)rstd, (void)gamma, (void)dres;
-    return take(stream, NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float));
+    return request(stream, NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float));
 }
 
-/* cuDNN adds up the queries' gradient in a fixed order from one fp32 part for each stretch of keys; that
- * there are so many keys in a stretch was inferred from the totals of runs. With dropout, and for short
- * sequences, weft's own kernels run, which need no such parts. */
+/* cuDNN reduces dq in a fixed order from one fp32 partial result per block of keys. The block size is
+ * inferred from the workspace of real runs. With dropout, and for short sequences, weft uses its own
+ * kernels, which need no partial results. */
 static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                         Tensor qkv, Tensor lens, Attention spec) {
     (void)dqkv, (void)dout, (void)lens;
     size_t parts = 0, keys = (size_t)qkv.dim[1];
-    if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= KEYS_STRETCH)
-        parts = (keys + KEYS_STRETCH - 1) / KEYS_STRETCH * (size_t)tensor_count(out) * sizeof(float);
-    return take(stream, parts + room(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));
+    if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
+        parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
+    return request(stream, parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));
 }
 
 static Status embedding_backward_dryrun(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                         Tensor tokens, Tensor types, VocabPart part) {
     (void)dwte, (void)dwpe, (void)dwtype, (void)types, (void)part;
     size_t count = (size_t)tensor_count(tokens), windows = (count + TOKEN_WINDOW - 1) / TOKEN_WINDOW;
-    return take(stream, SORT_LISTS * room(count * sizeof(uint32_t)) +
-                            windows * 2 * (size_t)tensor_cols(dx) * sizeof(float));
+    return request(stream, SORT_LISTS * aligned(count * sizeof(uint32_t)) +
+                               windows * 2 * (size_t)tensor_cols(dx) * sizeof(float));
 }
 
 static Status sum_dryrun(Stream *stream, Tensor total, Tensor x) {
     (void)total, (void)x;
-    return take(stream, SUM_BLOCKS * sizeof(double));
+    return request(stream, SUM_BLOCKS * sizeof(double));
 }
 
 static Status sum_parts_dryrun(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
@@ -126,7 +125,8 @@ static Status sum_parts_dryrun(Stream *stream, Tensor totals, Tensor x, int64_t 
     int64_t count = tensor_count(x), longest = share < count ? share : count;
     int64_t parts = (skip + count - 1) / share - skip / share + 1;
     int64_t blocks = (longest + SUM_ELEMENTS - 1) / SUM_ELEMENTS;
-    return take(stream, (size_t)parts * (size_t)(blocks < SUM_BLOCKS ? blocks : SUM_BLOCKS) * sizeof(double));
+    return request(stream,
+                   (size_t)parts * (size_t)(blocks < SUM_BLOCKS ? blocks : SUM_BLOCKS) * sizeof(double));
 }
 
 void kernels_dryrun_fill_cuda(KernelTable *table) {

@@ -1,12 +1,12 @@
-/* Which integers a group of weights becomes in 4 bits, for whoever rounds them: `weft quantize` and training
- * that gets used to it.
+/* How weights are quantized to int4, shared by `weft quantize` and quantization-aware training.
  *
- * Weights are from -8 to 7 with a step for each group of inputs, itself an integer from -127 to 127 times the
- * output's scale. Numbers on the negative side reach one further, so a step has the sign that lets the
- * group's largest weight be a negative number. Steps a little smaller or larger than what just holds that
- * weight are tried too: cutting off one weight often costs less than rounding all the others more coarsely.
- * The one with the smallest sum of squared errors is taken, added up pair by pair from far apart to near, so
- * that every backend takes the same. Files that include this are compiled without fused operations. */
+ * A weight is an integer from -8 to 7 times the step of its group of INT4_GROUP inputs. A step is itself an
+ * integer from -127 to 127 times the output's scale. The negative side reaches one further, so a step's
+ * sign is chosen such that the group's largest weight is negative. Steps slightly smaller and larger than
+ * the one that just represents that weight are tried as well: clamping one weight often costs less than
+ * rounding all others more coarsely. The step with the smallest sum of squared errors wins. The sum is a
+ * fixed tree reduction, so that every backend chooses the same step. Files that include this header are
+ * compiled without FMA contraction for the same reason. */
 #ifndef WEFT_KERNELS_INT4_ROUND_H
 #define WEFT_KERNELS_INT4_ROUND_H
 
@@ -14,27 +14,28 @@
 
 #include "kernels/kernels.h"
 
-enum { INT4_LEAST = -8, INT4_MOST = 7, INT4_STEPS = 127, INT4_TRIES = 16 };
+enum { INT4_MIN = -8, INT4_MAX = 7, INT4_STEPS = 127, INT4_TRIES = 16 };
 
-/* Steps that are tried, against the one that just holds the largest weight; none is larger than the last. */
+/* Candidate steps, relative to the one that just represents the largest weight. */
 #define INT4_FIRST_TRY 0.70f
 #define INT4_LAST_TRY  1.15f
 
-static inline float int4_clamp(float steps) {
-    steps = steps < INT4_LEAST ? INT4_LEAST : steps;
-    return steps > INT4_MOST ? INT4_MOST : steps;
+static inline float int4_clamp(float q) {
+    q = q < INT4_MIN ? INT4_MIN : q;
+    return q > INT4_MAX ? INT4_MAX : q;
 }
 
-/* From the largest magnitude of an output's weights; 0 where they are as good as zero. */
+/* The scale of an output from the largest magnitude of its weights; 0 if its reciprocal would overflow. */
 static inline float int4_scale(float largest) {
-    float scale = largest / -INT4_LEAST * INT4_LAST_TRY / INT4_STEPS;
+    float scale = largest / -INT4_MIN * INT4_LAST_TRY / INT4_STEPS;
     return isinf(1 / scale) ? 0 : isinf(scale) ? NAN : scale;
 }
 
+/* The sum of squared errors of a group quantized with this step. */
 static inline float int4_error(const float w[INT4_GROUP], float step) {
-    float square[INT4_GROUP], finer = step == 0 ? 0 : 1 / step;
+    float square[INT4_GROUP], inverse = step == 0 ? 0 : 1 / step;
     for (int i = 0; i < INT4_GROUP; i++) {
-        float off = int4_clamp(rintf(w[i] * finer)) * step - w[i];
+        float off = int4_clamp(rintf(w[i] * inverse)) * step - w[i];
         square[i] = off * off;
     }
     for (int half = INT4_GROUP / 2; half; half /= 2)
@@ -42,16 +43,16 @@ static inline float int4_error(const float w[INT4_GROUP], float step) {
     return square[0];
 }
 
-/* The step number `at` of those that are tried, for a group whose largest weight is `largest`. */
+/* Candidate `at` of INT4_TRIES, for a group whose weight of largest magnitude is `largest`. */
 static inline int int4_try(float largest, float scale, int at) {
-    float part = INT4_FIRST_TRY + (INT4_LAST_TRY - INT4_FIRST_TRY) * (float)at / (INT4_TRIES - 1);
-    float wanted = rintf(largest / INT4_LEAST / scale * part);
+    float ratio = INT4_FIRST_TRY + (INT4_LAST_TRY - INT4_FIRST_TRY) * (float)at / (INT4_TRIES - 1);
+    float wanted = rintf(largest / INT4_MIN / scale * ratio);
     return (int)(wanted > -INT4_STEPS ? wanted < INT4_STEPS ? wanted : INT4_STEPS : -INT4_STEPS);
 }
 
-/* The best step for a group, what is missing of it being 0. */
+/* The best step for a group. A short group is padded with zeros. */
 static inline int int4_step(const float w[INT4_GROUP], float scale) {
-    float largest = 0, least = INFINITY;
+    float largest = 0, least_error = INFINITY;
     int best = 0;
     if (!(scale > 0)) return 0;
     for (int i = 0; i < INT4_GROUP; i++)
@@ -60,12 +61,13 @@ static inline int int4_step(const float w[INT4_GROUP], float scale) {
         int step = int4_try(largest, scale, i);
         if (i > 0 && step == best) continue;
         float error = int4_error(w, (float)step * scale);
-        if (error < least) least = error, best = step;
+        if (error < least_error) least_error = error, best = step;
     }
     return best;
 }
 
-static inline float int4_finer(int step, float scale) {
+/* What a weight is multiplied by before it is rounded; 0 if step is 0. */
+static inline float int4_inverse_step(int step, float scale) {
     return step ? 1 / ((float)step * scale) : 0;
 }
 

@@ -1,10 +1,10 @@
-/* The functions of kernels.h: each checks that its tensors agree, counts the call and runs the slot.
- * A call on no rows does nothing, so slots never see one.
+/* The functions of kernels.h, first part: linear layers, activations, norms, dropout and attention.
+ * Each function checks that its tensors agree, counts the call and runs the slot. A call on zero rows
+ * returns early, so slots never see one.
  *
- * Operations are counted from shapes: a multiplication, an addition, a comparison and a call of exp or
- * tanh are one each. Attention counts the pairs of query and key that a causal mask leaves; padding
- * is not known here and counts as work.
- */
+ * FLOPs are counted from shapes: a multiplication, an addition, a comparison and a call of exp or tanh
+ * count as one each. Attention counts the query-key pairs that the causal mask leaves. Padding is not known
+ * here and counts as work. */
 #include "kernels/kernels.h"
 
 #include "kernels/dispatch.h"
@@ -17,7 +17,7 @@ static const double act_backward_flops[ACT_COUNT] = {
     [ACT_NONE] = 0, [ACT_GELU_TANH] = 17, [ACT_GELU_ERF] = 11, [ACT_RELU] = 2, [ACT_TANH] = 4};
 
 Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
-    if (exec->observer) TRY(exec->observer->see(exec->observer, exec->stream, x, w));
+    if (exec->observer) TRY(exec->observer->observe(exec->observer, exec->stream, x, w));
     if (w.dtype == DT_Q8 || w.dtype == DT_Q4) return linear_int8_forward(exec, y, pre, x, w, b, act);
     if (w.dtype == DT_SPARSE) return linear_sparse_forward(exec, y, pre, x, w, b, act);
     CHECK_FLOAT(x);
@@ -27,7 +27,7 @@ Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tens
     CHECK_MATRIX(w, x.dtype, N, K);
     CHECK_MATRIX(y, act == ACT_NONE && y.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
     if (b.data) CHECK_COUNT(b, x.dtype, N);
-    if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre is given without an act", __func__);
+    if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre requires an activation", __func__);
     if (pre.data) CHECK_MATRIX(pre, x.dtype, M, N);
     if (M == 0 || N == 0) return OK;
     SIZES(M, N, K, act != ACT_NONE);
@@ -65,17 +65,17 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
         linear_backward_weight, dw, db, dy, x);
 }
 
-bool linear_fp8_suits(int64_t M, int64_t N, int64_t K) {
+bool linear_fp8_supports(int64_t M, int64_t N, int64_t K) {
     return M % 16 == 0 && N % 16 == 0 && K % 16 == 0;
 }
 
 static Status check_fp8(const char *kernel, int64_t M, int64_t N, int64_t K, Fp8Input kept) {
-    if (!linear_fp8_suits(M, N, K))
-        return FAILED("internal: %s: sizes %lld, %lld, %lld, expected multiples of 16", kernel, (long long)M,
-                      (long long)N, (long long)K);
-    if (!kept.turned.data) return OK;
-    TRY(check_matrix(kernel, "turned", kept.turned, DT_E4M3, K, M));
-    return check_count(kernel, "unit", kept.unit, DT_F32, 1);
+    if (!linear_fp8_supports(M, N, K))
+        return FAILED("internal: %s: GEMM sizes (%lld, %lld, %lld) must be multiples of 16", kernel,
+                      (long long)M, (long long)N, (long long)K);
+    if (!kept.transposed.data) return OK;
+    TRY(check_matrix(kernel, "kept.transposed", kept.transposed, DT_E4M3, K, M));
+    return check_count(kernel, "kept.scale", kept.scale, DT_F32, 1);
 }
 
 Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b) {
@@ -88,21 +88,20 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     TRY(check_fp8(__func__, M, N, K, kept));
     if (M == 0 || N == 0) return OK;
     SIZES(M, N, K, act != ACT_NONE);
-    RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, kept.turned, x, w, b),
-        linear_fp8_forward, y, kept, x, act, w, b);
+    RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
+        BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, b);
 }
 
-static Status check_found(const char *kernel, Tensor dx, Fp8Found found, int64_t K) {
-    if (!found.peaks.data && !found.sums.data) return OK;
-    TRY(check_count(kernel, "found.peaks", found.peaks, DT_F32, FP8_PEAKS));
-    if (found.sums.data) TRY(check_count(kernel, "found.sums", found.sums, DT_F32, K));
-    if (dx.data && K <= FP8_WIDEST) return OK;
-    return FAILED("internal: %s: nothing is found without dx, or of more than %d columns", kernel,
-                  FP8_WIDEST);
+static Status check_fp8_stats(const char *kernel, Tensor dx, Fp8Stats dx_stats, int64_t K) {
+    if (!dx_stats.amax.data && !dx_stats.sums.data) return OK;
+    TRY(check_count(kernel, "dx_stats.amax", dx_stats.amax, DT_F32, FP8_AMAX_PARTS));
+    if (dx_stats.sums.data) TRY(check_count(kernel, "dx_stats.sums", dx_stats.sums, DT_F32, K));
+    if (dx.data && K <= FP8_STATS_MAX_COLS) return OK;
+    return FAILED("internal: %s: dx_stats requires dx and at most %d columns", kernel, FP8_STATS_MAX_COLS);
 }
 
-Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
-                           Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
+Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
+                           Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -110,17 +109,17 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Found found, Tensor dw, Ten
     if (dx.data) CHECK_MATRIX(dx, DT_BF16, M, K);
     if (dw.data) CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
-    if (db.data && !dw.data) return FAILED("internal: %s: db is given without dw", __func__);
-    if (peaks.data) CHECK_COUNT(peaks, DT_F32, FP8_PEAKS);
-    TRY(check_found(__func__, dx, found, K));
+    if (db.data && !dw.data) return FAILED("internal: %s: db requires dw", __func__);
+    if (amax.data) CHECK_COUNT(amax, DT_F32, FP8_AMAX_PARTS);
+    TRY(check_fp8_stats(__func__, dx, dx_stats, K));
     TRY(check_fp8(__func__, M, N, K, kept));
-    if ((act != ACT_NONE && dx.data) || (dw.data && !kept.turned.data)) CHECK_MATRIX(x, DT_BF16, M, K);
+    if ((act != ACT_NONE && dx.data) || (dw.data && !kept.transposed.data)) CHECK_MATRIX(x, DT_BF16, M, K);
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
-    double products = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
+    double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
     SIZES(M, N, K, act != ACT_NONE);
-    RUN(KERNEL_LINEAR_FP8_BACKWARD, products * (double)M * (double)N * (double)K,
-        BYTES(dx, dw, db, dy, w, kept.turned), linear_fp8_backward, dx, found, dw, db, dy, peaks, w, kept, x,
-        act);
+    RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
+        BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, dx_stats, dw, db, dy, amax, w,
+        kept, x, act);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {
@@ -214,10 +213,10 @@ Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean,
         y, gamma, beta, eps, dropout);
 }
 
-/* The sizes in qkv (B,T,3,H,D). */
+/* The dims of qkv (B,T,3,H,D). */
 typedef struct HeadShape {
     int64_t B, T, H, D;
-    double pairs; /* of query and key, over all heads and sequences */
+    double pairs; /* query-key pairs over all heads and sequences */
 } HeadShape;
 
 static Status check_qkv(const char *kernel, Tensor qkv, bool causal, HeadShape *ret_shape) {
@@ -233,12 +232,12 @@ static Status check_qkv(const char *kernel, Tensor qkv, bool causal, HeadShape *
 
 static Status check_attention(const char *kernel, const HeadShape *shape, const Attention *spec) {
     if (spec->dropout.p == 0) return OK;
-    /* The scores' queries are local, so of the index only sequence and head have an origin. */
+    /* Queries and keys are not sharded, so in a draw's index only sequence and head have an origin. */
     Dropout heads = spec->dropout;
     heads.extent[1] = heads.origin[2] = 0;
     TRY(check_dropout(kernel, &heads, (Tensor){.ndim = 3, .dim = {shape->B, shape->H, 0}}));
     if (spec->dropout.extent[1] < shape->T)
-        return FAILED("internal: %s: dropout over %lld positions, expected %lld or more", kernel,
+        return FAILED("internal: %s: dropout extent of %lld positions, expected at least %lld", kernel,
                       (long long)spec->dropout.extent[1], (long long)shape->T);
     return OK;
 }
@@ -267,7 +266,7 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
-    /* Five products over all pairs: scores again, and the gradients of weights, v, q and k. */
+    /* Five matmuls over all pairs: recomputed scores, and the gradients of weights, v, q and k. */
     SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
     RUN(KERNEL_ATTENTION_BACKWARD, 10 * s.pairs * (double)s.D, BYTES(dqkv, dout, out, lse, qkv, lens),
         attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
@@ -279,14 +278,14 @@ Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Te
     TRY(check_qkv(__func__, qkv, false, &s));
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
     int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
-    bool eight = kcache.dtype == DT_I8, shorter = kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
-    CHECK_LIKE(kcache, tensor_4d(NULL, eight || shorter ? kcache.dtype : qkv.dtype, s.B, s.H, S,
-                                 eight ? s.D + CACHE_SCALE : s.D));
+    bool int8 = kcache.dtype == DT_I8, bf16 = kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
+    CHECK_LIKE(kcache, tensor_4d(NULL, int8 || bf16 ? kcache.dtype : qkv.dtype, s.B, s.H, S,
+                                 int8 ? s.D + CACHE_SCALE : s.D));
     CHECK_LIKE(vcache, kcache);
     CHECK_INDEX(past, s.B);
     CHECK_INDEX(fresh, s.B);
     if (tensor_count(out) == 0) return OK;
-    /* How full the caches are is not known here: they count as full. */
+    /* How full the caches are is not known here, so count them as full. */
     double pairs = (double)(s.B * s.H * s.T) * (double)S;
     RUN(KERNEL_ATTENTION_DECODE, 4 * pairs * (double)s.D, BYTES(out, kcache, vcache, qkv), attention_decode,
         out, kcache, vcache, qkv, past, fresh, scale);

@@ -1,9 +1,10 @@
-/* The functions of kernels.h, continued: those that choose rows, the loss, and plain array arithmetic. */
+/* The functions of kernels.h, continued: embeddings, cross-entropy, row gather and scatter, array
+ * arithmetic, reductions and the optimizer. */
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
 #include "kernels/kernels.h"
 
-/* x (B,T,C) and the index tensors beside it. */
+/* Checks x (B,T,C) and its index tensors (B,T). */
 static Status check_tokens(const char *kernel, Tensor x, Tensor tokens, Tensor types) {
     TRY(check_float(kernel, "x", x));
     if (x.ndim != 3) return FAILED("internal: %s: x has %d dims, expected (B, T, C)", kernel, x.ndim);
@@ -12,20 +13,20 @@ static Status check_tokens(const char *kernel, Tensor x, Tensor tokens, Tensor t
     return OK;
 }
 
-/* A table (rows, C) of a type with at least `rows` rows. */
+/* Checks an embedding table (at least `rows`, C) of the given type. */
 static Status check_table(const char *kernel, const char *name, Tensor table, DType dtype, int64_t C,
                           int64_t rows) {
     TRY(check_float(kernel, name, table));
     TRY(check_matrix(kernel, name, table, dtype, tensor_rows(table), C));
     if (tensor_rows(table) < rows)
-        return FAILED("internal: %s: %s has %lld rows, expected %lld or more", kernel, name,
+        return FAILED("internal: %s: %s has %lld rows, expected at least %lld", kernel, name,
                       (long long)tensor_rows(table), (long long)rows);
     return OK;
 }
 
 static Status check_part(const char *kernel, VocabPart part) {
     if (part.start >= 0 && part.valid >= 0) return OK;
-    return FAILED("internal: %s: the vocabulary starts at %lld and has %lld tokens", kernel,
+    return FAILED("internal: %s: invalid vocabulary part: start %lld, %lld valid tokens", kernel,
                   (long long)part.start, (long long)part.valid);
 }
 
@@ -63,7 +64,7 @@ Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, T
         tokens, types, part);
 }
 
-/* What the kernels of the loss have in common: logits (M,V) of any floating type, stats (M,3), labels (M). */
+/* Checks common to the cross-entropy kernels: logits (M,V) of any compute type, stats (M,3), labels (M). */
 static Status check_loss(const char *kernel, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
     TRY(check_float(kernel, "logits", logits));
     TRY(check_part(kernel, part));
@@ -120,7 +121,8 @@ Status argmax(Exec *exec, Tensor index, Tensor x) {
     CHECK_INDEX(index, M);
     if (M == 0) return OK;
     if (C < 1 || C > INT32_MAX)
-        return FAILED("internal: %s: rows of %lld, expected 1 to %d", __func__, (long long)C, INT32_MAX);
+        return FAILED("internal: %s: rows have %lld columns, expected 1 to %d", __func__, (long long)C,
+                      INT32_MAX);
     RUN(KERNEL_ARGMAX, (double)tensor_count(x), BYTES(index, x), argmax, index, x);
 }
 
@@ -170,7 +172,7 @@ Status fill(Exec *exec, Tensor x, float value) {
 }
 
 Status convert(Exec *exec, Tensor y, Tensor x) {
-    /* The one kernel that takes fp64 as well. */
+    /* The only kernel that also accepts fp64. */
     Tensor narrow_y = y, narrow_x = x;
     if (y.dtype == DT_F64) narrow_y.dtype = DT_F32;
     if (x.dtype == DT_F64) narrow_x.dtype = DT_F32;
@@ -214,8 +216,9 @@ Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int6
     CHECK_LIKE(x, tensor_1d(NULL, DT_F32, count));
     CHECK_LIKE(totals, tensor_1d(NULL, DT_F64, parts));
     if (skip < 0 || share < 1 || (double)skip + (double)count > (double)parts * (double)share)
-        return FAILED("internal: sum_squares_parts: %lld elements after %lld do not fit %lld parts of %lld",
-                      (long long)count, (long long)skip, (long long)parts, (long long)share);
+        return FAILED(
+            "internal: sum_squares_parts: %lld elements after %lld exceed %lld parts of %lld elements",
+            (long long)count, (long long)skip, (long long)parts, (long long)share);
     if (count == 0) return OK;
     RUN(KERNEL_SUM_SQUARES_PARTS, 2.0 * (double)count, BYTES(x, totals), sum_squares_parts, totals, x, skip,
         share);

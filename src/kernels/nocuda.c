@@ -1,4 +1,4 @@
-/* A build without CUDA: it has no kernels for it. */
+/* Stub for builds without CUDA. */
 #include "kernels/backend.h"
 
 bool kernels_cuda_fill(KernelTable *table) {

@@ -1,4 +1,5 @@
-/* Time, operations and bytes by kernel. A Profile is handed to Exec when a run wants to know. */
+/* Time, FLOPs and bytes per kernel, collected by calls whose Exec has a Profile. Timing synchronizes the
+ * stream around each call, so it removes overlap. */
 #ifndef WEFT_KERNELS_PROFILE_H
 #define WEFT_KERNELS_PROFILE_H
 
@@ -50,14 +51,15 @@ typedef enum {
 typedef struct KernelStat {
     uint64_t calls;
     double seconds;
-    double flops; /* operations the call must do, counted from its shapes */
-    double bytes; /* bytes it must move at least: each operand once */
+    double flops; /* FLOPs, counted from the shapes of the calls */
+    double bytes; /* minimum memory traffic: each operand read or written once */
 } KernelStat;
 
 typedef struct Profile {
     KernelStat kernel[KERNEL_COUNT];
 } Profile;
 
+/* The name of the function in kernels.h, which also appears in profiles. */
 const char *kernel_name(KernelId id);
 
 #endif

@@ -1,5 +1,4 @@
-/* The backends by name: the one place that knows which there are. Tables are built once, on first use,
- * and never change after that. */
+/* The registry of backends. Tables are built once, on first use, and are immutable afterwards. */
 #include <pthread.h>
 #include <string.h>
 
@@ -32,8 +31,7 @@ Status kernels_find(const char *name, const KernelTable **ret_table) {
             *ret_table = all[i];
             return OK;
         }
-    return USAGE("there are no kernels called '%s', expected 'cpu'%s or 'ref'", name,
-                 tables.has_cuda ? ", 'cuda'" : "");
+    return USAGE("unknown kernels '%s'; expected 'cpu'%s or 'ref'", name, tables.has_cuda ? ", 'cuda'" : "");
 }
 
 Status kernels_dryrun(const char *device, const KernelTable **ret_table) {
@@ -42,15 +40,15 @@ Status kernels_dryrun(const char *device, const KernelTable **ret_table) {
     return OK;
 }
 
-Status kernels_suit(const char *device, const char *name) {
+Status kernels_check_device(const char *device, const char *name) {
     bool gpu = strcmp(device, "cuda") == 0;
     if (!name || gpu == (strcmp(name, "cuda") == 0)) return OK;
-    return USAGE("--kernels %s: are not for --device %s, for which there %s", name, device,
-                 gpu ? "is cuda" : "are cpu and ref");
+    return USAGE("--kernels %s does not support --device %s; use --kernels %s", name, device,
+                 gpu ? "cuda" : "cpu or ref");
 }
 
 Status kernels_for(const char *device, const char *name, const KernelTable **ret_table) {
-    TRY(kernels_suit(device, name));
+    TRY(kernels_check_device(device, name));
     return kernels_find(name ? name : device, ret_table);
 }
 
@@ -67,6 +65,6 @@ Status kernels_precision(const char *device, const char *name, Precision *ret_pr
         *ret_precision = known[i];
         return OK;
     }
-    if (!gpu) return USAGE("--precision %s: is for GPUs; the CPU computes in fp32, bf16 or fp16", name);
-    return USAGE("--precision %s: is not known; a GPU computes in fp8, bf16, fp16, tf32 or fp32", name);
+    if (!gpu) return USAGE("--precision %s is not supported on a CPU; use fp32, bf16 or fp16", name);
+    return USAGE("unknown --precision %s; expected fp8, bf16, fp16, tf32 or fp32", name);
 }

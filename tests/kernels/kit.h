@@ -1,8 +1,9 @@
-/* What tests of kernels work with: a device with a stream, and tensors that go when the kit goes. Each
- * tensor is a heap block of exactly its size, so the sanitizer sees a kernel that reads or writes past
- * it, and is poisoned with NaN until something is put there. A GPU's tensors lie in memory that it shares
- * with the host, where no sanitizer watches: bytes behind each are looked at when the kit is cleared. Kernels
- * are waited for, since the kit has a profile. */
+/* Fixture for kernel tests: a device, a stream, and tensors that the kit owns and frees.
+ *
+ * A CPU tensor is a heap block of exactly its size, so that the address sanitizer detects accesses past its
+ * end. A GPU tensor lies in host memory shared with the GPU, which no sanitizer covers; guard bytes behind
+ * each tensor are checked when the kit is cleared. New tensors are filled with NaN. Kernel calls are
+ * synchronous, because the kit has a profile. */
 #ifndef WEFT_TESTS_KERNELS_KIT_H
 #define WEFT_TESTS_KERNELS_KIT_H
 
@@ -28,11 +29,11 @@ typedef struct Kit {
         size_t bytes;
     } * block;
     size_t blocks, capacity;
-    Buffer chunk[KIT_CHUNKS]; /* cuda: where blocks lie, one behind the other... */
-    int chunk_at;             /* ...the one in use, and how far it is */
-    size_t chunk_used;
-    uint64_t draws; /* tensors filled so far: each has numbers of its own */
-    DType compute;  /* the type of activations and weights, see `typed` */
+    Buffer chunk[KIT_CHUNKS]; /* cuda: memory from which blocks are allocated consecutively */
+    int chunk_at;             /* current chunk */
+    size_t chunk_used;        /* bytes used of the current chunk */
+    uint64_t draws;           /* number of tensors filled so far, so that each gets different random values */
+    DType compute;            /* type of activations and weights; see typed() */
     Output output[KIT_OUTPUTS];
     int outputs;
 } Kit;
@@ -48,7 +49,7 @@ static inline void kit_init(Kit *kit, const char *backend, int threads) {
     assert_ok(kernels_find(backend, &kit->exec.table));
 }
 
-/* How many bytes behind tensors were written to. */
+/* Number of guard bytes that were overwritten (cuda only). */
 static inline int64_t kit_overruns(const Kit *kit) {
     int64_t count = 0;
     for (size_t i = 0; kit->cuda && i < kit->blocks; i++) {
@@ -58,7 +59,7 @@ static inline int64_t kit_overruns(const Kit *kit) {
     return count;
 }
 
-/* Frees the tensors and starts the random numbers again. */
+/* Frees all tensors and restarts the random numbers. */
 static inline void kit_clear(Kit *kit) {
     assert_int_equal(kit_overruns(kit), 0);
     for (size_t i = 0; !kit->cuda && i < kit->blocks; i++) free(kit->block[i].data);
@@ -80,7 +81,7 @@ static inline void kit_done(Kit *kit) {
         device_free(kit->device);
 }
 
-/* Memory with a guard behind it that a GPU reaches, at a multiple of 64 bytes as all tensors begin. */
+/* Allocates 64-byte aligned memory that the GPU can access, followed by guard bytes. */
 static inline char *kit_shared(Kit *kit, size_t bytes) {
     size_t needed = (bytes + KIT_GUARD + 63) / 64 * 64;
     if (kit->chunk[kit->chunk_at].data && kit->chunk_used + needed > kit->chunk[kit->chunk_at].bytes) {
@@ -99,7 +100,7 @@ static inline char *kit_shared(Kit *kit, size_t bytes) {
     return data;
 }
 
-/* Poisoned with NaN, whatever the type. */
+/* Allocates a tensor of this shape and type, filled with NaN. */
 static inline Tensor kit_take(Kit *kit, Tensor shape) {
     size_t bytes = tensor_bytes(shape);
     assert_ok(mem_grow(&kit->block, &kit->capacity, kit->blocks + 1, sizeof *kit->block));
@@ -115,13 +116,13 @@ static inline RngKey kit_key(Kit *kit) {
     return rng_key(1, "kit", kit->draws++);
 }
 
-/* The shape in the kit's compute type. */
+/* Returns the shape with the kit's compute type. */
 static inline Tensor typed(const Kit *kit, Tensor shape) {
     shape.dtype = kit->compute;
     return shape;
 }
 
-/* Even over [low, high), rounded to the shape's floating type. */
+/* Allocates a tensor with uniform values in [low, high), rounded to the shape's floating-point type. */
 static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
     Tensor tensor = kit_take(kit, shape);
     RngKey key = kit_key(kit);
@@ -134,7 +135,7 @@ static inline Tensor kit_random(Kit *kit, Tensor shape) {
     return kit_uniform(kit, shape, -1.5, 1.5);
 }
 
-/* int32, even over [low, high). */
+/* Allocates an int32 tensor with uniform values in [low, high). */
 static inline Tensor kit_index(Kit *kit, Tensor shape, int64_t low, int64_t high) {
     shape.dtype = DT_I32;
     Tensor tensor = kit_take(kit, shape);
@@ -144,7 +145,7 @@ static inline Tensor kit_index(Kit *kit, Tensor shape, int64_t low, int64_t high
     return tensor;
 }
 
-/* The same values in another type. */
+/* Copies a tensor, converted to another type. */
 static inline Tensor kit_as(Kit *kit, Tensor from, DType dtype) {
     Tensor shape = from;
     shape.dtype = dtype;
@@ -159,13 +160,13 @@ static inline Tensor kit_copy(Kit *kit, Tensor from) {
     return tensor;
 }
 
-/* Marks a tensor as a result that is to be compared. */
+/* Registers a tensor as an output to compare. */
 static inline void kit_output(Kit *kit, const char *name, Tensor tensor) {
     assert_true(kit->outputs < KIT_OUTPUTS);
     kit->output[kit->outputs++] = (Output){.name = name, .tensor = tensor};
 }
 
-/* Shapes without data. */
+/* fp32 shapes without data. */
 static inline Tensor shape1(int64_t a) {
     return tensor_1d(NULL, DT_F32, a);
 }

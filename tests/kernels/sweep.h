@@ -1,10 +1,10 @@
-/* The sweep's cases and what drives them; see test_sweep.c. */
+/* Interface between the sweep's driver (test_sweep.c) and its cases (sweep_*.c). */
 #ifndef WEFT_TESTS_KERNELS_SWEEP_H
 #define WEFT_TESTS_KERNELS_SWEEP_H
 
 #include "kit.h"
 
-/* Under the sanitizers fewer cases do: a kernel that reads too far does so in many. */
+/* Under the sanitizers a subset of the cases is enough: out-of-bounds accesses show up in many of them. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { SANITIZED = true };
 #else
@@ -13,26 +13,27 @@ enum { SANITIZED = false };
 
 typedef struct Args {
     int64_t n[5];
-    unsigned flags;   /* which masks, aliases and missing tensors */
-    double tolerance; /* relative to the output's norm, beyond one step of 16-bit types; 0: equal */
+    unsigned flags;   /* select masks, aliases and absent tensors; the meaning depends on the case */
+    double tolerance; /* relative to the output's norm, in addition to one ulp of 16-bit types; 0: exact */
 } Args;
 
-/* Makes its inputs, calls one kernel and marks the outputs. */
+/* Creates the inputs, calls one kernel and registers the outputs. */
 typedef void (*Body)(Kit *kit, const Args *args);
 
 typedef struct Sweep Sweep;
 
-/* Runs the case with the reference and the backend, and fails the test where they differ. */
+/* Runs the case with the reference and the backend, and fails the test if they differ. */
 void compare(Sweep *sweep, Body body, Args args);
 
-/* Cases (B, T, C) over widths C around vector widths and tiles; `flags` of them in turn. */
+/* Cases (B, T, C) for widths C around vector widths and tile sizes, cycling through the values below `flags`.
+ */
 void over_rows(Sweep *sweep, Body body, unsigned flags, double tolerance);
-/* Cases (count), each with all flags. */
+/* Cases (count), each with all values below `flags`. */
 void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance);
-/* Cases (M, N, K). */
-void over_products(Sweep *sweep, Body body, unsigned flags);
+/* Cases (M, N, K), cycling through the values below `flags`. */
+void over_gemms(Sweep *sweep, Body body, unsigned flags);
 
-/* A part of a larger tensor, so far into it that indices need more than 32 bits. */
+/* Dropout on a part of a larger tensor, at an offset that needs more than 32 bits. */
 Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second);
 
 static const double norm_wise = 1e-5;

@@ -1,14 +1,14 @@
-/* Cases of the attention kernels. */
+/* Sweep cases: attention kernels. */
 #include <math.h>
 
 #include "sweep.h"
 
 enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8 };
 
-/* Scores are sums that may cancel: a single one, near 0, is less exact than most. */
+/* Scores are sums that may cancel, so scores near 0 have larger relative errors. */
 static const double head_wise = 2e-5;
 
-/* B, T, H, D */
+/* Cases (B, T, H, D). */
 static void over_heads(Sweep *sweep, Body body) {
     static const int64_t lengths[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 97, 128, 130};
     static const int64_t depths[] = {1, 2, 3, 4, 7, 8, 16, 20, 32, 48, 64, 80, 96, 128};
@@ -21,7 +21,7 @@ static void over_heads(Sweep *sweep, Body body) {
                            head_wise});
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
         compare(sweep, body, (Args){{2, 257, 2, 64}, f, head_wise});
-    /* Longer than what a backend may hold of the scores at a time. */
+    /* More scores than a backend may keep in memory at once. */
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
         compare(sweep, body, (Args){{1, 1100, 1, 8}, f, head_wise});
 }
@@ -33,13 +33,13 @@ static Attention attention_of(Kit *kit, const Args *args) {
     return spec;
 }
 
-/* Lengths from 0 (all padding) to T. */
+/* Sequence lengths from 0 (only padding) to T. */
 static Tensor lens_of(Kit *kit, const Args *args) {
     if (!(args->flags & PADDED)) return TENSOR_NONE;
     return kit_index(kit, shape1(args->n[0]), 0, args->n[1] + 1);
 }
 
-/* Scores that spread over some tens, so that the largest of a row must be taken off first. */
+/* Scores vary by tens, so softmax overflows unless the row maximum is subtracted first. */
 static Tensor some_qkv(Kit *kit, const Args *args) {
     return kit_uniform(kit, typed(kit, shape_qkv(args->n[0], args->n[1], args->n[2], args->n[3])), -3, 3);
 }
@@ -57,7 +57,7 @@ void attention_forward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_forward_case);
 }
 
-/* out and lse come from the reference, so that only backward is compared. */
+/* Takes out and lse from the reference, so that only the backward pass is compared. */
 static void attention_backward_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
     Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), lse = kit_take(kit, shape3(B, H, T));
@@ -75,7 +75,7 @@ void attention_backward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_backward_case);
 }
 
-/* A cache of 8 bits: any numbers, each row with a scale. */
+/* An int8 KV cache: random values with a scale per row. */
 static Tensor some_cache8(Kit *kit, int64_t B, int64_t H, int64_t S, int64_t D) {
     Tensor cache = kit_take(kit, tensor_4d(NULL, DT_I8, B, H, S, D + CACHE_SCALE));
     RngKey key = kit_key(kit);
@@ -89,8 +89,8 @@ static Tensor some_cache8(Kit *kit, int64_t B, int64_t H, int64_t S, int64_t D) 
     return cache;
 }
 
-/* B, T, H, D, S. With flags each sequence has a past and a number of new positions of its own; rows of
- * out that are undefined are left out. Caches have qkv's type, bf16 or 8 bits. */
+/* Cases (B, T, H, D, S). Flag 1: each sequence has a different past and number of new positions; undefined
+ * rows of out are zeroed. flags / 2 selects the cache's type: like qkv, bf16, int8. */
 static void attention_decode_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3], S = args->n[4];
     Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), qkv = some_qkv(kit, args);
@@ -115,13 +115,13 @@ static void attention_decode_case(Kit *kit, const Args *args) {
         if (i % T >= tensor_i32(fresh)[i / T])
             for (int64_t d = 0; d < H * D; d++) tensor_put(out, i * H * D + d, 0);
     kit_output(kit, "out", out);
-    if (type == 2) return; /* both sides have the same integers, or out would differ */
+    if (type == 2) return; /* if the integers differed, so would out */
     kit_output(kit, "kcache", kcache);
     kit_output(kit, "vcache", vcache);
 }
 
 void attention_decode_sweep(Sweep *sweep) {
-    static const int64_t fresh[] = {1, 1, 2, 5, 17, 64, 200}, room[] = {64, 130, 7, 33, 40, 65, 900};
+    static const int64_t fresh[] = {1, 1, 2, 5, 17, 64, 200}, capacity[] = {64, 130, 7, 33, 40, 65, 900};
     static const int64_t depths[] = {1, 4, 7, 16, 32, 64, 80, 128};
     for (int t = 0; t < 7; t++)
         for (int d = 0; d < 8; d++)
@@ -129,6 +129,6 @@ void attention_decode_sweep(Sweep *sweep) {
                 if (f > 1 && d % 3 != t % 3) continue;
                 if (SANITIZED && (t + d) % 3) continue;
                 compare(sweep, attention_decode_case,
-                        (Args){{1 + d % 3, fresh[t], 1 + d % 4, depths[d], room[t]}, f, norm_wise});
+                        (Args){{1 + d % 3, fresh[t], 1 + d % 4, depths[d], capacity[t]}, f, norm_wise});
             }
 }

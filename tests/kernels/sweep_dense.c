@@ -1,9 +1,10 @@
-/* Cases of the linear, activation, norm and dropout kernels. */
+/* Sweep cases: linear, activation, layer norm and dropout kernels. */
 #include <math.h>
 
 #include "sweep.h"
 
-/* y, pre, with and without bias, for each act. Without one, every second y is fp32 whatever x is. */
+/* With and without pre and bias, for each activation. Without an activation, every second y is fp32
+ * regardless of x. */
 static void linear_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
@@ -17,8 +18,8 @@ static void linear_forward_case(Kit *kit, const Args *args) {
 }
 
 void linear_forward_sweep(Sweep *sweep) {
-    over_products(sweep, linear_forward_case, 4 * ACT_COUNT);
-    /* Generation's: few rows, wide on either side, with edges inside whatever they are cut into. */
+    over_gemms(sweep, linear_forward_case, 4 * ACT_COUNT);
+    /* Shapes of generation: few rows and large matrices, whose sizes are not multiples of any tile. */
     static const int64_t few[][3] = {{1, 4096, 1024}, {12, 264, 4096}, {16, 776, 768}, {5, 50304, 64},
                                      {9, 27, 2056},   {16, 8201, 40},  {2, 519, 2600}, {8, 96, 1000}};
     enum { FEW = sizeof few / sizeof *few, BIASED = 2, KEPT = 3, GELU = 4 * ACT_GELU_TANH };
@@ -30,7 +31,8 @@ void linear_forward_sweep(Sweep *sweep) {
     }
 }
 
-/* In fp32 or the compute type, but always of values that the compute type holds: a backend may round. */
+/* fp32 or the compute type, but always with values that the compute type represents: a backend may round
+ * them. */
 static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
     Tensor dy = kit_random(kit, typed(kit, shape));
     return wide ? kit_as(kit, dy, DT_F32) : dy;
@@ -48,7 +50,7 @@ static void linear_backward_input_case(Kit *kit, const Args *args) {
 }
 
 void linear_backward_input_sweep(Sweep *sweep) {
-    over_products(sweep, linear_backward_input_case, 2 * ACT_COUNT);
+    over_gemms(sweep, linear_backward_input_case, 2 * ACT_COUNT);
 }
 
 static void linear_backward_weight_case(Kit *kit, const Args *args) {
@@ -61,10 +63,10 @@ static void linear_backward_weight_case(Kit *kit, const Args *args) {
 }
 
 void linear_backward_weight_sweep(Sweep *sweep) {
-    over_products(sweep, linear_backward_weight_case, 2);
+    over_gemms(sweep, linear_backward_weight_case, 2);
 }
 
-/* Where activations saturate or vanish, and a NaN that must not get lost. */
+/* Adds values where activations saturate or vanish, and a NaN that must propagate. */
 static void put_extremes(Tensor x) {
     static const float extremes[] = {0,  -0.0f, 1e-20f, -1e-20f, 5,   -5,   9,  -9,
                                      12, -12,   40,     -40,     100, -100, NAN};
@@ -95,8 +97,8 @@ void act_backward_sweep(Sweep *sweep) {
     over_counts(sweep, act_backward_case, 4 * ACT_COUNT, norm_wise);
 }
 
-/* Half of the rows lie far from zero, where a careless variance would cancel; none has a mean near 0,
- * whose rounding would not be small against it. */
+/* Half of the rows are far from zero, where a naive variance cancels. No row has a mean near 0, which would
+ * have a large relative error. */
 static Tensor norm_input(Kit *kit, Tensor shape) {
     Tensor x = kit_uniform(kit, shape, -1, 2);
     for (int64_t i = 0; i < tensor_count(x); i++)
@@ -104,7 +106,7 @@ static Tensor norm_input(Kit *kit, Tensor shape) {
     return x;
 }
 
-/* More rows than a GPU takes at once, in each of the ways it may take them. */
+/* More rows than a GPU processes at once, for each of its code paths. */
 static void over_many_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
     static const int64_t sizes[][2] = {{4300, 256}, {3200, 768}, {1100, 1600}, {300, 3072}};
     for (unsigned i = 0; test_on_cuda() && i < sizeof sizes / sizeof *sizes; i++)
@@ -128,7 +130,8 @@ void layernorm_forward_sweep(Sweep *sweep) {
     over_many_rows(sweep, layernorm_forward_case, 1, norm_wise);
 }
 
-/* Flags: 0 no residual, 1 one, 2 dx is dy, 3 dx is dy with a residual, 4 dx is the residual. */
+/* Flags: 0 without residual, 1 with residual, 2 dx aliases dy, 3 dx aliases dy, with residual, 4 dx aliases
+ * the residual. */
 static void layernorm_backward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
     Tensor shape = typed(kit, shape3(args->n[0], args->n[1], C));
@@ -149,14 +152,15 @@ void layernorm_backward_sweep(Sweep *sweep) {
     over_many_rows(sweep, layernorm_backward_case, 5, norm_wise);
 }
 
-/* Dropped elements are 0 in both or in neither. */
+/* Compares which elements are 0, that is, the dropout mask. */
 static void kit_output_mask(Kit *kit, Tensor of) {
     Tensor mask = kit_take(kit, shape1(tensor_count(of)));
     for (int64_t i = 0; i < tensor_count(of); i++) tensor_put(mask, i, tensor_get(of, i) == 0 ? 1e6 : 1);
     kit_output(kit, "mask", mask);
 }
 
-/* Flags: rate, then 0 plain, 1 out is res, 2 out is y, 3 no res, 4 no res and out is y. */
+/* Flags: rate, then 0 no alias, 1 out aliases res, 2 out aliases y, 3 without res, 4 without res, out aliases
+ * y. */
 static void dropout_add_forward_case(Kit *kit, const Args *args) {
     unsigned alias = args->flags / 4;
     Tensor y = kit_uniform(kit, typed(kit, shape3(args->n[0], args->n[1], args->n[2])), 0.5, 1.5);
@@ -200,7 +204,7 @@ static void dropout_add_norm_forward_case(Kit *kit, const Args *args) {
     kit_output(kit, "rstd", rstd);
 }
 
-/* A sum that is rounded the other way moves its row by more than a step of the result. */
+/* A different rounding of the sum changes the normalized row by more than one ulp, hence the tolerance. */
 void dropout_add_norm_forward_sweep(Sweep *sweep) {
     over_rows(sweep, dropout_add_norm_forward_case, 4, 10 * norm_wise);
     over_many_rows(sweep, dropout_add_norm_forward_case, 4, 10 * norm_wise);

@@ -1,29 +1,29 @@
-/* Cases of linear layers in 8 bits. Both sides round the same numbers to the same bytes, but for an
- * activation that is computed to other last bits, so that products differ by little more than their sums:
- * tensor cores keep fewer bits of those than fp32 has. All tensors are of bf16, whatever the kit computes in.
- */
+/* Sweep cases: FP8 linear layers. Both sides quantize the same values to the same bytes, except where
+ * activations differ in their last bits, so the results differ mainly by their accumulation: tensor cores
+ * accumulate FP8 products with fewer bits than fp32. All tensors are bf16, whatever the kit's compute type
+ * is. */
 #include <math.h>
 
 #include "sweep.h"
 
-static const double sums_of_eight = 4e-3;
+static const double fp8_tolerance = 4e-3;
 
 static Tensor in_bf16(Tensor shape) {
     shape.dtype = DT_BF16;
     return shape;
 }
 
-static Fp8Input some_room(Kit *kit, int64_t M, int64_t K) {
+static Fp8Input empty_input(Kit *kit, int64_t M, int64_t K) {
     Fp8Input kept = {kit_take(kit, tensor_2d(NULL, DT_E4M3, K, M)), kit_take(kit, shape1(1))};
     return kept;
 }
 
-/* Numbers of one of several sizes: the largest is a power of two, or more than 1.75 times one, or anything;
- * most are so small beside it that they vanish; all are tiny, or zero; or one is not finite. */
-static Tensor some_numbers(Kit *kit, Tensor shape, unsigned kind) {
+/* Eight kinds of values: the largest magnitude is a power of two, more than 1.75 times a power of two, or
+ * arbitrary; most values underflow relative to the largest; all are tiny or zero; one is infinite or NaN. */
+static Tensor some_values(Kit *kit, Tensor shape, unsigned kind) {
     static const double size[] = {1.5, 1, 0x1p-40, 3e4, 0, 1e-30, 1.5, 1.5};
-    double most = size[kind % 8];
-    Tensor x = kit_uniform(kit, in_bf16(shape), -most, most);
+    double max = size[kind % 8];
+    Tensor x = kit_uniform(kit, in_bf16(shape), -max, max);
     int64_t count = tensor_count(x);
     if (kind % 8 == 1) tensor_put(x, count / 3, -4);
     if (kind % 8 == 2) tensor_put(x, count - 1, 0x1.c2p-30);
@@ -32,51 +32,52 @@ static Tensor some_numbers(Kit *kit, Tensor shape, unsigned kind) {
     return x;
 }
 
-/* Flags: bias, kept, the input's act, the size of its numbers. */
+/* Flags: bias, save the input, activation of the input, kind of values. */
 static void linear_fp8_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
     Tensor y = kit_take(kit, in_bf16(shape2(M, N))), b = TENSOR_NONE;
-    Tensor x = some_numbers(kit, shape2(M, K), args->flags / 4 / ACT_COUNT);
+    Tensor x = some_values(kit, shape2(M, K), args->flags / 4 / ACT_COUNT);
     Tensor w = kit_random(kit, in_bf16(shape2(N, K)));
     Fp8Input kept = {0};
     if (args->flags & 1) b = kit_random(kit, in_bf16(shape1(N)));
-    if (args->flags & 2) kept = some_room(kit, M, K);
+    if (args->flags & 2) kept = empty_input(kit, M, K);
     assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, b));
     kit_output(kit, "y", y);
-    if (!kept.turned.data) return;
-    kit_output(kit, "turned", kept.turned);
-    kit_output(kit, "unit", kept.unit);
+    if (!kept.transposed.data) return;
+    kit_output(kit, "transposed", kept.transposed);
+    kit_output(kit, "scale", kept.scale);
 }
 
-/* An input as forward would have left it. */
+/* A saved input as left by the forward pass. */
 static Fp8Input some_input(Kit *kit, int64_t M, int64_t K) {
-    Fp8Input kept = some_room(kit, M, K);
+    Fp8Input kept = empty_input(kit, M, K);
     RngKey key = kit_key(kit);
-    for (int64_t i = 0; i < M * K; i++) tensor_put(kept.turned, i, 800 * rng_uniform(key, (uint64_t)i) - 400);
-    tensor_put(kept.unit, 0, 0x1p-8);
+    for (int64_t i = 0; i < M * K; i++)
+        tensor_put(kept.transposed, i, 800 * rng_uniform(key, (uint64_t)i) - 400);
+    tensor_put(kept.scale, 0, 0x1p-8);
     return kept;
 }
 
-/* The largest of what a call has found: which magnitudes it leaves is its own affair. */
+/* Compares only the maximum of the parts: how a backend distributes magnitudes over them is unspecified. */
 static void output_largest(Kit *kit, Tensor peaks) {
     Tensor largest = kit_take(kit, in_bf16(shape1(1)));
-    double most = 0;
-    for (int64_t i = 0; i < FP8_PEAKS; i++) {
+    double max = 0;
+    for (int64_t i = 0; i < FP8_AMAX_PARTS; i++) {
         double peak = tensor_get(peaks, i);
         assert_true(isnan(peak) || peak >= 0);
-        if (!isfinite(peak)) most = NAN;
-        if (peak > most) most = peak;
+        if (!isfinite(peak)) max = NAN;
+        if (peak > max) max = peak;
     }
-    tensor_put(largest, 0, most);
-    kit_output(kit, "largest of dx", largest);
+    tensor_put(largest, 0, max);
+    kit_output(kit, "amax of dx", largest);
 }
 
-/* Magnitudes of dy, the largest among them. */
+/* Partial maxima of |dy|. */
 static Tensor some_peaks(Kit *kit, Tensor dy) {
-    Tensor peaks = kit_take(kit, shape1(FP8_PEAKS));
+    Tensor peaks = kit_take(kit, shape1(FP8_AMAX_PARTS));
     int64_t count = tensor_count(dy);
-    for (int64_t i = 0; i < FP8_PEAKS; i++) tensor_put(peaks, i, 0);
+    for (int64_t i = 0; i < FP8_AMAX_PARTS; i++) tensor_put(peaks, i, 0);
     for (int64_t i = 0; i < count; i++) {
         double magnitude = fabs(tensor_get(dy, i)), before = tensor_get(peaks, i % 1000);
         if (!(magnitude <= before) && !isnan(before)) tensor_put(peaks, i % 1000, magnitude);
@@ -84,8 +85,9 @@ static Tensor some_peaks(Kit *kit, Tensor dy) {
     return peaks;
 }
 
-/* Flags: db, kept, both gradients or the first or the second, the input's act, the size of dy's numbers. Of
- * seven in a row three find peaks of dx, one of them no sums, and two know those of dy. */
+/* Flags: db, saved input, both gradients or only dx or only dw, activation of the input, kind of values in
+ * dy. Of every seven cases, three compute the amax of dx (two of them also its column sums), and two pass the
+ * amax of dy. */
 static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     unsigned which = args->flags / 4 % 3;
@@ -94,25 +96,25 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     if (which != 2) kit_output(kit, "dx", dx = kit_take(kit, in_bf16(shape2(M, K))));
     if (which != 1) kit_output(kit, "dw", dw = kit_random(kit, shape2(N, K)));
     if (dw.data && args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
-    Tensor dy = some_numbers(kit, shape2(M, N), args->flags / 12 / ACT_COUNT);
+    Tensor dy = some_values(kit, shape2(M, N), args->flags / 12 / ACT_COUNT);
     Tensor w = kit_random(kit, in_bf16(shape2(N, K))), x = kit_random(kit, in_bf16(shape2(M, K)));
     Fp8Input kept = {0};
     if (args->flags & 2) {
         kept = some_input(kit, M, K);
         if (act == ACT_NONE) x = TENSOR_NONE;
     }
-    Fp8Found found = {0};
-    if (dx.data && args->flags % 7 < 3) found.peaks = kit_take(kit, shape1(FP8_PEAKS));
+    Fp8Stats found = {0};
+    if (dx.data && args->flags % 7 < 3) found.amax = kit_take(kit, shape1(FP8_AMAX_PARTS));
     if (dx.data && args->flags % 7 < 2)
         kit_output(kit, "sums of dx", found.sums = kit_random(kit, shape1(K)));
     Tensor peaks = args->flags % 7 == 1 || args->flags % 7 == 3 ? some_peaks(kit, dy) : TENSOR_NONE;
     assert_ok(linear_fp8_backward(&kit->exec, dx, found, dw, db, dy, peaks, w, kept, x, act));
-    if (found.peaks.data) output_largest(kit, found.peaks);
+    if (found.amax.data) output_largest(kit, found.amax);
 }
 
-/* Sizes within a tile, across tiles and their edges, long and wide; the first few alone where the reference
- * is all there is. */
-static void over_sixteens(Sweep *sweep, Body body, unsigned flags) {
+/* Sizes below a tile, across tiles and their edges, tall and wide. On the CPU, where only the reference
+ * implements FP8, the first few are enough. */
+static void over_sizes(Sweep *sweep, Body body, unsigned flags) {
     static const int64_t sizes[][3] = {
         {16, 16, 16},    {32, 48, 64},    {64, 16, 32},   {16, 144, 32},  {128, 128, 128},
         {144, 112, 272}, {256, 64, 80},   {1040, 32, 48}, {48, 1040, 16}, {32, 16, 1296},
@@ -121,14 +123,14 @@ static void over_sixteens(Sweep *sweep, Body body, unsigned flags) {
     unsigned count = test_on_cuda() ? sizeof sizes / sizeof *sizes : 4;
     for (unsigned f = 0; f < flags; f++) {
         const int64_t *size = sizes[f % count];
-        compare(sweep, body, (Args){{size[0], size[1], size[2]}, f, sums_of_eight});
+        compare(sweep, body, (Args){{size[0], size[1], size[2]}, f, fp8_tolerance});
     }
 }
 
 void linear_fp8_forward_sweep(Sweep *sweep) {
-    over_sixteens(sweep, linear_fp8_forward_case, 4 * ACT_COUNT * 8);
+    over_sizes(sweep, linear_fp8_forward_case, 4 * ACT_COUNT * 8);
 }
 
 void linear_fp8_backward_sweep(Sweep *sweep) {
-    over_sixteens(sweep, linear_fp8_backward_case, 12 * ACT_COUNT * 8);
+    over_sizes(sweep, linear_fp8_backward_case, 12 * ACT_COUNT * 8);
 }

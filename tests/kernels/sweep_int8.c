@@ -1,6 +1,6 @@
-/* Cases of linear layers with int8 and int4 weights. Both sides have the same integers, so that results
- * differ only by what fp32 rounds: a single number rounded to another integer would show. Each way that this
- * machine has to multiply int8 goes through some cases, the best through all. */
+/* Sweep cases: linear layers with int8 and int4 weights. Both sides compute with the same integers, so
+ * results differ only by fp32 rounding, and a single value quantized to a different integer would be
+ * detected. Every int8 microkernel of this CPU runs some cases, and the fastest runs all. */
 #include <math.h>
 
 #include "kernels/int8.h"
@@ -41,12 +41,12 @@ static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool c
     return tensor_slice(packed, 0, N);
 }
 
-/* GPUs have them in all types, CPUs in fp32. */
+/* GPUs support all activation types, CPUs only fp32. */
 static Tensor in_type(Kit *kit, Tensor shape) {
     return test_on_cuda() ? typed(kit, shape) : shape;
 }
 
-/* Rows of several kinds: with one number far from the others, of zeroes, tiny, huge, of ties, not finite. */
+/* Rows of several kinds: with an outlier, zero, tiny, huge, with rounding ties, and not finite. */
 static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
     Tensor x = kit_random(kit, in_type(kit, shape2(M, K)));
     for (int64_t m = 0; m < M; m++) {
@@ -67,14 +67,14 @@ static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
     return x;
 }
 
-/* Flags: pre, bias, the act, factors, more outputs than are asked for. Of some sizes all rows have one
- * largest number. */
+/* Flags: pre, bias, activation, factors, packed weights with more rows than are used. Some sizes use a static
+ * amax for all rows. */
 static void linear_case(Kit *kit, const Args *args, bool four) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
     unsigned rest = args->flags / 4 / ACT_COUNT;
     Tensor w = (four ? some_weights4 : some_weights)(kit, N, K, rest & 1, rest & 2);
-    if ((M + N + K) % 3 == 0) assert_ok(int8_hold_largest(w, 1.25f));
+    if ((M + N + K) % 3 == 0) assert_ok(int8_set_static_amax(w, 1.25f));
     Tensor x = some_rows(kit, M, K);
     Tensor y = kit_take(kit, in_type(kit, shape2(M, N))), pre = TENSOR_NONE, b = TENSOR_NONE;
     if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, in_type(kit, shape2(M, N))));
@@ -83,14 +83,14 @@ static void linear_case(Kit *kit, const Args *args, bool four) {
     kit_output(kit, "y", y);
 }
 
-/* A row gives the same bits by its own largest number and by the same one held. */
-static void held_case(Kit *kit, const Args *args) {
+/* A static amax equal to the row's own maximum produces the same bits as dynamic quantization. */
+static void static_amax_case(Kit *kit, const Args *args) {
     int64_t N = args->n[0], K = args->n[1];
     bool factors = args->flags & 1;
     Tensor w = (args->flags & 2 ? some_weights4 : some_weights)(kit, N, K, factors, false);
     Tensor x = kit_random(kit, in_type(kit, shape2(1, K)));
-    Tensor own = kit_take(kit, in_type(kit, shape2(1, N))), held = kit_take(kit, own);
-    assert_ok(linear_forward(&kit->exec, own, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
+    Tensor dynamic = kit_take(kit, in_type(kit, shape2(1, N))), fixed = kit_take(kit, dynamic);
+    assert_ok(linear_forward(&kit->exec, dynamic, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
     float largest = 0;
     for (int64_t k = 0; k < K; k++) {
         float factor = factors ? int8_view(w).factor[k] : 1;
@@ -98,11 +98,11 @@ static void held_case(Kit *kit, const Args *args) {
     }
     Exec uncounted = kit->exec;
     uncounted.profile = NULL;
-    assert_ok(int8_hold_largest(w, largest));
-    assert_ok(linear_forward(&uncounted, held, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
+    assert_ok(int8_set_static_amax(w, largest));
+    assert_ok(linear_forward(&uncounted, fixed, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
     assert_ok(stream_sync(kit->stream));
-    assert_memory_equal(held.data, own.data, tensor_bytes(own));
-    kit_output(kit, "y", held);
+    assert_memory_equal(fixed.data, dynamic.data, tensor_bytes(dynamic));
+    kit_output(kit, "y", fixed);
 }
 
 static void linear_int8_forward_case(Kit *kit, const Args *args) {
@@ -114,15 +114,15 @@ static void linear_int4_forward_case(Kit *kit, const Args *args) {
 }
 
 void linear_int8_forward_sweep(Sweep *sweep) {
-    static const char *const ways[] = {"", "dotprod", "vnni", "amx", "plain"};
+    static const char *const microkernels[] = {"", "dotprod", "vnni", "amx", "plain"};
     static const int64_t few[][3] = {{1, 2304, 768},  {12, 264, 3072}, {3, 97, 1000}, {2, 5030, 64},
                                      {9, 27, 2056},   {7, 768, 770},   {4, 40, 40},   {5, 31, 129},
                                      {130, 257, 129}, {97, 64, 531}};
     enum { FEW = sizeof few / sizeof *few };
-    for (unsigned i = 0; i < (test_on_cuda() ? 1 : sizeof ways / sizeof *ways); i++) {
-        setenv("WEFT_CPU_INT8", ways[i], 1);
+    for (unsigned i = 0; i < (test_on_cuda() ? 1 : sizeof microkernels / sizeof *microkernels); i++) {
+        setenv("WEFT_CPU_INT8", microkernels[i], 1);
         if (!strcmp(kernels_cpu_int8(), "none")) continue;
-        if (i == 0 && !SANITIZED) over_products(sweep, linear_int8_forward_case, 16 * ACT_COUNT);
+        if (i == 0 && !SANITIZED) over_gemms(sweep, linear_int8_forward_case, 16 * ACT_COUNT);
         for (unsigned f = 0; f < FEW; f++) {
             Args args = {{few[f][0], few[f][1], few[f][2]}, 5 * f, norm_wise};
             compare(sweep, linear_int8_forward_case, args);
@@ -130,5 +130,5 @@ void linear_int8_forward_sweep(Sweep *sweep) {
         }
     }
     unsetenv("WEFT_CPU_INT8");
-    for (unsigned f = 0; f < 4; f++) compare(sweep, held_case, (Args){{33, 130}, f, norm_wise});
+    for (unsigned f = 0; f < 4; f++) compare(sweep, static_amax_case, (Args){{33, 130}, f, norm_wise});
 }

@@ -1,10 +1,11 @@
-/* Cases of rounding to a few bits and back: results must be equal, since one step is much. */
+/* Sweep cases: fake quantization to int8 and int4 (quantize and dequantize). Results must match exactly,
+ * because one quantization step is a large difference. */
 #include <math.h>
 
 #include "sweep.h"
 
-/* Rows of zeros, of tiny and huge numbers and of ties; in the second kind some that are not finite. */
-static Tensor some_numbers(Kit *kit, const Args *args) {
+/* Rows of random values, zeros, tiny and huge values, and rounding ties. Odd flags add NaN and infinity. */
+static Tensor some_values(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], K = args->n[2];
     Tensor x = kit_random(kit, typed(kit, shape2(M, K)));
     for (int64_t i = 0; i < M * K; i++) {
@@ -20,7 +21,7 @@ static Tensor some_numbers(Kit *kit, const Args *args) {
 }
 
 static void row_largest_case(Kit *kit, const Args *args) {
-    Tensor x = some_numbers(kit, args), largest = kit_take(kit, shape1(tensor_rows(x)));
+    Tensor x = some_values(kit, args), largest = kit_take(kit, shape1(tensor_rows(x)));
     assert_ok(row_largest(&kit->exec, largest, x));
     kit_output(kit, "largest", largest);
 }
@@ -29,9 +30,9 @@ void row_largest_sweep(Sweep *sweep) {
     over_rows(sweep, row_largest_case, 2, 0);
 }
 
-/* Into y, or in place. */
+/* Writes to y, or in place. */
 static void round_case(Kit *kit, const Args *args, Status (*round_it)(Exec *, Tensor, Tensor, Tensor)) {
-    Tensor x = some_numbers(kit, args), largest = kit_take(kit, shape1(tensor_rows(x))), y = x;
+    Tensor x = some_values(kit, args), largest = kit_take(kit, shape1(tensor_rows(x))), y = x;
     if (args->n[0] % 2) y = kit_take(kit, typed(kit, shape2(tensor_rows(x), tensor_cols(x))));
     for (int64_t i = 0; i < tensor_count(x); i++) {
         float size = (float)fabs(tensor_get(x, i)), *most = &tensor_f32(largest)[i / tensor_cols(x)];

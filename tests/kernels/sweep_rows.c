@@ -1,4 +1,5 @@
-/* Cases of the kernels that choose rows, the loss, array arithmetic and the optimizer. */
+/* Sweep cases: embedding, cross-entropy loss, gather and scatter of rows, elementwise kernels, reductions and
+ * AdamW. */
 #include <float.h>
 #include <math.h>
 
@@ -6,7 +7,7 @@
 
 enum { WITH_POSITIONS = 1, WITH_TYPE_TABLE = 2, WITH_TYPES = 4, WITH_PAST = 8, NO_TOKEN_TABLE = 8 };
 
-/* Tokens of a vocabulary of 100, of which this part holds 40 rows from 30 on, the last 5 padding. */
+/* A part of a vocabulary of 100 tokens: 40 rows starting at 30, of which the last 5 are padding. */
 static const VocabPart part_of_100 = {.start = 30, .valid = 65};
 
 static void embedding_forward_case(Kit *kit, const Args *args) {
@@ -15,7 +16,7 @@ static void embedding_forward_case(Kit *kit, const Args *args) {
     Tensor x = kit_take(kit, typed(kit, shape3(B, T, C))), tokens = kit_index(kit, shape2(B, T), 0, 100);
     Tensor wte = kit_random(kit, typed(kit, shape2(40, C))), wpe = kit_random(kit, typed(kit, shape2(P, C)));
     Tensor wtype = kit_random(kit, typed(kit, shape2(2, C))), types = kit_index(kit, shape2(B, T), 0, 2);
-    Tensor past = kit_index(kit, shape1(B), 0, 8); /* some reach past the positions */
+    Tensor past = kit_index(kit, shape1(B), 0, 8); /* some exceed the position table */
     assert_ok(embedding_forward(
         &kit->exec, x, tokens, f & WITH_TYPES ? types : TENSOR_NONE, f & WITH_PAST ? past : TENSOR_NONE, wte,
         f & WITH_POSITIONS ? wpe : TENSOR_NONE, f & WITH_TYPE_TABLE ? wtype : TENSOR_NONE, part_of_100));
@@ -42,8 +43,8 @@ void embedding_backward_sweep(Sweep *sweep) {
     over_rows(sweep, embedding_backward_case, 16, norm_wise);
 }
 
-/* Which part of the vocabulary the V columns are: 0 all of it, 1 with padding at the end, 2 a part from
- * the middle, 3 nothing but padding. Labels fall inside, outside, and on tokens not counted. */
+/* The part of the vocabulary in the V columns. Flags: 0 all of it, 1 with padding at the end, 2 a part from
+ * the middle, 3 only padding. Labels are inside and outside of it, and negative, which means ignored. */
 static VocabPart vocab_of(const Args *args) {
     int64_t V = args->n[2];
     switch (args->flags % 4) {
@@ -76,7 +77,7 @@ void xent_partial_sweep(Sweep *sweep) {
     compare(sweep, xent_partial_case, (Args){{2, 3, 50304}, 1, norm_wise});
 }
 
-/* Parts of four ranks, the last of which has padding alone. */
+/* Statistics from four ranks; the last has only padding. */
 static void xent_combine_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1];
     Tensor stats = kit_take(kit, shape2(M, 3)), parts = kit_uniform(kit, shape3(4, M, 3), 1, 3);
@@ -92,7 +93,7 @@ void xent_combine_sweep(Sweep *sweep) {
     over_rows(sweep, xent_combine_case, 1, norm_wise);
 }
 
-/* The statistics are as over the whole vocabulary: a largest of 13 and a sum of some size. */
+/* Statistics as for the full vocabulary: maximum 13 and an arbitrary sum. */
 static void xent_finish_case(Kit *kit, const Args *args) {
     Tensor logits = some_logits(kit, args), labels = some_labels(kit, args);
     Tensor losses = kit_take(kit, shape1(logits.dim[0]));
@@ -109,7 +110,8 @@ void xent_finish_sweep(Sweep *sweep) {
     compare(sweep, xent_finish_case, (Args){{2, 3, 50304}, 5, norm_wise});
 }
 
-/* Few logits lie close together: where the label takes nearly all, its gradient is all rounding. */
+/* With few columns, logits are scaled down: if the label's probability is nearly 1, its gradient is only
+ * rounding error. */
 static void xent_loss_case(Kit *kit, const Args *args) {
     Tensor logits = some_logits(kit, args), labels = some_labels(kit, args);
     if (args->n[2] < 100)
@@ -122,7 +124,7 @@ static void xent_loss_case(Kit *kit, const Args *args) {
     kit_output(kit, "logits", logits);
 }
 
-/* Up to rows too long for a GPU's fast memory, and more rows than it takes at once. */
+/* Includes rows too long for a GPU's shared memory, and more rows than it processes at once. */
 void xent_loss_sweep(Sweep *sweep) {
     over_rows(sweep, xent_loss_case, 8, norm_wise);
     for (unsigned f = 0; f < 8; f++) compare(sweep, xent_loss_case, (Args){{37, 11, 776}, f, norm_wise});
@@ -132,8 +134,8 @@ void xent_loss_sweep(Sweep *sweep) {
     for (int i = 0; i < 3; i++) compare(sweep, xent_loss_case, (Args){{1, 2, 128000}, 4, norm_wise});
 }
 
-/* Numbers of all kinds; equal ones, zeros of both signs among them; a NaN in every other row; infinities,
- * which are the largest in some rows and all there is in others. */
+/* Flags: 0 random values, 1 ties including zeros of both signs, 2 a NaN in every other row, 3 infinities: one
+ * +inf, or one -inf, or only -inf. */
 static void argmax_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
     Tensor x = kit_uniform(kit, typed(kit, shape2(M, C)), -12, 12), where = kit_index(kit, shape1(M), 0, C);
@@ -159,7 +161,7 @@ void argmax_sweep(Sweep *sweep) {
     for (unsigned f = 0; f < 4; f++) compare(sweep, argmax_case, (Args){{4, 3, 50257}, f, 0});
 }
 
-/* Labels that win, that lose and that are not counted. */
+/* Correct, wrong and ignored labels. */
 static void xent_hits_case(Kit *kit, const Args *args) {
     Tensor labels = some_labels(kit, args);
     int64_t M = labels.dim[0];
@@ -184,7 +186,7 @@ void gather_rows_sweep(Sweep *sweep) {
     over_rows(sweep, gather_rows_case, 1, 0);
 }
 
-/* Rows come up several times, and the order of their sums is laid down: equal, not near. */
+/* Rows repeat. The order of addition is specified, so results must match exactly. */
 static void scatter_add_rows_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
     Tensor x = kit_random(kit, typed(kit, shape3(3, 5, C))), y = kit_random(kit, typed(kit, shape2(M, C)));
@@ -223,7 +225,7 @@ void fill_sweep(Sweep *sweep) {
     over_counts(sweep, fill_case, 1, 0);
 }
 
-/* Between all pairs of types; values below, within and beyond fp16's range, NaN and infinity. */
+/* All pairs of types, with values below, within and above fp16's range, NaN and infinity. */
 static void convert_case(Kit *kit, const Args *args) {
     Tensor from = kit_uniform(kit, shape1(args->n[0]), -30, 18);
     for (int64_t i = 0; i < args->n[0]; i++)
@@ -241,7 +243,7 @@ void convert_sweep(Sweep *sweep) {
     over_counts(sweep, convert_case, 16, 0);
 }
 
-/* Flags: 0 to 2 x of each type, 3 x is y. */
+/* Flags: 0 to 2 select the type of x, 3 x aliases y. */
 static void add_case(Kit *kit, const Args *args) {
     Tensor y = kit_random(kit, typed(kit, shape1(args->n[0]))), x = y;
     x.dtype = (DType)args->flags;
@@ -274,12 +276,12 @@ static void sum_case(Kit *kit, const Args *args) {
     assert_ok(sum(&kit->exec, some_total(kit), kit_uniform(kit, typed(kit, shape1(args->n[0])), 0, 1)));
 }
 
-/* Summed in fp64. */
+/* Kernels accumulate in fp64, hence the tolerance. */
 void sum_sweep(Sweep *sweep) {
     over_counts(sweep, sum_case, 1, 1e-13);
 }
 
-/* Flags: 1 the largest numbers there are, 2 an infinity, 3 a NaN. */
+/* Flags: 0 random values, 1 only the type's largest value, 2 with infinity, 3 with NaN. */
 static void sum_squares_case(Kit *kit, const Args *args) {
     static const double largest[] = {[DT_F32] = FLT_MAX, [DT_BF16] = 0x1.fep127, [DT_F16] = 65504};
     Tensor x = kit_random(kit, typed(kit, shape1(args->n[0]))), total = some_total(kit);
@@ -293,8 +295,8 @@ void sum_squares_sweep(Sweep *sweep) {
     over_counts(sweep, sum_squares_case, 4, 1e-13);
 }
 
-/* Flags: few parts or many, of a length that keeps them aligned or not; beginning within a part. Each is the
- * same, to the bit, as its elements' sum alone. */
+/* Flags: few long parts, starting in the middle of one, or many short ones; aligned part length or not. Each
+ * total equals sum_squares() of the part's elements, bit for bit. */
 static void sum_squares_parts_case(Kit *kit, const Args *args) {
     int64_t count = args->n[0], share = args->flags % 2 ? count / 3 + 1 : count / 40 + 4, part = 0, end;
     if (args->flags / 2) share = share / 4 * 4 + 4;
@@ -317,9 +319,8 @@ void sum_squares_parts_sweep(Sweep *sweep) {
     over_counts(sweep, sum_squares_parts_case, 4, 1e-13);
 }
 
-/* Flags: with decay, with gradients and moments of 0, and with zeros that are kept. With a copy in the
- * compute type, or in fp32 none.
- */
+/* Flags: weight decay, zero gradients and moments, keep_zeros. The copy has the compute type and is absent in
+ * fp32. */
 static void adamw_step_case(Kit *kit, const Args *args) {
     Tensor param = kit_random(kit, shape1(args->n[0])), grad = kit_random(kit, param);
     Tensor m = kit_random(kit, param), v = kit_uniform(kit, param, 0, 2);

@@ -1,5 +1,5 @@
-/* Cases of linear layers whose weights are mostly 0: of random places, none at all, all there are, and many
- * rows of which each must give the same as alone. */
+/* Sweep cases: linear layers with sparse weights. Nonzero weights are at random positions, in alternate rows
+ * that are full or empty, or in a few columns. */
 #include <math.h>
 
 #include "sweep.h"
@@ -7,17 +7,17 @@
 static Tensor some_weights(Kit *kit, int64_t N, int64_t K, unsigned kind) {
     int64_t bytes = (K + 7) / 8, count = 0;
     Tensor mask = kit_take(kit, tensor_2d(NULL, DT_U8, N, bytes)), values = kit_random(kit, shape1(N * K));
-    Tensor first = kit_take(kit, tensor_1d(NULL, DT_F64, N + 1)); /* as wide as int64 */
+    Tensor first = kit_take(kit, tensor_1d(NULL, DT_F64, N + 1)); /* storage for int64 */
     int64_t *starts = first.data;
     RngKey key = kit_key(kit);
     memset(mask.data, 0, (size_t)(N * bytes));
     for (int64_t n = 0; n < N; n++) {
         starts[n] = count;
         for (int64_t k = 0; k < K; k++) {
-            bool there = kind == 0   ? rng_below(key, (uint64_t)(n * K + k), 5) == 0
-                         : kind == 1 ? n % 2
-                                     : k % 97 == 0;
-            if (!there) continue;
+            bool nonzero = kind == 0   ? rng_below(key, (uint64_t)(n * K + k), 5) == 0
+                           : kind == 1 ? n % 2
+                                       : k % 97 == 0;
+            if (!nonzero) continue;
             ((uint8_t *)mask.data)[n * bytes + k / 8] |= (uint8_t)(1u << k % 8);
             count++;
         }

@@ -1,14 +1,14 @@
-/* The functions of kernels.h around their slots: what they refuse, count and leave alone, and a few
- * values known from elsewhere that hold the reference to the ground. */
+/* Tests the dispatch functions of kernels.h: argument checks, profile counters and empty inputs. Anchors the
+ * reference kernels with a few independently known values. */
 #include <float.h>
 #include <math.h>
 
 #include "kit.h"
 
-enum { FIELDS = KERNEL_COUNT + 2 }; /* and a name, and the order of int8 weights */
+enum { FIELDS = KERNEL_COUNT + 2 }; /* plus the name and int8_tile */
 
 _Static_assert(sizeof(KernelTable) == FIELDS * sizeof(void (*)(void)),
-               "every slot has a KernelId and the other way round");
+               "KernelTable slots and KernelIds must correspond one to one");
 
 static const char *const backends[] = {"ref", "cpu"};
 
@@ -29,7 +29,7 @@ static void test_tables(void **state) {
         for (int b = 0; b < a; b++) assert_string_not_equal(kernel_name(a), kernel_name(b));
 }
 
-/* Values of torch.nn.functional.gelu and its like in double precision. */
+/* Values from PyTorch's activation functions in double precision. */
 static void test_known_activations(void **state) {
     Kit *kit = *state;
     static const float in[] = {-3, -1, -0.5f, 0, 0.5f, 1, 3};
@@ -53,7 +53,7 @@ static void test_known_activations(void **state) {
     }
 }
 
-/* Two queries of one head: the first sees one key, the second weighs two by e^0 : e^1. */
+/* Two queries of one head: the first sees one key, the second weights two keys by e^0 : e^1. */
 static void test_known_attention(void **state) {
     Kit *kit = *state;
     Tensor out = kit_take(kit, shape4(1, 2, 1, 1)), lse = kit_take(kit, shape3(1, 1, 2));
@@ -67,8 +67,8 @@ static void test_known_attention(void **state) {
     assert_float_equal(tensor_f32(lse)[1], log(1 + exp(1)), 1e-6);
 }
 
-/* Generation step by step gives what one causal pass gives. */
-static void test_decode_is_attention(void **state) {
+/* Incremental decoding matches a single causal pass. */
+static void test_decode_matches_attention(void **state) {
     Kit *kit = *state;
     enum { T = 6, H = 2, D = 3, S = 8 };
     Tensor qkv = kit_random(kit, shape_qkv(1, T, H, D)), whole = kit_take(kit, shape4(1, T, H, D));
@@ -76,7 +76,7 @@ static void test_decode_is_attention(void **state) {
     assert_ok(attention_forward(&kit->exec, whole, kit_take(kit, shape3(1, H, T)), qkv, TENSOR_NONE,
                                 (Attention){.causal = true, .scale = 0.7f}));
     for (int64_t at = 0, count; at < T; at += count) {
-        count = at ? 1 : 3; /* a prompt of three, then one by one */
+        count = at ? 1 : 3; /* a prompt of three tokens, then one at a time */
         int32_t past = (int32_t)at, fresh = (int32_t)count;
         Tensor part = shape_qkv(1, count, H, D), out = kit_take(kit, shape4(1, count, H, D));
         part.data = tensor_f32(qkv) + at * 3 * H * D;
@@ -87,8 +87,8 @@ static void test_decode_is_attention(void **state) {
     }
 }
 
-/* A row of all padding in a vocabulary part has no maximum and adds nothing; parts put together give
- * the loss of the whole. */
+/* The loss over a part of the vocabulary ignores padding columns. A part that is only padding has maximum
+ * -inf and contributes nothing. */
 static void test_vocabulary_in_parts(void **state) {
     Kit *kit = *state;
     enum { V = 4 };
@@ -121,13 +121,13 @@ static void test_wrong_shapes_dense(void **state) {
     Tensor whole = kit_index(kit, shape2(4, 6), 0, 3);
     REFUSED(linear_forward(e, b, none, a, b, none, ACT_NONE), "linear_forward: w is fp32 (4, 5)");
     REFUSED(linear_forward(e, a, none, a, a, none, ACT_NONE),
-            "linear_forward: y is fp32 (4, 6), expected 4 ");
-    REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is none");
+            "linear_forward: y is fp32 (4, 6), expected fp32 (4, 4)");
+    REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is absent");
     REFUSED(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
-    REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: no activation");
+    REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: unknown activation");
     REFUSED(linear_backward_input(e, b, a, b, ACT_NONE, none, false), "linear_backward_input: w");
     REFUSED(linear_backward_input(e, a, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
-            "linear_backward_input: pre is none");
+            "linear_backward_input: pre is absent");
     REFUSED(linear_backward_weight(e, b, none, a, b), "linear_backward_weight: dw");
     REFUSED(act_forward(e, b, a, ACT_TANH), "act_forward: y");
     REFUSED(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
@@ -141,7 +141,7 @@ static void test_wrong_shapes_dense(void **state) {
             "dropout_add_norm_forward: out");
 }
 
-/* Types that kernels.h does not put together. */
+/* Combinations of types that kernels.h does not allow. */
 static void test_wrong_types(void **state) {
     Kit *kit = *state;
     Exec *e = &kit->exec;
@@ -174,7 +174,7 @@ static void test_wrong_types(void **state) {
     REFUSED(attention_decode(e, out, cache, cache, qkv, past, past, 1), "attention_decode: kcache is fp32");
 }
 
-/* A result is rounded to the nearest, ties to even; what does not fit fp16 is infinite. */
+/* Results are rounded to nearest even; values too large for fp16 become infinite. */
 static void test_rounding(void **state) {
     (void)state;
     static const struct {
@@ -219,7 +219,7 @@ static void test_wrong_shapes_attention(void **state) {
     REFUSED(attention_forward(e, out, out, qkv, none, spec), "attention_forward: lse");
     REFUSED(attention_forward(e, out, lse, qkv, three, spec), "attention_forward: lens is int32 (3)");
     REFUSED(attention_forward(e, out, lse, qkv, none, dropped),
-            "attention_forward: dropout over 2 positions");
+            "attention_forward: dropout extent of 2 positions");
     REFUSED(attention_backward(e, out, out, out, lse, qkv, none, spec), "attention_backward: dqkv");
     REFUSED(attention_decode(e, out, cache, out, qkv, past, fresh, 1), "attention_decode: vcache");
     REFUSED(attention_decode(e, out, cache, cache, qkv, three, fresh, 1), "attention_decode: past");
@@ -254,14 +254,14 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(fill(e, tokens, 1), "fill: x is int32");
     REFUSED(convert(e, six, wte), "convert: y");
     REFUSED(add(e, six, wte), "add: y");
-    REFUSED(scale(e, none, 1), "scale: y is none");
+    REFUSED(scale(e, none, 1), "scale: y is absent");
     REFUSED(sum(e, six, wte), "sum: total");
     REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
     REFUSED(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
     REFUSED(adamw_step(e, six, six, six, none, wte, (AdamW){0}), "adamw_step: grad");
 }
 
-/* Indices are in memory, where only the backend sees them. */
+/* The dispatch functions cannot see index values in device memory, so backends check them. */
 static void test_rows_out_of_range(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -280,8 +280,8 @@ static void test_rows_out_of_range(void **state) {
     }
 }
 
-/* No rows is a batch without masked tokens, not an error. */
-static void test_nothing_to_do(void **state) {
+/* A batch without masked tokens has no rows; this is not an error. */
+static void test_empty_inputs(void **state) {
     Kit *kit = *state;
     Tensor empty = {.dtype = DT_F32, .ndim = 2, .dim = {0, 6}},
            index = {.dtype = DT_I32, .ndim = 1, .dim = {0}};
@@ -311,7 +311,7 @@ static void test_profile(void **state) {
     assert_ok(linear_backward_input(&kit->exec, dx, y, w, ACT_NONE, TENSOR_NONE, false));
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_WEIGHT].flops, 2.0 * 8 * 3 * 5, 0);
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_INPUT].flops, 2.0 * 8 * 3 * 5, 0);
-    /* What fails is not counted, and without a profile nothing is. */
+    /* Failed calls, and calls without a profile, are not counted. */
     assert_fails(linear_forward(&kit->exec, x, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE), STATUS_FAILED,
                  "y is");
     kit->exec.profile = NULL;
@@ -350,7 +350,7 @@ int main(void) {
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_known_activations),
         cmocka_unit_test(test_known_attention),
-        cmocka_unit_test(test_decode_is_attention),
+        cmocka_unit_test(test_decode_matches_attention),
         cmocka_unit_test(test_vocabulary_in_parts),
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_rounding),
@@ -358,7 +358,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_shapes_attention),
         cmocka_unit_test(test_wrong_shapes_rows),
         cmocka_unit_test(test_rows_out_of_range),
-        cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_empty_inputs),
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_profile_attention),
     };

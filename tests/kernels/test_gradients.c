@@ -1,8 +1,9 @@
-/* Every backward kernel of the reference, or on a GPU of its own kernels, against finite differences.
+/* Tests every backward kernel of the reference, or of the cuda backend on a GPU, against finite differences.
  *
- * The objective is a fixed random weighting c of a forward kernel's outputs, so c is what the backward
- * kernel takes as the outputs' gradient. Each input element is moved by steps of +-h and +-2h (fourth
- * order), and the resulting slopes are compared norm-wise with what the backward kernel gave. */
+ * The objective is the dot product of a forward kernel's outputs with a fixed random c, so c is the output
+ * gradient passed to the backward kernel. Each input element is perturbed by +-h and +-2h (fourth-order
+ * differences), and the resulting slopes are compared with the backward kernel's gradient, relative to the
+ * norm. */
 #include <math.h>
 
 #include "kit.h"
@@ -15,7 +16,7 @@ typedef struct Problem {
     Kit *kit;
     Forward forward;
     void *context;
-    Tensor y, weight; /* the forward's output and its weights in the objective */
+    Tensor y, weight; /* forward output, and its weights c in the objective */
 } Problem;
 
 static double objective(const Problem *problem) {
@@ -34,7 +35,7 @@ static double objective_at(const Problem *problem, float *element, double value)
     return total;
 }
 
-/* dx is the gradient of the objective by x. */
+/* Checks that dx is the gradient of the objective with respect to x. */
 static void check_gradient(const Problem *problem, const char *what, Tensor x, Tensor dx) {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
@@ -48,10 +49,12 @@ static void check_gradient(const Problem *problem, const char *what, Tensor x, T
         norm += slope * slope;
     }
     if (!(sqrt(difference) <= tolerance * sqrt(norm) + 1e-6))
-        fail_msg("%s: off by %g of %g", what, sqrt(difference), sqrt(norm));
+        fail_msg("%s: the gradient differs from finite differences by %g; their norm is %g", what,
+                 sqrt(difference), sqrt(norm));
 }
 
-/* Gradients of parameters are added to: started from one, they must come out one larger. */
+/* Parameter gradients are accumulated. Starting from 1, they must be 1 too large, which less_one() corrects.
+ */
 static Tensor ones(Kit *kit, Tensor shape) {
     Tensor tensor = kit_take(kit, shape);
     for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_f32(tensor)[i] = 1;
@@ -72,14 +75,14 @@ typedef struct Linear {
     Act act;
 } Linear;
 
-/* y = act(pre) w^T + b, the shape in which an activation lies before a linear layer. */
+/* y = act(pre) w^T + b: an activation followed by a linear layer. */
 static void forward_linear(Kit *kit, void *context) {
     Linear *l = context;
     assert_ok(act_forward(&kit->exec, l->x, l->pre, l->act));
     assert_ok(linear_forward(&kit->exec, l->y, TENSOR_NONE, l->x, l->w, l->b, ACT_NONE));
 }
 
-/* Kinks are not for finite differences: keeps away from 0. */
+/* Moves values away from 0, where ReLU is not differentiable. */
 static void avoid_zero(Tensor x) {
     for (int64_t i = 0; i < tensor_count(x); i++) tensor_f32(x)[i] += tensor_f32(x)[i] < 0 ? -0.1f : 0.1f;
 }
@@ -116,7 +119,7 @@ static void forward_fused(Kit *kit, void *context) {
     assert_ok(linear_forward(&kit->exec, l->y, l->inner, l->x, l->w, l->b, l->act));
 }
 
-/* y = act(x w^T + b) in one kernel, and act_backward from what it saved. */
+/* y = act(x w^T + b) in one kernel, and act_backward() from the saved pre-activation. */
 static void test_act(void **state) {
     Kit *kit = *state;
     for (int act = ACT_GELU_TANH; act < ACT_COUNT; act++) {
@@ -208,7 +211,7 @@ static void test_dropout(void **state) {
     check_gradient(&problem, "dropout", n.x, dx);
     int64_t dropped = 0;
     for (int64_t i = 0; i < tensor_count(dx); i++) dropped += tensor_f32(dx)[i] == 0;
-    assert_in_range(dropped, 20, 60); /* 0.3 of 130 */
+    assert_in_range(dropped, 20, 60); /* about 0.3 of 130 */
 }
 
 typedef struct Heads {
@@ -230,7 +233,7 @@ static void attention_with(Kit *kit, bool causal, bool padded, bool dropped) {
     if (dropped) a.spec.dropout = some_dropout(kit, H, T);
     if (padded) {
         a.lens = kit_index(kit, shape1(B), 0, T);
-        tensor_i32(a.lens)[0] = 0; /* a sequence of padding alone */
+        tensor_i32(a.lens)[0] = 0; /* only padding */
         tensor_i32(a.lens)[1] = 3;
         tensor_i32(a.lens)[2] = T;
     }
@@ -262,7 +265,8 @@ static void forward_embedding(Kit *kit, void *context) {
                                 e->part));
 }
 
-/* Tokens 0..11 of which this part holds 4..8, row 9 being padding: tokens repeat and fall outside. */
+/* Tokens 0..11, of which this part stores 4..8, with row 9 as padding. Tokens repeat and fall outside the
+ * part. */
 static void test_embedding(void **state) {
     Kit *kit = *state;
     Embed e = {.x = kit_take(kit, shape3(3, 4, 5)),

@@ -1,19 +1,18 @@
-/* The sweep: every slot of a backend against the reference, over many shapes and all compute types.
+/* The sweep: compares every kernel of a backend with the reference, over many shapes and all compute types.
  *
- * A case is a function that makes its inputs (the same ones for each kit), calls one kernel and marks
- * the outputs; `compare` runs it with the reference and with the backend on one, two and three threads,
- * twice on two: outputs must agree with the reference norm-wise, and the two equal runs in every bit.
- * Which masks, aliases and missing tensors a case has is in its flags, and the lists of sizes go
- * through all of them. A slot without a sweep fails the test.
+ * A case is a function that creates its inputs (the same for each kit), calls one kernel and registers the
+ * outputs. compare() runs it with the reference and with the backend on one, two and three threads, and twice
+ * on two. Outputs must agree with the reference relative to their norm, and the two identical runs must match
+ * bit for bit. A case's flags select masks, aliases and absent tensors; the lists of sizes cycle through all
+ * of them. A kernel without a sweep fails the test.
  *
- * A result of 16 bits may be one step off where sums in another order fall on the other side of a rounding;
- * of many elements few are. What goes beyond one step must be as small as in fp32.
+ * A 16-bit result may be off by one ulp if a different order of addition changes the rounding. This must be
+ * rare, and the error beyond one ulp must be as small as in fp32.
  *
- * On a GPU (WEFT_TEST_DEVICE=cuda) its kernels run twice each, all cases in all types. Tensor cores add up
- * fp32 in an order of their own, for which twice as much is allowed. 16-bit attention multiplies
- * probabilities and their gradients rounded to 16 bits, as tensor cores take them: `inside_16` of the norm is
- * allowed, and steps are not counted. There the sweep goes on after a failure and tells up to REPORTS of a
- * kernel. */
+ * On a GPU (WEFT_TEST_DEVICE=cuda), each kernel runs twice, with all cases in all types. Tensor cores
+ * accumulate fp32 in a different order, so the tolerance is doubled. 16-bit attention rounds probabilities
+ * and their gradients to 16 bits for the tensor cores, so the tolerance is `inside_16` and differing elements
+ * are not counted. The sweep continues after a failure and reports up to REPORTS failures per kernel. */
 #include <math.h>
 
 #include "sweep.h"
@@ -31,7 +30,7 @@ struct Sweep {
 
 static void fail_case(Sweep *sweep, const Args *args, const char *name, const char *what) {
     char text[400];
-    snprintf(text, sizeof text, "%s in %s with sizes %lld %lld %lld %lld %lld, flags %#x: %s: %s",
+    snprintf(text, sizeof text, "%s in %s, sizes %lld %lld %lld %lld %lld, flags %#x: %s: %s",
              kernel_name(sweep->id), dtype_name(sweep->kit[0].compute), (long long)args->n[0],
              (long long)args->n[1], (long long)args->n[2], (long long)args->n[3], (long long)args->n[4],
              args->flags, name, what);
@@ -45,20 +44,20 @@ static bool is_rounded_inside(const Sweep *sweep) {
     return test_on_cuda() && inside && sweep->kit[0].compute != DT_F32;
 }
 
-/* Products of 8 bits are added up with fewer bits than fp32 has. */
-static bool is_added_coarsely(const Sweep *sweep) {
+/* Tensor cores accumulate FP8 products with fewer bits than fp32. */
+static bool has_coarse_accumulation(const Sweep *sweep) {
     return test_on_cuda() &&
            (sweep->id == KERNEL_LINEAR_FP8_FORWARD || sweep->id == KERNEL_LINEAR_FP8_BACKWARD);
 }
 
-/* Of the output's norm. */
-static double allowed_of(const Sweep *sweep, const Args *args) {
+/* Tolerance relative to the output's norm. */
+static double tolerance_of(const Sweep *sweep, const Args *args) {
     if (is_rounded_inside(sweep)) return inside_16[sweep->kit[0].compute];
     return test_on_cuda() ? 2 * args->tolerance : args->tolerance;
 }
 
-/* The distance from a value to the next that the type holds; 0 where a result should not need it. */
-static double step_of(DType dtype, double value) {
+/* Upper bound of one ulp at this value; 0 for types that must not need it. */
+static double ulp_of(DType dtype, double value) {
     switch (dtype) {
     case DT_BF16: return 0x1p-7 * fabs(value);
     case DT_F16: return fmax(0x1p-10 * fabs(value), 0x1p-24);
@@ -80,21 +79,21 @@ static double norm_of(Tensor tensor) {
     return sqrt(squares);
 }
 
-/* NaN and infinity must lie in the same places. An element counts as rounded differently when the
- * difference is more than what the tolerance allows an element. */
+/* NaN and infinity must be at the same positions. An element counts as rounded differently if it differs by
+ * more than the tolerance's share per element. */
 static void check_output(Sweep *sweep, const Args *args, const Output *got, const Output *want) {
     int64_t others = 0, count = tensor_count(want->tensor);
-    double difference = 0, allowed = allowed_of(sweep, args) * norm_of(want->tensor);
+    double difference = 0, allowed = tolerance_of(sweep, args) * norm_of(want->tensor);
     for (int64_t i = 0; i < count; i++) {
         double a = tensor_get(got->tensor, i), b = tensor_get(want->tensor, i);
         if (same(a, b) && !isfinite(b)) continue;
         if (!isfinite(a) || !isfinite(b) || (args->tolerance == 0 && a != b)) {
             char what[100];
-            snprintf(what, sizeof what, "%g where the reference has %g, at %lld", a, b, (long long)i);
+            snprintf(what, sizeof what, "%g instead of %g at index %lld", a, b, (long long)i);
             fail_case(sweep, args, got->name, what);
             return;
         }
-        double beyond = fmax(0, fabs(a - b) - step_of(want->tensor.dtype, b));
+        double beyond = fmax(0, fabs(a - b) - ulp_of(want->tensor.dtype, b));
         difference += beyond * beyond;
         others += fabs(a - b) > allowed / sqrt((double)count);
     }
@@ -102,25 +101,25 @@ static void check_output(Sweep *sweep, const Args *args, const Output *got, cons
     snprintf(what, sizeof what, "%lld of %lld elements are rounded differently", (long long)others,
              (long long)count);
     if (dtype_size(want->tensor.dtype) == 2 && others > 8 + count / 8 && !is_rounded_inside(sweep) &&
-        !is_added_coarsely(sweep))
+        !has_coarse_accumulation(sweep))
         fail_case(sweep, args, got->name, what);
-    snprintf(what, sizeof what, "off by %g, %g is allowed", sqrt(difference), allowed);
+    snprintf(what, sizeof what, "error %g exceeds the tolerance %g", sqrt(difference), allowed);
     if (!(sqrt(difference) <= allowed)) fail_case(sweep, args, got->name, what);
 }
 
-/* On a GPU, where nothing else would see it. */
+/* Detects writes past tensors on a GPU, where no sanitizer does. */
 static void check_overruns(Sweep *sweep, const Args *args) {
     for (int i = KIT_TWO; i < sweep->kits; i++) {
         int64_t bytes = kit_overruns(&sweep->kit[i]);
         char what[100];
-        snprintf(what, sizeof what, "%lld bytes behind tensors were written to", (long long)bytes);
+        snprintf(what, sizeof what, "%lld bytes written past the end of tensors", (long long)bytes);
         if (bytes) fail_case(sweep, args, "memory", what);
-        if (bytes) sweep->kit[i].blocks = 0; /* said once */
+        if (bytes) sweep->kit[i].blocks = 0; /* report once */
     }
 }
 
-/* fp32 goes through all cases, bf16 and fp16 on the CPU each through another third of them; under the
- * sanitizers, which are slow, fp32 too. */
+/* fp32 runs all cases; on the CPU, bf16 and fp16 each run a different third. Under the sanitizers, which are
+ * slow, fp32 also runs a third. */
 void compare(Sweep *sweep, Body body, Args args) {
     DType compute = sweep->kit[KIT_REF].compute;
     bool another = sweep->turn++ % 3 != (int64_t)compute;
@@ -135,13 +134,13 @@ void compare(Sweep *sweep, Body body, Args args) {
             check_output(sweep, &args, &sweep->kit[i].output[o], &ref->output[o]);
         if (memcmp(two->output[o].tensor.data, again->output[o].tensor.data,
                    tensor_bytes(two->output[o].tensor)))
-            fail_case(sweep, &args, two->output[o].name, "the same call gave other bits");
+            fail_case(sweep, &args, two->output[o].name, "two identical calls differ");
     }
     check_overruns(sweep, &args);
     sweep->cases++;
 }
 
-/* Around vector widths and tiles, primes, and a few that are large for their kind. */
+/* Sizes around vector widths and tile sizes, primes, and a few large ones. */
 static const int64_t widths[] = {1,   2,   3,   4,   5,   7,   8,    9,    15,   16,  17,  23,
                                  31,  32,  33,  61,  63,  64,  65,   97,   127,  128, 129, 191,
                                  255, 256, 257, 384, 509, 768, 1000, 1023, 1025, 3072};
@@ -152,7 +151,6 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 static const int64_t sides[] = {1, 2, 3, 5, 7, 8, 11, 12, 13, 16, 17, 24, 25, 31, 33, 64, 67};
 enum { SIDES = sizeof sides / sizeof *sides };
 
-/* Over a few row counts for each width; the flags run through all their values. */
 void over_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
     static const int64_t rows[] = {1, 2, 3, 5, 8, 13};
     unsigned turn = 0;
@@ -167,8 +165,8 @@ void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance) {
         for (unsigned f = 0; f < flags; f++) compare(sweep, body, (Args){{counts[c]}, f, tolerance});
 }
 
-/* All M x N of the sides with two K each, and some shapes of real layers. */
-void over_products(Sweep *sweep, Body body, unsigned flags) {
+/* All combinations of M and N from `sides` with two K each, and some larger shapes, as in real layers. */
+void over_gemms(Sweep *sweep, Body body, unsigned flags) {
     unsigned turn = 0;
     for (int m = 0; m < SIDES; m++)
         for (int n = 0; n < SIDES; n++)
@@ -233,8 +231,8 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_ADAMW_STEP] = adamw_step_sweep,
 };
 
-/* How many cases failed. */
-static int64_t sweep_slot(KernelId id, DType compute) {
+/* Returns the number of failures. */
+static int64_t sweep_kernel(KernelId id, DType compute) {
     Sweep sweep = {.id = id, .kits = test_on_cuda() ? KIT_AGAIN + 1 : KITS};
     static const int threads[KITS] = {
         [KIT_REF] = 1, [KIT_TWO] = 2, [KIT_AGAIN] = 2, [KIT_ONE] = 1, [KIT_THREE] = 3};
@@ -254,21 +252,21 @@ static int64_t sweep_slot(KernelId id, DType compute) {
     return sweep.failures;
 }
 
-static void test_slot(void **state) {
+static void test_kernel(void **state) {
     KernelId id = (KernelId)(uintptr_t)*state;
     assert_non_null(sweeps[id]);
-    if (id == KERNEL_LINEAR_SPARSE_FORWARD && test_on_cuda()) skip(); /* for the CPU alone */
+    if (id == KERNEL_LINEAR_SPARSE_FORWARD && test_on_cuda()) skip(); /* CPU only */
     int64_t failures = 0;
-    for (DType compute = DT_F32; compute <= DT_F16; compute++) failures += sweep_slot(id, compute);
+    for (DType compute = DT_F32; compute <= DT_F16; compute++) failures += sweep_kernel(id, compute);
     assert_int_equal(failures, 0);
 }
 
-/* An argument such as 'layernorm*' chooses slots. */
+/* An argument such as 'layernorm*' selects kernels. */
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     struct CMUnitTest tests[KERNEL_COUNT];
     for (uintptr_t id = 0; id < KERNEL_COUNT; id++)
         tests[id] = (struct CMUnitTest){
-            .name = kernel_name((KernelId)id), .test_func = test_slot, .initial_state = (void *)id};
+            .name = kernel_name((KernelId)id), .test_func = test_kernel, .initial_state = (void *)id};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Activations over whole tensors: threads take stretches of elements. */
+/* Activations over whole tensors, which are split across threads. */
 #include "kernels/cpu/act.h"
 
 #include "kernels/cpu/runs.h"
@@ -19,7 +19,7 @@ static Status act_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, A
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        BY_TYPE(x.dtype, act_slope_map, run_at(dx, mine.from), run_at(dy, mine.from), run_at(x, mine.from),
+        BY_TYPE(x.dtype, act_backward_map, run_at(dx, mine.from), run_at(dy, mine.from), run_at(x, mine.from),
                 mine.to - mine.from, act);
     }
     return OK;

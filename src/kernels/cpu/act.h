@@ -1,4 +1,4 @@
-/* Activations on a run of elements, for the act kernels and for what linear does to its output. */
+/* Activations on runs of elements, for the act kernels and for the GEMM epilogues of linear layers. */
 #ifndef WEFT_KERNELS_CPU_ACT_H
 #define WEFT_KERNELS_CPU_ACT_H
 
@@ -23,7 +23,7 @@ static inline VecF relu(VecF x) {
     return vec_max(vec_set(0.0f), x);
 }
 
-/* dy times the slope at x. */
+/* dy times the derivative at x. */
 static inline VecF gelu_tanh_back(VecF dy, VecF x) {
     VecF s = 1.0f / gelu_divisor(x);
     return dy * (s + x * s * (1.0f - s) * (1.59576912f + 0.214064449f * x * x));
@@ -50,7 +50,7 @@ static inline VecF none_back(VecF dy, VecF x) {
     return dy;
 }
 
-/* y = act(x), n elements of a type; y may be x. */
+/* y = act(x) over n elements; y may alias x. */
 static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n, Act act) {
     switch (act) {
     case ACT_GELU_TANH: vec_map(dtype, y, x, n, gelu_tanh); break;
@@ -62,9 +62,9 @@ static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n
     }
 }
 
-/* dx = dy * act'(x); dx may be dy. */
-static ALWAYS_INLINE void act_slope_map(DType dtype, void *dx, const void *dy, const void *x, int64_t n,
-                                        Act act) {
+/* dx = dy * act'(x); dx may alias dy. */
+static ALWAYS_INLINE void act_backward_map(DType dtype, void *dx, const void *dy, const void *x, int64_t n,
+                                           Act act) {
     switch (act) {
     case ACT_GELU_TANH: vec_map2(dtype, dx, dy, dtype, x, n, gelu_tanh_back); break;
     case ACT_GELU_ERF: vec_map2(dtype, dx, dy, dtype, x, n, gelu_erf_back); break;
@@ -75,12 +75,12 @@ static ALWAYS_INLINE void act_slope_map(DType dtype, void *dx, const void *dy, c
     }
 }
 
-/* The same on floats. */
+/* The same for fp32. */
 static inline void act_run(float *y, const float *x, int64_t n, Act act) {
     act_map(DT_F32, y, x, n, act);
 }
-static inline void act_slope_run(float *dx, const float *dy, const float *x, int64_t n, Act act) {
-    act_slope_map(DT_F32, dx, dy, x, n, act);
+static inline void act_backward_run(float *dx, const float *dy, const float *x, int64_t n, Act act) {
+    act_backward_map(DT_F32, dx, dy, x, n, act);
 }
 
 #endif

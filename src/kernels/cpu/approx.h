@@ -1,7 +1,6 @@
-/* exp and the normal distribution on vectors, to a few units in the last place. The polynomials are
- * least-maximum fits made for these files: exp's remainder on |r| <= ln2 / 2 to 3e-9, that of
- * 2^t on |r| <= 1/2 to 9e-8, the scaled complement of erf to 1.5e-7, all relative.
- */
+/* exp and the normal distribution on vectors, accurate to a few ulp. The polynomials are minimax fits
+ * computed for this file. Maximum relative errors: 3e-9 for the remainder of exp on |r| <= ln2 / 2, 9e-8
+ * for 2^t on |r| <= 1/2, 1.5e-7 for the scaled complementary error function. */
 #ifndef WEFT_KERNELS_CPU_APPROX_H
 #define WEFT_KERNELS_CPU_APPROX_H
 
@@ -9,7 +8,7 @@
 
 /* e^x for x up to 88.3: 0 below -87.3, NaN for NaN. */
 static inline VecF vec_exp(VecF x) {
-    const float least = -87.336f, shift = 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded */
+    const float least = -87.336f, shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     VecF in = vec_max(vec_set(least), x);
     VecF shifted = in * 1.44269504f + shift;
     VecF n = shifted - shift;
@@ -23,8 +22,8 @@ static inline VecF vec_exp(VecF x) {
     return (VecF)(value & ~(VecU)(x < least));
 }
 
-/* 2^t, as if t lay between -126 and 126. Less work than vec_exp, since nothing is done about what t itself
- * was rounded by. The polynomial is cut into pairs, which need not wait for each other. */
+/* 2^t, with t clamped to [-126, 126]. Cheaper than vec_exp, because it does not compensate for the rounding
+ * error of t itself. The polynomial is split into pairs of terms that can be evaluated in parallel. */
 static inline VecF vec_exp2(VecF t) {
     const float shift = 12582912.0f;
     VecF in = vec_min(vec_set(126.0f), vec_max(vec_set(-126.0f), t));
@@ -36,8 +35,9 @@ static inline VecF vec_exp2(VecF t) {
     return (VecF)((VecU)e + ((VecU)shifted << 23));
 }
 
-/* The normal distribution's Phi(x) and, through ret_density, phi(x) = e^(-x^2/2) / sqrt(2 pi). From
- * erfc(z) = e^(-z^2) t P(t), t = 1 / (1 + 0.425 z), z = |x| / sqrt 2: no cancellation on either side. */
+/* Phi(x), the cumulative distribution function of the standard normal, and *ret_density = phi(x) =
+ * e^(-x^2/2) / sqrt(2 pi). Computed from erfc(z) = e^(-z^2) t P(t), t = 1 / (1 + 0.425 z), z = |x| / sqrt
+ * 2, which avoids cancellation on both sides. */
 static inline VecF vec_normal(VecF x, VecF *ret_density) {
     VecF z = vec_max(x, -x) * 0.707106781f;
     VecF e = vec_exp(-(z * z));

@@ -1,10 +1,10 @@
-/* What the attention kernels share: where heads lie, what a query sees, dropout's factors for a stretch of
- * keys. Sizes of tiles are those of micro.h.
+/* What the attention kernels share: where heads are in memory, which keys a query sees, and dropout
+ * factors. Tile sizes are those of micro.h.
  *
- * All arithmetic is on panels of floats. Rows of 16-bit types are widened where panels are packed and rounded
- * where they are unpacked, a few rows at a time by way of a buffer.
+ * All arithmetic is on fp32 panels. Rows of 16-bit types are converted to fp32 when panels are packed and
+ * rounded when they are unpacked, a few rows at a time through a buffer.
  *
- * Legend: B sequences, T positions, H heads, D = C/H; qkv (B,T,3,H,D), out (B,T,H,D), lse (B,H,T) */
+ * B sequences, T positions, H heads, D = C/H; qkv (B,T,3,H,D), out (B,T,H,D), lse (B,H,T) */
 #ifndef WEFT_KERNELS_CPU_ATTENTION_H
 #define WEFT_KERNELS_CPU_ATTENTION_H
 
@@ -14,30 +14,30 @@
 
 typedef struct HeadShape {
     int64_t B, T, H, D;
-    int64_t rows; /* D, rounded up to whole tiles */
+    int64_t rows; /* D, rounded up to full tiles */
 } HeadShape;
 
-static inline int64_t round_to(int64_t value, int64_t unit) {
+static inline int64_t round_up(int64_t value, int64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-static inline int64_t least_of(int64_t a, int64_t b) {
+static inline int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
 static inline HeadShape head_shape(Tensor qkv) {
-    return (HeadShape){qkv.dim[0], qkv.dim[1], qkv.dim[3], qkv.dim[4], round_to(qkv.dim[4], MICRO_ROWS)};
+    return (HeadShape){qkv.dim[0], qkv.dim[1], qkv.dim[3], qkv.dim[4], round_up(qkv.dim[4], MICRO_ROWS)};
 }
 
 enum { PART_Q, PART_K, PART_V };
 
-/* Rows of D numbers inside a tensor: the first at element `at`, the others `stride` apart. */
+/* Rows of D elements in a tensor: the first starts at element `at`, the others follow `stride` apart. */
 typedef struct Rows {
     Tensor in;
     int64_t at, stride, D;
 } Rows;
 
-/* q, k or v of a head, in qkv or dqkv, a row per position. */
+/* q, k or v of a head, in qkv or dqkv, one row per position. */
 static inline Rows head_part(Tensor qkv, HeadShape s, int part, int64_t b, int64_t h) {
     return (Rows){qkv, ((b * s.T * 3 + part) * s.H + h) * s.D, 3 * s.H * s.D, s.D};
 }
@@ -46,78 +46,78 @@ static inline Rows head_out(Tensor out, HeadShape s, int64_t b, int64_t h) {
     return (Rows){out, (b * s.T * s.H + h) * s.D, s.H * s.D, s.D};
 }
 
-/* From row `first` on. */
+/* The rows from row `first`. */
 static inline Rows rows_from(Rows rows, int64_t first) {
     rows.at += first * rows.stride;
     return rows;
 }
 
-static inline bool rows_wide(Rows rows) {
+static inline bool rows_are_f32(Rows rows) {
     return rows.in.dtype == DT_F32;
 }
 static inline float *rows_f32(Rows rows) {
     return tensor_f32(rows.in) + rows.at;
 }
 
-/* Rows that go through a buffer at a time: a multiple of MICRO_ROWS and MICRO_COLS. */
+/* Rows that pass through a buffer at a time: a multiple of MICRO_ROWS and MICRO_COLS. */
 enum { STAGE_ROWS = 48 };
 
-/* buffer (count, D) = the first rows. */
+/* buffer (count, D) = the first `count` rows, in fp32. */
 static inline void rows_stage(Rows rows, int64_t count, float *buffer) {
     for (int64_t i = 0; i < count; i++)
         half_load(buffer + i * rows.D, rows.in.data, rows.in.dtype, rows.at + i * rows.stride, rows.D);
 }
 
-/* pack_across and pack_along of `count` rows; `stage` holds (STAGE_ROWS, D). */
+/* pack_across and pack_along of `count` rows; `stage` has room for (STAGE_ROWS, D). */
 static inline void rows_across(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
                                float *stage) {
-    if (rows_wide(rows)) {
+    if (rows_are_f32(rows)) {
         pack_across(panels, width, rows_f32(rows), rows.stride, count, rows.D, panel_stride);
         return;
     }
     for (int64_t row = 0; row < count; row += STAGE_ROWS) {
-        int64_t n = least_of(STAGE_ROWS, count - row);
+        int64_t n = min_of(STAGE_ROWS, count - row);
         rows_stage(rows_from(rows, row), n, stage);
         pack_across(panels + row / width * panel_stride, width, stage, rows.D, n, rows.D, panel_stride);
     }
 }
 static inline void rows_along(float *panels, int width, Rows rows, int64_t count, int64_t panel_stride,
                               float *stage) {
-    if (rows_wide(rows)) {
+    if (rows_are_f32(rows)) {
         pack_along(panels, width, rows_f32(rows), rows.stride, rows.D, count, panel_stride);
         return;
     }
     for (int64_t row = 0; row < count; row += STAGE_ROWS) {
-        int64_t n = least_of(STAGE_ROWS, count - row);
+        int64_t n = min_of(STAGE_ROWS, count - row);
         rows_stage(rows_from(rows, row), n, stage);
         pack_along(panels + row * width, width, stage, rows.D, rows.D, n, panel_stride);
     }
 }
 
-/* How many keys the queries of sequence b may see at all, and how many query q sees. */
+/* The number of keys that any query of sequence b may see, and the number that query q sees. */
 static inline int64_t keys_of(HeadShape s, Tensor lens, int64_t b) {
-    int64_t keys = lens.data ? least_of(tensor_i32(lens)[b], s.T) : s.T;
+    int64_t keys = lens.data ? min_of(tensor_i32(lens)[b], s.T) : s.T;
     return keys > 0 ? keys : 0;
 }
 static inline int64_t keys_seen(int64_t keys, bool causal, int64_t q) {
-    return causal ? least_of(keys, q + 1) : keys;
+    return causal ? min_of(keys, q + 1) : keys;
 }
 
-/* factors (count): what dropout multiplies the weights of keys first .. first + count - 1 by. */
+/* factors (count) = the dropout factors of keys first .. first + count - 1. */
 static inline void dropout_factors(float *factors, const Dropout *dropout, uint64_t first, int64_t count) {
-    enum { STRETCH = 128 };
-    uint32_t buffer[STRETCH + 2 * PHILOX_STEP];
+    enum { CHUNK = 128 };
+    uint32_t buffer[CHUNK + 2 * PHILOX_STEP];
     uint32_t threshold = dropout_threshold(dropout->p);
     float factor = dropout_scale(dropout->p);
-    for (int64_t done = 0; done < count; done += STRETCH) {
-        int64_t n = least_of(STRETCH, count - done);
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        int64_t n = min_of(CHUNK, count - done);
         const uint32_t *draw = philox_run(dropout->key, first + (uint64_t)done, n, buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) factors[done + i] = draw[i] >= threshold ? factor : 0.0f;
     }
 }
 
-/* to (lines, depth), rows `stride` apart, = a panel (depth, MICRO_COLS) the other way round. */
+/* to (lines, depth) = the transpose of a panel (depth, MICRO_COLS). Rows of `to` are `stride` apart. */
 static inline void panel_unpack(float *to, int64_t stride, const float *panel, int64_t lines, int64_t depth) {
     int64_t line = 0;
     for (; line + 4 <= lines; line += 4) {
@@ -131,31 +131,31 @@ static inline void panel_unpack(float *to, int64_t stride, const float *panel, i
         for (int64_t k = 0; k < depth; k++) to[line * stride + k] = panel[k * MICRO_COLS + line];
 }
 
-/* The first rows = a panel (D, MICRO_COLS) the other way round; at most MICRO_COLS of them. */
+/* The first `count` rows = the transpose of a panel (D, MICRO_COLS); count <= MICRO_COLS. */
 static inline void rows_unpack(Rows rows, const float *panel, int64_t count, float *stage) {
-    bool wide = rows_wide(rows);
-    panel_unpack(wide ? rows_f32(rows) : stage, wide ? rows.stride : rows.D, panel, count, rows.D);
+    bool f32 = rows_are_f32(rows);
+    panel_unpack(f32 ? rows_f32(rows) : stage, f32 ? rows.stride : rows.D, panel, count, rows.D);
     for (int64_t i = 0; i < count; i++)
         run_end(rows.in, rows.at + i * rows.stride, rows.D, stage + i * rows.D);
 }
 
-/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the first
- * min(keys, past + q + 1) keys when causal, all of them otherwise. */
+/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the first min(keys,
+ * past + q + 1) keys if causal, otherwise all of them. */
 typedef struct HeadJob {
     int64_t T, D, keys, past;
     bool causal;
     float scale;
-    Rows q, k, v, out;      /* T rows, `keys` rows, `keys` rows, T rows */
-    float *lse;             /* (T), or NULL */
-    const Dropout *dropout; /* NULL: none */
-    int64_t b, h;           /* for dropout's draws */
+    Rows q, k, v, out;      /* q and out have T rows, k and v `keys` rows */
+    float *lse;             /* (T); may be NULL */
+    const Dropout *dropout; /* NULL: no dropout */
+    int64_t b, h;           /* sequence and head, for the indices of dropout draws */
 } HeadJob;
 
-/* Bytes of a thread's memory for jobs of at most so many keys, and the work on queries [from, to). */
-size_t VARIANT(attention_head_space)(int64_t keys, int64_t D);
-void VARIANT(attention_head)(const HeadJob *job, Range queries, void *memory);
+/* Bytes of scratch memory per thread for up to this many keys; and the computation for queries [from, to). */
+size_t VARIANT(attention_head_scratch)(int64_t keys, int64_t D);
+void VARIANT(attention_head)(const HeadJob *job, Range queries, void *scratch);
 
-#define attention_head_space VARIANT(attention_head_space)
-#define attention_head       VARIANT(attention_head)
+#define attention_head_scratch VARIANT(attention_head_scratch)
+#define attention_head         VARIANT(attention_head)
 
 #endif

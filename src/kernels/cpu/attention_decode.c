@@ -1,37 +1,37 @@
-/* Attention of new positions against caches of keys and values. Several new positions at once (a prompt)
- * go through the tiles of attention_forward.c; one or a few are bound by reading the caches, so each
- * query runs along the rows of its head once for the scores and once for the values. Caches of 8 bits are
- * read as they are by those, and widened first for the tiles.
+/* Attention of new positions with a KV cache. Several new positions at once (a prompt) use the tiles of
+ * attention_forward.c. One or a few are bound by reading the cache, so each query passes over the rows of
+ * its head once for the scores and once for the values. These passes read int8 caches directly; for the
+ * tiles, int8 caches are first dequantized.
  *
- * Legend: B sequences, T new positions, S positions a cache holds, H heads, D = C/H */
+ * B sequences, T new positions, S cache capacity in positions, H heads, D = C/H */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
 
-/* From so many new positions on, packing pays. */
+/* The number of new positions from which packing pays off. */
 enum { TILES_FROM = 8 };
-/* Vectors of an output that are summed up at once. */
+/* Vectors of the output that are accumulated at once. */
 #if defined(__aarch64__)
 enum { STRIP = 16 };
 #else
 enum { STRIP = 8 };
 #endif
 
-static Status check_room(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
+static Status check_cache_capacity(HeadShape s, int64_t S, Tensor past, Tensor fresh) {
     for (int64_t b = 0; b < s.B; b++) {
         int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
         if (before < 0 || now < 0 || now > s.T || before + now > S)
             return FAILED("internal: attention_decode: sequence %lld has %lld past and %lld new positions, "
-                          "the cache holds %lld",
+                          "but the cache has room for %lld",
                           (long long)b, (long long)before, (long long)now, (long long)S);
     }
     return OK;
 }
 
-/* scores (keys) = scale * (k . q) for rows of k, which lie one after another; `count` of them, 4 or 1. */
-static ALWAYS_INLINE void some_scores(DType dtype, float *scores, const float *q, const void *k, int64_t at,
-                                      int count, int64_t D, float scale) {
+/* scores (count) = scale * (k . q) for `count` (4 or 1) consecutive rows of k, starting at element `at`. */
+static ALWAYS_INLINE void score_rows(DType dtype, float *scores, const float *q, const void *k, int64_t at,
+                                     int count, int64_t D, float scale) {
     VecF dots[4][2] = {0}, sums[4] = {0};
     float all[4];
     int64_t d = 0;
@@ -43,7 +43,7 @@ static ALWAYS_INLINE void some_scores(DType dtype, float *scores, const float *q
     for (int i = 0; i < count; i++) sums[i] = dots[i][0] + dots[i][1];
     vec_sum_four(all, sums);
     for (int i = 0; i < count; i++) {
-        for (int64_t rest = d; rest < D; rest++) all[i] += q[rest] * half_get(k, dtype, at + i * D + rest);
+        for (int64_t tail = d; tail < D; tail++) all[i] += q[tail] * half_get(k, dtype, at + i * D + tail);
         scores[i] = all[i] * scale;
     }
 }
@@ -51,11 +51,11 @@ static ALWAYS_INLINE void some_scores(DType dtype, float *scores, const float *q
 static ALWAYS_INLINE void row_scores(DType dtype, float *scores, const float *q, const void *k, int64_t keys,
                                      int64_t D, float scale) {
     int64_t i = 0;
-    for (; i + 4 <= keys; i += 4) some_scores(dtype, scores + i, q, k, i * D, 4, D, scale);
-    for (; i < keys; i++) some_scores(dtype, scores + i, q, k, i * D, 1, D, scale);
+    for (; i + 4 <= keys; i += 4) score_rows(dtype, scores + i, q, k, i * D, 4, D, scale);
+    for (; i < keys; i++) score_rows(dtype, scores + i, q, k, i * D, 1, D, scale);
 }
 
-/* The same where rows are of 8 bits, with their scale behind them. */
+/* The scale that follows the elements of an int8 row. */
 static float row_scale(const int8_t *row, int64_t D) {
     float scale;
     memcpy(&scale, row + D, sizeof scale);
@@ -86,8 +86,8 @@ static void row_mix_int8(float *out, const float *weights, const int8_t *v, int6
     for (int64_t d = 0; d < D; d++) out[d] += w * (float)v[d];
 }
 
-/* out = weights (keys) v for `width` vectors of out, a constant: sums that stay in registers. v has its rows
- * D apart. */
+/* out = weights (keys) v for `width` vectors of out, a constant, so that the accumulators stay in
+ * registers. Rows of v are D apart. */
 static ALWAYS_INLINE void strip_mix(DType dtype, float *out, const float *weights, const void *v, int64_t at,
                                     int64_t keys, int64_t D, int width) {
     VecF sum[STRIP] = {0};
@@ -104,17 +104,17 @@ static ALWAYS_INLINE void row_mix(DType dtype, float *out, const float *weights,
     for (; d + 4 * VEC <= D; d += 4 * VEC) strip_mix(dtype, out + d, weights, v, d, keys, D, 4);
     memset(out + d, 0, (size_t)(D - d) * sizeof *out);
     for (int64_t k = 0; k < keys && d < D; k++)
-        for (int64_t rest = d; rest < D; rest++) out[rest] += weights[k] * half_get(v, dtype, k * D + rest);
+        for (int64_t tail = d; tail < D; tail++) out[tail] += weights[k] * half_get(v, dtype, k * D + tail);
 }
 
-/* x (n) = e^(x - the largest of them), their sum. x has room for whole vectors. */
+/* Replaces x (n) by e^(x - max) and returns the sum. x has room for full vectors. */
 static float exponentials(float *x, int64_t n) {
-    VecF most = vec_set(-INFINITY), sum = {0};
-    int64_t whole = (n + VEC - 1) / VEC * VEC;
-    for (int64_t i = n; i < whole; i++) x[i] = -INFINITY;
-    for (int64_t i = 0; i < whole; i += VEC) most = vec_max(most, vec_load(x + i));
-    float base = vec_max_of(most);
-    for (int64_t i = 0; i < whole; i += VEC) {
+    VecF max = vec_set(-INFINITY), sum = {0};
+    int64_t padded = (n + VEC - 1) / VEC * VEC;
+    for (int64_t i = n; i < padded; i++) x[i] = -INFINITY;
+    for (int64_t i = 0; i < padded; i += VEC) max = vec_max(max, vec_load(x + i));
+    float base = vec_max_of(max);
+    for (int64_t i = 0; i < padded; i += VEC) {
         VecF e = vec_exp(vec_load(x + i) - base);
         vec_store(x + i, e);
         sum += e;
@@ -122,33 +122,33 @@ static float exponentials(float *x, int64_t n) {
     return vec_sum_of(sum);
 }
 
-/* One thread's memory. */
-typedef struct Space {
-    float *scores;      /* (keys), rounded up to whole vectors */
+/* Scratch memory of a thread. */
+typedef struct Scratch {
+    float *scores;      /* (keys), rounded up to full vectors */
     float *query, *out; /* (D) */
-} Space;
+} Scratch;
 
-static Space space_take(Bump *bump, int64_t keys, int64_t D) {
-    return (Space){
-        .scores = bump_take(bump, (size_t)round_to(keys, VEC) * sizeof(float)),
+static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
+    return (Scratch){
+        .scores = bump_take(bump, (size_t)round_up(keys, VEC) * sizeof(float)),
         .query = bump_take(bump, (size_t)D * sizeof(float)),
         .out = bump_take(bump, (size_t)D * sizeof(float)),
     };
 }
 
-/* One query of a job against the first `keys` rows of the caches. */
-static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t keys) {
-    float *scores = space->scores;
+/* Attention of one query to the first `keys` rows of the caches. */
+static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch, int64_t keys) {
+    float *scores = scratch->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
-    const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, space->query);
-    bool eight = job->k.in.dtype == DT_I8;
+    const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, scratch->query);
+    bool int8 = job->k.in.dtype == DT_I8;
     const void *k = run_at(job->k.in, job->k.at), *v = run_at(job->v.in, job->v.at);
-    if (eight)
+    if (int8)
         row_scores_int8(scores, q, k, keys, D, job->scale);
     else
         BY_TYPE(job->k.in.dtype, row_scores, scores, q, k, keys, D, job->scale);
-    float sum = exponentials(scores, keys), *out = run_out(job->out.in, at, space->out);
-    if (eight)
+    float sum = exponentials(scores, keys), *out = run_out(job->out.in, at, scratch->out);
+    if (int8)
         row_mix_int8(out, scores, v, keys, D);
     else
         BY_TYPE(job->v.in.dtype, row_mix, out, scores, v, keys, D);
@@ -158,21 +158,21 @@ static void query_run(const HeadJob *job, int64_t t, const Space *space, int64_t
     run_end(job->out.in, at, D, out);
 }
 
-/* A row of 8 bits from D numbers. */
-static void round_row(int8_t *to, const float *x, int64_t D) {
+/* Quantizes D elements to an int8 row with its scale. */
+static void quantize_row(int8_t *to, const float *x, int64_t D) {
     float largest = 0;
     int finite = 1;
     for (int64_t d = 0; d < D; d++) {
         finite &= isfinite(x[d]) != 0;
         largest = fabsf(x[d]) > largest ? fabsf(x[d]) : largest;
     }
-    float scale = finite ? largest / 127.0f : NAN, finer = finite && largest > 0 ? 127.0f / largest : 0;
-    if (isinf(finer)) finer = 0; /* as good as zero */
-    for (int64_t d = 0; d < D; d++) to[d] = finite ? (int8_t)rintf(x[d] * finer) : 0;
+    float scale = finite ? largest / 127.0f : NAN, inverse = finite && largest > 0 ? 127.0f / largest : 0;
+    if (isinf(inverse)) inverse = 0; /* the reciprocal overflowed: treat the row as zero */
+    for (int64_t d = 0; d < D; d++) to[d] = finite ? (int8_t)rintf(x[d] * inverse) : 0;
     memcpy(to + D, &scale, sizeof scale);
 }
 
-/* Rows first .. first + count - 1 of a cache = the new ones; `row` holds one. */
+/* Stores `count` new rows in a cache from row `first`; `row` is scratch for one row. */
 static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count, float *row) {
     DType type = cache.in.dtype;
     size_t size = dtype_size(type);
@@ -182,14 +182,14 @@ static void cache_put(Rows cache, int64_t first, Rows fresh, int64_t count, floa
         if (type == fresh.in.dtype)
             memcpy(to, run_at(fresh.in, at), (size_t)cache.D * size);
         else if (type == DT_I8)
-            round_row(to, run_in(fresh.in, at, cache.D, row), cache.D);
+            quantize_row(to, run_in(fresh.in, at, cache.D, row), cache.D);
         else
             half_store(to, type, 0, run_in(fresh.in, at, cache.D, row), cache.D);
     }
 }
 
-/* The first rows of a cache of 8 bits as fp32, at `to`. */
-static Rows widen(Rows cache, int64_t count, float *to) {
+/* Dequantizes the first rows of an int8 cache to `to`. */
+static Rows dequantize(Rows cache, int64_t count, float *to) {
     const int8_t *from = (const int8_t *)cache.in.data + cache.at;
     for (int64_t i = 0; i < count; i++, from += cache.stride) {
         float scale = row_scale(from, cache.D), *row = to + i * cache.D;
@@ -199,23 +199,23 @@ static Rows widen(Rows cache, int64_t count, float *to) {
     return (Rows){tensor_2d(to, DT_F32, count, cache.D), 0, cache.D, cache.D};
 }
 
-/* Many new positions, by the tiles. */
+/* Many new positions: uses tiles. */
 static void tiles_run(HeadJob *job, void *memory) {
     Bump bump = {.base = memory};
     if (job->k.in.dtype == DT_I8) {
         size_t bytes = (size_t)(job->keys * job->D) * sizeof(float);
-        job->k = widen(job->k, job->keys, bump_take(&bump, bytes));
-        job->v = widen(job->v, job->keys, bump_take(&bump, bytes));
+        job->k = dequantize(job->k, job->keys, bump_take(&bump, bytes));
+        job->v = dequantize(job->v, job->keys, bump_take(&bump, bytes));
     }
-    attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_space(job->keys, job->D)));
+    attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_scratch(job->keys, job->D)));
 }
 
-/* One head of one sequence: its new rows go to the caches, then its queries run. */
+/* Appends the new rows of one head of one sequence to the caches, then runs its queries. */
 static void head_decode(const HeadJob *job, Rows keys, Rows values, void *memory) {
     Bump bump = {.base = memory};
-    Space space = space_take(&bump, job->keys, job->D);
-    cache_put(keys, job->past, job->k, job->T, space.query);
-    cache_put(values, job->past, job->v, job->T, space.query);
+    Scratch scratch = scratch_take(&bump, job->keys, job->D);
+    cache_put(keys, job->past, job->k, job->T, scratch.query);
+    cache_put(values, job->past, job->v, job->T, scratch.query);
     HeadJob cached = *job;
     cached.k = keys;
     cached.v = values;
@@ -223,29 +223,29 @@ static void head_decode(const HeadJob *job, Rows keys, Rows values, void *memory
         tiles_run(&cached, memory);
         return;
     }
-    for (int64_t t = 0; t < job->T; t++) query_run(&cached, t, &space, job->past + t + 1);
+    for (int64_t t = 0; t < job->T; t++) query_run(&cached, t, &scratch, job->past + t + 1);
 }
 
-static size_t decode_space(int64_t T, int64_t keys, int64_t D, bool eight) {
-    Bump few = {0}, many = {0};
-    space_take(&few, keys, D);
-    if (T < TILES_FROM) return (size_t)round_to((int64_t)few.used, BUMP_ALIGN);
-    for (int i = 0; eight && i < 2; i++) bump_take(&many, (size_t)(keys * D) * sizeof(float));
-    bump_take(&many, attention_head_space(keys, D));
-    return (size_t)round_to((int64_t)(few.used > many.used ? few.used : many.used), BUMP_ALIGN);
+static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {
+    Bump rows = {0}, tiles = {0};
+    scratch_take(&rows, keys, D);
+    if (T < TILES_FROM) return (size_t)round_up((int64_t)rows.used, BUMP_ALIGN);
+    for (int i = 0; int8 && i < 2; i++) bump_take(&tiles, (size_t)(keys * D) * sizeof(float));
+    bump_take(&tiles, attention_head_scratch(keys, D));
+    return (size_t)round_up((int64_t)(rows.used > tiles.used ? rows.used : tiles.used), BUMP_ALIGN);
 }
 
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                                    Tensor past, Tensor fresh, float scale) {
     HeadShape s = head_shape(qkv);
     int64_t S = kcache.dim[2], longest = 0;
-    TRY(check_room(s, S, past, fresh));
+    TRY(check_cache_capacity(s, S, past, fresh));
     for (int64_t b = 0; b < s.B; b++) {
         int64_t keys = tensor_i32(past)[b] + tensor_i32(fresh)[b];
         longest = keys > longest ? keys : longest;
     }
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
-    size_t each = decode_space(s.T, longest, s.D, kcache.dtype == DT_I8);
+    size_t each = decode_scratch(s.T, longest, s.D, kcache.dtype == DT_I8);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)

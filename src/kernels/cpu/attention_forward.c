@@ -1,11 +1,10 @@
-/* Attention forward. A thread takes a head and some of its queries, packs the head's keys and values,
- * and then works on panels of MICRO_COLS queries: one panel's scores against up to SCORE_KEYS keys are a
- * matrix with a column per query, so that maxima and sums run down the columns, a vector of queries at a
- * time. The softmax is carried on from one block of keys to the next: when a larger maximum is met, what was
- * summed so far is scaled down. What a causal mask hides is not computed, except inside the tiles it cuts.
+/* Attention forward. A thread takes a head and some of its queries, packs the head's keys and values, and
+ * then processes panels of MICRO_COLS queries. The scores of a panel against up to SCORE_KEYS keys form a
+ * matrix with one column per query, so maxima and sums run down the columns, one vector of queries at a
+ * time. The softmax is computed online from block to block: when the maximum increases, the sums so far are
+ * scaled down. Keys that the causal mask hides are skipped, except within the tiles on the diagonal.
  *
- *   scores (keys, queries) = k q^T;  weights = exp(scores - maximum);  out^T (D, queries) = v^T weights
- */
+ *   scores (keys, queries) = k q^T;  weights = exp(scores - maximum);  out^T (D, queries) = v^T weights */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -13,46 +12,46 @@
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS, MASK_KEYS = 64 };
 
-/* One thread's memory; rows is D rounded up to whole tiles. */
-typedef struct Space {
+/* Scratch memory of a thread; rows is D rounded up to full tiles. */
+typedef struct Scratch {
     int64_t rows;
     float *keys;   /* panels of MICRO_ROWS keys: (D, MICRO_ROWS) each */
     float *values; /* panels of MICRO_ROWS of the D dims: (keys, MICRO_ROWS) each */
     float *query;  /* (D, MICRO_COLS) */
     float *scores; /* (SCORE_KEYS, MICRO_COLS) */
-    float *mixed;  /* (rows, MICRO_COLS) */
+    float *sums;   /* (rows, MICRO_COLS) */
     float *stage;  /* (STAGE_ROWS, D), see attention.h */
-} Space;
+} Scratch;
 
-static Space space_take(Bump *bump, int64_t keys, int64_t D) {
-    int64_t rows = round_to(D, MICRO_ROWS);
-    return (Space){
+static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
+    int64_t rows = round_up(D, MICRO_ROWS);
+    return (Scratch){
         .rows = rows,
-        .keys = bump_take(bump, (size_t)(round_to(keys, MICRO_ROWS) * D) * sizeof(float)),
+        .keys = bump_take(bump, (size_t)(round_up(keys, MICRO_ROWS) * D) * sizeof(float)),
         .values = bump_take(bump, (size_t)(keys * rows) * sizeof(float)),
         .query = bump_take(bump, (size_t)(D * MICRO_COLS) * sizeof(float)),
         .scores = bump_take(bump, SCORE_KEYS * MICRO_COLS * sizeof(float)),
-        .mixed = bump_take(bump, (size_t)(rows * MICRO_COLS) * sizeof(float)),
+        .sums = bump_take(bump, (size_t)(rows * MICRO_COLS) * sizeof(float)),
         .stage = bump_take(bump, (size_t)(STAGE_ROWS * D) * sizeof(float)),
     };
 }
 
-size_t attention_head_space(int64_t keys, int64_t D) {
+size_t attention_head_scratch(int64_t keys, int64_t D) {
     Bump count = {0};
-    space_take(&count, keys, D);
+    scratch_take(&count, keys, D);
     return (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
 }
 
-/* The softmax of a panel so far: a lane per query. */
-typedef struct Running {
-    VecF most[3], sum[3];
-} Running;
+/* The online softmax of a panel: one lane per query. */
+typedef struct OnlineSoftmax {
+    VecF max[3], sum[3];
+} OnlineSoftmax;
 
-/* Scores of keys a query does not see become -infinity. Only rows past what the panel's first query sees
- * need it. */
-static void hide(float *scores, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
+/* Sets the scores of masked keys to -infinity. Only keys past those that the first query of the panel sees
+ * are affected. */
+static void mask_scores(float *scores, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
     if (!job->causal) return;
-    int64_t last = job->past + q - k0; /* the row of the last key that the first query sees */
+    int64_t last = job->past + q - k0; /* row of the last key that the first query sees */
     for (int64_t k = last < -1 ? 0 : last + 1; k < keys; k++)
         for (int i = 0; i < 3; i++) {
             float *at = scores + k * MICRO_COLS + i * VEC;
@@ -61,18 +60,18 @@ static void hide(float *scores, const HeadJob *job, int64_t q, int64_t k0, int64
         }
 }
 
-/* Rows of scores are taken whole: three vectors that do not wait for each other. */
-static void columns_max(const float *scores, int64_t keys, VecF most[3]) {
-    VecF m0 = most[0], m1 = most[1], m2 = most[2];
+/* A row of scores is three vectors with independent maxima. */
+static void columns_max(const float *scores, int64_t keys, VecF max[3]) {
+    VecF m0 = max[0], m1 = max[1], m2 = max[2];
     for (int64_t k = 0; k < keys; k++, scores += MICRO_COLS) {
         m0 = vec_max(m0, vec_load(scores));
         m1 = vec_max(m1, vec_load(scores + VEC));
         m2 = vec_max(m2, vec_load(scores + 2 * VEC));
     }
-    most[0] = m0, most[1] = m1, most[2] = m2;
+    max[0] = m0, max[1] = m1, max[2] = m2;
 }
 
-/* Scores become exp(score - base); their sums. */
+/* Replaces scores by exp(score - base) and returns their sums. */
 static void columns_exp(float *scores, int64_t keys, const VecF base[3], VecF sum[3]) {
     VecF b0 = base[0], b1 = base[1], b2 = base[2];
     VecF s0 = {0}, s1 = {0}, s2 = {0};
@@ -85,104 +84,105 @@ static void columns_exp(float *scores, int64_t keys, const VecF base[3], VecF su
     sum[0] = s0, sum[1] = s1, sum[2] = s2;
 }
 
-/* Scores become weights relative to the maximum so far; `mixed` is scaled to it. */
-static void softmax_carry(Running *run, const Space *space, int64_t keys, bool first) {
-    VecF most[3] = {run->most[0], run->most[1], run->most[2]}, base[3], carry[3], sum[3];
-    columns_max(space->scores, keys, most);
+/* Replaces scores by weights relative to the new maximum and rescales `sums` to it. */
+static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, int64_t keys, bool first) {
+    VecF max[3] = {run->max[0], run->max[1], run->max[2]}, base[3], carry[3], sum[3];
+    columns_max(scratch->scores, keys, max);
     for (int i = 0; i < 3; i++) {
-        base[i] = vec_select(most[i] == -INFINITY, vec_set(0.0f), most[i]);
-        carry[i] = vec_exp(run->most[i] - base[i]);
+        base[i] = vec_select(max[i] == -INFINITY, vec_set(0.0f), max[i]);
+        carry[i] = vec_exp(run->max[i] - base[i]);
     }
-    columns_exp(space->scores, keys, base, sum);
+    columns_exp(scratch->scores, keys, base, sum);
     for (int i = 0; i < 3; i++) {
-        run->most[i] = most[i];
+        run->max[i] = max[i];
         run->sum[i] = run->sum[i] * carry[i] + sum[i];
     }
-    for (int64_t d = 0; d < space->rows && !first; d++)
+    for (int64_t d = 0; d < scratch->rows && !first; d++)
         for (int i = 0; i < 3; i++) {
-            float *at = space->mixed + d * MICRO_COLS + i * VEC;
+            float *at = scratch->sums + d * MICRO_COLS + i * VEC;
             vec_store(at, vec_load(at) * carry[i]);
         }
 }
 
-/* Dropout on the weights. Draws run along a query's keys, so they are made in rows and turned. */
-static void drop(const Space *space, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
+/* Applies dropout to the weights. Draws are consecutive along the keys of a query, so they are made in rows
+ * and transposed. */
+static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
                  int64_t keys) {
-    float factors[MICRO_COLS][MASK_KEYS], turned[MASK_KEYS][MICRO_COLS];
+    float factors[MICRO_COLS][MASK_KEYS], transposed[MASK_KEYS][MICRO_COLS];
     for (int64_t from = 0; from < keys; from += MASK_KEYS) {
-        int64_t n = least_of(MASK_KEYS, keys - from);
+        int64_t n = min_of(MASK_KEYS, keys - from);
         for (int64_t i = 0; i < queries; i++)
             dropout_factors(factors[i], job->dropout,
                             dropout_scores(job->dropout, job->b, job->h, q + i) + (uint64_t)(k0 + from), n);
-        pack_across(turned[0], MICRO_COLS, factors[0], MASK_KEYS, queries, n, 0);
-        float *weights = space->scores + from * MICRO_COLS;
-        const float *by = turned[0];
+        pack_across(transposed[0], MICRO_COLS, factors[0], MASK_KEYS, queries, n, 0);
+        float *weights = scratch->scores + from * MICRO_COLS;
+        const float *by = transposed[0];
 #pragma omp simd
         for (int64_t i = 0; i < n * MICRO_COLS; i++) weights[i] *= by[i];
     }
 }
 
-/* Divides by the sums and writes out and lse. A query that saw no key gives 0 and -infinity. */
-static void panel_finish(const Space *space, const HeadJob *job, const Running *run, int64_t q,
+/* Divides by the sums and writes out and lse. A query that sees no key gets 0 and -infinity. */
+static void panel_finish(const Scratch *scratch, const HeadJob *job, const OnlineSoftmax *run, int64_t q,
                          int64_t queries) {
     float inverse[MICRO_COLS];
     for (int64_t i = 0; i < MICRO_COLS; i++) {
         float sum = run->sum[i / VEC][i % VEC];
         inverse[i] = sum == 0 ? 0.0f : 1.0f / sum;
-        if (job->lse && i < queries) job->lse[q + i] = run->most[i / VEC][i % VEC] + logf(sum);
+        if (job->lse && i < queries) job->lse[q + i] = run->max[i / VEC][i % VEC] + logf(sum);
     }
     for (int64_t d = 0; d < job->D; d++)
-        for (int64_t i = 0; i < MICRO_COLS; i++) space->mixed[d * MICRO_COLS + i] *= inverse[i];
-    rows_unpack(rows_from(job->out, q), space->mixed, queries, space->stage);
+        for (int64_t i = 0; i < MICRO_COLS; i++) scratch->sums[d * MICRO_COLS + i] *= inverse[i];
+    rows_unpack(rows_from(job->out, q), scratch->sums, queries, scratch->stage);
 }
 
-/* Queries q .. q + queries - 1, at most MICRO_COLS. */
-static void panel_run(const Space *space, const HeadJob *job, int64_t q, int64_t queries) {
+/* Processes queries q .. q + queries - 1, at most MICRO_COLS. */
+static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries) {
     int64_t D = job->D;
-    rows_across(space->query, MICRO_COLS, rows_from(job->q, q), queries, 0, space->stage);
-    for (int64_t i = 0; i < D * MICRO_COLS; i++) space->query[i] *= job->scale;
-    memset(space->mixed, 0, (size_t)(space->rows * MICRO_COLS) * sizeof(float));
-    Running run;
-    for (int i = 0; i < 3; i++) run.most[i] = vec_set(-INFINITY), run.sum[i] = vec_set(0.0f);
+    rows_across(scratch->query, MICRO_COLS, rows_from(job->q, q), queries, 0, scratch->stage);
+    for (int64_t i = 0; i < D * MICRO_COLS; i++) scratch->query[i] *= job->scale;
+    memset(scratch->sums, 0, (size_t)(scratch->rows * MICRO_COLS) * sizeof(float));
+    OnlineSoftmax run;
+    for (int i = 0; i < 3; i++) run.max[i] = vec_set(-INFINITY), run.sum[i] = vec_set(0.0f);
     int64_t seen = keys_seen(job->keys, job->causal, job->past + q + queries - 1);
     for (int64_t k0 = 0; k0 < seen; k0 += SCORE_KEYS) {
-        int64_t keys = least_of(SCORE_KEYS, seen - k0);
+        int64_t keys = min_of(SCORE_KEYS, seen - k0);
         for (int64_t k = 0; k < keys; k += MICRO_ROWS)
-            micro_tile(D, space->keys + (k0 + k) * D, space->query, space->scores + k * MICRO_COLS,
+            micro_tile(D, scratch->keys + (k0 + k) * D, scratch->query, scratch->scores + k * MICRO_COLS,
                        MICRO_COLS, false);
-        hide(space->scores, job, q, k0, keys);
-        softmax_carry(&run, space, keys, k0 == 0);
-        if (job->dropout) drop(space, job, q, queries, k0, keys);
-        for (int64_t d = 0; d < space->rows; d += MICRO_ROWS)
-            micro_tile(keys, space->values + d * job->keys + k0 * MICRO_ROWS, space->scores,
-                       space->mixed + d * MICRO_COLS, MICRO_COLS, k0 > 0);
+        mask_scores(scratch->scores, job, q, k0, keys);
+        softmax_carry(&run, scratch, keys, k0 == 0);
+        if (job->dropout) drop(scratch, job, q, queries, k0, keys);
+        for (int64_t d = 0; d < scratch->rows; d += MICRO_ROWS)
+            micro_tile(keys, scratch->values + d * job->keys + k0 * MICRO_ROWS, scratch->scores,
+                       scratch->sums + d * MICRO_COLS, MICRO_COLS, k0 > 0);
     }
-    panel_finish(space, job, &run, q, queries);
+    panel_finish(scratch, job, &run, q, queries);
 }
 
 void attention_head(const HeadJob *job, Range queries, void *memory) {
     if (queries.to <= queries.from) return;
     Bump bump = {.base = memory};
-    Space space = space_take(&bump, job->keys, job->D);
+    Scratch scratch = scratch_take(&bump, job->keys, job->D);
     int64_t keys = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
-    rows_across(space.keys, MICRO_ROWS, job->k, keys, job->D * MICRO_ROWS, space.stage);
-    rows_along(space.values, MICRO_ROWS, job->v, keys, job->keys * MICRO_ROWS, space.stage);
+    rows_across(scratch.keys, MICRO_ROWS, job->k, keys, job->D * MICRO_ROWS, scratch.stage);
+    rows_along(scratch.values, MICRO_ROWS, job->v, keys, job->keys * MICRO_ROWS, scratch.stage);
     for (int64_t q = queries.from; q < queries.to; q += MICRO_COLS)
-        panel_run(&space, job, q, least_of(MICRO_COLS, queries.to - q));
+        panel_run(&scratch, job, q, min_of(MICRO_COLS, queries.to - q));
 }
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
     HeadShape s = head_shape(qkv);
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
-    /* Heads are cut only where there are too few of them: each cut packs the keys again. */
-    int64_t heads = s.B * s.H, cuts = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
-    size_t each = attention_head_space(s.T, s.D);
+    /* Split heads only if there are too few of them, because each split packs the keys again. */
+    int64_t heads = s.B * s.H, splits = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
+    size_t each = attention_head_scratch(s.T, s.D);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t at = 0; at < heads * cuts; at++) {
-        int64_t b = at / cuts / s.H, h = at / cuts % s.H;
+    for (int64_t at = 0; at < heads * splits; at++) {
+        int64_t b = at / splits / s.H, h = at / splits % s.H;
         HeadJob job = {
             .T = s.T,
             .D = s.D,
@@ -198,8 +198,8 @@ static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tens
             .b = b,
             .h = h,
         };
-        /* Later queries of a causal head have more to do: they go first. */
-        attention_head(&job, range_part(s.T, MICRO_COLS, (int)(cuts - 1 - at % cuts), (int)cuts),
+        /* Later queries of a causal head take longer, so start with them. */
+        attention_head(&job, range_part(s.T, MICRO_COLS, (int)(splits - 1 - at % splits), (int)splits),
                        (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
     }
     return OK;

@@ -1,4 +1,4 @@
-/* Chooses the instruction set of the cpu backend for the machine it runs on. */
+/* Chooses the instruction set of the cpu backend for the CPU it runs on. */
 #include "kernels/backend.h"
 
 #include "kernels/cpu/variant.h"
@@ -10,7 +10,7 @@
 void table_override_avx2(KernelTable *table);
 void table_override_avx512(KernelTable *table);
 
-/* fp16 conversions, which not every compiler's __builtin_cpu_supports knows by name. */
+/* fp16 conversions; not every compiler accepts "f16c" in __builtin_cpu_supports. */
 static bool has_f16c(void) {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_F16C;

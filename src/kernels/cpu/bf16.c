@@ -1,5 +1,5 @@
-/* Finds which of the machine's instructions multiply bf16, for gemm16.c and for people. What the machine
- * has is asked once; WEFT_CPU_BF16 is read at every call, so that one process can try all of them. */
+/* Selects the bf16 micro-kernel for gemm16.c and reports it. CPU features are detected once; WEFT_CPU_BF16
+ * is read at every call, so that one process can test all micro-kernels. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "kernels/kernels.h"
 
 typedef struct Choice {
-    const char *name; /* as WEFT_CPU_BF16 has it */
+    const char *name; /* value of WEFT_CPU_BF16 */
     const Micro16 *micro;
-    bool (*there)(void);
+    bool (*available)(void);
 } Choice;
 
 #if defined(__aarch64__)
@@ -19,12 +19,12 @@ typedef struct Choice {
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-static bool mmla_there(void) {
+static bool has_mmla(void) {
     return getauxval(AT_HWCAP2) & HWCAP2_BF16;
 }
 
-/* The best first. */
-static const Choice choices[] = {{"mmla", &micro16_mmla, mmla_there}};
+/* Fastest first. */
+static const Choice choices[] = {{"mmla", &micro16_mmla, has_mmla}};
 
 #elif defined(__x86_64__)
 
@@ -32,72 +32,74 @@ static const Choice choices[] = {{"mmla", &micro16_mmla, mmla_there}};
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Bits of XCR0: what the system saves for a thread. */
-enum { SAVED_AVX512 = 0xe6, SAVED_TILES = 0x60000 };
+/* XCR0 bits: register state that the OS saves on a context switch. */
+enum { XCR0_AVX512 = 0xe6, XCR0_TILES = 0x60000 };
 
-static bool saved(uint32_t parts) {
+static bool os_saves(uint32_t bits) {
     uint32_t a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return false;
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & parts) == parts;
+    return (low & bits) == bits;
 }
 
-/* AVX-512 F, DQ, BW and VL, with BF16. */
-static bool dot_there(void) {
+/* AVX-512 F, DQ, BW, VL and BF16. */
+static bool has_dot(void) {
     enum { F = 1 << 16, DQ = 1 << 17, BW = 1 << 30, BF16 = 1 << 5 };
     const uint32_t VL = 1u << 31;
     uint32_t a, b, c, d;
-    if (!saved(SAVED_AVX512) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!os_saves(XCR0_AVX512) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     if (!(b & F) || !(b & DQ) || !(b & BW) || !(b & VL)) return false;
     return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16);
 }
 
-/* Linux lets a process use tiles once it has asked. */
+/* Linux grants the use of tiles only after a process requests it. */
 bool amx_has(uint32_t type) {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     uint32_t a, b, c, d;
-    if (!saved(SAVED_TILES) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!os_saves(XCR0_TILES) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     if (!(d & type) || !(d & AMX_TILE)) return false;
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-static bool amx_there(void) {
-    return dot_there() && amx_has(AMX_BF16);
+static bool has_amx(void) {
+    return has_dot() && amx_has(AMX_BF16);
 }
 
-static const Choice choices[] = {{"amx", &micro16_amx, amx_there}, {"dot", &micro16_dot, dot_there}};
+static const Choice choices[] = {{"amx", &micro16_amx, has_amx}, {"dot", &micro16_dot, has_dot}};
 
 #else
 
-static bool none_there(void) {
+static bool has_none(void) {
     return false;
 }
 
-static const Choice choices[] = {{"none", NULL, none_there}};
+static const Choice choices[] = {{"none", NULL, has_none}};
 
 #endif
 
 enum { CHOICES = sizeof choices / sizeof *choices };
 
-static bool found[CHOICES];
+static bool detected[CHOICES];
 
-static void find(void) {
-    for (int i = 0; i < CHOICES; i++) found[i] = choices[i].there();
+static void detect(void) {
+    for (int i = 0; i < CHOICES; i++) detected[i] = choices[i].available();
 }
 
 Status micro16_choose(const Micro16 **ret_micro) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find);
-    const char *asked = getenv("WEFT_CPU_BF16");
+    pthread_once(&once, detect);
+    const char *requested = getenv("WEFT_CPU_BF16");
     const Micro16 *micro = NULL;
-    bool off = asked && !strcmp(asked, "off");
+    bool off = requested && !strcmp(requested, "off");
     for (int i = 0; i < CHOICES && !micro && !off; i++)
-        if (found[i] && (!asked || !*asked || !strcmp(asked, choices[i].name))) micro = choices[i].micro;
-    if (!micro && asked && *asked && !off)
-        return FAILED("WEFT_CPU_BF16 is '%s', which is not one of this machine's ways to multiply bf16; "
-                      "'off' converts it to fp32, and without the variable the best one is taken",
-                      asked);
+        if (detected[i] && (!requested || !*requested || !strcmp(requested, choices[i].name)))
+            micro = choices[i].micro;
+    if (!micro && requested && *requested && !off)
+        return FAILED(
+            "WEFT_CPU_BF16 is '%s', which this CPU does not support; use 'off' to convert to fp32, or "
+            "unset it to use the fastest implementation",
+            requested);
     *ret_micro = micro;
     return OK;
 }

@@ -1,6 +1,7 @@
-/* The product through BLIS's own interface, which takes 64-bit sizes and the number of threads with the
- * call, or through OpenBLAS's CBLAS, whose sizes are ints and whose number of threads is set beforehand.
- * Dimensions past an int are cut into several calls. cmake/FindBlas.cmake says which, if any. */
+/* GEMM through the native interface of BLIS, which accepts 64-bit sizes and the number of threads per call,
+ * or through the CBLAS interface of OpenBLAS, whose sizes are ints and whose number of threads is global.
+ * Larger dimensions are split into several calls. cmake/FindBlas.cmake decides which library is used, if
+ * any. */
 #include "kernels/cpu/blas.h"
 
 #include "kernels/kernels.h"
@@ -8,7 +9,7 @@
 #if defined(WEFT_BLAS_BLIS)
 #include <blis.h>
 
-bool blas_there(void) {
+bool blas_available(void) {
     return true;
 }
 
@@ -32,7 +33,7 @@ void blas_gemm(int threads, int64_t m, int64_t n, int64_t k, GemmOperand a, Gemm
 #elif defined(WEFT_BLAS_OPENBLAS)
 #include <cblas.h>
 
-bool blas_there(void) {
+bool blas_available(void) {
     return true;
 }
 
@@ -40,11 +41,11 @@ const char *kernels_cpu_blas(void) {
     return openblas_get_config();
 }
 
-/* The largest piece of a dimension that one call takes. */
-enum { PIECE = 1 << 30 };
+/* The largest size of a dimension in one call. */
+enum { CHUNK = 1 << 30 };
 
-static int piece(int64_t from, int64_t size) {
-    return (int)(size - from < PIECE ? size - from : PIECE);
+static int chunk(int64_t from, int64_t size) {
+    return (int)(size - from < CHUNK ? size - from : CHUNK);
 }
 
 static const float *operand_at(GemmOperand operand, int64_t row, int64_t col) {
@@ -54,18 +55,18 @@ static const float *operand_at(GemmOperand operand, int64_t row, int64_t col) {
 void blas_gemm(int threads, int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, float beta,
                float *c) {
     if (openblas_get_num_threads() != threads) openblas_set_num_threads(threads);
-    for (int64_t i = 0; i < m; i += PIECE)
-        for (int64_t j = 0; j < n; j += PIECE)
-            for (int64_t p = 0; p < k; p += PIECE)
+    for (int64_t i = 0; i < m; i += CHUNK)
+        for (int64_t j = 0; j < n; j += CHUNK)
+            for (int64_t p = 0; p < k; p += CHUNK)
                 cblas_sgemm(CblasRowMajor, a.trans ? CblasTrans : CblasNoTrans,
-                            b.trans ? CblasTrans : CblasNoTrans, piece(i, m), piece(j, n), piece(p, k), 1.0f,
+                            b.trans ? CblasTrans : CblasNoTrans, chunk(i, m), chunk(j, n), chunk(p, k), 1.0f,
                             operand_at(a, i, p), (int)a.stride, operand_at(b, p, j), (int)b.stride,
                             p ? 1.0f : beta, c + i * n + j, (int)n);
 }
 
 #else
 
-bool blas_there(void) {
+bool blas_available(void) {
     return false;
 }
 

@@ -1,10 +1,10 @@
-/* Dropout with a residual: one pass, the mask drawn on the way. */
+/* Dropout with a residual connection in a single pass. */
 #include "kernels/cpu/dropout.h"
 
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-static void rows_run(Stream *stream, Tensor out, Tensor res, Tensor y, const Dropout *dropout) {
+static void dropout_rows(Stream *stream, Tensor out, Tensor res, Tensor y, const Dropout *dropout) {
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
     int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
@@ -17,12 +17,12 @@ static void rows_run(Stream *stream, Tensor out, Tensor res, Tensor y, const Dro
 }
 
 static Status dropout_add_forward_cpu(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout) {
-    rows_run(stream, out, res, y, &dropout);
+    dropout_rows(stream, out, res, y, &dropout);
     return OK;
 }
 
 static Status dropout_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
-    rows_run(stream, dx, TENSOR_NONE, dy, &dropout);
+    dropout_rows(stream, dx, TENSOR_NONE, dy, &dropout);
     return OK;
 }
 

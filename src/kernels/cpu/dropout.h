@@ -1,4 +1,4 @@
-/* Dropout on a stretch of one row, drawn anew each time it is needed. */
+/* Dropout on part of a row. The mask is never stored; it is drawn again whenever it is needed. */
 #ifndef WEFT_KERNELS_CPU_DROPOUT_H
 #define WEFT_KERNELS_CPU_DROPOUT_H
 
@@ -6,18 +6,18 @@
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/philox.h"
 
-enum { DROPOUT_STRETCH = 256, DROPOUT_BUFFER = DROPOUT_STRETCH + 2 * PHILOX_STEP };
+enum { DROPOUT_CHUNK = 256, DROPOUT_BUFFER = DROPOUT_CHUNK + 2 * PHILOX_STEP };
 
-/* What dropout makes of VEC elements. */
+/* Applies dropout to VEC elements. */
 static inline VecF dropout_vec(VecF y, const uint32_t *draw, uint32_t threshold, float factor) {
     VecI kept = (VecI)(vec_load_u32(draw) >= threshold);
     return (VecF)(kept & (VecI)(y * factor));
 }
 
-/* out = res + dropout(y) over n elements of a type, at most DROPOUT_STRETCH; res may be NULL; out may be
- * either. Draws past the end are there to be read. */
-static ALWAYS_INLINE void dropout_stretch(DType dtype, void *out, const void *res, const void *y, int64_t n,
-                                          const uint32_t *draw, uint32_t threshold, float factor) {
+/* out = res + dropout(y) over n <= DROPOUT_CHUNK elements. res may be NULL; out may alias res or y. Up to a
+ * vector of draws past the end is read. */
+static ALWAYS_INLINE void dropout_chunk(DType dtype, void *out, const void *res, const void *y, int64_t n,
+                                        const uint32_t *draw, uint32_t threshold, float factor) {
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
         VecF kept = dropout_vec(vec_get(y, dtype, i), draw + i, threshold, factor);
@@ -29,7 +29,7 @@ static ALWAYS_INLINE void dropout_stretch(DType dtype, void *out, const void *re
     vec_put_some(out, dtype, i, kept, n - i);
 }
 
-/* out = res + dropout(y) over n elements whose draws start at `first`; without dropout a plain sum. */
+/* The same for any n, with draw indices from `first`. If p is 0, this is a plain sum or copy. */
 static ALWAYS_INLINE void dropout_add_run(DType dtype, void *out, const void *res, const void *y, int64_t n,
                                           const Dropout *dropout, uint64_t first) {
     if (dropout->p == 0 && res) vec_map2(dtype, out, res, dtype, y, n, vec_plus);
@@ -39,12 +39,12 @@ static ALWAYS_INLINE void dropout_add_run(DType dtype, void *out, const void *re
     uint32_t threshold = dropout_threshold(dropout->p);
     float factor = dropout_scale(dropout->p);
     size_t size = dtype == DT_F32 ? 4 : 2;
-    for (int64_t done = 0; done < n; done += DROPOUT_STRETCH) {
-        int64_t count = n - done < DROPOUT_STRETCH ? n - done : DROPOUT_STRETCH;
+    for (int64_t done = 0; done < n; done += DROPOUT_CHUNK) {
+        int64_t count = n - done < DROPOUT_CHUNK ? n - done : DROPOUT_CHUNK;
         size_t at = (size_t)done * size;
         const uint32_t *draw = philox_run(dropout->key, first + (uint64_t)done, count, buffer);
-        dropout_stretch(dtype, (char *)out + at, res ? (const char *)res + at : NULL, (const char *)y + at,
-                        count, draw, threshold, factor);
+        dropout_chunk(dtype, (char *)out + at, res ? (const char *)res + at : NULL, (const char *)y + at,
+                      count, draw, threshold, factor);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Fills, copies and sums over flat tensors. Sums run in fp64, each thread over its own stretch, and the
- * stretches are added in order. */
+/* Fills, conversions and reductions over flat tensors. Reductions run in fp64: each thread sums its own
+ * range, and the partial sums are added in order. */
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
@@ -21,7 +21,7 @@ static Status fill_cpu(Stream *stream, Tensor x, float value) {
     return OK;
 }
 
-/* Copies, and fp64, which is rare. */
+/* Plain copies, and fp64, which is rare. */
 static Status convert_plain(Stream *stream, Tensor y, Tensor x) {
     int64_t count = tensor_count(x);
     int threads = threads_for(stream, count);
@@ -112,18 +112,19 @@ static double sum_squares_run(const float *x, int64_t n) {
 }
 
 static double sum_part(Tensor x, Range range, double (*run)(const float *, int64_t)) {
-    enum { STRETCH = 512 };
+    enum { CHUNK = 512 };
     double sum = 0;
-    float buffer[STRETCH];
-    for (int64_t at = range.from; at < range.to; at += STRETCH) {
-        int64_t n = range.to - at < STRETCH ? range.to - at : STRETCH;
+    float buffer[CHUNK];
+    for (int64_t at = range.from; at < range.to; at += CHUNK) {
+        int64_t n = range.to - at < CHUNK ? range.to - at : CHUNK;
         sum += run(run_in(x, at, n, buffer), n);
     }
     return sum;
 }
 
-/* `parts` has room for the threads. */
-static double sum_in(const Stream *stream, double *parts, Tensor x, double (*run)(const float *, int64_t)) {
+/* `parts` has room for one sum per thread. */
+static double sum_parallel(const Stream *stream, double *parts, Tensor x,
+                           double (*run)(const float *, int64_t)) {
     int64_t count = tensor_count(x);
     int threads = threads_for(stream, count);
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -135,10 +136,10 @@ static double sum_in(const Stream *stream, double *parts, Tensor x, double (*run
 }
 
 static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(const float *, int64_t)) {
-    void *space;
+    void *workspace;
     int threads = threads_for(stream, tensor_count(x));
-    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &space));
-    *(double *)total.data += sum_in(stream, space, x, run);
+    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &workspace));
+    *(double *)total.data += sum_parallel(stream, workspace, x, run);
     return OK;
 }
 
@@ -152,14 +153,14 @@ static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
 
 static Status sum_squares_parts_cpu(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
     int64_t count = tensor_count(x);
-    void *space;
+    void *workspace;
     int threads = threads_for(stream, share < count ? share : count);
-    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &space));
+    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &workspace));
     for (int64_t at = 0, end; at < count; at = end) {
         int64_t part = (skip + at) / share, next = (part + 1) * share - skip;
         end = next < count ? next : count;
         ((double *)totals.data)[part] +=
-            sum_in(stream, space, tensor_slice(x, at, end - at), sum_squares_run);
+            sum_parallel(stream, workspace, tensor_slice(x, at, end - at), sum_squares_run);
     }
     return OK;
 }

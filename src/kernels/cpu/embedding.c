@@ -1,7 +1,7 @@
-/* Embeddings. Forward: threads take rows. Backward: rows of the tables collide, so threads take columns
- * and each element is summed by one thread in the order of the rows.
+/* Embeddings. In forward, threads take rows. In backward, rows of the tables collide, so threads take
+ * columns, and each element is accumulated by one thread in the order of the rows.
  *
- * Legend: B sequences, T positions, C width, V vocabulary (local part) */
+ * B sequences, T positions, C hidden size, V vocabulary size (of this rank's part) */
 #include <string.h>
 
 #include "kernels/cpu/map.h"
@@ -11,16 +11,16 @@
 static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
     for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
         if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
-            return FAILED("internal: %s: token type %d, expected 0 to %lld", kernel, tensor_i32(types)[i],
-                          (long long)tensor_rows(wtype) - 1);
+            return FAILED("internal: %s: token type %d is out of range, expected 0 to %lld", kernel,
+                          tensor_i32(types)[i], (long long)tensor_rows(wtype) - 1);
     return OK;
 }
 
-static inline VecF some_or_zero(const void *from, DType dtype, int64_t at, int64_t n) {
+static inline VecF tail_or_zero(const void *from, DType dtype, int64_t at, int64_t n) {
     return from ? vec_get_some(from, dtype, at, n) : vec_set(0.0f);
 }
 
-/* to (n) = the sum of up to three rows; any may be NULL. */
+/* to (n) = the sum of up to three rows; any of them may be NULL. */
 static ALWAYS_INLINE void rows_sum(DType dtype, void *to, const void *token, const void *position,
                                    const void *type, int64_t n) {
     int64_t i = 0;
@@ -31,8 +31,8 @@ static ALWAYS_INLINE void rows_sum(DType dtype, void *to, const void *token, con
         vec_put(to, dtype, i, sum);
     }
     if (i == n) return;
-    VecF sum = some_or_zero(token, dtype, i, n - i) + some_or_zero(position, dtype, i, n - i);
-    vec_put_some(to, dtype, i, sum + some_or_zero(type, dtype, i, n - i), n - i);
+    VecF sum = tail_or_zero(token, dtype, i, n - i) + tail_or_zero(position, dtype, i, n - i);
+    vec_put_some(to, dtype, i, sum + tail_or_zero(type, dtype, i, n - i), n - i);
 }
 
 static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
@@ -45,16 +45,17 @@ static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Ten
         for (int64_t row = mine.from; row < mine.to; row++) {
             int64_t token = vocab_row(part, V, tensor_i32(tokens)[row]);
             int64_t position = row % T + (past.data ? tensor_i32(past)[row / T] : 0);
-            bool placed = wpe.data && position >= 0 && position < tensor_rows(wpe);
+            bool has_position = wpe.data && position >= 0 && position < tensor_rows(wpe);
             int64_t type = types.data ? tensor_i32(types)[row] : 0;
             BY_TYPE(x.dtype, rows_sum, run_at(x, row * C), token >= 0 ? run_at(wte, token * C) : NULL,
-                    placed ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
+                    has_position ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
         }
     }
     return OK;
 }
 
-/* Row `row` of a table gains n elements of dx; without a table nothing. */
+/* table[row] += n elements of dx from column `col`; does nothing if the table is absent or row is negative.
+ */
 static ALWAYS_INLINE void table_add(DType dtype, Tensor table, int64_t row, int64_t col, const void *from,
                                     int64_t n) {
     if (!table.data || row < 0) return;

@@ -1,11 +1,9 @@
-/* Products, by the matrix library where the build has one and otherwise by the scheme of Goto and van de
- * Geijn. The depth is cut so that a panel of each operand fits
- * the first cache; for each cut the threads together pack both operands, wait for each other, and then
- * take blocks of the result whose left panels fit the second cache.
+/* fp32 GEMM: by the BLAS library if the build has one, otherwise by the algorithm of Goto and van de Geijn.
+ * The K dimension is split so that a panel of each operand fits the L1 cache. For each split, all threads
+ * pack both operands, synchronize, and then take blocks of the result whose left panels fit the L2 cache.
  *
- * An element of the result is summed in the same order whoever computes it, so the bits do not depend on
- * the number of threads.
- */
+ * Every element of the result is accumulated in the same order, whichever thread computes it, so the result
+ * does not depend on the number of threads. */
 #include "kernels/cpu/gemm.h"
 
 #if defined(__aarch64__)
@@ -13,11 +11,11 @@ enum { DEPTH_MAX = 512 };
 #else
 enum { DEPTH_MAX = 256 };
 #endif
-/* Largest parts packed at a time, and the block of the result that one thread takes. */
+/* Limits of what is packed at a time, and of the block of the result that one thread takes. */
 enum { ROWS_MAX = 2048, COLS_MAX = 8192 / MICRO_COLS * MICRO_COLS };
 enum { BLOCK_ROWS = 256, BLOCK_COLS = 480 / MICRO_COLS * MICRO_COLS };
 
-/* How the product is cut. */
+/* How the GEMM is partitioned. */
 typedef struct Plan {
     int64_t depth, rows, cols;         /* packed at a time */
     int64_t block_rows, block_cols;    /* taken by a thread at a time */
@@ -29,19 +27,20 @@ static int64_t round_up(int64_t value, int64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/* Cuts `size` into equal parts of at most `most`, multiples of `unit`. */
-static int64_t even_part(int64_t size, int64_t most, int64_t unit) {
-    int64_t parts = (size + most - 1) / most;
+/* The size of equal parts of `size` that are at most `limit`, rounded up to a multiple of `unit`. */
+static int64_t even_part(int64_t size, int64_t limit, int64_t unit) {
+    int64_t parts = (size + limit - 1) / limit;
     return round_up((size + parts - 1) / parts, unit);
 }
 
-/* Blocks of the packed part, small enough that each thread gets some. */
+/* Chooses blocks of the packed part small enough that each thread gets several. */
 static void plan_blocks(Plan *plan, int threads) {
-    int64_t high = BLOCK_ROWS, wide = BLOCK_COLS;
-    while (high * wide * 2 * threads > plan->rows * plan->cols && high + wide > 4 * (MICRO_ROWS + MICRO_COLS))
-        *(high > wide ? &high : &wide) /= 2;
-    plan->block_rows = even_part(plan->rows, high, MICRO_ROWS);
-    plan->block_cols = even_part(plan->cols, wide, MICRO_COLS);
+    int64_t height = BLOCK_ROWS, width = BLOCK_COLS;
+    while (height * width * 2 * threads > plan->rows * plan->cols &&
+           height + width > 4 * (MICRO_ROWS + MICRO_COLS))
+        *(height > width ? &height : &width) /= 2;
+    plan->block_rows = even_part(plan->rows, height, MICRO_ROWS);
+    plan->block_cols = even_part(plan->cols, width, MICRO_COLS);
 }
 
 static Plan plan_of(const Gemm *gemm) {
@@ -55,12 +54,12 @@ static Plan plan_of(const Gemm *gemm) {
     return plan;
 }
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Packs `lines` lines of steps [k, k + depth) from line `first` of the operand on, PACK_PANELS panels at a
- * time to a thread. `across`: the steps of a line lie side by side. */
+/* Packs steps [k, k + depth) of `lines` lines of the operand, starting at line `first`. Threads take
+ * PACK_PANELS panels at a time. `across`: the steps of a line are contiguous. */
 static void pack(float *to, int width, GemmOperand operand, bool across, int64_t first, int64_t lines,
                  int64_t k, int64_t depth, int64_t panel_stride) {
     enum { PACK_PANELS = 8 };
@@ -68,7 +67,7 @@ static void pack(float *to, int width, GemmOperand operand, bool across, int64_t
 #pragma omp for schedule(static) nowait
     for (int64_t line = 0; line < lines; line += unit) {
         float *panels = to + line / width * panel_stride;
-        int64_t count = least(unit, lines - line), at = first + line;
+        int64_t count = min_of(unit, lines - line), at = first + line;
         if (across)
             pack_across(panels, width, operand.data + at * operand.stride + k, operand.stride, count, depth,
                         panel_stride);
@@ -78,8 +77,8 @@ static void pack(float *to, int width, GemmOperand operand, bool across, int64_t
     }
 }
 
-/* One block: each right panel goes once through the first cache for all left panels. Meanwhile the next
- * one is fetched, a slice with every tile, so that its first tile does not wait for memory. */
+/* Computes one block: each right panel passes through the L1 cache once for all left panels. Each tile also
+ * prefetches a slice of the next right panel, so that its first tile does not wait for memory. */
 static void block_run(const Plan *plan, int64_t depth, float *c, int64_t c_stride, int64_t row, int64_t rows,
                       int64_t col, int64_t cols, bool add) {
     enum { LINE = 16 };
@@ -91,13 +90,13 @@ static void block_run(const Plan *plan, int64_t depth, float *c, int64_t c_strid
             for (int64_t ahead = 0; ahead < slice; ahead += LINE) __builtin_prefetch(next + ahead, 0, 2);
             next += slice;
             micro_edge(depth, plan->left + (row + i) / MICRO_ROWS * plan->left_stride, right,
-                       c + i * c_stride + j, c_stride, add, least(MICRO_ROWS, rows - i),
-                       least(MICRO_COLS, cols - j));
+                       c + i * c_stride + j, c_stride, add, min_of(MICRO_ROWS, rows - i),
+                       min_of(MICRO_COLS, cols - j));
         }
     }
 }
 
-/* All blocks of the part of the result at (row0, col0), over steps [k, k + depth). */
+/* Computes all blocks of the part of the result at (row0, col0), over steps [k, k + depth). */
 static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t rows, int64_t col0,
                      int64_t cols, int64_t k, int64_t depth) {
     int64_t down = (rows + plan->block_rows - 1) / plan->block_rows;
@@ -105,39 +104,39 @@ static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t r
 #pragma omp for schedule(dynamic)
     for (int64_t block = 0; block < down * over; block++) {
         int64_t row = block / over * plan->block_rows, col = block % over * plan->block_cols;
-        int64_t high = least(plan->block_rows, rows - row), wide = least(plan->block_cols, cols - col);
+        int64_t height = min_of(plan->block_rows, rows - row), width = min_of(plan->block_cols, cols - col);
         float *c = gemm->c + (row0 + row) * gemm->n + col0 + col;
-        block_run(plan, depth, c, gemm->n, row, high, col, wide, gemm->add || k > 0);
+        block_run(plan, depth, c, gemm->n, row, height, col, width, gemm->add || k > 0);
         if (gemm->finish && k + depth == gemm->k)
-            gemm->finish(gemm->context, row0 + row, col0 + col, high, wide);
+            gemm->finish(gemm->context, row0 + row, col0 + col, height, width);
     }
 }
 
-/* Left operands of a few rows, as generation has them: packing the right one would cost more than the
- * product, which only has to read it once. Takes a right operand whose columns lie in rows. An element is
- * summed in the same order however many rows there are, so that a sequence gets the same bits alone and in a
- * batch. */
+/* Skinny GEMM: a left operand with few rows, as in generation. Packing the right operand would cost more
+ * than the multiplication, which reads it only once. Requires a transposed right operand, whose columns are
+ * contiguous. Each element is accumulated in the same order for any number of rows, so that a sequence gets
+ * the same bits alone and in a batch. */
 enum { DOT_ROWS = 4, DOT_COLS = 8 };
-/* Columns of a tile of two rows or more; sums must fit the registers. */
+/* Columns of a tile of two or four rows; the accumulators must fit the registers. */
 #if defined(__aarch64__) || defined(__AVX512F__)
 enum { DOT_COLS_TWO = 8, DOT_COLS_FOUR = 4 };
 #else
 enum { DOT_COLS_TWO = 4, DOT_COLS_FOUR = 2 };
 #endif
 
-static bool is_few(const Gemm *gemm) {
-    return gemm->m <= FEW_ROWS && !gemm->a.trans && gemm->b.trans;
+static bool is_skinny(const Gemm *gemm) {
+    return gemm->m <= SKINNY_ROWS && !gemm->a.trans && gemm->b.trans;
 }
 
-/* `rows` and `cols` are constants wherever this is called. */
+/* `rows` and `cols` are constants at the call sites. */
 static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int64_t row, int64_t col,
                                                            int rows, int cols) {
     VecF sum[DOT_ROWS][DOT_COLS] = {0};
     const float *a[DOT_ROWS], *b[DOT_COLS];
     for (int i = 0; i < rows; i++) a[i] = gemm->a.data + (row + i) * gemm->a.stride;
-    for (int j = 0; j < cols; j++) b[j] = gemm->b.data + least(col + j, gemm->n - 1) * gemm->b.stride;
+    for (int j = 0; j < cols; j++) b[j] = gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
-    /* The next columns lie behind these; fetched meanwhile, they come as one stream and not as several. */
+    /* The next columns follow in memory; prefetching them here makes them one stream rather than several. */
     const float *ahead = b[0] + cols * gemm->b.stride;
     for (; k + VEC <= gemm->k; k += VEC) {
         for (int line = 0; line < cols * VEC; line += 16) __builtin_prefetch(ahead + cols * k + line, 0, 2);
@@ -157,7 +156,7 @@ static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int
         }
 }
 
-/* DOT_COLS columns. */
+/* All rows of DOT_COLS columns. */
 static void dot_columns(const Gemm *gemm, int64_t col) {
     int64_t row = 0;
     for (; row + DOT_ROWS <= gemm->m; row += DOT_ROWS)
@@ -169,7 +168,7 @@ static void dot_columns(const Gemm *gemm, int64_t col) {
     if (row < gemm->m) dot_tile(gemm, row, col, 1, DOT_COLS);
 }
 
-static void few_run(int threads, const Gemm *gemm) {
+static void skinny_run(int threads, const Gemm *gemm) {
 #pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(gemm->n, 16);
@@ -179,13 +178,13 @@ static void few_run(int threads, const Gemm *gemm) {
     }
 }
 
-size_t gemm_space(const Gemm *gemm) {
-    if (is_few(gemm) || blas_there()) return 0;
+size_t gemm_workspace_bytes(const Gemm *gemm) {
+    if (is_skinny(gemm) || blas_available()) return 0;
     Plan plan = plan_of(gemm);
     return (size_t)(plan.depth * (plan.rows + plan.cols)) * sizeof(float);
 }
 
-/* The library's product, then `finish` over strips of rows. */
+/* BLAS, followed by the epilogue over strips of rows. */
 static void blas_run(int threads, const Gemm *gemm) {
     blas_gemm(threads, gemm->m, gemm->n, gemm->k, gemm->a, gemm->b, gemm->add ? 1.0f : 0.0f, gemm->c);
     if (!gemm->finish) return;
@@ -196,19 +195,19 @@ static void blas_run(int threads, const Gemm *gemm) {
     }
 }
 
-static void tiles_run(int threads, const Gemm *gemm, void *space) {
+static void tiled_run(int threads, const Gemm *gemm, void *workspace) {
     Plan plan = plan_of(gemm);
     plan_blocks(&plan, threads);
-    plan.left = space;
+    plan.left = workspace;
     plan.right = plan.left + plan.depth * plan.rows;
 #pragma omp parallel num_threads(threads)
     for (int64_t col = 0; col < gemm->n; col += plan.cols) {
-        int64_t cols = least(plan.cols, gemm->n - col);
+        int64_t cols = min_of(plan.cols, gemm->n - col);
         for (int64_t k = 0; k < gemm->k; k += plan.depth) {
-            int64_t depth = least(plan.depth, gemm->k - k);
+            int64_t depth = min_of(plan.depth, gemm->k - k);
             pack(plan.right, MICRO_COLS, gemm->b, gemm->b.trans, col, cols, k, depth, plan.right_stride);
             for (int64_t row = 0; row < gemm->m; row += plan.rows) {
-                int64_t rows = least(plan.rows, gemm->m - row);
+                int64_t rows = min_of(plan.rows, gemm->m - row);
                 pack(plan.left, MICRO_ROWS, gemm->a, !gemm->a.trans, row, rows, k, depth, plan.left_stride);
 #pragma omp barrier
                 part_run(gemm, &plan, row, rows, col, cols, k, depth);
@@ -217,12 +216,12 @@ static void tiles_run(int threads, const Gemm *gemm, void *space) {
     }
 }
 
-void gemm_run(const Stream *stream, const Gemm *gemm, void *space) {
+void gemm_run(const Stream *stream, const Gemm *gemm, void *workspace) {
     int threads = threads_for(stream, gemm->m * gemm->n / 64 * gemm->k);
-    if (is_few(gemm))
-        few_run(threads, gemm);
-    else if (blas_there())
+    if (is_skinny(gemm))
+        skinny_run(threads, gemm);
+    else if (blas_available())
         blas_run(threads, gemm);
     else
-        tiles_run(threads, gemm, space);
+        tiled_run(threads, gemm, workspace);
 }

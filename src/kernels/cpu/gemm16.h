@@ -1,13 +1,13 @@
-/* Matrix products of any size of which an operand at least is 16 bits wide, on the device's threads. Sums
- * are fp32. bf16 goes through the machine's own instructions where it has them (micro16.h), and an fp32
- * operand beside it is rounded to bf16 then; everything else is converted to fp32. */
+/* GEMM of any size with at least one 16-bit operand, on the device's threads. Accumulation is fp32. bf16
+ * uses the CPU's bf16 instructions if it has any (micro16.h), in which case an fp32 operand is rounded to
+ * bf16; everything else is converted to fp32. */
 #ifndef WEFT_KERNELS_CPU_GEMM16_H
 #define WEFT_KERNELS_CPU_GEMM16_H
 
 #include "kernels/cpu/variant.h"
 
-/* A matrix of fp32, bf16 or fp16 as a product takes it: rows `stride` apart; with `trans` its transpose is
- * what is meant. */
+/* A GEMM operand of fp32, bf16 or fp16, row-major with rows `stride` apart. `trans` means that its
+ * transpose is multiplied. */
 typedef struct Operand16 {
     const void *data;
     DType dtype;
@@ -15,13 +15,13 @@ typedef struct Operand16 {
     bool trans;
 } Operand16;
 
-/* What becomes of a block of the product, `rows` x `cols` at (row, col), in the hands of the thread that
- * computed it: `sums` are its elements, rows so far apart, and may be changed. */
+/* The epilogue of a block of the result, `rows` x `cols` at (row, col), called by the thread that computed
+ * it. `sums` are its elements, with rows `stride` apart; they may be modified. */
 typedef void (*Finish16)(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
                          int64_t rows, int64_t cols);
 
-/* The product a (m,k) b (k,n) goes to c, rows n apart, plus what c holds with `add`; or, where c is NULL,
- * only to `finish`, which may be given with c too and then works on c's elements. */
+/* c (m,n) [+]= a (m,k) b (k,n), with contiguous rows; `add` selects accumulation. c may be NULL, in which
+ * case the result is only passed to `finish`. With both, `finish` works on c's elements. */
 typedef struct Gemm16 {
     int64_t m, n, k;
     Operand16 a, b;
@@ -31,7 +31,7 @@ typedef struct Gemm16 {
     const void *context;
 } Gemm16;
 
-/* Takes the stream's workspace. */
+/* Uses the stream's workspace. */
 MUST_USE Status VARIANT(gemm16_run)(Stream *stream, const Gemm16 *gemm);
 
 #define gemm16_run VARIANT(gemm16_run)

@@ -1,9 +1,9 @@
-/* 16-bit numbers, bf16 and fp16, as vectors and as runs of elements. Work is done in fp32; these are the
- * ways in and out. Going out rounds to nearest, ties to even; NaN stays NaN and what is too large for fp16
- * becomes infinite.
+/* bf16 and fp16 as vectors and as runs of elements. Arithmetic is done in fp32; these are the conversions
+ * in and out. Stores round to nearest, ties to even; NaN stays NaN, and values too large for fp16 become
+ * infinity.
  *
- * vec_get and vec_put take the type as an argument: where it is a constant, which it is in functions that
- * are inlined for each type, only that type's code is left. */
+ * vec_get and vec_put take the type as an argument. In functions that are inlined once per type it is a
+ * constant, so only the code of that type remains. */
 #ifndef WEFT_KERNELS_CPU_HALF_H
 #define WEFT_KERNELS_CPU_HALF_H
 
@@ -12,7 +12,7 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-/* VEC 16-bit numbers as the low halves of lanes, and back; high halves are 0. */
+/* VEC 16-bit values, zero-extended to 32-bit lanes, and back. */
 static inline VecU vec_load_u16(const uint16_t *from) {
 #if defined(__aarch64__)
     return (VecU)vmovl_u16(vld1_u16(from));
@@ -39,7 +39,7 @@ static inline void vec_store_u16(uint16_t *to, VecU v) {
     __m128i half = _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
     _mm_storeu_si128((__m128i *)(void *)to, half);
 #elif defined(__x86_64__)
-    /* Only a signed pack is there: as signed numbers all lanes fit. */
+    /* SSE2 only has a signed pack, so sign-extend first: then every lane is in range. */
     __m128i wide = _mm_srai_epi32(_mm_slli_epi32((__m128i)v, 16), 16);
     _mm_storel_epi64((__m128i *)(void *)to, _mm_packs_epi32(wide, wide));
 #else
@@ -74,8 +74,8 @@ static inline VecF vec_load_f16(const uint16_t *from) {
 #elif defined(__F16C__)
     return (VecF)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 #else
-    /* The bits as those of a float with an exponent too small by 112: a product puts that right, for
-     * numbers below fp16's normal range too. */
+    /* Interpreted as a float, the shifted bits have an exponent that is too small by 112. A multiplication
+     * corrects it, also for subnormal fp16 values. */
     VecU half = vec_load_u16(from), magnitude = half & 0x7fff;
     VecU value = (VecU)((VecF)(magnitude << 13) * 0x1p112f);
     VecU special = (VecU)(magnitude > 0x7bff) & 0x7f800000;
@@ -93,7 +93,7 @@ static inline void vec_store_f16(uint16_t *to, VecF v) {
 #else
     VecU bits = (VecU)v, sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     VecU normal = ((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - (112 << 10);
-    /* Below 2^-14 in steps of 2^-24, which is what a sum with 0.5 rounds to. */
+    /* Below 2^-14, fp16 has a spacing of 2^-24. Adding 0.5 rounds to exactly that. */
     VecU small = (VecU)((VecF)magnitude + 0.5f) - 0x3f000000;
     VecU is_small = (VecU)(magnitude < 0x38800000), is_large = (VecU)(magnitude > 0x477fefff);
     VecU large = 0x7c00 | ((VecU)(magnitude > 0x7f800000) & 0x200);
@@ -134,22 +134,22 @@ static ALWAYS_INLINE void half_put(void *to, DType dtype, int64_t at, float valu
     }
 }
 
-/* The first n of VEC elements; what is past them is 0, respectively left alone. */
+/* The first n of VEC elements. Loads set the other lanes to 0; stores leave the other elements unchanged. */
 static ALWAYS_INLINE VecF vec_get_some(const void *from, DType dtype, int64_t at, int64_t n) {
     size_t size = dtype == DT_F32 ? 4 : 2;
-    float held[VEC] = {0};
-    memcpy(held, (const char *)from + (size_t)at * size, (size_t)n * size);
-    return vec_get(held, dtype, 0);
+    float buffer[VEC] = {0};
+    memcpy(buffer, (const char *)from + (size_t)at * size, (size_t)n * size);
+    return vec_get(buffer, dtype, 0);
 }
 static ALWAYS_INLINE void vec_put_some(void *to, DType dtype, int64_t at, VecF v, int64_t n) {
     size_t size = dtype == DT_F32 ? 4 : 2;
-    float held[VEC];
-    vec_put(held, dtype, 0, v);
-    memcpy((char *)to + (size_t)at * size, held, (size_t)n * size);
+    float buffer[VEC];
+    vec_put(buffer, dtype, 0, v);
+    memcpy((char *)to + (size_t)at * size, buffer, (size_t)n * size);
 }
 
-/* n elements of a type from one place to another, which may have another type. Four vectors at a time, so
- * that stores do not hold up loads. */
+/* Copies n elements, converting between types. Four vectors per iteration, so that loads do not wait for
+ * stores. */
 static ALWAYS_INLINE void half_copy(void *to, DType to_type, const void *from, DType from_type, int64_t n) {
     int64_t i = 0;
     for (; i + 4 * VEC <= n; i += 4 * VEC) {
@@ -161,7 +161,7 @@ static ALWAYS_INLINE void half_copy(void *to, DType to_type, const void *from, D
     for (; i < n; i++) half_put(to, to_type, i, half_get(from, from_type, i));
 }
 
-/* f(type, ...) with the type as a constant. */
+/* Calls f(type, ...) with the type as a constant. */
 #define BY_TYPE(type, f, ...)                                                                                \
     do {                                                                                                     \
         if ((type) == DT_F32)                                                                                \
@@ -172,7 +172,7 @@ static ALWAYS_INLINE void half_copy(void *to, DType to_type, const void *from, D
             f(DT_F16, __VA_ARGS__);                                                                          \
     } while (0)
 
-/* n elements of any of the three types, from element `at` of `from` on. */
+/* to (n) = elements of `from` starting at `at`, as fp32. */
 static inline void half_load(float *to, const void *from, DType dtype, int64_t at, int64_t n) {
     const uint16_t *half = (const uint16_t *)from + at;
     switch (dtype) {
@@ -182,7 +182,7 @@ static inline void half_load(float *to, const void *from, DType dtype, int64_t a
     }
 }
 
-/* n elements, rounded to the type, to element `at` of `to` and on. */
+/* Rounds n elements to the type and stores them in `to` starting at element `at`. */
 static inline void half_store(void *to, DType dtype, int64_t at, const float *from, int64_t n) {
     uint16_t *half = (uint16_t *)to + at;
     switch (dtype) {

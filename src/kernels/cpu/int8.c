@@ -1,5 +1,5 @@
-/* Finds which of the machine's instructions multiply int8, for linear_int8.c and for people. What the machine
- * has is asked once; WEFT_CPU_INT8 is read whenever weights are packed, so that one process can try all. */
+/* Selects the int8 micro-kernel for linear_int8.c and reports it. CPU features are detected once;
+ * WEFT_CPU_INT8 is read whenever weights are packed, so that one process can test all micro-kernels. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "kernels/cpu/micro8.h"
 
 typedef struct Choice {
-    const char *name; /* as WEFT_CPU_INT8 has it */
+    const char *name; /* value of WEFT_CPU_INT8 */
     const Micro8 *micro;
-    bool (*there)(void);
+    bool (*available)(void);
 } Choice;
 
 #if defined(__aarch64__)
@@ -18,79 +18,80 @@ typedef struct Choice {
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-static bool mmla_there(void) {
+static bool has_mmla(void) {
     return getauxval(AT_HWCAP2) & HWCAP2_I8MM;
 }
-static bool sdot_there(void) {
+static bool has_sdot(void) {
     return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 }
 
-/* The best first. */
-static const Choice choices[] = {{"i8mm", &micro8_mmla, mmla_there}, {"dotprod", &micro8_sdot, sdot_there}};
+/* Fastest first. */
+static const Choice choices[] = {{"i8mm", &micro8_mmla, has_mmla}, {"dotprod", &micro8_sdot, has_sdot}};
 
 #elif defined(__x86_64__)
 
-static bool vnni_there(void) {
+static bool has_vnni(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-static bool amx_there(void) {
-    return vnni_there() && amx_has(AMX_INT8);
+static bool has_amx(void) {
+    return has_vnni() && amx_has(AMX_INT8);
 }
 
-static const Choice choices[] = {{"amx", &micro8_amx, amx_there}, {"vnni", &micro8_vnni, vnni_there}};
+static const Choice choices[] = {{"amx", &micro8_amx, has_amx}, {"vnni", &micro8_vnni, has_vnni}};
 
 #else
 
-static bool none_there(void) {
+static bool has_none(void) {
     return false;
 }
 
-static const Choice choices[] = {{"none", NULL, none_there}};
+static const Choice choices[] = {{"none", NULL, has_none}};
 
 #endif
 
 enum { CHOICES = sizeof choices / sizeof *choices };
 
-static bool found[CHOICES];
+static bool detected[CHOICES];
 
-static void find(void) {
-    for (int i = 0; i < CHOICES; i++) found[i] = choices[i].there();
+static void detect(void) {
+    for (int i = 0; i < CHOICES; i++) detected[i] = choices[i].available();
 }
 
-static void find_once(void) {
+static void detect_once(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find);
+    pthread_once(&once, detect);
 }
 
 Status micro8_choose(const Micro8 **ret_micro) {
-    find_once();
-    const char *asked = getenv("WEFT_CPU_INT8");
+    detect_once();
+    const char *requested = getenv("WEFT_CPU_INT8");
     const Micro8 *micro = NULL;
-    bool plain = asked && !strcmp(asked, "plain");
+    bool plain = requested && !strcmp(requested, "plain");
     for (int i = 0; i < CHOICES && !micro && !plain; i++)
-        if (found[i] && (!asked || !*asked || !strcmp(asked, choices[i].name))) micro = choices[i].micro;
-    if (!micro && asked && *asked && !plain)
+        if (detected[i] && (!requested || !*requested || !strcmp(requested, choices[i].name)))
+            micro = choices[i].micro;
+    if (!micro && requested && *requested && !plain)
         return FAILED(
-            "WEFT_CPU_INT8 is '%s', which is not one of this machine's ways to multiply int8; 'plain' "
-            "is C, and without the variable the best one is taken",
-            asked);
+            "WEFT_CPU_INT8 is '%s', which this CPU does not support; use 'plain' for portable C, or unset it "
+            "to use the fastest implementation",
+            requested);
     *ret_micro = micro;
     return OK;
 }
 
-static bool suits(const Micro8 *micro, Int8Tile tile) {
+static bool matches(const Micro8 *micro, Int8Tile tile) {
     return micro && micro->tile.cols == tile.cols && micro->tile.group == tile.group;
 }
 
 const Micro8 *micro8_for(Int8Tile tile) {
     const Micro8 *micro = NULL;
     CLEANUP(status_freep) Status status = micro8_choose(&micro);
-    if (!status && suits(micro, tile)) return micro;
+    if (!status && matches(micro, tile)) return micro;
     for (int i = 0; i < CHOICES; i++)
-        if (found[i] && suits(choices[i].micro, tile)) return choices[i].micro;
+        if (detected[i] && matches(choices[i].micro, tile)) return choices[i].micro;
     return NULL;
 }
 

@@ -1,13 +1,13 @@
-/* Layer norm: a row stays in the first cache while it is read for its mean, its variance and its
- * result. In backward each thread sums the gradients of gamma and beta over its own rows; the sums are
- * then added in the order of the threads. */
+/* Layer norm: a row stays in the L1 cache while it is read for its mean, its variance and its result. In
+ * backward, each thread sums the gradients of gamma and beta over its own rows; the partial sums are then
+ * added in thread order. */
 #include <math.h>
 
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-/* Vectors at a time: sums do not wait for each other, and counting costs less. */
+/* Vectors per iteration: independent sums hide latency, and there is less loop overhead. */
 enum { PARTS = 4, STEP = PARTS * VEC };
 
 static inline float parts_sum(const VecF part[PARTS]) {
@@ -47,29 +47,30 @@ static ALWAYS_INLINE void norm_row(DType dtype, void *y, float *ret_mean, float 
     *ret_rstd = rstd;
 }
 
-/* gamma and beta (C) in fp32: where they lie, or in `space`, which holds WIDE_ROWS of C floats. */
-typedef struct Wide {
+/* gamma and beta (C) in fp32: the tensors themselves or copies in `buffer`, which has room for PARAM_ROWS *
+ * C floats. */
+typedef struct NormParams {
     const float *gamma, *beta;
-} Wide;
+} NormParams;
 
-enum { WIDE_ROWS = 2 };
+enum { PARAM_ROWS = 2 };
 
-static Wide wide_of(Tensor gamma, Tensor beta, int64_t C, float *space) {
-    return (Wide){run_in(gamma, 0, C, space), run_in(beta, 0, C, space + C)};
+static NormParams norm_params(Tensor gamma, Tensor beta, int64_t C, float *buffer) {
+    return (NormParams){run_in(gamma, 0, C, buffer), run_in(beta, 0, C, buffer + C)};
 }
 
 static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                     Tensor gamma, Tensor beta, float eps) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    void *space;
-    TRY(stream_workspace(stream, (size_t)(WIDE_ROWS * C) * sizeof(float), &space));
-    Wide wide = wide_of(gamma, beta, C, space);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(PARAM_ROWS * C) * sizeof(float), &workspace));
+    NormParams params = norm_params(gamma, beta, C, workspace);
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
         Range mine = range_mine(rows, 1);
         for (int64_t row = mine.from; row < mine.to; row++)
             BY_TYPE(x.dtype, norm_row, run_at(y, row * C), tensor_f32(mean) + row, tensor_f32(rstd) + row,
-                    run_at(x, row * C), wide.gamma, wide.beta, C, eps);
+                    run_at(x, row * C), params.gamma, params.beta, C, eps);
     }
     return OK;
 }
@@ -79,9 +80,9 @@ static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor ou
                                            Dropout dropout) {
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
     int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
-    void *space;
-    TRY(stream_workspace(stream, (size_t)(WIDE_ROWS * C) * sizeof(float), &space));
-    Wide wide = wide_of(gamma, beta, C, space);
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(PARAM_ROWS * C) * sizeof(float), &workspace));
+    NormParams params = norm_params(gamma, beta, C, workspace);
 #pragma omp parallel num_threads(threads_for(stream, rows *C))
     {
         Range mine = range_mine(rows, 1);
@@ -90,65 +91,65 @@ static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor ou
             BY_TYPE(y.dtype, dropout_add_run, run_at(sum, at), run_at(res, at), run_at(y, at), C, &dropout,
                     dropout_row(&dropout, row / T, row % T));
             BY_TYPE(y.dtype, norm_row, run_at(out, at), tensor_f32(mean) + row, tensor_f32(rstd) + row,
-                    run_at(sum, at), wide.gamma, wide.beta, C, eps);
+                    run_at(sum, at), params.gamma, params.beta, C, eps);
         }
     }
     return OK;
 }
 
-/* What a row is normed with, and where its gradients of gamma and beta (C) are added. */
-typedef struct Back {
+/* The statistics of a row, and where its gradients of gamma and beta (C) are accumulated. */
+typedef struct NormRow {
     float mean, rstd;
     const float *gamma;
     float *dgamma, *dbeta;
-} Back;
+} NormRow;
 
-/* dgamma and dbeta gain this row's part; the means of the slope, dy * gamma, and of its product with the
- * normed row. */
-static ALWAYS_INLINE void norm_sums(DType dtype, const Back *b, const void *dy, const void *x, int64_t C,
-                                    float *ret_slope, float *ret_dot) {
-    VecF slopes[PARTS] = {0}, dots[PARTS] = {0};
-    float slope_sum = 0, dot = 0, mean = b->mean, rstd = b->rstd;
+/* Accumulates dgamma and dbeta for one row and computes the means of g = dy * gamma and of g * normed. */
+static ALWAYS_INLINE void norm_sums(DType dtype, const NormRow *b, const void *dy, const void *x, int64_t C,
+                                    float *ret_mean_g, float *ret_mean_gn) {
+    VecF g_sums[PARTS] = {0}, dots[PARTS] = {0};
+    float g_sum = 0, dot = 0, mean = b->mean, rstd = b->rstd;
     int64_t c = 0;
     for (; c + STEP <= C; c += STEP)
         for (int p = 0; p < PARTS; p++) {
             int64_t at = c + p * VEC;
             VecF grad = vec_get(dy, dtype, at), normed = (vec_get(x, dtype, at) - mean) * rstd;
-            VecF slope = grad * vec_load(b->gamma + at);
-            slopes[p] += slope;
-            dots[p] += slope * normed;
+            VecF g = grad * vec_load(b->gamma + at);
+            g_sums[p] += g;
+            dots[p] += g * normed;
             vec_store(b->dgamma + at, vec_load(b->dgamma + at) + grad * normed);
             vec_store(b->dbeta + at, vec_load(b->dbeta + at) + grad);
         }
     for (; c < C; c++) {
         float grad = half_get(dy, dtype, c), normed = (half_get(x, dtype, c) - mean) * rstd;
-        slope_sum += grad * b->gamma[c];
+        g_sum += grad * b->gamma[c];
         dot += grad * b->gamma[c] * normed;
         b->dgamma[c] += grad * normed;
         b->dbeta[c] += grad;
     }
-    *ret_slope = (slope_sum + parts_sum(slopes)) / (float)C;
-    *ret_dot = (dot + parts_sum(dots)) / (float)C;
+    *ret_mean_g = (g_sum + parts_sum(g_sums)) / (float)C;
+    *ret_mean_gn = (dot + parts_sum(dots)) / (float)C;
 }
 
-/* dx may be dy or dres: each element is read before it is written. */
-static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const Back *b, const void *dy,
+/* dx may alias dy or dres: each element is read before it is written. */
+static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const NormRow *b, const void *dy,
                                             const void *x, const void *dres, int64_t C) {
-    float slope, dot;
-    norm_sums(dtype, b, dy, x, C, &slope, &dot);
+    float mean_g, mean_gn;
+    norm_sums(dtype, b, dy, x, C, &mean_g, &mean_gn);
     float mean = b->mean, rstd = b->rstd;
     int64_t c = 0;
     for (; c + STEP <= C; c += STEP)
         for (int p = 0; p < PARTS; p++) {
             int64_t at = c + p * VEC;
             VecF normed = (vec_get(x, dtype, at) - mean) * rstd;
-            VecF through = rstd * (vec_get(dy, dtype, at) * vec_load(b->gamma + at) - slope - normed * dot);
-            vec_put(dx, dtype, at, dres ? vec_get(dres, dtype, at) + through : through);
+            VecF dnorm =
+                rstd * (vec_get(dy, dtype, at) * vec_load(b->gamma + at) - mean_g - normed * mean_gn);
+            vec_put(dx, dtype, at, dres ? vec_get(dres, dtype, at) + dnorm : dnorm);
         }
     for (; c < C; c++) {
         float normed = (half_get(x, dtype, c) - mean) * rstd;
-        float through = rstd * (half_get(dy, dtype, c) * b->gamma[c] - slope - normed * dot);
-        half_put(dx, dtype, c, dres ? half_get(dres, dtype, c) + through : through);
+        float dnorm = rstd * (half_get(dy, dtype, c) * b->gamma[c] - mean_g - normed * mean_gn);
+        half_put(dx, dtype, c, dres ? half_get(dres, dtype, c) + dnorm : dnorm);
     }
 }
 
@@ -156,20 +157,20 @@ static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, T
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int threads = threads_for(stream, rows * C);
-    int64_t stride = (2 * C + 15) / 16 * 16, held = (WIDE_ROWS * C + 15) / 16 * 16;
-    void *space;
-    TRY(stream_workspace(stream, (size_t)(held + threads * stride) * sizeof(float), &space));
-    Wide wide = wide_of(gamma, TENSOR_NONE, C, space);
-    float *sums = (float *)space + held;
+    int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
+    void *workspace;
+    TRY(stream_workspace(stream, (size_t)(params_size + threads * stride) * sizeof(float), &workspace));
+    NormParams params = norm_params(gamma, TENSOR_NONE, C, workspace);
+    float *sums = (float *)workspace + params_size;
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int part = 0; part < threads; part++) {
         float *mine_gamma = sums + part * stride;
         memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
         Range mine = range_part(rows, 1, part, threads);
         for (int64_t row = mine.from; row < mine.to; row++) {
-            Back back = {tensor_f32(mean)[row], tensor_f32(rstd)[row], wide.gamma, mine_gamma,
-                         mine_gamma + C};
-            BY_TYPE(x.dtype, norm_row_backward, run_at(dx, row * C), &back, run_at(dy, row * C),
+            NormRow grads = {tensor_f32(mean)[row], tensor_f32(rstd)[row], params.gamma, mine_gamma,
+                             mine_gamma + C};
+            BY_TYPE(x.dtype, norm_row_backward, run_at(dx, row * C), &grads, run_at(dy, row * C),
                     run_at(x, row * C), run_at(dres, row * C), C);
         }
     }

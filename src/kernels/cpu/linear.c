@@ -1,13 +1,13 @@
-/* Linear layers: matrix products whose blocks get their bias and activation, or are multiplied by the
- * activation's slope, while they are still in the cache. Column sums for the bias gradient: each thread
- * owns columns and runs down the rows, so the order is fixed.
+/* Linear layers in fp32: GEMMs whose epilogues add bias and activation, or multiply by the derivative of
+ * the activation, while a block is still in the cache. For the bias gradient, each thread sums its own
+ * columns over all rows, so the order is fixed.
  *
- * Legend: M rows, K inputs, N outputs of the layer */
+ * M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/linear16.h"
 
-/* What a block of the output takes part in; NULL where there is none. */
+/* Context of the forward epilogue; pre and bias may be NULL. */
 typedef struct Forward {
     float *y, *pre;
     const float *bias;
@@ -42,15 +42,15 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
                  .c = tensor_f32(y),
                  .finish = plain ? NULL : forward_finish,
                  .context = &forward};
-    void *space;
-    TRY(stream_workspace(stream, gemm_space(&gemm), &space));
-    gemm_run(stream, &gemm, space);
+    void *workspace;
+    TRY(stream_workspace(stream, gemm_workspace_bytes(&gemm), &workspace));
+    gemm_run(stream, &gemm, workspace);
     return OK;
 }
 
-/* dx (M,K) is what the product gives, or is added to from it. */
+/* Context of the backward epilogue. `result` is where the GEMM stores; if it is not dx, it is added to dx. */
 typedef struct Backward {
-    float *dx, *product;
+    float *dx, *result;
     const float *pre;
     int64_t stride;
     Act act;
@@ -60,15 +60,15 @@ static void backward_finish(const void *context, int64_t row, int64_t col, int64
     const Backward *f = context;
     for (int64_t r = row; r < row + rows; r++) {
         int64_t at = r * f->stride + col;
-        float *from = f->product + at, *dx = f->dx + at;
-        act_slope_run(from, from, f->pre + at, cols, f->act);
+        float *from = f->result + at, *dx = f->dx + at;
+        act_backward_run(from, from, f->pre + at, cols, f->act);
         if (from == dx) continue;
 #pragma omp simd
         for (int64_t c = 0; c < cols; c++) dx[c] += from[c];
     }
 }
 
-/* With an activation the product cannot go straight onto what dx holds; it goes through the workspace. */
+/* With an activation, the GEMM cannot accumulate into dx directly; its result goes to the workspace. */
 static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                         bool accumulate) {
     FP32_ELSE(linear16_backward_input(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
@@ -83,12 +83,12 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Te
                  .add = accumulate && act == ACT_NONE,
                  .finish = act == ACT_NONE ? NULL : backward_finish,
                  .context = &backward};
-    bool aside = accumulate && act != ACT_NONE;
-    size_t held = aside ? (size_t)(M * K) * sizeof(float) : 0;
-    void *space;
-    TRY(stream_workspace(stream, held + gemm_space(&gemm), &space));
-    if (aside) gemm.c = backward.product = space;
-    gemm_run(stream, &gemm, (char *)space + held);
+    bool separate = accumulate && act != ACT_NONE;
+    size_t result_bytes = separate ? (size_t)(M * K) * sizeof(float) : 0;
+    void *workspace;
+    TRY(stream_workspace(stream, result_bytes + gemm_workspace_bytes(&gemm), &workspace));
+    if (separate) gemm.c = backward.result = workspace;
+    gemm_run(stream, &gemm, (char *)workspace + result_bytes);
     return OK;
 }
 
@@ -114,9 +114,9 @@ static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, T
                  .b = {tensor_f32(x), K, false},
                  .c = tensor_f32(dw),
                  .add = true};
-    void *space;
-    TRY(stream_workspace(stream, gemm_space(&gemm), &space));
-    gemm_run(stream, &gemm, space);
+    void *workspace;
+    TRY(stream_workspace(stream, gemm_workspace_bytes(&gemm), &workspace));
+    gemm_run(stream, &gemm, workspace);
     if (db.data) column_sums(stream, tensor_f32(db), tensor_f32(dy), M, N);
     return OK;
 }

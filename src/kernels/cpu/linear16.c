@@ -1,35 +1,36 @@
-/* Linear layers whose activations and weights are bf16 or fp16: products in fp32 (gemm16.h) whose blocks
- * get bias, activation or slope while they are in the cache and are rounded as they are stored. Gradients
- * of weights are fp32 and go straight to where they are added.
+/* Linear layers in bf16 and fp16: GEMMs with fp32 accumulation (gemm16.h) whose epilogues apply bias,
+ * activation or its derivative while a block is in the cache, and round it as they store it. Gradients of
+ * weights are fp32 and are accumulated directly.
  *
- * Legend: M rows, K inputs, N outputs of the layer */
+ * M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/linear16.h"
 
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm16.h"
 #include "kernels/cpu/half.h"
 
-/* Columns that go through a buffer at a time. */
+/* Columns that pass through a buffer at a time. */
 enum { RUN = 256 };
 
 static int64_t run_of(int64_t left) {
     return left < RUN ? left : RUN;
 }
 
-/* What a block of the output takes part in; tensors may be none. */
+/* Context of the forward epilogue; pre and bias are optional. */
 typedef struct Forward {
     Tensor y, pre, bias;
-    DType dtype; /* the compute type: y may be fp32 beside it */
+    DType dtype; /* the compute type; y may be fp32 even if this is not */
     int64_t stride;
     Act act;
 } Forward;
 
-/* Activations start from the rounded value, kept or not, so that computing them again gives the same. */
+/* Activations are applied to the rounded value, whether pre is stored or not, so that recomputing gives the
+ * same bits. */
 static void forward_round(const Forward *f, float *y, int64_t at, int64_t n) {
-    uint16_t aside[RUN];
+    uint16_t buffer[RUN];
     bool kept = f->pre.data;
-    half_store(kept ? f->pre.data : aside, f->dtype, kept ? at : 0, y, n);
-    half_load(y, kept ? f->pre.data : aside, f->dtype, kept ? at : 0, n);
+    half_store(kept ? f->pre.data : buffer, f->dtype, kept ? at : 0, y, n);
+    half_load(y, kept ? f->pre.data : buffer, f->dtype, kept ? at : 0, n);
 }
 
 static void forward_finish(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
@@ -70,7 +71,7 @@ Status linear16_forward(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w
     return gemm16_run(stream, &gemm);
 }
 
-/* dx (M,K) is what the product gives, or is added to from it. */
+/* Context of the backward epilogue. */
 typedef struct Backward {
     Tensor dx, pre;
     int64_t stride;
@@ -88,7 +89,7 @@ static void backward_finish(const void *context, float *sums, int64_t stride, in
             float *dx = sums + r * stride + first;
             if (f->act != ACT_NONE) {
                 half_load(other, f->pre.data, f->pre.dtype, at, n);
-                act_slope_run(dx, dx, other, n, f->act);
+                act_backward_run(dx, dx, other, n, f->act);
             }
             if (f->accumulate) {
                 half_load(other, f->dx.data, f->dx.dtype, at, n);

@@ -1,4 +1,4 @@
-/* Linear layers in bf16 and fp16; see linear.c and the types that kernels.h lays down. */
+/* Linear layers in bf16 and fp16; see linear.c, and kernels.h for the types. */
 #ifndef WEFT_KERNELS_CPU_LINEAR16_H
 #define WEFT_KERNELS_CPU_LINEAR16_H
 

@@ -1,13 +1,13 @@
-/* Functions of vectors over runs of elements of any type. `dtype` is a constant where these are called and f
- * is inlined, so each call becomes a loop for its type. Four vectors at a time: a function of many steps
- * leaves the machine waiting for one alone, and stores to y would keep the loads of the next from starting.
- */
+/* Applies a vector function to runs of elements of any type. At the call sites `dtype` is a constant and f
+ * is inlined, so each call becomes a loop specialized for its type. Four vectors per iteration: f is a long
+ * dependency chain, which a single vector would not hide, and stores to y would delay the loads of the next
+ * iteration. */
 #ifndef WEFT_KERNELS_CPU_MAP_H
 #define WEFT_KERNELS_CPU_MAP_H
 
 #include "kernels/cpu/half.h"
 
-/* y = f(x) over n elements; y may be x. */
+/* y = f(x) over n elements; y may alias x. */
 static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n, VecF (*f)(VecF)) {
     int64_t i = 0;
     for (; i + 4 * VEC <= n; i += 4 * VEC) {
@@ -18,12 +18,12 @@ static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n
         vec_put(y, dtype, i + 2 * VEC, x2), vec_put(y, dtype, i + 3 * VEC, x3);
     }
     for (; i < n; i += VEC) {
-        int64_t some = n - i < VEC ? n - i : VEC;
-        vec_put_some(y, dtype, i, f(vec_get_some(x, dtype, i, some)), some);
+        int64_t count = n - i < VEC ? n - i : VEC;
+        vec_put_some(y, dtype, i, f(vec_get_some(x, dtype, i, count)), count);
     }
 }
 
-/* y = f(a, b); y may be an input. b has a type of its own. */
+/* y = f(a, b); y may alias a or b. b may have a different type. */
 static ALWAYS_INLINE void vec_map2(DType dtype, void *y, const void *a, DType b_type, const void *b,
                                    int64_t n, VecF (*f)(VecF, VecF)) {
     int64_t i = 0;
@@ -37,9 +37,9 @@ static ALWAYS_INLINE void vec_map2(DType dtype, void *y, const void *a, DType b_
         vec_put(y, dtype, i + 2 * VEC, a2), vec_put(y, dtype, i + 3 * VEC, a3);
     }
     for (; i < n; i += VEC) {
-        int64_t some = n - i < VEC ? n - i : VEC;
-        VecF both = f(vec_get_some(a, dtype, i, some), vec_get_some(b, b_type, i, some));
-        vec_put_some(y, dtype, i, both, some);
+        int64_t count = n - i < VEC ? n - i : VEC;
+        VecF both = f(vec_get_some(a, dtype, i, count), vec_get_some(b, b_type, i, count));
+        vec_put_some(y, dtype, i, both, count);
     }
 }
 
@@ -50,7 +50,7 @@ static inline VecF vec_plus(VecF a, VecF b) {
     return a + b;
 }
 
-/* y += x, of another type or of the same. */
+/* y += x, which may have a different type. */
 static ALWAYS_INLINE void map_add(DType dtype, void *y, DType x_type, const void *x, int64_t n) {
     vec_map2(dtype, y, y, x_type, x, n, vec_plus);
 }

@@ -1,5 +1,5 @@
-/* The tile product and the packing of panels; see micro.h. Compiled without the scheduling that comes
- * before register allocation: it moves loads so far up that sums are spilled. */
+/* The fp32 micro-kernel and the packing of panels; see micro.h. Compiled without pre-RA instruction
+ * scheduling, which hoists loads so far that accumulators spill. */
 #include "kernels/cpu/micro.h"
 
 #if defined(__aarch64__)
@@ -73,7 +73,7 @@ void micro_edge(int64_t depth, const float *a, const float *b, float *c, int64_t
             c[i * c_stride + j] = add ? c[i * c_stride + j] + tile[i][j] : tile[i][j];
 }
 
-/* `width` is a constant wherever these are called, so the copies become a few loads and stores. */
+/* At the call sites `width` is a constant, so the copies become a few loads and stores. */
 static inline void across_panel(float *panel, int width, const float *from, int64_t stride, int64_t lines,
                                 int64_t depth) {
     for (int line = 0; line < width; line += 4) {
@@ -93,7 +93,7 @@ static inline void across(float *panels, int width, const float *from, int64_t s
         across_panel(panels, width, from + line * stride, stride, lines - line, depth);
 }
 
-/* Step by step over all panels, so that each line of the cache is read once. */
+/* One step over all panels at a time, so that each cache line of the source is read once. */
 static inline void along(float *panels, int width, const float *from, int64_t stride, int64_t lines,
                          int64_t depth, int64_t panel_stride) {
     for (int64_t k = 0; k < depth; k++, from += stride) {

@@ -1,10 +1,9 @@
-/* The heart of every matrix product here: a tile of MICRO_ROWS x MICRO_COLS of the result is held in
- * registers while panels of both operands stream past. Panels are packed: of the left operand, step k
- * holds MICRO_ROWS numbers, of the right one MICRO_COLS; what is missing at an edge is 0.
+/* The fp32 GEMM micro-kernel: a tile of MICRO_ROWS x MICRO_COLS of the result stays in registers while
+ * panels of both operands stream past. Panels are packed: per step k, a left panel has MICRO_ROWS elements
+ * and a right panel MICRO_COLS. Missing rows and columns at an edge are 0.
  *
- * The tile takes three vectors a row and as many rows as registers allow: 8 where there are 32 (24 sums,
- * 3 + 2 operands), 4 where there are 16.
- */
+ * A tile is three vectors wide and as high as the registers allow: 8 rows with 32 registers (24
+ * accumulators, 3 + 2 operands), 4 rows with 16. */
 #ifndef WEFT_KERNELS_CPU_MICRO_H
 #define WEFT_KERNELS_CPU_MICRO_H
 
@@ -18,17 +17,16 @@ enum { MICRO_ROWS = 4 };
 #endif
 enum { MICRO_COLS = 3 * VEC };
 
-/* c (MICRO_ROWS, MICRO_COLS), rows c_stride apart, = panel a times panel b over `depth` steps, plus what
- * c holds with `add`. */
+/* c (MICRO_ROWS, MICRO_COLS) [+]= panel a times panel b over `depth` steps. Rows of c are c_stride apart;
+ * `add` selects accumulation. */
 void VARIANT(micro_tile)(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add);
 /* The same for a tile of which only rows x cols exist. */
 void VARIANT(micro_edge)(int64_t depth, const float *a, const float *b, float *c, int64_t c_stride, bool add,
                          int64_t rows, int64_t cols);
 
-/* Pack as many panels of `width` lines (MICRO_ROWS or MICRO_COLS) as `lines` need, panel_stride apart. A
- * line is what a panel holds at each step: a row of the left operand or a column of the right one.
- * pack_across: the steps of a line lie next to each other, lines `stride` apart; pack_along: the lines of
- * a step lie next to each other, steps `stride` apart. */
+/* Pack `lines` lines into panels of `width` (MICRO_ROWS or MICRO_COLS), panel_stride apart. A line is a row
+ * of the left operand or a column of the right one. pack_across: the steps of a line are contiguous, and
+ * lines are `stride` apart. pack_along: the lines of a step are contiguous, and steps are `stride` apart. */
 void VARIANT(pack_across)(float *panels, int width, const float *from, int64_t stride, int64_t lines,
                           int64_t depth, int64_t panel_stride);
 void VARIANT(pack_along)(float *panels, int width, const float *from, int64_t stride, int64_t lines,

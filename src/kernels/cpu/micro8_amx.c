@@ -1,7 +1,8 @@
-/* TDPBSSD: a tile of 16 rows x 32 columns as two of AMX's tiles of 16 x 16 sums; see micro8.h. The
- * instruction takes 64 inputs: of the left operand 16 rows of them side by side, so left panels come in
- * groups of 64; of the right one 16 groups of 4, which is how VPDPBUSD has its panels. So weights are packed
- * for both alike, and few rows, and weights of 4 bits, are left to that one. */
+/* TDPBSSD: a tile of 16 rows x 32 columns as two AMX tiles of 16 x 16 accumulators; see micro8.h. The
+ * instruction processes 64 inputs. Its left operand has the 64 inputs of a row side by side, so left panels
+ * have groups of 64. Its right operand has groups of 4 inputs, which is also the panel format of VPDPBUSD.
+ * Both micro-kernels can thus use the same packed weights, and this one leaves few rows and int4 weights to
+ * the other. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -11,8 +12,8 @@
 
 enum { ROWS = 16, COLS = 32, INPUTS = 64, HALF = 16 };
 
-/* In memory for good: to the compiler, the instruction reads only the beginning. */
-static const TileConfig config = TILE_CONFIG_WHOLE;
+/* Static, because the compiler believes that the instruction reads only the first bytes. */
+static const TileConfig config = TILE_CONFIG_FULL;
 
 static void begin_amx(void) {
     _tile_loadconfig(&config);
@@ -22,8 +23,8 @@ static void end_amx(void) {
     _tile_release();
 }
 
-/* Tiles 0 and 1 are the sums, 2 the rows, 3 and 4 the columns. All rows are stored: there is room for them.
- */
+/* Tiles 0 and 1 are the accumulators, 2 the rows, 3 and 4 the columns. All rows are stored, even if fewer
+ * exist: c has room for them. */
 static void run_amx(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
     int64_t bytes = c_stride * (int64_t)sizeof *c;
     (void)rows;

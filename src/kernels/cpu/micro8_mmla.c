@@ -1,6 +1,6 @@
-/* SMMLA: a tile of 8 rows x 12 columns as 4 x 6 sums of 2 x 2, in 24 registers; see micro8.h. Where fewer
- * rows exist, only their pairs are multiplied: then reading the weights is all the time it takes. Compiled
- * without the scheduling that comes before register allocation, which would spill sums. */
+/* SMMLA: a tile of 8 rows x 12 columns as 4 x 6 accumulators of 2 x 2, in 24 registers; see micro8.h. With
+ * fewer rows only the existing pairs are multiplied, and the time is that of reading the weights. Compiled
+ * without pre-RA instruction scheduling, which would spill accumulators. */
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -9,10 +9,10 @@
 
 enum { ROWS = 8, COLS = 12, GROUP = 8, PAIRS = COLS / 2 };
 enum {
-    AHEAD = 16384
-}; /* bytes: panels lie one after the other, and what few rows take time for is reading them */
+    PREFETCH_BYTES = 16384
+}; /* prefetch distance in bytes: panels are contiguous, and few rows are bound by reading them */
 
-/* Two sums side by side are four columns of two rows. */
+/* Two adjacent 2 x 2 accumulators are four columns of two rows. */
 static inline void store_pair(int32_t *c, int64_t c_stride, int rows, int32x4_t left, int32x4_t right) {
     int64x2_t l = vreinterpretq_s64_s32(left), r = vreinterpretq_s64_s32(right);
     vst1q_s32(c, vreinterpretq_s32_s64(vtrn1q_s64(l, r)));
@@ -37,8 +37,8 @@ static inline void store_pair(int32_t *c, int64_t c_stride, int rows, int32x4_t 
         store_pair(c + 2 * (i)*c_stride + 8, c_stride, rows - 2 * (i), s##i##4, s##i##5);                    \
     }
 
-static void tile_whole(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                       int64_t c_stride) {
+static void tile_full(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
     EACH_PAIR(START)
     for (int64_t k = 0; k < depth; k += GROUP) {
         const int8x16_t a0 = vld1q_s8(a), a1 = vld1q_s8(a + 16);
@@ -49,12 +49,13 @@ static void tile_whole(int64_t depth, int rows, const int8_t *a, const int8_t *b
     EACH_PAIR(STORE)
 }
 
-/* Of one or two pairs of rows; `pairs` is a constant wherever this is called. */
+/* One or two pairs of rows; `pairs` is a constant at the call sites. */
 static inline __attribute__((always_inline)) void
 tile_few(int64_t depth, int pairs, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
     int32x4_t sum[2][PAIRS] = {{{0}}};
     for (int64_t k = 0; k < depth; k += 2 * GROUP) {
-        for (int line = 0; line < 2 * COLS * GROUP; line += 64) __builtin_prefetch(b + AHEAD + line, 0, 2);
+        for (int line = 0; line < 2 * COLS * GROUP; line += 64)
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 2);
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++, a += ROWS * GROUP, b += COLS * GROUP)
 #pragma GCC unroll 6
@@ -74,16 +75,16 @@ tile_few(int64_t depth, int pairs, int rows, const int8_t *a, const int8_t *b, i
 static void run_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                      int64_t c_stride) {
     if (rows > 4)
-        tile_whole(depth, rows, a, b, c, c_stride);
+        tile_full(depth, rows, a, b, c, c_stride);
     else if (rows > 2)
         tile_few(depth, 2, rows, a, b, c, c_stride);
     else
         tile_few(depth, 1, rows, a, b, c, c_stride);
 }
 
-/* ---- weights of 4 bits ---- */
+/* ---- int4 weights ---- */
 
-/* Steps of 12 columns; of each pair of columns once for either row. */
+/* The steps of 12 columns; those of a pair of columns are repeated for both rows. */
 typedef struct Steps {
     int16x4_t pair[PAIRS];
 } Steps;
@@ -98,16 +99,16 @@ static inline __attribute__((always_inline)) Steps load_steps(const int8_t *from
          vreinterpret_s16_s32(vdup_laneq_s32(high, 0)), vreinterpret_s16_s32(vdup_laneq_s32(high, 1))}};
 }
 
-/* Halves of a byte are taken as 16 times their value, and a cut's sums, which then are multiples of 16 and
- * fit 20 bits, are brought back when they are narrowed to the 16 bits that steps multiply. */
-static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int pairs, int rows,
-                                                            const int8_t *a, const int8_t *b, int32_t *c,
-                                                            int64_t c_stride) {
+/* Nibbles are multiplied by 16 times their value, which avoids sign extension. The sums of a slice are then
+ * multiples of 16 and fit 20 bits; narrowing them to the 16 bits that the steps multiply shifts them back. */
+static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int pairs, int rows,
+                                                              const int8_t *a, const int8_t *b, int32_t *c,
+                                                              int64_t c_stride) {
     int32x4_t total[2][PAIRS] = {{{0}}};
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
         int32x4_t sum[2][PAIRS] = {{{0}}};
         for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + AHEAD / 2 + line, 0, 2);
+            __builtin_prefetch(b + PREFETCH_BYTES / 2 + line, 0, 2);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP)
 #pragma GCC unroll 3
@@ -134,14 +135,14 @@ static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int p
             store_pair(c + 2 * i * c_stride + 2 * j, c_stride, rows - 2 * i, total[i][j], total[i][j + 1]);
 }
 
-/* The same for a single row, where half of each sum is of a row that is not there: two sums' halves that
- * count are put together before steps multiply them. */
-static void row_cuts(int64_t depth, const int8_t *a, const int8_t *b, int32_t *c) {
+/* The same for a single row, where half of each accumulator belongs to a missing row: the valid halves of
+ * two accumulators are combined before the steps multiply them. */
+static void row_slices(int64_t depth, const int8_t *a, const int8_t *b, int32_t *c) {
     int32x4_t total[PAIRS / 2] = {{0}};
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
         int32x4_t low[PAIRS / 2] = {{0}}, high[PAIRS / 2] = {{0}};
         for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + AHEAD / 2 + line, 0, 2);
+            __builtin_prefetch(b + PREFETCH_BYTES / 2 + line, 0, 2);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
             const int8x16_t left = vld1q_s8(a);
@@ -167,11 +168,11 @@ static void row_cuts(int64_t depth, const int8_t *a, const int8_t *b, int32_t *c
 static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
-        tile_cuts(depth, 2, rows, a, b, c, c_stride);
+        tile_slices(depth, 2, rows, a, b, c, c_stride);
     if (rows == 2)
-        tile_cuts(depth, 1, rows, a, b, c, c_stride);
+        tile_slices(depth, 1, rows, a, b, c, c_stride);
     else if (rows == 1)
-        row_cuts(depth, a, b, c);
+        row_slices(depth, a, b, c);
 }
 
 const Micro8 micro8_mmla = {

@@ -33,43 +33,43 @@ static void run_sdot(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
     EACH_ROW(STORE)
 }
 
-/* Weights of 4 bits: 4 rows, whose sums of a cut and of all cuts take the registers of 8; see micro8_mmla.c.
- */
-enum { ROWS4 = 4, THREE = COLS / 4 };
+/* int4 weights: only 4 rows, because the sums of a slice and the totals over all slices together need the
+ * registers of 8 rows. See micro8_mmla.c for how nibbles are multiplied. */
+enum { ROWS4 = 4, VECTORS = COLS / 4 };
 
-static void tile_cuts(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                      int64_t c_stride) {
-    int32x4_t total[ROWS4][THREE] = {{{0}}};
+static void tile_slices(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                        int64_t c_stride) {
+    int32x4_t total[ROWS4][VECTORS] = {{{0}}};
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        int32x4_t sum[ROWS4][THREE] = {{{0}}};
+        int32x4_t sum[ROWS4][VECTORS] = {{{0}}};
         for (int g = 0; g < INT4_GROUP / GROUP; g += 2, a += 2 * ROWS * GROUP) {
             const int8x16_t both0 = vld1q_s8(b + 24 * g), both1 = vld1q_s8(b + 24 * g + 16);
             const int8x16_t both2 = vld1q_s8(b + 24 * g + 32), sixteens = vdupq_n_s8(-16);
-            const int8x16_t w[2 * THREE] = {vshlq_n_s8(both0, 4), vandq_s8(both0, sixteens),
-                                            vshlq_n_s8(both1, 4), vandq_s8(both1, sixteens),
-                                            vshlq_n_s8(both2, 4), vandq_s8(both2, sixteens)};
+            const int8x16_t w[2 * VECTORS] = {vshlq_n_s8(both0, 4), vandq_s8(both0, sixteens),
+                                              vshlq_n_s8(both1, 4), vandq_s8(both1, sixteens),
+                                              vshlq_n_s8(both2, 4), vandq_s8(both2, sixteens)};
             const int8x16_t a0 = vld1q_s8(a), a1 = vld1q_s8(a + ROWS * GROUP);
 #define CUT_ROW(i, j)                                                                                        \
     sum[i][j] = vdotq_laneq_s32(sum[i][j], w[j], a0, i);                                                     \
-    sum[i][j] = vdotq_laneq_s32(sum[i][j], w[THREE + (j)], a1, i);
+    sum[i][j] = vdotq_laneq_s32(sum[i][j], w[VECTORS + (j)], a1, i);
 #define CUT(j) CUT_ROW(0, j) CUT_ROW(1, j) CUT_ROW(2, j) CUT_ROW(3, j)
             CUT(0) CUT(1) CUT(2)
         }
         const int8x16_t bytes = vld1q_s8(b + COLS * INT4_GROUP / 2);
         const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
-        const int16x4_t step[THREE] = {vget_low_s16(low), vget_high_s16(low), vget_low_s16(high)};
+        const int16x4_t step[VECTORS] = {vget_low_s16(low), vget_high_s16(low), vget_low_s16(high)};
         for (int i = 0; i < ROWS4; i++)
-            for (int j = 0; j < THREE; j++)
+            for (int j = 0; j < VECTORS; j++)
                 total[i][j] = vmlal_s16(total[i][j], vshrn_n_s32(sum[i][j], 4), step[j]);
     }
     for (int i = 0; i < ROWS4 && i < rows; i++)
-        for (int j = 0; j < THREE; j++) vst1q_s32(c + i * c_stride + 4 * j, total[i][j]);
+        for (int j = 0; j < VECTORS; j++) vst1q_s32(c + i * c_stride + 4 * j, total[i][j]);
 }
 
 static void run4_sdot(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     for (; rows > 0; rows -= ROWS4, a += ROWS4 * GROUP, c += ROWS4 * c_stride)
-        tile_cuts(depth, rows, a, b, c, c_stride);
+        tile_slices(depth, rows, a, b, c, c_stride);
 }
 
 const Micro8 micro8_sdot = {

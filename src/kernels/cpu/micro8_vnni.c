@@ -1,6 +1,7 @@
-/* VPDPBUSD: a tile of 12 rows x 32 columns, in 24 registers of 16 columns each; see micro8.h. The instruction
- * takes its left numbers without a sign, so they come raised by 128; linear_int8.c takes off what that adds
- * to the sums. Few rows have a loop of their own, so that no time goes into rows that do not exist. */
+/* VPDPBUSD: a tile of 12 rows x 32 columns, in 24 registers of 16 columns each; see micro8.h. The
+ * instruction treats its left operand as unsigned, so left values have an offset of 128, whose contribution
+ * linear_int8.c subtracts from the sums. Few rows have specialized loops, so that no time is spent on
+ * missing rows. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -10,13 +11,13 @@
 
 enum { ROWS = 12, COLS = 32, GROUP = 4 };
 
-static inline __m512i four_of(const int8_t *a) {
+static inline __m512i broadcast_four(const int8_t *a) {
     int32_t four;
     memcpy(&four, a, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
-/* `count` rows are multiplied; it is a constant wherever this is called. */
+/* Multiplies `count` rows, a constant at the call sites, and stores the first `rows` of them. */
 static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int rows, const int8_t *a,
                                                        const int8_t *b, int32_t *c, int64_t c_stride) {
     __m512i sum[ROWS][2];
@@ -26,7 +27,7 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
         const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
 #pragma GCC unroll 12
         for (int i = 0; i < count; i++) {
-            const __m512i left = four_of(a + GROUP * i);
+            const __m512i left = broadcast_four(a + GROUP * i);
             sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], left, b0);
             sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], left, b1);
         }
@@ -49,18 +50,19 @@ static void run_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
         tile(depth, 1, rows, a, b, c, c_stride);
 }
 
-/* Weights of 4 bits, taken as 16 times their value: a cut's sums are multiples of 16, brought back before
- * steps multiply them. Totals may wrap around; with what raising has added taken off, they fit again. */
-static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int count, int rows,
-                                                            const int8_t *a, const int8_t *b, int32_t *c,
-                                                            int64_t c_stride) {
-    enum { MOST = 6 };
+/* int4 weights, multiplied by 16: nibbles stay in the high half of a byte, and the sums of a slice, which
+ * are multiples of 16, are shifted back before steps multiply them. Totals may wrap around; after the
+ * offset is subtracted they fit again. */
+static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int count, int rows,
+                                                              const int8_t *a, const int8_t *b, int32_t *c,
+                                                              int64_t c_stride) {
+    enum { ROWS4_MAX = 6 };
     const __m512i sixteens = _mm512_set1_epi8(-16);
-    __m512i total[MOST][2];
+    __m512i total[ROWS4_MAX][2];
 #pragma GCC unroll 6
     for (int i = 0; i < count; i++) total[i][0] = total[i][1] = _mm512_setzero_si512();
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        __m512i sum[MOST][2];
+        __m512i sum[ROWS4_MAX][2];
 #pragma GCC unroll 6
         for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
@@ -69,7 +71,7 @@ static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int c
             const __m512i high = _mm512_and_si512(both, sixteens);
 #pragma GCC unroll 6
             for (int i = 0; i < count; i++) {
-                const __m512i left = four_of(a + GROUP * i);
+                const __m512i left = broadcast_four(a + GROUP * i);
                 sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], left, low);
                 sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], left, high);
             }
@@ -94,19 +96,19 @@ static inline __attribute__((always_inline)) void tile_cuts(int64_t depth, int c
 
 static void run4_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
-    enum { SIX = 6 };
-    for (; rows > 2; rows -= SIX, a += SIX * GROUP, c += SIX * c_stride)
-        tile_cuts(depth, SIX, rows, a, b, c, c_stride);
+    enum { ROWS4 = 6 };
+    for (; rows > 2; rows -= ROWS4, a += ROWS4 * GROUP, c += ROWS4 * c_stride)
+        tile_slices(depth, ROWS4, rows, a, b, c, c_stride);
     if (rows > 1)
-        tile_cuts(depth, 2, rows, a, b, c, c_stride);
+        tile_slices(depth, 2, rows, a, b, c, c_stride);
     else if (rows > 0)
-        tile_cuts(depth, 1, rows, a, b, c, c_stride);
+        tile_slices(depth, 1, rows, a, b, c, c_stride);
 }
 
 const Micro8 micro8_vnni = {.name = "avx512-vnni",
                             .rows = ROWS,
                             .tile = {COLS, GROUP, 64},
-                            .raised = true,
+                            .offset_left = true,
                             .run = run_vnni,
                             .run4 = run4_vnni};
 

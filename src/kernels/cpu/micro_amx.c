@@ -1,7 +1,7 @@
-/* TDPBF16PS: a tile of 32 rows x 32 columns as 2 x 2 of AMX's tiles of 16 x 16 sums; see micro16.h. The
- * instruction takes 32 steps: of the left operand 16 rows side by side in memory, so left panels come in
- * groups of 32 steps; of the right one 16 pairs of steps, so right panels come in groups of two. Both are
- * filled up to 32 steps. Compiled for AMX and AVX-512. */
+/* TDPBF16PS: a tile of 32 rows x 32 columns as 2 x 2 AMX tiles of 16 x 16 accumulators; see micro16.h. The
+ * instruction processes 32 steps. Its left operand has the 32 steps of a row side by side, so left panels
+ * have groups of 32 steps. Its right operand has pairs of steps, so right panels have groups of two. Both
+ * are padded to 32 steps. Compiled for AMX and AVX-512. */
 #if defined(__x86_64__)
 
 #include "kernels/cpu/amx.h"
@@ -9,8 +9,8 @@
 
 enum { ROWS = 32, COLS = 32, STEPS = 32, HALF = 16 };
 
-/* In memory for good: to the compiler, the instruction reads only the beginning. */
-static const TileConfig config = TILE_CONFIG_WHOLE;
+/* Static, because the compiler believes that the instruction reads only the first bytes. */
+static const TileConfig config = TILE_CONFIG_FULL;
 
 static void begin_amx(void) {
     _tile_loadconfig(&config);
@@ -20,7 +20,7 @@ static void end_amx(void) {
     _tile_release();
 }
 
-/* Tiles 0 to 3 are the sums, 4 and 5 the upper and lower rows, 6 and 7 the columns. */
+/* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower left rows, 6 and 7 the right columns. */
 static void tile_amx(int64_t depth, const void *left_panel, const void *right_panel, float *c,
                      int64_t c_stride, bool add) {
     const uint16_t *a = left_panel, *b = right_panel;
@@ -55,26 +55,26 @@ static void tile_amx(int64_t depth, const void *left_panel, const void *right_pa
     _tile_stored(3, lower + HALF, bytes);
 }
 
-/* 32 steps of a row are copied as they lie. */
+/* The 32 steps of a row are contiguous, so packing is a copy. */
 static void left_across(uint16_t *panel, PackSource s, int64_t panel_stride) {
     int64_t steps = s.depth / STEPS * STEPS, padded = pack16_round_up(s.depth, STEPS);
     for (int64_t first = 0; first < s.lines; first += ROWS, panel += panel_stride) {
         const uint16_t *from = (const uint16_t *)s.from + first * s.stride;
-        int64_t lines = s.lines - first, whole = lines < ROWS ? lines : ROWS;
+        int64_t lines = s.lines - first, full = lines < ROWS ? lines : ROWS;
         for (int64_t k = 0; k < steps; k += STEPS)
-            for (int64_t line = 0; line < whole; line++)
+            for (int64_t line = 0; line < full; line++)
                 memcpy(panel + k * ROWS + line * STEPS, from + line * s.stride + k, STEPS * sizeof *panel);
-        pack16_rest(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, whole, ROWS, 0, steps);
-        pack16_rest(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, 0, ROWS, steps, padded);
+        pack16_edge(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, full, ROWS, 0, steps);
+        pack16_edge(panel, ROWS, STEPS, from, s.stride, 1, lines, s.depth, 0, ROWS, steps, padded);
     }
 }
 
-/* Eight steps of eight lines, to lines STEPS apart: a transposition in three rounds. */
+/* Transposes 8 steps of 8 lines in three rounds of unpacks; output lines are STEPS apart. */
 static inline void transpose_eight(uint16_t *to, const uint16_t *from, int64_t stride) {
     __m128i r[8], two[8], four[8];
     for (int i = 0; i < 8; i++) r[i] = pack16_load(from + i * stride);
     for (int i = 0; i < 4; i++) {
-        two[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* lines 0-3 of a pair of steps */
+        two[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* lines 0-3 of two steps */
         two[i + 4] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]); /* lines 4-7 */
     }
     for (int i = 0; i < 4; i++) {
@@ -82,7 +82,7 @@ static inline void transpose_eight(uint16_t *to, const uint16_t *from, int64_t s
         four[2 * i + 1] = _mm_unpackhi_epi32(two[2 * i], two[2 * i + 1]); /* the next two */
     }
     for (int i = 0; i < 4; i++) {
-        int at = i / 2 * 4 + i % 2; /* steps 0-3; two places on are steps 4-7 of the same lines */
+        int at = i / 2 * 4 + i % 2; /* steps 0-3; index + 2 has steps 4-7 of the same lines */
         pack16_store(to + (2 * i) * STEPS, _mm_unpacklo_epi64(four[at], four[at + 2]));
         pack16_store(to + (2 * i + 1) * STEPS, _mm_unpackhi_epi64(four[at], four[at + 2]));
     }
@@ -100,7 +100,7 @@ static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
                     for (int i = 0; i < ROWS; i += 8)
                         transpose_eight(to + i * STEPS + step, from + step * s.stride + line + i, s.stride);
         for (; line < s.lines; line += ROWS, to += panel_stride)
-            pack16_rest(to, ROWS, STEPS, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, ROWS, 0,
+            pack16_edge(to, ROWS, STEPS, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, ROWS, 0,
                         STEPS);
     }
 }

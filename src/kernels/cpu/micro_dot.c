@@ -1,7 +1,6 @@
-/* VDPBF16PS: a tile of 8 rows x 48 columns in 24 registers; see micro16.h. A group is a pair of steps, of
- * which the instruction adds both products to the sums of 16 columns. Compiled for AVX-512 BF16, and
- * without the scheduling that comes before register allocation: it moves loads so far up that sums are
- * spilled. */
+/* VDPBF16PS: a tile of 8 rows x 48 columns in 24 registers; see micro16.h. A group is a pair of steps; the
+ * instruction adds both products to the accumulators of 16 columns. Compiled for AVX-512 BF16 and without
+ * pre-RA instruction scheduling, which hoists loads so far that accumulators spill. */
 #if defined(__x86_64__)
 
 #include "kernels/cpu/pack16_pairs.h"
@@ -22,7 +21,7 @@ enum { ROWS = 8, COLS = 48, GROUP = 2 };
     store_row(c + (i)*c_stride + 16, s##i##1, add);                                                          \
     store_row(c + (i)*c_stride + 32, s##i##2, add);
 
-/* A row's pair of steps, for all columns. */
+/* Broadcasts a pair of steps of a row to all columns. */
 static inline __m512bh pair_of(const uint16_t *from) {
     int pair;
     memcpy(&pair, from, sizeof pair);

@@ -1,6 +1,6 @@
-/* BFMMLA: a tile of 8 rows x 12 columns as 4 x 6 sums of 2 x 2, in 24 registers; see micro16.h. A group is
- * what the instruction takes of a row: 4 steps. Compiled for bf16 instructions, and without the scheduling
- * that comes before register allocation: it moves loads so far up that sums are spilled. */
+/* BFMMLA: a tile of 8 rows x 12 columns as 4 x 6 accumulators of 2 x 2, in 24 registers; see micro16.h. A
+ * group is the 4 steps of a row that the instruction multiplies. Compiled for bf16 instructions and without
+ * pre-RA instruction scheduling, which hoists loads so far that accumulators spill. */
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -25,7 +25,7 @@ enum { ROWS = 8, COLS = 12, GROUP = 4 };
     store_pair(c + 2 * (i)*c_stride + 4, c_stride, s##i##2, s##i##3, add);                                   \
     store_pair(c + 2 * (i)*c_stride + 8, c_stride, s##i##4, s##i##5, add);
 
-/* Two sums side by side are four columns of two rows. */
+/* Two adjacent 2 x 2 accumulators are four columns of two rows. */
 static inline void store_pair(float *c, int64_t c_stride, float32x4_t left, float32x4_t right, bool add) {
     float64x2_t l = vreinterpretq_f64_f32(left), r = vreinterpretq_f64_f32(right);
     float32x4_t upper = vreinterpretq_f32_f64(vtrn1q_f64(l, r));
@@ -52,12 +52,12 @@ static void tile_mmla(int64_t depth, const void *left, const void *right_panel, 
     EACH_PAIR(STORE)
 }
 
-/* Lines two by two, eight steps at a time: half of each pair goes to one group, half to the next. */
+/* Two lines and eight steps at a time: the first four steps go to one group, the rest to the next. */
 static inline void across_panel(uint16_t *panel, int width, const uint16_t *from, int64_t stride,
                                 int64_t lines, int64_t depth) {
-    int64_t whole = lines < width ? lines / 2 * 2 : width, steps = depth / 8 * 8;
+    int64_t full = lines < width ? lines / 2 * 2 : width, steps = depth / 8 * 8;
     for (int64_t k = 0; k < steps; k += 8)
-        for (int64_t line = 0; line < whole; line += 2) {
+        for (int64_t line = 0; line < full; line += 2) {
             uint64x2_t first = vreinterpretq_u64_u16(vld1q_u16(from + line * stride + k));
             uint64x2_t second = vreinterpretq_u64_u16(vld1q_u16(from + (line + 1) * stride + k));
             uint16_t *to = panel + k * width + line * GROUP;
@@ -65,8 +65,8 @@ static inline void across_panel(uint16_t *panel, int width, const uint16_t *from
             vst1q_u16(to + width * GROUP, vreinterpretq_u16_u64(vzip2q_u64(first, second)));
         }
     int64_t padded = pack16_round_up(depth, GROUP);
-    pack16_rest(panel, width, GROUP, from, stride, 1, lines, depth, whole, width, 0, steps);
-    pack16_rest(panel, width, GROUP, from, stride, 1, lines, depth, 0, width, steps, padded);
+    pack16_edge(panel, width, GROUP, from, stride, 1, lines, depth, full, width, 0, steps);
+    pack16_edge(panel, width, GROUP, from, stride, 1, lines, depth, 0, width, steps, padded);
 }
 
 static void across_mmla(void *panels, bool left, PackSource s, int64_t panel_stride) {
@@ -80,7 +80,7 @@ static void across_mmla(void *panels, bool left, PackSource s, int64_t panel_str
             across_panel(panel, COLS, from + line * s.stride, s.stride, s.lines - line, s.depth);
 }
 
-/* Four steps of four lines: a transposition. */
+/* Four steps of four lines: a 4 x 4 transpose. */
 static inline void along_four(uint16_t *to, const uint16_t *from, int64_t stride) {
     uint16x4_t r0 = vld1_u16(from), r1 = vld1_u16(from + stride);
     uint16x4_t r2 = vld1_u16(from + 2 * stride), r3 = vld1_u16(from + 3 * stride);
@@ -102,7 +102,7 @@ static inline void along_eight(uint16_t *to, const uint16_t *from, int64_t strid
     vst1q_u16(to + 24, vzip2q_u16(even, odd));
 }
 
-/* Group by group over all panels, so that each line of the cache is read once. */
+/* One group over all panels at a time, so that each cache line of the source is read once. */
 static inline void along(uint16_t *panels, int width, PackSource s, int64_t panel_stride) {
     int64_t padded = pack16_round_up(s.depth, GROUP);
     for (int64_t k = 0; k < padded; k += GROUP) {
@@ -115,7 +115,7 @@ static inline void along(uint16_t *panels, int width, PackSource s, int64_t pane
                 if (width == COLS) along_four(to + 8 * GROUP, from + line + 8, s.stride);
             }
         for (; line < s.lines; line += width, to += panel_stride)
-            pack16_rest(to, width, GROUP, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, width, 0,
+            pack16_edge(to, width, GROUP, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, width, 0,
                         GROUP);
     }
 }
@@ -127,17 +127,17 @@ static void along_mmla(void *panels, bool left, PackSource source, int64_t panel
         along(panels, COLS, source, panel_stride);
 }
 
-/* ---- a few rows, both operands as they lie ---- */
+/* ---- skinny GEMM, without packing ---- */
 
-enum { STEPS = 2 * GROUP, COL_PAIRS = FEW_COLS / 2, AHEAD = 16384 };
+enum { STEPS = 2 * GROUP, COL_PAIRS = SKINNY_COLS / 2, PREFETCH_BYTES = 16384 };
 
-/* Of up to two pairs of rows and COL_PAIRS pairs of columns. The sums of four groups in turn go apart, so
- * that products need not wait for each other. */
-typedef struct FewSums {
+/* Accumulators of up to two pairs of rows and COL_PAIRS pairs of columns. Four consecutive groups have
+ * separate accumulators, which hides the latency of the instruction. */
+typedef struct SkinnySums {
     float32x4_t of[2][COL_PAIRS][4];
-} FewSums;
+} SkinnySums;
 
-/* Two lines, four steps of each side by side, twice. */
+/* Two lines, interleaved in groups of four steps: steps 0-3, then 4-7. */
 typedef struct LinePair {
     bfloat16x8_t even, odd;
 } LinePair;
@@ -149,9 +149,11 @@ static inline LinePair load_pair(const uint16_t *first, const uint16_t *second) 
                       vreinterpretq_bf16_u64(vzip2q_u64(one, two))};
 }
 
-/* Eight steps; `pairs` and `turn`, which of the two pairs of sums, are constants wherever this is called. */
-static inline __attribute__((always_inline)) void
-few_steps(FewSums *sums, int pairs, int turn, const uint16_t *const *a, const uint16_t *const *b, int64_t k) {
+/* Eight steps. `pairs` and `turn`, which selects one of two sets of accumulators, are constants at the call
+ * sites. */
+static inline __attribute__((always_inline)) void skinny_steps(SkinnySums *sums, int pairs, int turn,
+                                                               const uint16_t *const *a,
+                                                               const uint16_t *const *b, int64_t k) {
     LinePair left[2];
 #pragma GCC unroll 2
     for (int i = 0; i < pairs; i++) left[i] = load_pair(a[2 * i] + k, a[2 * i + 1] + k);
@@ -167,18 +169,19 @@ few_steps(FewSums *sums, int pairs, int turn, const uint16_t *const *a, const ui
     }
 }
 
-/* What is left of up to eight steps, filled up with zeroes. */
-static inline __attribute__((always_inline)) void few_rest(FewSums *sums, int pairs, int turn,
-                                                           const uint16_t *const *a, const uint16_t *const *b,
-                                                           int64_t k, int64_t count) {
-    uint16_t rows[4][STEPS] = {{0}}, cols[FEW_COLS][STEPS] = {{0}};
-    const uint16_t *left[4], *right[FEW_COLS];
+/* The last `count` < 8 steps, padded with zeros. */
+static inline __attribute__((always_inline)) void skinny_tail(SkinnySums *sums, int pairs, int turn,
+                                                              const uint16_t *const *a,
+                                                              const uint16_t *const *b, int64_t k,
+                                                              int64_t count) {
+    uint16_t rows[4][STEPS] = {{0}}, cols[SKINNY_COLS][STEPS] = {{0}};
+    const uint16_t *left[4], *right[SKINNY_COLS];
     for (int i = 0; i < 2 * pairs; i++) left[i] = memcpy(rows[i], a[i] + k, (size_t)count * sizeof *a[i]);
-    for (int j = 0; j < FEW_COLS; j++) right[j] = memcpy(cols[j], b[j] + k, (size_t)count * sizeof *b[j]);
-    few_steps(sums, pairs, turn, left, right, 0);
+    for (int j = 0; j < SKINNY_COLS; j++) right[j] = memcpy(cols[j], b[j] + k, (size_t)count * sizeof *b[j]);
+    skinny_steps(sums, pairs, turn, left, right, 0);
 }
 
-/* Of two sums of 2 x 2: their first rows, respectively their second ones. */
+/* The first or second rows of two adjacent 2 x 2 accumulators. */
 static inline float32x4_t first_of(float32x4_t left, float32x4_t right) {
     return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
 }
@@ -186,11 +189,11 @@ static inline float32x4_t second_of(float32x4_t left, float32x4_t right) {
     return vreinterpretq_f32_f64(vtrn2q_f64(vreinterpretq_f64_f32(left), vreinterpretq_f64_f32(right)));
 }
 
-/* A row of up to FEW_COLS sums, if it is there. */
-static inline void few_store(float *c, int cols, bool there, float32x4_t row) {
-    float four[FEW_COLS];
-    if (!there) return;
-    if (cols == FEW_COLS) {
+/* Stores a row of `cols` sums, if it exists. */
+static inline void skinny_store(float *c, int cols, bool exists, float32x4_t row) {
+    float four[SKINNY_COLS];
+    if (!exists) return;
+    if (cols == SKINNY_COLS) {
         vst1q_f32(c, row);
         return;
     }
@@ -202,41 +205,41 @@ static inline float32x4_t sum_of(const float32x4_t *four) {
     return vaddq_f32(vaddq_f32(four[0], four[1]), vaddq_f32(four[2], four[3]));
 }
 
-/* Right columns lie one after the other: those to come are fetched in their order, as one stream. */
-static inline __attribute__((always_inline)) void few_tile(int64_t depth, int pairs, int rows,
-                                                           const uint16_t *const *a, int cols,
-                                                           const uint16_t *const *b, float *c,
-                                                           int64_t c_stride, bool fetch) {
-    FewSums sums = {0};
+/* Right columns are contiguous in memory, so they are prefetched in that order as a single stream. */
+static inline __attribute__((always_inline)) void skinny_tile(int64_t depth, int pairs, int rows,
+                                                              const uint16_t *const *a, int cols,
+                                                              const uint16_t *const *b, float *c,
+                                                              int64_t c_stride, bool prefetch) {
+    SkinnySums sums = {0};
     int64_t k = 0;
-    const char *ahead = (const char *)b[0] + AHEAD;
+    const char *ahead = (const char *)b[0] + PREFETCH_BYTES;
     for (; k + 2 * STEPS <= depth; k += 2 * STEPS) {
-        if (fetch) __builtin_prefetch(ahead + FEW_COLS * k * 2, 0, 2);
-        if (fetch) __builtin_prefetch(ahead + FEW_COLS * k * 2 + 64, 0, 2);
-        few_steps(&sums, pairs, 0, a, b, k);
-        few_steps(&sums, pairs, 1, a, b, k + STEPS);
+        if (prefetch) __builtin_prefetch(ahead + SKINNY_COLS * k * 2, 0, 2);
+        if (prefetch) __builtin_prefetch(ahead + SKINNY_COLS * k * 2 + 64, 0, 2);
+        skinny_steps(&sums, pairs, 0, a, b, k);
+        skinny_steps(&sums, pairs, 1, a, b, k + STEPS);
     }
-    if (k < depth) few_rest(&sums, pairs, 0, a, b, k, depth - k < STEPS ? depth - k : STEPS);
-    if (k + STEPS < depth) few_rest(&sums, pairs, 1, a, b, k + STEPS, depth - k - STEPS);
+    if (k < depth) skinny_tail(&sums, pairs, 0, a, b, k, depth - k < STEPS ? depth - k : STEPS);
+    if (k + STEPS < depth) skinny_tail(&sums, pairs, 1, a, b, k + STEPS, depth - k - STEPS);
 #pragma GCC unroll 2
     for (int i = 0; i < pairs; i++) {
         const float32x4_t left = sum_of(sums.of[i][0]), right = sum_of(sums.of[i][1]);
-        few_store(c + 2 * i * c_stride, cols, rows > 2 * i, first_of(left, right));
-        few_store(c + (2 * i + 1) * c_stride, cols, rows > 2 * i + 1, second_of(left, right));
+        skinny_store(c + 2 * i * c_stride, cols, rows > 2 * i, first_of(left, right));
+        skinny_store(c + (2 * i + 1) * c_stride, cols, rows > 2 * i + 1, second_of(left, right));
     }
 }
 
-static void few_mmla(int64_t depth, int64_t rows, const uint16_t *a, int64_t a_stride, int cols,
-                     const uint16_t *b, int64_t b_stride, float *c, int64_t c_stride) {
-    const uint16_t *row[4], *column[FEW_COLS];
-    for (int j = 0; j < FEW_COLS; j++) column[j] = b + (j < cols ? j : cols - 1) * b_stride;
+static void skinny_mmla(int64_t depth, int64_t rows, const uint16_t *a, int64_t a_stride, int cols,
+                        const uint16_t *b, int64_t b_stride, float *c, int64_t c_stride) {
+    const uint16_t *row[4], *column[SKINNY_COLS];
+    for (int j = 0; j < SKINNY_COLS; j++) column[j] = b + (j < cols ? j : cols - 1) * b_stride;
     for (int64_t at = 0; at < rows; at += 4) {
         int count = rows - at < 4 ? (int)(rows - at) : 4;
         for (int i = 0; i < 4; i++) row[i] = a + (at + (i < count ? i : count - 1)) * a_stride;
         if (count > 2)
-            few_tile(depth, 2, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
+            skinny_tile(depth, 2, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
         else
-            few_tile(depth, 1, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
+            skinny_tile(depth, 1, count, row, cols, column, c + at * c_stride, c_stride, at == 0);
     }
 }
 
@@ -250,7 +253,7 @@ const Micro16 micro16_mmla = {
     .tile = tile_mmla,
     .pack_across = across_mmla,
     .pack_along = along_mmla,
-    .few = few_mmla,
+    .skinny = skinny_mmla,
 };
 
 #endif

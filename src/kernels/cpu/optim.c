@@ -1,22 +1,22 @@
-/* AdamW: one pass over the four flat buffers; the copy is made of what was just computed. */
+/* AdamW: one pass over the four flat buffers, which also writes the copy. */
 #include <math.h>
 
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/variant.h"
 
-/* Inlined twice, so that the usual loop has no choice to make. */
+/* Inlined twice, so that the usual loop has no branch on keep_zeros. */
 static inline __attribute__((always_inline)) void adamw_loop(float *restrict param, float *restrict m,
                                                              float *restrict v, const float *restrict grad,
                                                              int64_t n, AdamW spec, bool keep_zeros) {
     float beta1 = spec.beta1, beta2 = spec.beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     float step = spec.lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
-    float keep = spec.lr * spec.decay, eps = spec.eps, factor = spec.grad_scale;
+    float lr_decay = spec.lr * spec.decay, eps = spec.eps, factor = spec.grad_scale;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * factor;
         float mi = beta1 * m[i] + rest1 * g;
         float vi = beta2 * v[i] + rest2 * g * g;
-        float next = param[i] - (keep * param[i] + step * mi / (sqrtf(vi) * root + eps));
+        float next = param[i] - (lr_decay * param[i] + step * mi / (sqrtf(vi) * root + eps));
         bool pruned = keep_zeros && param[i] == 0;
         m[i] = pruned ? 0 : mi;
         v[i] = pruned ? 0 : vi;
@@ -32,8 +32,8 @@ static void adamw_run(float *restrict param, float *restrict m, float *restrict 
         adamw_loop(param, m, v, grad, n, spec, false);
 }
 
-/* Elements whose copy is made while they are in the first cache. */
-enum { STRETCH = 512 };
+/* Elements per chunk, so that the copy is made while they are in the L1 cache. */
+enum { CHUNK = 512 };
 
 static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
                              AdamW spec) {
@@ -41,8 +41,8 @@ static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, T
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
         Range mine = range_mine(count, 16);
-        for (int64_t at = mine.from; at < mine.to; at += STRETCH) {
-            int64_t n = mine.to - at < STRETCH ? mine.to - at : STRETCH;
+        for (int64_t at = mine.from; at < mine.to; at += CHUNK) {
+            int64_t n = mine.to - at < CHUNK ? mine.to - at : CHUNK;
             adamw_run(tensor_f32(param) + at, tensor_f32(m) + at, tensor_f32(v) + at, tensor_f32(grad) + at,
                       n, spec);
             if (copy.data) half_store(copy.data, copy.dtype, at, tensor_f32(param) + at, n);

@@ -1,13 +1,13 @@
-/* Packing 16-bit panels in groups of steps (see micro16.h), element by element: for what is left at edges
- * by the faster ways in the files that include this. */
+/* Packs 16-bit panels in groups of steps (see micro16.h) element by element: for the edges that the
+ * vectorized packing in the including files leaves. */
 #ifndef WEFT_KERNELS_CPU_PACK16_H
 #define WEFT_KERNELS_CPU_PACK16_H
 
 #include "kernels/cpu/micro16.h"
 
-/* Lines [line, line_to) and steps [k, k_to) of one panel; a source step is `step` elements away from the
- * one before, a line `over`. What is past the source's `lines` and `depth` is 0. */
-static inline void pack16_rest(uint16_t *panel, int width, int group, const uint16_t *from, int64_t over,
+/* Packs lines [line, line_to) and steps [k, k_to) of one panel. In the source, steps are `step` and lines
+ * `over` elements apart. Elements past `lines` and `depth` are 0. */
+static inline void pack16_edge(uint16_t *panel, int width, int group, const uint16_t *from, int64_t over,
                                int64_t step, int64_t lines, int64_t depth, int64_t line, int64_t line_to,
                                int64_t k, int64_t k_to) {
     for (int64_t i = line; i < line_to; i++)

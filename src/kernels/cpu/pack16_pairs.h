@@ -1,5 +1,5 @@
-/* Packing panels in groups of two steps for the instructions of x86-64; see micro16.h. Widths are
- * 8 or multiples of 16, constants wherever these are called. Included by files compiled for AVX-512. */
+/* Packs panels in groups of two steps for x86-64; see micro16.h. Widths are 8 or multiples of 16, and
+ * constants at the call sites. Included by files compiled for AVX-512. */
 #ifndef WEFT_KERNELS_CPU_PACK16_PAIRS_H
 #define WEFT_KERNELS_CPU_PACK16_PAIRS_H
 
@@ -14,7 +14,7 @@ static inline void pack16_store(uint16_t *to, __m128i v) {
     _mm_storeu_si128((__m128i *)(void *)to, v);
 }
 
-/* Four lines over four pairs of steps: a transposition of pairs. */
+/* Four lines over four pairs of steps: a 4 x 4 transpose of 32-bit pairs. */
 static inline void pairs_across_four(uint16_t *to, int width, const uint16_t *from, int64_t stride) {
     __m128i r0 = pack16_load(from), r1 = pack16_load(from + stride);
     __m128i r2 = pack16_load(from + 2 * stride), r3 = pack16_load(from + 3 * stride);
@@ -30,12 +30,12 @@ static inline void pairs_across(uint16_t *panel, int width, int unit, PackSource
     int64_t steps = s.depth / 8 * 8, padded = pack16_round_up(s.depth, unit);
     for (int64_t first = 0; first < s.lines; first += width, panel += panel_stride) {
         const uint16_t *from = (const uint16_t *)s.from + first * s.stride;
-        int64_t lines = s.lines - first, whole = lines < width ? lines / 4 * 4 : width;
+        int64_t lines = s.lines - first, full = lines < width ? lines / 4 * 4 : width;
         for (int64_t k = 0; k < steps; k += 8)
-            for (int64_t line = 0; line < whole; line += 4)
+            for (int64_t line = 0; line < full; line += 4)
                 pairs_across_four(panel + k * width + 2 * line, width, from + line * s.stride + k, s.stride);
-        pack16_rest(panel, width, 2, from, s.stride, 1, lines, s.depth, whole, width, 0, steps);
-        pack16_rest(panel, width, 2, from, s.stride, 1, lines, s.depth, 0, width, steps, padded);
+        pack16_edge(panel, width, 2, from, s.stride, 1, lines, s.depth, full, width, 0, steps);
+        pack16_edge(panel, width, 2, from, s.stride, 1, lines, s.depth, 0, width, steps, padded);
     }
 }
 
@@ -61,18 +61,18 @@ static inline void pairs_along_panel(uint16_t *to, int width, const uint16_t *fr
         for (int i = 0; i < width; i += 16) pairs_along_sixteen(to + 2 * i, from + i, stride);
 }
 
-/* Pair by pair over all panels, so that each line of the cache is read once. */
+/* One pair of steps over all panels at a time, so that each cache line of the source is read once. */
 static inline void pairs_along(uint16_t *panels, int width, int unit, PackSource s, int64_t panel_stride) {
     int64_t padded = pack16_round_up(s.depth, unit);
     for (int64_t k = 0; k < padded; k += 2) {
         const uint16_t *from = (const uint16_t *)s.from + k * s.stride;
         uint16_t *to = panels + k * width;
         int64_t line = 0;
-        int64_t whole = k + 2 <= s.depth ? s.lines / width * width : 0;
-        for (; line < whole; line += width, to += panel_stride)
+        int64_t full = k + 2 <= s.depth ? s.lines / width * width : 0;
+        for (; line < full; line += width, to += panel_stride)
             pairs_along_panel(to, width, from + line, s.stride);
         for (; line < s.lines; line += width, to += panel_stride)
-            pack16_rest(to, width, 2, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, width, 0, 2);
+            pack16_edge(to, width, 2, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, width, 0, 2);
     }
 }
 

@@ -1,13 +1,13 @@
-/* The draws of base/rng.h for a run of consecutive indices: one block of four draws per vector lane, the
- * same bits as rng_block. Two vectors of blocks go through the rounds together, since one alone would
- * mostly wait for its own products. */
+/* The draws of base/rng.h for a run of consecutive indices: one block of four draws per vector lane,
+ * bitwise equal to rng_block. Two vectors of blocks go through the rounds together to hide the latency of
+ * the multiplications. */
 #ifndef WEFT_KERNELS_CPU_PHILOX_H
 #define WEFT_KERNELS_CPU_PHILOX_H
 
 #include "base/rng.h"
 #include "kernels/cpu/vec.h"
 
-/* Elements made at a time. */
+/* Draws generated per step. */
 enum { PHILOX_GROUPS = 2, PHILOX_STEP = PHILOX_GROUPS * 4 * VEC };
 
 typedef struct PhiloxLanes {
@@ -29,7 +29,7 @@ static inline PhiloxLanes philox_start(RngKey key, uint64_t block) {
                          vec_set_u32((uint32_t)(key.step >> 32))};
 }
 
-/* The draws of PHILOX_STEP elements from block `block` on, in order. */
+/* PHILOX_STEP draws, in order, starting with block `block`. */
 static inline void philox_step(RngKey key, uint64_t block, uint32_t out[PHILOX_STEP]) {
     PhiloxLanes first = philox_start(key, block), second = philox_start(key, block + VEC);
     VecU k0 = vec_set_u32((uint32_t)key.key), k1 = vec_set_u32((uint32_t)(key.key >> 32));
@@ -43,8 +43,8 @@ static inline void philox_step(RngKey key, uint64_t block, uint32_t out[PHILOX_S
     vec_store_interleaved(out + 4 * VEC, second.c0, second.c1, second.c2, second.c3);
 }
 
-/* Draws of elements first .. first + count - 1. `buffer` holds count + 2 * PHILOX_STEP; the result is
- * where in it the first one lies. */
+/* Draws first .. first + count - 1. `buffer` has room for count + 2 * PHILOX_STEP; returns a pointer into
+ * it. */
 static inline const uint32_t *philox_run(RngKey key, uint64_t first, int64_t count, uint32_t *buffer) {
     uint64_t block = first / 4;
     int64_t skip = (int64_t)(first % 4);

@@ -1,27 +1,27 @@
-/* Rounding to a few bits and back. Threads take rows, in pieces that stay in the first cache. */
+/* Fake quantization (quantize and dequantize). Threads take rows, in chunks that stay in the L1 cache. */
 #include <math.h>
 
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 #include "kernels/int4_round.h"
 
-enum { PIECE = 512 };
+enum { CHUNK = 512 };
 
 static float largest_of(Tensor x, int64_t at, int64_t count) {
-    float buffer[PIECE];
-    VecF most = vec_set(0);
-    float last = 0;
-    for (int64_t done = 0; done < count; done += PIECE) {
-        int64_t n = count - done < PIECE ? count - done : PIECE, i = 0;
+    float buffer[CHUNK];
+    VecF max = vec_set(0);
+    float tail = 0;
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        int64_t n = count - done < CHUNK ? count - done : CHUNK, i = 0;
         const float *from = run_in(x, at + done, n, buffer);
         for (; i + VEC <= n; i += VEC) {
-            VecF size = (VecF)((VecI)vec_load(from + i) & (VecI)vec_set_u32(0x7fffffff));
-            most = vec_select(size > most, size, most);
+            VecF magnitude = (VecF)((VecI)vec_load(from + i) & (VecI)vec_set_u32(0x7fffffff));
+            max = vec_select(magnitude > max, magnitude, max);
         }
-        for (; i < n; i++) last = fabsf(from[i]) > last ? fabsf(from[i]) : last;
+        for (; i < n; i++) tail = fabsf(from[i]) > tail ? fabsf(from[i]) : tail;
     }
-    float wide = vec_max_of(most);
-    return wide > last ? wide : last;
+    float lanes = vec_max_of(max);
+    return lanes > tail ? lanes : tail;
 }
 
 static Status row_largest_cpu(Stream *stream, Tensor largest, Tensor x) {
@@ -34,21 +34,21 @@ static Status row_largest_cpu(Stream *stream, Tensor largest, Tensor x) {
     return OK;
 }
 
-static void write_piece(Tensor y, int64_t at, int64_t n, const float *from) {
+static void write_chunk(Tensor y, int64_t at, int64_t n, const float *from) {
     if (y.dtype == DT_F32)
         memcpy(tensor_f32(y) + at, from, (size_t)n * sizeof *from);
     else
         run_end(y, at, n, from);
 }
 
-static void round_row8(Tensor y, Tensor x, int64_t at, int64_t K, float most) {
-    float in[PIECE], out[PIECE], finer = 127 / most, unit = most / 127;
-    if (isinf(finer)) finer = 0;
-    for (int64_t done = 0; done < K; done += PIECE) {
-        int64_t n = K - done < PIECE ? K - done : PIECE;
+static void round_row8(Tensor y, Tensor x, int64_t at, int64_t K, float max) {
+    float in[CHUNK], out[CHUNK], inverse = 127 / max, scale = max / 127;
+    if (isinf(inverse)) inverse = 0;
+    for (int64_t done = 0; done < K; done += CHUNK) {
+        int64_t n = K - done < CHUNK ? K - done : CHUNK;
         const float *from = run_in(x, at + done, n, in);
-        for (int64_t i = 0; i < n; i++) out[i] = rintf(from[i] * finer) * unit;
-        write_piece(y, at + done, n, out);
+        for (int64_t i = 0; i < n; i++) out[i] = rintf(from[i] * inverse) * scale;
+        write_chunk(y, at + done, n, out);
     }
 }
 
@@ -66,9 +66,9 @@ static void round_group4(Tensor y, Tensor x, int64_t at, int64_t count, float sc
     float w[INT4_GROUP] = {0}, in[INT4_GROUP];
     memcpy(w, run_in(x, at, count, in), (size_t)count * sizeof *w);
     int step = int4_step(w, scale);
-    float finer = int4_finer(step, scale);
-    for (int i = 0; i < INT4_GROUP; i++) w[i] = int4_clamp(rintf(w[i] * finer)) * (float)step * scale;
-    write_piece(y, at, count, w);
+    float inverse = int4_inverse_step(step, scale);
+    for (int i = 0; i < INT4_GROUP; i++) w[i] = int4_clamp(rintf(w[i] * inverse)) * (float)step * scale;
+    write_chunk(y, at, count, w);
 }
 
 static Status round_int4_cpu(Stream *stream, Tensor y, Tensor x, Tensor largest) {

@@ -1,5 +1,5 @@
-/* Rows by index, the transpose, and where the largest of a row is. Where rows may collide (scatter) the
- * threads take columns, so each element is summed by one thread in the order of the index. */
+/* Row operations: gather, scatter, transpose and argmax. In scatter, where rows may repeat, threads take
+ * columns, so that each element is accumulated by one thread in the order of the index. */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static Status index_check(const char *kernel, Tensor index, int64_t rows) {
     const int32_t *at = tensor_i32(index);
     for (int64_t i = 0; i < tensor_count(index); i++)
         if (at[i] < 0 || at[i] >= rows)
-            return FAILED("internal: %s: row %d is asked for, expected 0 to %lld", kernel, at[i],
+            return FAILED("internal: %s: index %d is out of range, expected 0 to %lld", kernel, at[i],
                           (long long)rows - 1);
     return OK;
 }
@@ -47,8 +47,8 @@ static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor in
     return OK;
 }
 
-/* Columns [mine.from, mine.to) of x, in tiles of 16 x 16: one or half a cache line of each row of either
- * side. `size`, of an element, is a constant where this is inlined. */
+/* Transposes columns [mine.from, mine.to) of x in tiles of 16 x 16, which is half a cache line or one per
+ * row on either side. `size`, that of an element, is a constant where this is inlined. */
 static inline __attribute__((always_inline)) void transpose_part(char *to, const char *from, size_t size,
                                                                  int64_t M, int64_t N, Range mine) {
     for (int64_t n0 = mine.from; n0 < mine.to; n0 += TILE)
@@ -71,22 +71,23 @@ static Status transpose_cpu(Stream *stream, Tensor y, Tensor x) {
     return OK;
 }
 
-/* The largest of a row, then where it is first; -1 where that means nothing. */
+/* Finds the largest value of a row, then its first column; -1 if there is a NaN or the largest value is
+ * infinite. */
 static int32_t argmax_row(const float *x, int64_t C) {
-    enum { WIDE = 4 * VEC };
-    VecF most[4] = {vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY)};
-    VecI damaged = {0};
+    enum { STEP = 4 * VEC };
+    VecF max[4] = {vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY), vec_set(-INFINITY)};
+    VecI has_nan = {0};
     int64_t c = 0;
-    for (; c + WIDE <= C; c += WIDE)
+    for (; c + STEP <= C; c += STEP)
         for (int i = 0; i < 4; i++) {
             VecF v = vec_load(x + c + i * VEC);
-            damaged |= v != v;
-            most[i] = vec_select(v > most[i], v, most[i]);
+            has_nan |= v != v;
+            max[i] = vec_select(v > max[i], v, max[i]);
         }
     float largest = -INFINITY;
     for (int lane = 0; lane < VEC; lane++) {
-        if (damaged[lane]) return -1;
-        for (int i = 0; i < 4; i++) largest = most[i][lane] > largest ? most[i][lane] : largest;
+        if (has_nan[lane]) return -1;
+        for (int i = 0; i < 4; i++) largest = max[i][lane] > largest ? max[i][lane] : largest;
     }
     for (; c < C; c++) {
         if (isnan(x[c])) return -1;

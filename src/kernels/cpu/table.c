@@ -1,4 +1,4 @@
-/* All slots of one instruction set. */
+/* Installs all slots of one instruction set. */
 #include "kernels/cpu/variant.h"
 
 void VARIANT(table_override)(KernelTable *table) {

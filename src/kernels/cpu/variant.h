@@ -1,10 +1,9 @@
-/* What the files compiled once per instruction set share: the suffix of their symbols, the split of work
- * over threads, and the list of what each file puts into the table.
+/* What the files compiled once per instruction set share: the suffix of their symbols, the partitioning of
+ * work across threads, and the functions that install each file's slots in the table.
  *
- * cmake/KernelVariants.cmake compiles these files again with WEFT_ISA set to avx2 and avx512 on x86-64, to
- * neon_bf16 on aarch64; backend.c chooses at run time. Everything but the functions declared here is static,
- * so no code compiled for a newer machine is ever shared with an older one.
- */
+ * cmake/KernelVariants.cmake compiles these files again with WEFT_ISA set to avx2 and avx512 on x86-64, and
+ * to neon_bf16 on aarch64; backend.c chooses at run time. Everything except the functions declared here is
+ * static, so code compiled for a newer CPU is never linked into a path that runs on an older one. */
 #ifndef WEFT_KERNELS_CPU_VARIANT_H
 #define WEFT_KERNELS_CPU_VARIANT_H
 
@@ -26,7 +25,7 @@
 #define VARIANT_PASTE(name, isa)  VARIANT_PASTE_(name, isa)
 #define VARIANT(name)             VARIANT_PASTE(name, WEFT_ISA)
 
-/* Each replaces the slots that its file implements; table_override calls them all. */
+/* Each function installs the slots that its file implements; table_override calls all of them. */
 void VARIANT(table_override)(KernelTable *table);
 void VARIANT(act_override)(KernelTable *table);
 void VARIANT(attention_backward_override)(KernelTable *table);
@@ -44,29 +43,31 @@ void VARIANT(round_override)(KernelTable *table);
 void VARIANT(rows_override)(KernelTable *table);
 void VARIANT(xent_override)(KernelTable *table);
 
-/* A product of so many rows, as generation has them, is summed up in a way that does not depend on how many
- * there are: a sequence gets the same bits alone and in a batch. */
-enum { FEW_ROWS = 64 };
+/* GEMMs with up to this many rows, as in generation, accumulate in an order that does not depend on the
+ * number of rows, so a sequence gets the same bits alone and in a batch. */
+enum { SKINNY_ROWS = 64 };
 
-/* Part of a count: [from, to). */
+/* A half-open interval [from, to). */
 typedef struct Range {
     int64_t from, to;
 } Range;
 
-/* Part `part` of `parts` of [0, count), cut at multiples of `unit`. */
+/* Part `part` of `parts` of [0, count), split at multiples of `unit`. */
 static inline Range range_part(int64_t count, int64_t unit, int part, int parts) {
     int64_t units = (count + unit - 1) / unit;
     int64_t from = units * part / parts * unit, to = units * (part + 1) / parts * unit;
     return (Range){from < count ? from : count, to < count ? to : count};
 }
 
-/* The calling thread's part. Fixed for a number of threads, so that sums are too. */
+/* The calling thread's part. It depends only on the number of threads, which makes reductions
+ * deterministic. */
 static inline Range range_mine(int64_t count, int64_t unit) {
     return range_part(count, unit, omp_get_thread_num(), omp_get_num_threads());
 }
 
-/* All of the device's threads for work of so many elements, or one where waking them costs more than
- * they bring. Nothing between: a pool that changes its size makes threads anew. */
+/* The number of threads for work on this many elements: all of the device's, or one if waking them would
+ * cost more than it saves. Never anything in between, because an OpenMP pool that changes size recreates
+ * its threads. */
 static inline int threads_for(const Stream *stream, int64_t elements) {
     return elements < 8192 ? 1 : stream->device->threads;
 }

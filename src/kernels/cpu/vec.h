@@ -1,7 +1,6 @@
-/* Vectors of the width the file is compiled for, through the compilers' vector types: `+ - *` and the bit
- * operations work on them as on numbers, and a product that is added to becomes one fused operation. What
- * these types cannot say is written here per instruction set, and as a plain loop elsewhere.
- */
+/* Vectors of the native width, as compiler vector types: `+ - *` and bitwise operators work on them as on
+ * scalars, and a multiplication followed by an addition becomes an FMA. Operations that these types cannot
+ * express are written with intrinsics for each instruction set, with a plain loop as the fallback. */
 #ifndef WEFT_KERNELS_CPU_VEC_H
 #define WEFT_KERNELS_CPU_VEC_H
 
@@ -57,7 +56,7 @@ static inline VecI vec_count(int32_t first) {
     return v;
 }
 
-/* The larger, respectively smaller, of each pair; NaN where b is NaN. */
+/* Maximum and minimum per lane; NaN if b is NaN. */
 static inline VecF vec_max(VecF a, VecF b) {
 #if defined(__aarch64__)
     return (VecF)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
@@ -92,14 +91,14 @@ static inline VecU vec_max_u32(VecU a, VecU b) {
 #elif defined(__AVX2__)
     return (VecU)_mm256_max_epu32((__m256i)a, (__m256i)b);
 #else
-    VecU more = (VecU)(a > b);
-    return (more & a) | (~more & b);
+    VecU greater = (VecU)(a > b);
+    return (greater & a) | (~greater & b);
 #endif
 }
 static inline float vec_max_of(VecF v) {
-    float most = v[0];
-    for (int lane = 1; lane < VEC; lane++) most = v[lane] > most ? v[lane] : most;
-    return most;
+    float max = v[0];
+    for (int lane = 1; lane < VEC; lane++) max = v[lane] > max ? v[lane] : max;
+    return max;
 }
 
 static inline float vec_sum_of(VecF v) {
@@ -108,7 +107,7 @@ static inline float vec_sum_of(VecF v) {
     return sum;
 }
 
-/* to[0] .. to[3] = the sums of four vectors' lanes. */
+/* to[i] = the horizontal sum of v[i]. */
 static inline void vec_sum_four(float *to, const VecF v[4]) {
 #if defined(__aarch64__)
     float32x4_t low = vpaddq_f32((float32x4_t)v[0], (float32x4_t)v[1]);
@@ -119,7 +118,7 @@ static inline void vec_sum_four(float *to, const VecF v[4]) {
 #endif
 }
 
-/* The low halves of the products, and the high ones through ret_high. */
+/* 32 x 32 -> 64-bit multiplication: returns the low halves and stores the high halves in *ret_high. */
 static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 #if defined(__aarch64__)
     uint32x4_t x = (uint32x4_t)a;
@@ -163,7 +162,7 @@ static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, V
 #endif
 }
 
-/* to (4,4) = from (4,4) transposed; rows so far apart. */
+/* to (4,4) = from (4,4) transposed; strides are between rows. */
 static inline void vec4_transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride) {
 #if defined(__aarch64__)
     float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + from_stride);

@@ -1,5 +1,5 @@
-/* Softmax cross-entropy over rows of logits. The maximum and the sum of exponentials are found in one go over
- * the row: of a stretch that fits the first cache first its maximum, then its exponentials. */
+/* Softmax cross-entropy over rows of logits. The maximum and the sum of exponentials are computed in one
+ * pass over the row: for each chunk that fits the L1 cache, first its maximum, then its exponentials. */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -7,44 +7,44 @@
 #include "kernels/ref/ref.h"
 
 static float row_max(const float *x, int64_t n) {
-    VecF most[4];
-    for (int i = 0; i < 4; i++) most[i] = vec_set(-INFINITY);
+    VecF max[4];
+    for (int i = 0; i < 4; i++) max[i] = vec_set(-INFINITY);
     int64_t done = 0;
     for (; done + 4 * VEC <= n; done += 4 * VEC)
-        for (int i = 0; i < 4; i++) most[i] = vec_max(most[i], vec_load(x + done + i * VEC));
-    float all = vec_max_of(vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3])));
+        for (int i = 0; i < 4; i++) max[i] = vec_max(max[i], vec_load(x + done + i * VEC));
+    float all = vec_max_of(vec_max(vec_max(max[0], max[1]), vec_max(max[2], max[3])));
     for (; done < n; done++) all = x[done] > all ? x[done] : all;
     return all;
 }
 
-static float stretch_exp_sum(const float *x, float most, int64_t n) {
+static float chunk_exp_sum(const float *x, float max, int64_t n) {
     const float log2e = 1.44269504f;
     VecF sum[4] = {0};
     int64_t i = 0;
     for (; i + 4 * VEC <= n; i += 4 * VEC)
         for (int part = 0; part < 4; part++)
-            sum[part] += vec_exp2((vec_load(x + i + part * VEC) - most) * log2e);
+            sum[part] += vec_exp2((vec_load(x + i + part * VEC) - max) * log2e);
     float total = vec_sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    for (; i < n; i++) total += expf(x[i] - most);
+    for (; i < n; i++) total += expf(x[i] - max);
     return total;
 }
 
-/* The maximum, and the sum of e^(x - maximum). Stretches also keep the fp32 partial sums short. A NaN, which
- * the maximum may skip, comes out in the sum. */
-static void row_stats(const float *x, int64_t n, float *ret_most, float *ret_sum) {
-    enum { STRETCH = 4096 };
+/* The maximum, and the sum of e^(x - maximum). Chunks also keep the fp32 partial sums short. A NaN, which
+ * the maximum may miss, shows up in the sum. */
+static void row_stats(const float *x, int64_t n, float *ret_max, float *ret_sum) {
+    enum { CHUNK = 4096 };
     double total = 0;
-    float most = -INFINITY;
-    for (int64_t from = 0; from < n; from += STRETCH) {
-        int64_t count = from + STRETCH < n ? STRETCH : n - from;
-        float here = row_max(x + from, count);
-        if (here > most) {
-            total *= exp((double)most - (double)here);
-            most = here;
+    float max = -INFINITY;
+    for (int64_t from = 0; from < n; from += CHUNK) {
+        int64_t count = from + CHUNK < n ? CHUNK : n - from;
+        float chunk_max = row_max(x + from, count);
+        if (chunk_max > max) {
+            total *= exp((double)max - (double)chunk_max);
+            max = chunk_max;
         }
-        total += (double)stretch_exp_sum(x + from, most == -INFINITY ? 0 : most, count);
+        total += (double)chunk_exp_sum(x + from, max == -INFINITY ? 0 : max, count);
     }
-    *ret_most = most;
+    *ret_max = max;
     *ret_sum = (float)total;
 }
 
@@ -65,16 +65,16 @@ static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tens
     return OK;
 }
 
-static void row_gradient(float *x, float most, float sum, int64_t label, int64_t real, int64_t V,
+static void row_gradient(float *x, float max, float sum, int64_t label, int64_t real, int64_t V,
                          float scale) {
     float factor = scale / sum;
     int64_t i = 0;
     for (; i + 4 * VEC <= real; i += 4 * VEC) {
         VecF part[4];
-        for (int p = 0; p < 4; p++) part[p] = vec_exp(vec_load(x + i + p * VEC) - most) * factor;
+        for (int p = 0; p < 4; p++) part[p] = vec_exp(vec_load(x + i + p * VEC) - max) * factor;
         for (int p = 0; p < 4; p++) vec_store(x + i + p * VEC, part[p]);
     }
-    for (; i < real; i++) x[i] = expf(x[i] - most) * factor;
+    for (; i < real; i++) x[i] = expf(x[i] - max) * factor;
     memset(x + real, 0, (size_t)(V - real) * sizeof *x);
     if (label >= 0) x[label] -= scale;
 }

@@ -1,4 +1,4 @@
-/* Activations on their own; the kernels are those that follow products. */
+/* Activations as separate kernels; they share device code with the linear layers. */
 #include "kernels/cuda/cuda.h"
 
 Status act_forward_cuda(Stream *stream, Tensor y, Tensor x, Act act) {
@@ -7,7 +7,7 @@ Status act_forward_cuda(Stream *stream, Tensor y, Tensor x, Act act) {
 }
 
 Status act_backward_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
-    LAUNCH(launch_slope(cuda_stream(stream), x.dtype, dx.data, dy.dtype, dy.data, x.data, (CudaAct)act,
-                        tensor_count(x), false));
+    LAUNCH(launch_act_backward(cuda_stream(stream), x.dtype, dx.data, dy.dtype, dy.data, x.data, (CudaAct)act,
+                               tensor_count(x), false));
     return OK;
 }

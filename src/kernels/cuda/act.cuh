@@ -1,11 +1,11 @@
-// Activations and their slopes in fp32, as kernels/ref/act.c has them. The exponentials and divisions are the
-// fast ones, whose error of a few units in the last place of fp32 vanishes in the result's own rounding.
+// Activations and their derivatives in fp32, as in kernels/ref/act.c. They use fast exponentials and
+// divisions, whose error of a few ulp disappears when the result is rounded.
 #ifndef WEFT_KERNELS_CUDA_ACT_CUH
 #define WEFT_KERNELS_CUDA_ACT_CUH
 
 #include "kernels/cuda/launch.h"
 
-// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), with the u of GELU's approximation by tanh.
+// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), where u is the argument of tanh in the GELU approximation.
 __device__ inline float gelu_gate(float x) {
     float u2 = 1.5957691216057308f * x * fmaf(0.044715f * x, x, 1.0f);
     return __fdividef(1.0f, 1.0f + __expf(-u2));
@@ -14,12 +14,12 @@ __device__ inline float gelu_gate(float x) {
 template <CudaAct ACT> __device__ inline float act_value(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) return x * gelu_gate(x);
     if (ACT == CUDA_ACT_GELU_ERF) return 0.5f * x * erfcf(x * -0.70710678118654752f);
-    if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // a NaN stays one
+    if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // NaN stays NaN
     if (ACT == CUDA_ACT_TANH) return tanhf(x);
     return x;
 }
 
-// The same where the activation is known only when it runs.
+// The same for an activation that is only known at run time.
 __device__ inline float act_of(CudaAct act, float x) {
     switch (act) {
     case CUDA_ACT_GELU_TANH: return act_value<CUDA_ACT_GELU_TANH>(x);
@@ -30,12 +30,12 @@ __device__ inline float act_of(CudaAct act, float x) {
     }
 }
 
-template <CudaAct ACT> __device__ inline float act_slope(float x) {
+template <CudaAct ACT> __device__ inline float act_derivative(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) {
-        x = x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x; // flat beyond; x * x must not overflow
+        x = x > 30.0f ? 30.0f : x < -30.0f ? -30.0f : x; // constant beyond; x * x must not overflow
         float gate = gelu_gate(x);
-        float slope = 1.5957691216057308f * fmaf(3 * 0.044715f * x, x, 1.0f); // of 2u
-        return fmaf(x * slope, gate * (1.0f - gate), gate);
+        float du2 = 1.5957691216057308f * fmaf(3 * 0.044715f * x, x, 1.0f); // derivative of 2u
+        return fmaf(x * du2, gate * (1.0f - gate), gate);
     }
     if (ACT == CUDA_ACT_GELU_ERF) {
         float below = 0.5f * erfcf(x * -0.70710678118654752f);
@@ -49,7 +49,7 @@ template <CudaAct ACT> __device__ inline float act_slope(float x) {
     return 1;
 }
 
-// An activation as an argument from which a template can be chosen.
+// An activation as a type, for template dispatch.
 template <CudaAct ACT> struct ActTag { static constexpr CudaAct act = ACT; };
 
 // Calls body(ActTag<act>{}).

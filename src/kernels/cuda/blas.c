@@ -1,30 +1,28 @@
-/* Products by cuBLASLt, which is opened when the first one is asked for.
+/* GEMM with cuBLASLt, which is loaded when the first GEMM runs.
  *
- * cuBLASLt's matrices are column-major: the row-major (r,c) matrix that lies in memory is to it a (c,r)
- * matrix of leading dimension c. So it is asked for the transpose of what is wanted:
+ * cuBLASLt's matrices are column-major: a row-major (r,c) matrix in memory is a (c,r) matrix with leading
+ * dimension c to it. So the code computes the transpose of the result:
  *
  *   out^T (cols,rows) = right^T (cols,inner) left^T (inner,rows)
  *
  * with A = right and B = left, m = cols, n = rows, k = inner. Layouts describe matrices as stored:
  *
- *             stored row-major   to cuBLASLt (rows, cols, ld)   op
- *   right     (inner, cols)      (cols, inner, cols)            N
- *   turned    (cols, inner)      (inner, cols, inner)           T
- *   left      (rows, inner)      (inner, rows, inner)           N
- *   turned    (inner, rows)      (rows, inner, rows)            T
- *   out, aux  (rows, cols)       (cols, rows, cols)
+ *               stored row-major   to cuBLASLt (rows, cols, ld)   op
+ *   right       (inner, cols)      (cols, inner, cols)            N
+ *   transposed  (cols, inner)      (inner, cols, inner)           T
+ *   left        (rows, inner)      (inner, rows, inner)           N
+ *   transposed  (inner, rows)      (rows, inner, rows)            T
+ *   out, aux    (rows, cols)       (cols, rows, cols)
  *
- * The bias runs along m = cols, as cuBLASLt has it, and sums over B's k are of left's rows. The three
- * products of a linear layer, y = x w^T, dx = dy w and dw = dy^T x, thus are (right, left) = (w turned, x),
- * (w, dy) and (x, dy turned).
+ * The bias runs along m = cols, as cuBLASLt expects, and sums over B's k are those of left's rows. The
+ * three GEMMs of a linear layer, y = x w^T, dx = dy w and dw = dy^T x, are (right, left) = (w transposed,
+ * x), (w, dy) and (x, dy transposed).
  *
- * Products of 8-bit operands have both as their inner dimension lies, which is what tensor cores take: right
- * turned, left not. Their units are numbers on the device. Those of integers have sums of 32 bits and no
- * units.
+ * fp8 GEMMs need both operands with the inner dimension contiguous, as tensor cores do: right transposed,
+ * left not. Their scales are in device memory. int8 GEMMs have int32 sums and no scales.
  *
- * Algorithms that split the inner dimension may only reduce in fp32 and in a step of its own; all that
- * remain give the same bits each time.
- */
+ * Algorithms that split the inner dimension may only reduce in fp32 and in a separate step; all remaining
+ * algorithms are deterministic. */
 #include "kernels/cuda/blas.h"
 
 #include <string.h>
@@ -66,8 +64,8 @@ static void plan_free(const BlasApi *api, GemmPlan *plan) {
     free(plan);
 }
 
-static void blas_free(void *kept) {
-    Blas *blas = kept;
+static void blas_free(void *data) {
+    Blas *blas = data;
     for (int i = 0; i < BLAS_BUCKETS; i++)
         while (blas->bucket[i]) {
             GemmPlan *plan = blas->bucket[i];
@@ -91,7 +89,7 @@ static Status blas_of(Stream *stream, Blas **ret_blas) {
         CLEANUP(blas_freep) Blas *blas = NULL;
         void *library;
         TRY(mem_new(1, sizeof *blas, &blas));
-        TRY(library_open(&library, library_names, "multiplying matrices on a GPU"));
+        TRY(library_open(&library, library_names, "matrix multiplication on a GPU"));
         TRY(library_bind(library, function_names, FUNCTIONS, &blas->api));
         BLAS_TRY(blas->api.create(&blas->handle));
         TRY(blas_choices_find(blas, cuda_device(stream)->index));
@@ -103,7 +101,7 @@ static Status blas_of(Stream *stream, Blas **ret_blas) {
     return OK;
 }
 
-/* The largest power of two that divides an address, up to what cuBLASLt asks about. */
+/* The largest power of two that divides an address, up to the largest that matters to cuBLASLt. */
 static int64_t alignment(const void *pointer) {
     uintptr_t address = (uintptr_t)pointer | 256;
     return (int64_t)(address & -address);
@@ -121,7 +119,7 @@ static cudaDataType_t data_type(int64_t dtype) {
     }
 }
 
-static GemmKey plan_key(const CudaProduct *p, bool tf32) {
+static GemmKey plan_key(const CudaGemm *p, bool tf32) {
     bool fast = tf32 && p->left_type == DT_F32 && p->right_type == DT_F32;
     return (GemmKey){
         .rows = p->rows,
@@ -133,8 +131,8 @@ static GemmKey plan_key(const CudaProduct *p, bool tf32) {
         .compute = p->out_type == DT_I32 ? CUBLAS_COMPUTE_32I
                    : fast                ? CUBLAS_COMPUTE_32F_FAST_TF32
                                          : CUBLAS_COMPUTE_32F,
-        .left_turned = p->left_turned,
-        .right_turned = p->right_turned,
+        .left_transposed = p->left_transposed,
+        .right_transposed = p->right_transposed,
         .accumulate = p->accumulate,
         .epilogue = p->epilogue,
         .bias = p->bias != NULL,
@@ -159,22 +157,22 @@ static uint32_t epilogue_of(const GemmKey *key) {
     case CUDA_EPILOGUE_GELU:
         if (key->bias) return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
         return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
-    case CUDA_EPILOGUE_GELU_SLOPE: return CUBLASLT_EPILOGUE_DGELU;
+    case CUDA_EPILOGUE_GELU_BACKWARD: return CUBLASLT_EPILOGUE_DGELU;
     case CUDA_EPILOGUE_LEFT_SUMS: return CUBLASLT_EPILOGUE_BGRADB;
     default: return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
 
-/* Puts the addresses of all but the matrices themselves into the plan's description. */
-static cublasStatus_t point(const BlasApi *api, const GemmPlan *plan, const CudaProduct *p) {
+/* Sets the pointers in the plan's descriptor: bias, aux and scales. */
+static cublasStatus_t set_pointers(const BlasApi *api, const GemmPlan *plan, const CudaGemm *p) {
     const struct {
         cublasLtMatmulDescAttributes_t name;
         const void *address;
     } at[] = {
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->epilogue == CUDA_EPILOGUE_LEFT_SUMS ? p->sums : p->bias},
         {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux},
-        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->right_unit},
-        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->left_unit},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->right_scale},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->left_scale},
     };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         if (!at[i].address) continue;
@@ -190,34 +188,35 @@ static Status make_layout(const BlasApi *api, cublasLtMatrixLayout_t *ret_layout
     return OK;
 }
 
-static Status describe(const BlasApi *api, GemmPlan *plan, const CudaProduct *p) {
+static Status describe(const BlasApi *api, GemmPlan *plan, const CudaGemm *p) {
     const GemmKey *key = &plan->key;
-    int32_t op_right = key->right_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    int32_t op_left = key->left_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t op_right = key->right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t op_left = key->left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = epilogue_of(key);
     cudaDataType_t scale = key->compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
     BLAS_TRY(api->desc_create(&plan->desc, (cublasComputeType_t)key->compute, scale));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_right, sizeof op_right));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    BLAS_TRY(point(api, plan, p)); /* heuristics look at the addresses */
-    /* Sums that are kept in the tensor cores for longer lose bits, which gradients can spare less. */
+    BLAS_TRY(set_pointers(api, plan, p)); /* heuristics depend on the addresses */
+    /* Fast accumulation keeps sums in the tensor cores longer and loses bits, which gradients tolerate
+     * less. */
     int8_t fast = key->left_type == DT_E4M3 && key->right_type == DT_E4M3;
     if (fast) BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
     if (p->aux)
         BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
-    if (p->right_turned)
+    if (p->right_transposed)
         TRY(make_layout(api, &plan->right, key->right_type, p->inner, p->cols));
     else
         TRY(make_layout(api, &plan->right, key->right_type, p->cols, p->inner));
-    if (p->left_turned)
+    if (p->left_transposed)
         TRY(make_layout(api, &plan->left, key->left_type, p->rows, p->inner));
     else
         TRY(make_layout(api, &plan->left, key->left_type, p->inner, p->rows));
     return make_layout(api, &plan->out, key->out_type, p->cols, p->rows);
 }
 
-static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, const GemmKey *key) {
+static Status set_preferences(const BlasApi *api, cublasLtMatmulPreference_t preference, const GemmKey *key) {
     uint64_t workspace = BLAS_WORKSPACE;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t right = (uint32_t)key->right_align, left = (uint32_t)key->left_align;
@@ -226,7 +225,7 @@ static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, 
         cublasLtMatmulPreferenceAttributes_t name;
         const void *value;
         size_t size;
-    } wish[] = {
+    } attribute[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &right, sizeof right},
@@ -234,18 +233,18 @@ static Status prefer(const BlasApi *api, cublasLtMatmulPreference_t preference, 
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out, sizeof out},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
     };
-    for (size_t i = 0; i < sizeof wish / sizeof *wish; i++)
-        BLAS_TRY(api->preference_set(preference, wish[i].name, wish[i].value, wish[i].size));
+    for (size_t i = 0; i < sizeof attribute / sizeof *attribute; i++)
+        BLAS_TRY(api->preference_set(preference, attribute[i].name, attribute[i].value, attribute[i].size));
     return OK;
 }
 
-/* The algorithms that cuBLASLt would take, best first; none where it has no way. */
+/* The algorithms that cuBLASLt proposes, best first; an empty list if it does not support the GEMM. */
 static Status find_candidates(const Blas *blas, const GemmPlan *plan, cublasLtMatmulAlgo_t *ret_candidate,
                               int *ret_count) {
     cublasLtMatmulHeuristicResult_t result[BLAS_CANDIDATES];
     cublasLtMatmulPreference_t preference;
     BLAS_TRY(blas->api.preference_create(&preference));
-    Status status = prefer(&blas->api, preference, &plan->key);
+    Status status = set_preferences(&blas->api, preference, &plan->key);
     int found = 0, count = 0;
     if (!status &&
         blas->api.heuristic(blas->handle, plan->desc, plan->right, plan->left, plan->out, plan->out,
@@ -260,23 +259,23 @@ static Status find_candidates(const Blas *blas, const GemmPlan *plan, cublasLtMa
     return OK;
 }
 
-static Status make_plan(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
+static Status make_plan(Blas *blas, GemmPlan *plan, const CudaGemm *gemm, void *workspace,
                         cudaStream_t stream) {
     cublasLtMatmulAlgo_t candidate[BLAS_CANDIDATES];
     int candidates = 0;
-    TRY(describe(&blas->api, plan, product));
+    TRY(describe(&blas->api, plan, gemm));
     TRY(find_candidates(blas, plan, candidate, &candidates));
     plan->refused = candidates == 0;
     if (plan->refused) return OK;
-    return blas_choose(blas, plan, product, workspace, stream, candidate, candidates);
+    return blas_choose(blas, plan, gemm, workspace, stream, candidate, candidates);
 }
 
-static Status plan_new(Blas *blas, const GemmKey *key, const CudaProduct *product, void *workspace,
+static Status plan_new(Blas *blas, const GemmKey *key, const CudaGemm *gemm, void *workspace,
                        cudaStream_t stream, GemmPlan **ret_plan) {
     GemmPlan *plan;
     TRY(mem_new(1, sizeof *plan, &plan));
     plan->key = *key;
-    Status status = make_plan(blas, plan, product, workspace, stream);
+    Status status = make_plan(blas, plan, gemm, workspace, stream);
     if (status) {
         plan_free(&blas->api, plan);
         return status_trace(status, __FILE__, __LINE__);
@@ -285,38 +284,37 @@ static Status plan_new(Blas *blas, const GemmKey *key, const CudaProduct *produc
     return OK;
 }
 
-cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
+cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *out,
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream) {
     const BlasApi *api = &blas->api;
     float one = 1, zero = 0;
-    int32_t whole_one = 1, whole_zero = 0;
-    bool whole = plan->key.compute == CUBLAS_COMPUTE_32I;
-    const void *alpha = whole ? (const void *)&whole_one : &one,
-               *nothing = whole ? (const void *)&whole_zero : &zero;
-    const void *beta = product->accumulate ? alpha : nothing;
-    cublasStatus_t status = point(api, plan, product);
+    int32_t int_one = 1, int_zero = 0;
+    bool integers = plan->key.compute == CUBLAS_COMPUTE_32I;
+    const void *alpha = integers ? (const void *)&int_one : &one,
+               *beta_zero = integers ? (const void *)&int_zero : &zero;
+    const void *beta = gemm->accumulate ? alpha : beta_zero;
+    cublasStatus_t status = set_pointers(api, plan, gemm);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    return api->matmul(blas->handle, plan->desc, alpha, product->right, plan->right, product->left,
-                       plan->left, beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE,
-                       stream);
+    return api->matmul(blas->handle, plan->desc, alpha, gemm->right, plan->right, gemm->left, plan->left,
+                       beta, out, plan->out, out, plan->out, algo, workspace, BLAS_WORKSPACE, stream);
 }
 
-/* What cuBLASLt says where it has no kernel for a product, unlike a failure to run one. */
+/* Whether the status means that cuBLASLt has no kernel for a GEMM, rather than that running one failed. */
 static bool is_refusal(cublasStatus_t status) {
     return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-Status blas_product(Stream *stream, const CudaProduct *product, void *workspace, bool *ret_done) {
+Status blas_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done) {
     Blas *blas = NULL;
     TRY(blas_of(stream, &blas));
-    GemmKey key = plan_key(product, cuda_device(stream)->tf32);
+    GemmKey key = plan_key(gemm, cuda_device(stream)->tf32);
     GemmPlan **at = find_plan(blas, &key);
-    if (!*at) TRY(plan_new(blas, &key, product, workspace, cuda_stream(stream), at));
+    if (!*at) TRY(plan_new(blas, &key, gemm, workspace, cuda_stream(stream), at));
     GemmPlan *plan = *at;
     if (!plan->refused) {
         cublasStatus_t status =
-            blas_run(blas, plan, product, product->out, &plan->algo, workspace, cuda_stream(stream));
+            blas_run(blas, plan, gemm, gemm->out, &plan->algo, workspace, cuda_stream(stream));
         plan->refused = is_refusal(status);
         if (!plan->refused) BLAS_TRY(status);
     }

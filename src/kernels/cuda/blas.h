@@ -1,8 +1,7 @@
-/* Products by cuBLASLt: what blas.c and blas_tune.c share, and what linear.c calls.
+/* GEMM with cuBLASLt: what blas.c and blas_tune.c share, and what the linear layers call.
  *
- * A plan is all that cuBLASLt needs to know about products of one shape, set of types and alignments: its
- * descriptors and an algorithm. Plans are made when first needed and live as long as the device.
- */
+ * A plan is everything that cuBLASLt needs for GEMMs of one shape, set of types and alignments: its
+ * descriptors and an algorithm. Plans are created on first use and live as long as the device. */
 #ifndef WEFT_KERNELS_CUDA_BLAS_H
 #define WEFT_KERNELS_CUDA_BLAS_H
 
@@ -11,8 +10,8 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    BLAS_WORKSPACE = 32 << 20, /* bytes that an algorithm may use */
-    BLAS_CANDIDATES = 16,      /* algorithms that are compared */
+    BLAS_WORKSPACE = 32 << 20, /* workspace limit of an algorithm, in bytes */
+    BLAS_CANDIDATES = 16,      /* algorithms to compare */
     BLAS_BUCKETS = 256,
 };
 
@@ -34,26 +33,27 @@ typedef struct BlasApi {
     __typeof__(cublasLtMatmul) *matmul;
 } BlasApi;
 
-/* What a plan depends on. All members are of one type: a key is compared, hashed and written as an array. */
+/* The key of a plan. All members have the same type, so a key can be compared, hashed and written as an
+ * array. */
 typedef struct GemmKey {
     int64_t rows, cols, inner;
     int64_t left_type, right_type, out_type, compute;
-    int64_t left_turned, right_turned, accumulate, epilogue, bias, aux;
-    int64_t left_align, right_align, out_align; /* of addresses, in bytes */
+    int64_t left_transposed, right_transposed, accumulate, epilogue, bias, aux;
+    int64_t left_align, right_align, out_align; /* alignment of addresses, in bytes */
 } GemmKey;
 
 enum { GEMM_KEY_SIZE = sizeof(GemmKey) / sizeof(int64_t) };
 
 typedef struct GemmPlan {
-    struct GemmPlan *next; /* in its bucket */
+    struct GemmPlan *next; /* next in its hash bucket */
     GemmKey key;
-    bool refused; /* cuBLASLt has nothing for it */
+    bool refused; /* cuBLASLt does not support it */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t right, left, out; /* A, B, and C and D, see blas.c */
     cublasLtMatmulAlgo_t algo;
 } GemmPlan;
 
-/* An algorithm that was found fastest, now or by an earlier run. */
+/* The fastest algorithm for a key, measured now or in an earlier run. */
 typedef struct Choice {
     GemmKey key;
     cublasLtMatmulAlgo_t algo;
@@ -63,29 +63,29 @@ typedef struct Blas {
     BlasApi api;
     cublasLtHandle_t handle;
     GemmPlan *bucket[BLAS_BUCKETS];
-    char *choices_path; /* NULL: nothing is measured, the first algorithm offered is taken */
-    Choice *choice;     /* those of the file, once read */
+    char *choices_path; /* NULL: no tuning, the heuristically best algorithm is used */
+    Choice *choice;     /* contents of the file, once read */
     size_t choices, choices_capacity;
     bool choices_read;
 } Blas;
 
-/* linear.c: cuBLASLt's scratch and `bytes` more. */
+/* linear.c: allocates the workspace of cuBLASLt and `bytes` more. */
 MUST_USE Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_own);
 
-/* Runs the product, with BLAS_WORKSPACE bytes at `workspace`, unless cuBLASLt refuses: then *ret_done is
- * false and nothing has happened. The bias must lie at a multiple of 16 bytes, and so must aux, whose rows
- * must be a multiple of 8 elements. */
-MUST_USE Status blas_product(Stream *stream, const CudaProduct *product, void *workspace, bool *ret_done);
+/* Runs the GEMM with BLAS_WORKSPACE bytes at `workspace`. If cuBLASLt does not support it, *ret_done is
+ * false and nothing has happened. bias and aux must be 16-byte aligned, and rows of aux must have a
+ * multiple of 8 elements. */
+MUST_USE Status blas_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done);
 
-/* One run of a plan with the algorithm and the output given (out is product->out but for measurements). */
-cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
+/* Runs a plan with the given algorithm and output (which differs from gemm->out only in measurements). */
+cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *out,
                         const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream);
 
-/* Where choices are kept, from the environment and the device. */
+/* Sets the path of the tuning file, from the environment and the device. */
 MUST_USE Status blas_choices_find(Blas *blas, int device);
-/* Sets plan->algo to the one chosen for its key, after measuring the candidates if this is the first time on
- * this machine; where that cannot be done or kept, to the first candidate. */
-MUST_USE Status blas_choose(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
+/* Sets plan->algo to the algorithm chosen for its key, after measuring the candidates if this is the first
+ * time on this kind of GPU. If tuning is off or its result cannot be stored, uses the first candidate. */
+MUST_USE Status blas_choose(Blas *blas, GemmPlan *plan, const CudaGemm *gemm, void *workspace,
                             cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates);
 
 #endif

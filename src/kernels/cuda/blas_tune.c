@@ -1,16 +1,15 @@
-/* Which of cuBLASLt's algorithms is fastest, measured once for each kind of product on each kind of GPU.
+/* Tuning: measures which of cuBLASLt's algorithms is fastest, once per kind of GEMM and kind of GPU.
  *
- * Algorithms add in different orders, so a choice by the clock alone would change a run's bits from one day
- * to the next. Choices are therefore kept in a file of the user's cache, named after the GPU and the
- * library's version, and whoever finds one there takes it. A line of the file is a choice: the key's numbers,
- * the algorithm's words and a full stop. Lines are only ever added; of two for one key the first counts; a
- * line that is not whole, or whose algorithm the library does not accept, counts for nothing. Ranks that
- * measure at the same time agree because each looks again, under a lock, before it adds its own. The lock is
- * not held while the device works: that work may wait for another rank.
+ * Algorithms add in different orders, so choosing by time alone would change a run's bits from day to day.
+ * Choices are therefore stored in a file in the user's cache directory, named after the GPU and the library
+ * version, and are reused from there. A line of the file is one choice: the file version, the numbers of
+ * the key, the words of the algorithm and a full stop. The file is append-only. If a key occurs twice, the
+ * first line wins. A line that is incomplete, or whose algorithm the library does not accept, is ignored.
+ * Ranks that measure at the same time agree, because each looks again, under a lock, before it appends its
+ * own choice. The lock is not held while the device works, since that work may wait for another rank.
  *
- * Nothing is measured where choices cannot be kept, for small products, while a graph is captured, or with
- * WEFT_CUDA_TUNE=0: the library's own first choice is the same each time.
- */
+ * Nothing is measured if choices cannot be stored, for small GEMMs, during graph capture, or with
+ * WEFT_CUDA_TUNE=0. The library's own first choice is then used, which is deterministic as well. */
 #include <ctype.h>
 #include <fcntl.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #include "base/memory.h"
 #include "kernels/cuda/blas.h"
 
-static const double least_flops = 1e9; /* below this the launch costs more than the choice could save */
+static const double min_flops = 1e9; /* below this, launching costs more than tuning could save */
 
 enum { FILE_VERSION = 3, REPEATS = 4, FILE_LIMIT = 64 << 20 };
 enum { ALGO_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
@@ -52,7 +51,7 @@ static Status add_choice(Blas *blas, const Choice *choice) {
     return OK;
 }
 
-/* One line, without its end. */
+/* Parses one line, without its newline. */
 static bool parse_choice(const char *line, Choice *ret_choice) {
     char *end;
     if (strtoll(line, &end, 10) != FILE_VERSION || end == line) return false;
@@ -70,7 +69,7 @@ static bool parse_choice(const char *line, Choice *ret_choice) {
     return !strcmp(end, " .");
 }
 
-/* Puts what the file says in the place of what is known; a file that cannot be read says nothing. */
+/* Replaces the known choices by those in the file. A file that cannot be read is ignored. */
 static Status read_choices(Blas *blas) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
@@ -90,12 +89,13 @@ static Status read_choices(Blas *blas) {
     return OK;
 }
 
-/* A whole line in one write. It begins with the end of a line before it that someone left unfinished. */
+/* A complete line, for a single write. It starts with a newline, in case the previous writer left its line
+ * incomplete. */
 static Status format_choice(const Choice *choice, char **ret_line) {
     char *text = NULL;
     size_t size = 0;
     FILE *line = open_memstream(&text, &size);
-    if (!line) return FAILED("out of memory while keeping the choice of a matrix product");
+    if (!line) return FAILED("out of memory while storing a tuning result");
     fprintf(line, "\n%d", FILE_VERSION);
     for (int i = 0; i < GEMM_KEY_SIZE; i++)
         fprintf(line, " %lld", (long long)((const int64_t *)&choice->key)[i]);
@@ -103,17 +103,17 @@ static Status format_choice(const Choice *choice, char **ret_line) {
     fprintf(line, " .\n");
     if (fclose(line) != 0) {
         free(text);
-        return FAILED("out of memory while keeping the choice of a matrix product");
+        return FAILED("out of memory while storing a tuning result");
     }
     *ret_line = text;
     return OK;
 }
 
 static void fd_closep(int *fd) {
-    if (*fd >= 0) close(*fd); /* gives back the lock, too */
+    if (*fd >= 0) close(*fd); /* also releases the lock */
 }
 
-/* The file, locked; -1 where there is none to be had. */
+/* Opens and locks the file; -1 if that is not possible. */
 static Status open_choices(const Blas *blas, int *ret_fd) {
     CLEANUP(mem_freep) char *dir = NULL;
     TRY(str_dup(blas->choices_path, &dir));
@@ -126,8 +126,8 @@ static Status open_choices(const Blas *blas, int *ret_fd) {
     return OK;
 }
 
-/* Adds the choice unless another process was first, and leaves in *choice the one that counts. Choices that
- * cannot be kept are not made from then on. */
+/* Appends the choice unless another process was first; *choice becomes the one that is in effect. If it
+ * cannot be stored, *ret_kept is false and the caller turns tuning off. */
 static Status keep_choice(Blas *blas, Choice *choice, bool *ret_kept) {
     CLEANUP(fd_closep) int fd = -1;
     CLEANUP(mem_freep) char *line = NULL;
@@ -161,44 +161,44 @@ static void arena_freep(void **data) {
     if (*data) cudaFree(*data);
 }
 
-/* Milliseconds of a run, or -1 where the algorithm does not run. */
-static Status measure(const Blas *blas, const GemmPlan *plan, const CudaProduct *product, void *out,
+/* The time of REPEATS runs in milliseconds, or -1 if the algorithm does not run. */
+static Status measure(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *out,
                       const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream,
                       const Clock *clock, float *ret_time) {
     *ret_time = -1;
     for (int i = -1; i < REPEATS; i++) {
-        if (i == 0) CUDA_TRY(cudaEventRecord(clock->start, stream)); /* the first run warms up */
-        if (blas_run(blas, plan, product, out, algo, workspace, stream) != CUBLAS_STATUS_SUCCESS) return OK;
+        if (i == 0) CUDA_TRY(cudaEventRecord(clock->start, stream)); /* after one warm-up run */
+        if (blas_run(blas, plan, gemm, out, algo, workspace, stream) != CUBLAS_STATUS_SUCCESS) return OK;
     }
     CUDA_TRY(cudaEventRecord(clock->stop, stream));
     CUDA_TRY(cudaEventSynchronize(clock->stop));
-    return cuda_status(cudaEventElapsedTime(ret_time, clock->start, clock->stop), "timing a product");
+    return cuda_status(cudaEventElapsedTime(ret_time, clock->start, clock->stop),
+                       "timing a matrix multiplication");
 }
 
-/* A product that is added to its output is measured on memory of its own; where there is none left, the first
- * candidate counts as the fastest. Where the output is overwritten, the run that follows the measurement does
- * it again. */
-static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaProduct *product,
-                           void *workspace, cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate,
-                           int candidates, int *ret_best) {
+/* A GEMM that accumulates is measured on separate memory; if there is none left, the first candidate is
+ * used. If the output is overwritten, the run after the measurement repeats it anyway. */
+static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *workspace,
+                           cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates,
+                           int *ret_best) {
     CLEANUP(clock_done) Clock clock = {0};
-    CLEANUP(arena_freep) void *room = NULL;
+    CLEANUP(arena_freep) void *scratch = NULL;
     *ret_best = 0;
-    if (product->accumulate) {
-        size_t bytes = (size_t)(product->rows * product->cols) * dtype_size(product->out_type);
-        if (cudaMalloc(&room, bytes) != cudaSuccess) {
+    if (gemm->accumulate) {
+        size_t bytes = (size_t)(gemm->rows * gemm->cols) * dtype_size(gemm->out_type);
+        if (cudaMalloc(&scratch, bytes) != cudaSuccess) {
             (void)cudaGetLastError();
-            room = NULL;
+            scratch = NULL;
             return OK;
         }
-        CUDA_TRY(cudaMemsetAsync(room, 0, bytes, stream));
+        CUDA_TRY(cudaMemsetAsync(scratch, 0, bytes, stream));
     }
     CUDA_TRY(cudaEventCreate(&clock.start));
     CUDA_TRY(cudaEventCreate(&clock.stop));
     float best = -1;
     for (int i = 0; i < candidates; i++) {
         float time = -1;
-        TRY(measure(blas, plan, product, room ? room : product->out, &candidate[i], workspace, stream, &clock,
+        TRY(measure(blas, plan, gemm, scratch ? scratch : gemm->out, &candidate[i], workspace, stream, &clock,
                     &time));
         if (time < 0 || (best >= 0 && time >= best)) continue;
         best = time;
@@ -207,7 +207,6 @@ static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaPro
     return OK;
 }
 
-/* Whether the library accepts the algorithm for this plan. */
 static bool is_valid(const Blas *blas, const GemmPlan *plan, const cublasLtMatmulAlgo_t *algo) {
     cublasLtMatmulHeuristicResult_t result = {0};
     return blas->api.check(blas->handle, plan->desc, plan->right, plan->left, plan->out, plan->out, algo,
@@ -215,11 +214,11 @@ static bool is_valid(const Blas *blas, const GemmPlan *plan, const cublasLtMatmu
            result.workspaceSize <= BLAS_WORKSPACE;
 }
 
-Status blas_choose(Blas *blas, GemmPlan *plan, const CudaProduct *product, void *workspace,
-                   cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates) {
+Status blas_choose(Blas *blas, GemmPlan *plan, const CudaGemm *gemm, void *workspace, cudaStream_t stream,
+                   const cublasLtMatmulAlgo_t *candidate, int candidates) {
     plan->algo = candidate[0];
-    double flops = 2.0 * (double)product->rows * (double)product->cols * (double)product->inner;
-    if (!blas->choices_path || flops < least_flops) return OK;
+    double flops = 2.0 * (double)gemm->rows * (double)gemm->cols * (double)gemm->inner;
+    if (!blas->choices_path || flops < min_flops) return OK;
     if (!blas->choices_read) TRY(read_choices(blas));
     const Choice *known = find_choice(blas, &plan->key);
     if (known) {
@@ -230,7 +229,7 @@ Status blas_choose(Blas *blas, GemmPlan *plan, const CudaProduct *product, void 
     CUDA_TRY(cudaStreamIsCapturing(stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return OK;
     int best = 0;
-    TRY(find_fastest(blas, plan, product, workspace, stream, candidate, candidates, &best));
+    TRY(find_fastest(blas, plan, gemm, workspace, stream, candidate, candidates, &best));
     Choice choice = {.key = plan->key, .algo = candidate[best]};
     bool kept = false;
     TRY(keep_choice(blas, &choice, &kept));

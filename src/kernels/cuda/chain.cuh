@@ -1,10 +1,12 @@
-// Kernels that follow each other closely. In a recording (see stream_record_begin) a kernel of a chain is
-// started while the one ahead of it still runs, which hides what starting costs; it then waits for all that
-// came before, except that it may read what nothing in the recording writes. Elsewhere, on GPUs older than
-// Hopper, and with WEFT_CUDA_CHAIN=off, a chain is but kernels one after the other.
+// Chained kernels (programmatic dependent launch). In a recording (see stream_record_begin), a chained
+// kernel is launched while the previous one still runs, which hides launch latency. It then waits for
+// everything before it, but may first read memory that nothing in the recording writes. Outside of
+// recordings, on GPUs older than Hopper, and with WEFT_CUDA_CHAIN=off, chained kernels simply run one after
+// the other.
 //
-// A kernel that is launched by launch_chained calls chain_wait in every thread before it touches memory.
-// Waiting is for the whole of the kernel ahead, which has waited likewise: so nothing earlier runs any more.
+// A kernel launched by launch_chained must call chain_wait in every thread before it touches any other
+// memory. It waits for the completion of the previous kernel, which has waited likewise, so nothing earlier
+// is still running.
 #ifndef WEFT_KERNELS_CUDA_CHAIN_CUH
 #define WEFT_KERNELS_CUDA_CHAIN_CUH
 
@@ -12,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-constexpr int chain_from = 90; // the oldest architecture that can
+constexpr int chain_from = 90; // oldest architecture that supports it
 
-// Lets the next kernel start as soon as all blocks of this one have.
+// Lets the next kernel start once all blocks of this one have called this.
 __device__ inline void chain_next() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -26,7 +28,7 @@ __device__ inline void chain_wait() {
 #endif
 }
 
-// Whether the stream is being recorded, and the kernel's code is one that waits.
+// Whether the stream is being recorded and the kernel was compiled with the wait instruction.
 template <typename... Params> inline bool can_chain(cudaStream_t stream, void (*kernel)(Params...)) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cudaFuncAttributes code;

@@ -1,14 +1,13 @@
 /* The cuda backend.
  *
- *   *.c       the slots: they take tensors, return a Status, open libraries and choose kernels
- *   *.cu      device code and its launchers, which know pointers, sizes and types only
- *   launch.h  what the first call of the second
+ *   *.c         the slots: they take tensors, return a Status, load libraries and choose kernels
+ *   *.cu        device code and its launchers, which only see pointers, sizes and types
+ *   launch.h    the launchers that the slots call
  *   device.cuh  what device code shares
  *
- * Everything runs on the stream it is given and returns at once; nothing here waits for the device. Sums run
- * in an order that depends on shapes alone (no atomic additions of floating numbers), so the same call gives
- * the same bits.
- */
+ * Everything is enqueued on the given stream and returns immediately; nothing here waits for the device.
+ * Reductions run in an order that depends on shapes alone (no floating-point atomics), so the same call
+ * returns the same bits. */
 #ifndef WEFT_KERNELS_CUDA_CUDA_H
 #define WEFT_KERNELS_CUDA_CUDA_H
 
@@ -16,13 +15,13 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/launch.h"
 
-/* Slots, as kernels.h has them. */
+/* The slots; see kernels.h. */
 Status linear_forward_cuda(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
 Status linear_backward_input_cuda(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre, bool accumulate);
 Status linear_backward_weight_cuda(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
 Status linear_fp8_forward_cuda(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
-Status linear_fp8_backward_cuda(Stream *, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
-                                Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act);
+Status linear_fp8_backward_cuda(Stream *, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
+                                Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act);
 Status linear_int8_forward_cuda(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile);
 Status act_forward_cuda(Stream *, Tensor y, Tensor x, Act);
@@ -67,7 +66,7 @@ Status sum_squares_cuda(Stream *, Tensor total, Tensor x);
 Status sum_squares_parts_cuda(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
 Status adamw_step_cuda(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 
-/* What the backend keeps with a device, made when first needed. Each part is its file's own. */
+/* Per-device state of the backend, created on first use. Each part belongs to the file named here. */
 typedef struct CudaKernels {
     void *blas; /* blas.c */
     void (*blas_free)(void *blas);
@@ -77,8 +76,8 @@ typedef struct CudaKernels {
 
 MUST_USE Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels);
 
-/* Workspace for the order of `count` rows by number (see RowOrder; numbers are 0 to `largest`) and for `more`
- * bytes beside it. */
+/* Workspace for sorting `count` rows by index (see RowOrder; indices are 0 to `largest`), followed by
+ * `more` bytes for the caller. */
 MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
                           void **ret_more);
 
@@ -86,16 +85,17 @@ MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t
 MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
                                     Tensor wte, EmbeddingTables tables);
 
-/* A dropout as device code takes it. */
+/* Dropout in the form that device code uses. */
 CudaDropout cuda_dropout(const Dropout *dropout);
 
-/* Attention by cuDNN, where it takes the call. *ret_problem becomes NULL, or, where nothing was done, why:
- * words that live as long as the device. `kept` is what cudnn.c keeps between calls, NULL at first; forced:
- * whatever scratch it takes. */
+/* Attention with cuDNN, if it supports the call. *ret_problem is NULL on success; otherwise nothing was
+ * done and it is the reason, a string that lives as long as the device. `kept` is the state of cudnn.c
+ * between calls, initially NULL. `forced` ignores the limit on scratch memory. */
 MUST_USE Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call,
                                 bool backward, bool forced, const char **ret_problem);
 void attention_cudnn_free(void *kept);
-/* What the last forward or backward attention on the stream's device ran by: "cudnn", or "own: " and why. */
+/* What ran the last forward or backward attention on the stream's device: "cudnn", or "own: " and the
+ * reason. */
 const char *attention_choice(Stream *stream, bool backward);
 
 #define LAUNCH(call) TRY(cuda_status((call), __func__))

@@ -1,5 +1,5 @@
-// What device code shares: loads and stores of every compute type as fp32, reductions over a warp and a
-// block, and the draws of dropout.
+// What device code shares: loads and stores of every compute type as fp32, warp and block reductions, and
+// dropout draws.
 #ifndef WEFT_KERNELS_CUDA_DEVICE_CUH
 #define WEFT_KERNELS_CUDA_DEVICE_CUH
 
@@ -38,7 +38,7 @@ template <> __device__ inline __half from_float<__half>(float x) {
     return __float2half_rn(x);
 }
 
-// N elements that are loaded and stored with accesses as wide as they allow, up to 16 bytes.
+// N elements that are loaded and stored with accesses as wide as possible, up to 16 bytes.
 template <typename T, int N> struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 16) Pack { T at[N]; };
 template <typename T, int N> __device__ inline Pack<T, N> load_pack(const T *from) {
     return *reinterpret_cast<const Pack<T, N> *>(from);
@@ -46,7 +46,7 @@ template <typename T, int N> __device__ inline Pack<T, N> load_pack(const T *fro
 template <typename T, int N> __device__ inline void store_pack(T *to, const Pack<T, N> &pack) {
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
 }
-// N numbers rounded to T; two at once where T has 16 bits.
+// N values rounded to T, two at a time if T has 16 bits.
 template <typename T, int N> __device__ inline Pack<T, N> pack_of(const float (&x)[N]) {
     Pack<T, N> pack;
     if constexpr (sizeof(T) == 2 && N % 2 == 0) {
@@ -66,17 +66,18 @@ template <typename T, int N> __device__ inline Pack<T, N> pack_of(const float (&
     }
     return pack;
 }
-// Keeps the compiler from holding on to what it has computed from a pack: twice the registers, or more.
+// Keeps the compiler from caching values computed from a pack, which would take twice the registers or
+// more.
 template <typename T, int N> __device__ inline void forget(Pack<T, N> &pack) {
     uint32_t *word = reinterpret_cast<uint32_t *>(&pack);
 #pragma unroll
     for (int i = 0; i < (int)sizeof pack / 4; i++) asm volatile("" : "+r"(word[i]));
 }
 
-// Elements of a 16-byte access.
+// Elements in a 16-byte access.
 template <typename T> constexpr int pack_size = 16 / sizeof(T);
 
-// Calls body(T{}) with the C++ type of a floating DType.
+// Calls body(T{}) with the C++ type of a floating-point DType.
 template <typename Body> inline cudaError_t with_type(DType type, Body body) {
     switch (type) {
     case DT_F32: return body(float{});
@@ -86,7 +87,7 @@ template <typename Body> inline cudaError_t with_type(DType type, Body body) {
     }
 }
 
-// ---- sums ----
+// ---- reductions ----
 
 constexpr unsigned full_warp = 0xffffffffu;
 
@@ -98,20 +99,20 @@ __device__ inline float warp_max(float value) {
     for (int lane = 16; lane > 0; lane /= 2) value = fmaxf(value, __shfl_xor_sync(full_warp, value, lane));
     return value;
 }
-// Over a block of THREADS (a multiple of 32, at most 1024); all threads get the sum. `room` is shared memory
-// of 32 T; the caller syncs before it uses the room again.
-template <typename T, int THREADS> __device__ inline T block_sum(T value, T *room) {
+// The sum over a block of THREADS (a multiple of 32, at most 1024), returned to all threads. `buffer` is
+// shared memory for 32 T; the caller synchronizes before reusing it.
+template <typename T, int THREADS> __device__ inline T block_sum(T value, T *buffer) {
     value = warp_sum(value);
     if (THREADS == 32) return value;
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    if (threadIdx.x % 32 == 0) buffer[threadIdx.x / 32] = value;
     __syncthreads();
-    value = threadIdx.x % 32 < THREADS / 32 ? room[threadIdx.x % 32] : T(0);
+    value = threadIdx.x % 32 < THREADS / 32 ? buffer[threadIdx.x % 32] : T(0);
     return warp_sum(value);
 }
 
 // ---- dropout ----
 
-// The draws of elements 4*block .. 4*block+3, as rng_block of base/rng.h.
+// Draws 4*block .. 4*block+3, as rng_block of base/rng.h computes them.
 __device__ inline uint4 draw_block(RngKey key, uint64_t block) {
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
     uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
@@ -138,7 +139,8 @@ __device__ inline uint32_t draw(RngKey key, uint64_t index) {
     default: return block.w;
     }
 }
-// The index of element (b, t, 0) of a (B,T,C) tensor, and of key 0 for query q of head h: as backend.h.
+// The draw index of element (b, t, 0) of a (B,T,C) tensor, and of key 0 for query q of head h, as in
+// backend.h.
 __device__ inline uint64_t dropout_row(const CudaDropout &d, int64_t b, int64_t t) {
     return (uint64_t)(((b + d.origin[0]) * d.extent[0] + t + d.origin[1]) * d.extent[1] + d.origin[2]);
 }
@@ -153,7 +155,7 @@ inline unsigned blocks_for(int64_t count, int each) {
     return (unsigned)((count + each - 1) / each);
 }
 
-// Of the device in use. Nothing that is summed may depend on it.
+// Multiprocessors of the current device. The order of a reduction must not depend on this.
 inline int processors() {
     int device = 0, count = 0;
     if (cudaGetDevice(&device) != cudaSuccess) return 132;
@@ -161,7 +163,7 @@ inline int processors() {
     return count;
 }
 
-// Whether all begin at a multiple of 16 bytes; so does what is none.
+// Whether all pointers are 16-byte aligned; NULL is.
 template <typename... Pointers> inline bool aligned_16(const Pointers *...pointers) {
     return (((uintptr_t)pointers % 16 == 0) && ...);
 }

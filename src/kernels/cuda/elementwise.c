@@ -1,3 +1,4 @@
+/* Array arithmetic on a GPU: slots for elementwise.cu. */
 #include "kernels/cuda/cuda.h"
 
 Status fill_cuda(Stream *stream, Tensor x, float value) {

@@ -1,5 +1,5 @@
-// Plain array arithmetic. A thread takes 16 bytes of the wider type at a time; what is left over at the end,
-// and arrays that do not begin at a multiple of 16 bytes, go one by one.
+// Array arithmetic. A thread processes 16 bytes of the wider type at a time; the tail, and arrays that are
+// not aligned to that, go element by element.
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -33,10 +33,9 @@ __global__ void combine_kernel(Y *y, const X *x, int64_t count, Op op) {
 
 template <typename Y, typename X, typename Op>
 cudaError_t combine(cudaStream_t stream, Y *y, const X *x, int64_t count, Op op) {
-    constexpr int wide = 16 / (sizeof(Y) > sizeof(X) ? sizeof(Y) : sizeof(X));
-    if (aligned(y, wide) && aligned(x, wide))
-        combine_kernel<Y, X, wide>
-            <<<blocks_for(count, threads * wide), threads, 0, stream>>>(y, x, count, op);
+    constexpr int N = 16 / (sizeof(Y) > sizeof(X) ? sizeof(Y) : sizeof(X));
+    if (aligned(y, N) && aligned(x, N))
+        combine_kernel<Y, X, N><<<blocks_for(count, threads * N), threads, 0, stream>>>(y, x, count, op);
     else
         combine_kernel<Y, X, 1><<<blocks_for(count, threads), threads, 0, stream>>>(y, x, count, op);
     return cudaGetLastError();

@@ -1,5 +1,5 @@
-/* Embeddings. The token table's gradient sorts positions by their token, so that every row of the table has
- * one owner and its sum an order. */
+/* Embeddings. For the gradient of the token table, positions are sorted by token, so that every row of the
+ * table has one owner and its sum a fixed order. */
 #include "kernels/cuda/cuda.h"
 
 Status embedding_forward_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,

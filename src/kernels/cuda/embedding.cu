@@ -1,11 +1,11 @@
 // Embeddings: sums of rows of three tables, and their gradients.
 //
-// The gradient of the token table adds up rows of dx that have the same token. Positions are sorted by token;
-// a warp takes a window of 32 of them, for some columns, and adds up its runs of equal tokens in order. A run
-// that lies within the window goes to the table at once. One that goes on in another window leaves its sum in
-// `partial` (windows, 2, C): at 0 if it came from the window before, else at 1; the window in which it
-// begins then adds up all of it, in order. So a token that comes up thousands of times is summed by many
-// warps.
+// The gradient of the token table adds rows of dx that have the same token. Positions are sorted by token.
+// A warp takes a window of 32 of them, for some columns, and adds its runs of equal tokens in order. A run
+// within the window is added to the table at once. A run that continues in another window leaves its sum in
+// `partial` (windows, 2, C): at 0 if it started in an earlier window, else at 1. The window in which the
+// run starts then adds all of it, in order. This way a token that occurs thousands of times is summed by
+// many warps.
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -54,59 +54,59 @@ template <typename T, int N>
 __global__ void __launch_bounds__(threads)
     token_windows_kernel(float *dwte, float *partial, const T *dx, RowOrder order, int64_t count, int64_t C,
                          uint32_t columns, int64_t tiles, int64_t jobs) {
-    constexpr int AHEAD = 8;
+    constexpr int IN_FLIGHT = 8;
     int64_t job = blockIdx.x * (int64_t)warps + threadIdx.x / 32;
     if (job >= jobs) return;
     const int lane = threadIdx.x % 32;
     const int64_t at = job / tiles, c = (job % tiles * 32 + lane) * N, first = at * window;
-    const int here = (int)(count - first < window ? count - first : window);
+    const int length = (int)(count - first < window ? count - first : window);
     uint32_t my_key = columns, my_row = 0;
-    if (lane < here) {
+    if (lane < length) {
         my_key = order.sorted[first + lane];
         my_row = order.from[first + lane];
     }
     uint32_t before = first > 0 ? order.sorted[first - 1] : columns;
-    uint32_t after = first + here < count ? order.sorted[first + here] : columns;
-    bool opens = false; // the run that is being summed began in this window
+    uint32_t after = first + length < count ? order.sorted[first + length] : columns;
+    bool starts_here = false; // the current run started in this window
     float sum[N] = {};
-    for (int base = 0; base < here; base += AHEAD) {
-        Pack<T, N> held[AHEAD];
+    for (int base = 0; base < length; base += IN_FLIGHT) {
+        Pack<T, N> pack_of_row[IN_FLIGHT];
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
+        for (int j = 0; j < IN_FLIGHT; j++) {
             uint32_t key = __shfl_sync(full_warp, my_key, base + j);
             int64_t row = __shfl_sync(full_warp, my_row, base + j);
-            if (key != columns && c < C) held[j] = load_pack<T, N>(dx + row * C + c);
+            if (key != columns && c < C) pack_of_row[j] = load_pack<T, N>(dx + row * C + c);
         }
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            int in = base + j; // lanes past the end have the key of other parts, which ends it all
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            int in = base + j; // lanes past the end have the key `columns`, which is skipped
             uint32_t key = __shfl_sync(full_warp, my_key, in);
-            uint32_t next = in + 1 < here ? __shfl_sync(full_warp, my_key, (in + 1) % 32) : after;
+            uint32_t next = in + 1 < length ? __shfl_sync(full_warp, my_key, (in + 1) % 32) : after;
             if (key == columns) continue;
-            if (in == 0) opens = before != key;
+            if (in == 0) starts_here = before != key;
             if (c < C) {
 #pragma unroll
-                for (int i = 0; i < N; i++) sum[i] += to_float(held[j].at[i]);
+                for (int i = 0; i < N; i++) sum[i] += to_float(pack_of_row[j].at[i]);
             }
-            if (next == key && in + 1 < here) continue;
-            bool goes_on = next == key;
+            if (next == key && in + 1 < length) continue;
+            bool continues = next == key;
             if (c < C) {
-                if (opens && !goes_on) {
+                if (starts_here && !continues) {
                     add_to<N>(dwte + key * C + c, sum);
                 } else {
-                    float *to = partial + (at * 2 + opens) * C + c;
+                    float *to = partial + (at * 2 + starts_here) * C + c;
 #pragma unroll
                     for (int i = 0; i < N; i++) to[i] = sum[i];
                 }
             }
 #pragma unroll
             for (int i = 0; i < N; i++) sum[i] = 0;
-            opens = true;
+            starts_here = true;
         }
     }
 }
 
-// The runs that go on past the window they begin in.
+// Adds the runs that continue past the window in which they start.
 template <int N>
 __global__ void __launch_bounds__(threads)
     token_runs_kernel(float *dwte, const float *partial, RowOrder order, int64_t count, int64_t C,
@@ -118,17 +118,17 @@ __global__ void __launch_bounds__(threads)
     if (first + window >= count) return;
     const uint32_t *sorted = order.sorted;
     uint32_t key = sorted[first + window - 1];
-    bool began_before = first > 0 && sorted[first - 1] == key; // then all of the window is this key
+    bool began_before = first > 0 && sorted[first - 1] == key; // then the whole window has this key
     if (key == columns || sorted[first + window] != key || began_before) return;
-    int64_t more = 0; // windows that the run reaches into after this one
+    int64_t later = 0; // number of later windows that the run reaches into
     for (;;) {
-        int64_t next = (at + 1 + more + lane) * window;
+        int64_t next = (at + 1 + later + lane) * window;
         unsigned part = __ballot_sync(full_warp, next < count && sorted[next] == key);
         if (part != full_warp) {
-            more += __ffs(~part) - 1;
+            later += __ffs(~part) - 1;
             break;
         }
-        more += 32;
+        later += 32;
     }
     if (c >= C) return;
     float sum[N];
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
     for (int i = 0; i < N; i++) sum[i] = own.at[i];
 #pragma unroll 4
-    for (int64_t w = at + 1; w <= at + more; w++) {
+    for (int64_t w = at + 1; w <= at + later; w++) {
         Pack<float, N> pack = load_pack<float, N>(partial + w * 2 * C + c);
 #pragma unroll
         for (int i = 0; i < N; i++) sum[i] += pack.at[i];
@@ -160,7 +160,8 @@ cudaError_t token_gradient(cudaStream_t stream, float *dwte, const T *dx, RowOrd
 
 template <typename T, int N>
 __global__ void position_kernel(float *dwpe, const T *dx, int64_t B, int64_t row, int64_t count) {
-    int64_t i = (blockIdx.x * (int64_t)threads + threadIdx.x) * N; // of (T, C) elements, `row` a sequence
+    int64_t i = (blockIdx.x * (int64_t)threads + threadIdx.x) *
+                N; // index into (T, C); `row` is the size of a sequence
     if (i >= count) return;
     float sum[N] = {};
 #pragma unroll 4
@@ -174,13 +175,13 @@ __global__ void position_kernel(float *dwpe, const T *dx, int64_t B, int64_t row
 
 // ---- types ----
 
-constexpr int most_shares = 64;
+constexpr int max_shares = 64;
 
-// Column sums of blockIdx.y's share of the rows, of one type after another.
+// Column sums of blockIdx.y's share of the rows, one type after another.
 template <typename T, int N>
 __global__ void type_kernel(float *partial, const T *dx, const int32_t *types, int64_t rows, int64_t C,
                             int64_t kinds) {
-    __shared__ float room[partial_lines][partial_columns * N];
+    __shared__ float buffer[partial_lines][partial_columns * N];
     int64_t share = (rows + gridDim.y - 1) / gridDim.y, from = blockIdx.y * share;
     int64_t to = from + share < rows ? from + share : rows;
     int64_t c = (blockIdx.x * (int64_t)partial_columns + threadIdx.x) * N;
@@ -193,12 +194,12 @@ __global__ void type_kernel(float *partial, const T *dx, const int32_t *types, i
             for (int i = 0; i < N; i++) sum[i] += to_float(pack.at[i]);
         }
 #pragma unroll
-        for (int i = 0; i < N; i++) room[threadIdx.y][threadIdx.x * N + i] = sum[i];
+        for (int i = 0; i < N; i++) buffer[threadIdx.y][threadIdx.x * N + i] = sum[i];
         __syncthreads();
         if (threadIdx.y == 0 && c < C) {
             for (int line = 1; line < partial_lines; line++)
 #pragma unroll
-                for (int i = 0; i < N; i++) sum[i] += room[line][threadIdx.x * N + i];
+                for (int i = 0; i < N; i++) sum[i] += buffer[line][threadIdx.x * N + i];
 #pragma unroll
             for (int i = 0; i < N; i++) partial[(blockIdx.y * kinds + kind) * C + c + i] = sum[i];
         }
@@ -257,14 +258,14 @@ cudaError_t launch_position_gradient(cudaStream_t stream, DType type, float *dwp
 }
 
 size_t type_partial_bytes(int64_t kinds, int64_t C) {
-    return (size_t)most_shares * (size_t)kinds * (size_t)C * sizeof(float);
+    return (size_t)max_shares * (size_t)kinds * (size_t)C * sizeof(float);
 }
 
 cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype, const void *dx,
                                  const int32_t *types, int64_t rows, int64_t C, int64_t kinds,
                                  float *partial) {
     int64_t needed = (rows + partial_lines - 1) / partial_lines;
-    int shares = (int)(needed < most_shares ? needed : most_shares);
+    int shares = (int)(needed < max_shares ? needed : max_shares);
     dim3 shape(partial_columns, partial_lines);
     cudaError_t error = with_type(type, [&](auto t) {
         using T = decltype(t);

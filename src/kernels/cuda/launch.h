@@ -1,6 +1,6 @@
-/* Between the slots, in C, and the device code, in CUDA C++: pointers, sizes, types. Every launcher puts its
- * kernels on the stream and gives back the launch's error. A NULL pointer is a tensor that is none. `type` is
- * the compute type of pointers declared void. */
+/* The interface between the slots, in C, and the device code, in CUDA C++: pointers, sizes and types. Every
+ * launcher enqueues its kernels on the stream and returns the launch error. A NULL pointer is an absent
+ * tensor. `type` is the type of pointers declared void. */
 #ifndef WEFT_KERNELS_CUDA_LAUNCH_H
 #define WEFT_KERNELS_CUDA_LAUNCH_H
 
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* See kernels.h; threshold 0: off. */
+/* See kernels.h. threshold 0: no dropout. */
 typedef struct CudaDropout {
     uint32_t threshold;
     float scale;
@@ -23,7 +23,7 @@ typedef struct CudaDropout {
     int64_t origin[3], extent[2];
 } CudaDropout;
 
-/* Act of kernels.h, value for value, for device code, which cannot include it. */
+/* The values of Act in kernels.h, which device code cannot include. */
 typedef enum { CUDA_ACT_NONE, CUDA_ACT_GELU_TANH, CUDA_ACT_GELU_ERF, CUDA_ACT_RELU, CUDA_ACT_TANH } CudaAct;
 
 /* elementwise.cu */
@@ -34,47 +34,48 @@ cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count
 
 /* linear.cu, blas.c */
 
-/* What is done with a product besides; all but the first by cuBLASLt only. */
+/* GEMM epilogues. launch_gemm only supports the first. */
 typedef enum {
     CUDA_EPILOGUE_NONE,
-    CUDA_EPILOGUE_GELU,       /* GELU by tanh; aux, if given, receives what it was applied to */
-    CUDA_EPILOGUE_GELU_SLOPE, /* times the slope of GELU at aux */
-    CUDA_EPILOGUE_LEFT_SUMS   /* sums (rows) of left over inner */
+    CUDA_EPILOGUE_GELU,          /* GELU (tanh approximation); aux, if not NULL, receives its input */
+    CUDA_EPILOGUE_GELU_BACKWARD, /* multiplies by the derivative of GELU at aux */
+    CUDA_EPILOGUE_LEFT_SUMS      /* also computes sums (rows): the sums of left over inner */
 } CudaEpilogue;
 
 /* out (rows,cols) [+]= left (rows,inner) right (inner,cols) + bias (cols), all row-major. */
-typedef struct CudaProduct {
+typedef struct CudaGemm {
     int64_t rows, cols, inner;
     const void *left, *right;
     DType left_type, right_type;
-    bool left_turned, right_turned; /* stored as (inner,rows), respectively (cols,inner) */
+    bool left_transposed, right_transposed; /* stored as (inner,rows) or (cols,inner), respectively */
     void *out;
     DType out_type;
     bool accumulate;
-    const void *bias; /* of out's type */
+    const void *bias; /* has out's type */
     CudaEpilogue epilogue;
-    void *aux;                           /* (rows,cols) of out's type */
-    void *sums;                          /* (rows) of out's type */
-    const float *left_unit, *right_unit; /* operands of 8 bits: what their numbers are multiples of */
-} CudaProduct;
+    void *aux;                             /* (rows,cols) of out's type */
+    void *sums;                            /* (rows) of out's type */
+    const float *left_scale, *right_scale; /* fp8 operands: their scales */
+} CudaGemm;
 
-/* Any shape and alignment, slowly: what cuBLASLt refuses. Operands of one type or of 8 bits, epilogue
- * none. */
-cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product);
-/* linear_few.cu: out = act(product), where it suits: at most 16 rows in 16 bits, left as stored and right
- * turned, rows at multiples of 16 bytes. out has the operands' type, or is fp32 without an act; bias has
- * theirs, whatever out is. The product is rounded before the act, and put into `pre` if that is given. */
-bool product_few_suits(const CudaProduct *product);
-cudaError_t launch_product_few(cudaStream_t stream, const CudaProduct *product, CudaAct act, void *pre);
+/* Fallback for GEMMs that cuBLASLt does not support: any shape and alignment, but slow. Operands have the
+ * same type or are fp8; no epilogue. */
+cudaError_t launch_gemm(cudaStream_t stream, const CudaGemm *gemm);
+/* linear_few.cu: the skinny GEMM out = act(left right + bias). Supports up to 16 rows in 16 bits with left
+ * as stored and right transposed, and rows that start at multiples of 16 bytes. out has the operands' type
+ * or, without an act, fp32; bias has the operands' type. The sum is rounded before the act and stored in
+ * `pre` if that is not NULL. */
+bool gemm_skinny_supports(const CudaGemm *gemm);
+cudaError_t launch_gemm_skinny(cudaStream_t stream, const CudaGemm *gemm, CudaAct act, void *pre);
 /* out (rows,cols) += bias (cols) */
 cudaError_t launch_bias(cudaStream_t stream, float *out, const float *bias, int64_t rows, int64_t cols);
-/* y = act(x); y may be x. */
+/* y = act(x); y may alias x. */
 cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t count);
-/* dx [+]= product * act'(pre). The product is fp32 or of dx's type, and may be dx. */
-cudaError_t launch_slope(cudaStream_t stream, DType type, void *dx, DType product_type, const void *product,
-                         const void *pre, CudaAct act, int64_t count, bool accumulate);
-/* sums (cols) += column sums of x (rows,cols), with column_sums_room() bytes of scratch. */
-size_t column_sums_room(int64_t rows, int64_t cols);
+/* dx [+]= dy * act'(pre). dy is fp32 or has dx's type, and may alias dx. */
+cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType dy_type, const void *dy,
+                                const void *pre, CudaAct act, int64_t count, bool accumulate);
+/* sums (cols) += column sums of x (rows,cols), with column_sums_scratch() bytes of scratch memory. */
+size_t column_sums_scratch(int64_t rows, int64_t cols);
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch);
 /* sums (cols) += column sums of partial (chunks,cols) */
@@ -83,121 +84,121 @@ cudaError_t launch_add_partial(cudaStream_t stream, float *sums, const float *pa
 
 /* fp8.cu */
 
-/* A tensor to be rounded; see kernels.h. Rows and columns are multiples of 16; all begin at a multiple of 16
- * bytes. */
-typedef struct CudaRounding {
+/* A tensor to be quantized; see kernels.h. Rows and columns must be multiples of 16, and pointers 16-byte
+ * aligned. */
+typedef struct CudaFp8Tensor {
     const void *x; /* (rows,cols) bf16 */
     int64_t rows, cols;
     CudaAct act;
-    DType type;           /* DT_E4M3 or DT_E5M2 */
-    void *plain, *turned; /* (rows,cols), (cols,rows); either may be NULL */
-    float *unit;          /* receives it */
-    float *sums;          /* (cols) += column sums of x; may be NULL */
-    const float *peaks;   /* (CUDA_FP8_PEAKS) of x, as launch_fp8_find leaves them; NULL: not known */
-} CudaRounding;
+    DType type;               /* DT_E4M3 or DT_E5M2 */
+    void *plain, *transposed; /* outputs (rows,cols) and (cols,rows); either may be NULL */
+    float *scale;             /* output */
+    float *sums;              /* (cols) += column sums of x; may be NULL */
+    const float *amax; /* (CUDA_FP8_AMAX_PARTS) partial maxima of x from launch_fp8_stats; NULL: not known */
+} CudaFp8Tensor;
 
-/* A tensor of which peaks and sums are found, see kernels.h, with the same conditions. */
-typedef struct CudaFinding {
+/* A tensor whose statistics are collected, see Fp8Stats of kernels.h. The same conditions apply. */
+typedef struct CudaFp8Stats {
     void *x; /* (rows,cols) bf16 */
     int64_t rows, cols;
-    const void *pre; /* (rows,cols), or NULL: x *= act'(pre) first */
+    const void *pre; /* (rows,cols) or NULL; if not NULL, first x *= act'(pre) */
     CudaAct act;
-    float *peaks;
+    float *amax;
     float *sums; /* (cols) += column sums of x; may be NULL */
-} CudaFinding;
+} CudaFp8Stats;
 
-enum { FP8_TENSORS = 3, CUDA_FP8_PEAKS = 1024 };
+enum { FP8_TENSORS = 3, CUDA_FP8_AMAX_PARTS = 1024 };
 
-/* Up to FP8_TENSORS at once, of which those with an activation have the same; fp8_round_room() bytes of
- * scratch. */
-size_t fp8_round_room(const CudaRounding *tensor, int count);
-cudaError_t launch_fp8_round(cudaStream_t stream, const CudaRounding *tensor, int count, void *scratch);
-/* With fp8_find_room() bytes of scratch. */
-size_t fp8_find_room(int64_t rows, int64_t cols);
-cudaError_t launch_fp8_find(cudaStream_t stream, const CudaFinding *finding, void *scratch);
+/* Quantizes up to FP8_TENSORS tensors at once with fp8_quantize_scratch() bytes of scratch memory. Tensors
+ * with an activation must have the same one. */
+size_t fp8_quantize_scratch(const CudaFp8Tensor *tensor, int count);
+cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor, int count, void *scratch);
+/* With fp8_stats_scratch() bytes of scratch memory. */
+size_t fp8_stats_scratch(int64_t rows, int64_t cols);
+cudaError_t launch_fp8_stats(cudaStream_t stream, const CudaFp8Stats *stats, void *scratch);
 
 /* linear_int8.cu */
 
-enum { CUDA_INT8_FEW = 16 };
+enum { CUDA_INT8_SKINNY_ROWS = 16 };
 
-/* y = act(x w^T + b) with weights of few bits; see kernels/int8.h for what lies where. */
+/* y = act(x w^T + b) with int8 or int4 weights; see kernels/int8.h for their layout. */
 typedef struct CudaInt8 {
-    int64_t M, N, K, depth; /* depth: K with what is added to it */
+    int64_t M, N, K, depth; /* depth: K with padding */
     int bits;
-    const int8_t *panels;        /* on the device */
-    const float *scale, *factor; /* factor: NULL where there is none */
-    float held;                  /* the largest magnitude of all inputs; 0: of each row as it comes */
-    DType type, out;             /* of x and bias, and of y and pre: the same or fp32 */
+    const int8_t *panels;        /* in device memory */
+    const float *scale, *factor; /* factor: NULL if there are none */
+    float static_amax;           /* static amax of the inputs; 0: computed for each row */
+    DType type, out;             /* type: of x and bias; out: of y and pre, either `type` or fp32 */
     const void *x, *bias;
     void *y, *pre;
     CudaAct act;
-    int8_t *rounded; /* scratch: (M,depth) ... */
-    float *unit;     /* ... and (M) */
+    int8_t *quantized; /* scratch: quantized x (M,depth) ... */
+    float *row_scale;  /* ... and its scales (M) */
 } CudaInt8;
 
-/* Fills rounded and unit. */
-cudaError_t launch_int8_round(cudaStream_t stream, const CudaInt8 *call);
-/* Rows first .. first + CUDA_INT8_FEW - 1, as far as there are. */
-cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t first);
-/* Weights of 4 bits times their steps, of outputs from .. from + cols - 1: 8 * high + low, each (cols,depth).
- */
+/* Fills quantized and row_scale. */
+cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call);
+/* Multiplies rows first .. first + CUDA_INT8_SKINNY_ROWS - 1, as far as they exist. */
+cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_t first);
+/* Splits int4 weights times their steps, of outputs from .. from + cols - 1, into int8 parts: 8 * high +
+ * low, each (cols,depth). */
 cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,
                               int8_t *high, int8_t *low);
-/* Some rows and outputs from their sums (rows,cols); of 4 bits from those of both parts. */
-typedef struct CudaInt8Part {
+/* A block of rows and outputs whose int32 sums (rows,cols) are complete; int4 has sums of both parts. */
+typedef struct CudaInt8Block {
     int64_t first, rows, from, cols;
-    const int32_t *sums, *low; /* low: NULL where there is one part */
-} CudaInt8Part;
-cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Part *part);
+    const int32_t *sums, *low; /* low: NULL for int8 */
+} CudaInt8Block;
+cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Block *block);
 
 /* attention*.cu */
 
-/* The rows (of D elements) of every head: those of head h of sequence b start at data + b * batch + h * head
- * and lie `row` elements apart. */
+/* The rows (of D elements) of every head: those of head h of sequence b start at data + b * batch + h *
+ * head and are `row` elements apart. */
 typedef struct CudaHeads {
     void *data;
     int64_t batch, head, row;
 } CudaHeads;
 
-/* One call of attention. Keys of sequence b: all `keys`, or those below lens[b]; with `past` (decoding) query
- * t stands at position past[b] + t of the keys, queries at or past fresh[b] are filler, and keys end where
- * the last query stands. A causal query sees no key past its own position. */
+/* One call of attention. Sequence b has `keys` keys, or lens[b] if lens is not NULL. In decoding (`past`
+ * not NULL), query t is at position past[b] + t of the keys, queries at or past fresh[b] are padding, and
+ * the keys end at the last query. A causal query sees no key past its own position. */
 typedef struct CudaAttention {
     int B, H, queries, keys, D;
     const int32_t *lens, *past, *fresh;
     CudaHeads q, k, v, out;
-    float *lse; /* (B,H,queries), or NULL */
+    float *lse; /* (B,H,queries); may be NULL */
     bool causal;
     float scale;
     CudaDropout dropout;
     CudaHeads dout, dq, dk, dv; /* backward only */
-    float *delta;               /* scratch of backward: (B,H,queries) */
+    float *delta;               /* scratch memory of backward: (B,H,queries) */
 } CudaAttention;
 
 cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const CudaAttention *call);
-/* The same without tensor cores, for what those do not take. */
+/* The same without tensor cores, for types and sizes that those do not support. */
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 /* delta = row sums of dout * out. */
 cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
-/* For cuDNN, where there are lens: the lengths (2,B) of queries and of keys, at least 1; and afterwards what
- * rows past them, and sequences of none, come to. */
+/* For cuDNN with lens: the lengths (2,B) of queries and keys, at least 1; and, afterwards, the results of
+ * rows past them and of empty sequences. */
 cudaError_t launch_attention_lengths(cudaStream_t stream, const CudaAttention *call, int32_t *lengths);
 cudaError_t launch_attention_blank(cudaStream_t stream, DType type, const CudaAttention *call, bool backward);
-/* Puts `k`, `v`, new rows as queries are, into the caches, which are of `type`, DT_I8, or bf16 beside fp32.
+/* Appends the new rows `k` and `v` to the caches, which have `type`, are DT_I8, or are bf16 with fp32 rows.
  */
 cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                     CudaHeads k, CudaHeads v);
-/* Caches of another type as (B,H,keys,D) of `type`, as far as queries see them. */
+/* Converts caches of another type to (B,H,keys,D) of `type`, as far as queries see them. */
 cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                    void *k, void *v);
-/* One new position: `k`, `v` are its rows, and it is appended as well. The keys of a head are cut into
- * `splits` parts; with more than one, `parts` has room for (B * H, splits, D + 2). */
+/* Attention of one new position per sequence, whose rows `k` and `v` are also appended. The keys of a head
+ * are split into `splits` parts; with more than one, `parts` has room for (B * H, splits, D + 2). */
 cudaError_t launch_attention_decode(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                     CudaHeads k, CudaHeads v, int splits, float *parts);
 
-/* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the rows of a sequence. */
+/* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the number of rows per sequence. */
 cudaError_t launch_norm_forward(cudaStream_t stream, DType type, void *y, float *mean, float *rstd,
                                 const void *x, const void *gamma, const void *beta, int64_t rows, int64_t C,
                                 float eps);
@@ -215,22 +216,22 @@ cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, floa
 cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,
                                int64_t rows, int64_t C, int64_t positions, CudaDropout dropout);
 
-/* Rows by number, in workspace: keys (the numbers) and positions 0, 1, 2 ... as they come, and both sorted by
- * key, where positions of the same key keep their order. */
+/* Rows sorted by index, in workspace: the keys (indices) and positions 0, 1, 2 ... in input order, and both
+ * sorted by key. The sort is stable. */
 typedef struct RowOrder {
     uint32_t *key, *position, *sorted, *from;
-    void *room; /* for the sort */
-    size_t room_bytes;
+    void *scratch; /* workspace of the sort */
+    size_t scratch_bytes;
 } RowOrder;
 
 /* sort.cu; keys are 0 to `largest`. */
 cudaError_t launch_sort_bytes(int64_t count, int64_t largest, size_t *ret_bytes);
 cudaError_t launch_sort(cudaStream_t stream, RowOrder order, int64_t count, int64_t largest);
 
-/* rows.cu. launch_row_keys makes keys of index - start, and `count` of what is not below it. */
+/* rows.cu. launch_row_keys sets each key to index - start, or to `count` if that is out of range. */
 cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *index, int64_t M,
                             int64_t start, int64_t count);
-/* round.cu. `bits`: 8 or 4. */
+/* round.cu: fake quantization. `bits`: 8 or 4. */
 cudaError_t launch_row_largest(cudaStream_t stream, DType type, float *largest, const void *x, int64_t M,
                                int64_t K);
 cudaError_t launch_round_rows(cudaStream_t stream, DType type, int bits, void *y, const void *x,
@@ -239,22 +240,22 @@ cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const
                           int64_t C);
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,
                                const int32_t *index, int64_t M, int64_t C, int64_t rows);
-cudaError_t launch_scatter_few(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
-                               int64_t M, int64_t C, int64_t rows);
+cudaError_t launch_scatter_scan(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
+                                int64_t M, int64_t C, int64_t rows);
 cudaError_t launch_scatter_sorted(cudaStream_t stream, DType type, void *x, const void *y, RowOrder order,
                                   int64_t M, int64_t C, int64_t rows);
 cudaError_t launch_transpose(cudaStream_t stream, DType type, void *y, const void *x, int64_t M, int64_t N);
 
-/* embedding.cu; rows past the counts are none. */
+/* embedding.cu; rows past the counts contribute 0. */
 typedef struct EmbeddingTables {
     const void *wte, *wpe, *wtype;
-    int64_t start; /* the token of wte's first row */
+    int64_t start; /* token of wte's first row */
     int64_t tokens, positions, types;
 } EmbeddingTables;
 cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
                                      const int32_t *types, const int32_t *past, EmbeddingTables tables,
                                      int64_t rows, int64_t positions, int64_t C);
-/* linear_int8.cu: the same with a token table of few bits; `tables` has the others. */
+/* linear_int8.cu: the same with a packed token table; `tables` has the others. */
 cudaError_t launch_embedding_int8(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
                                   const int32_t *types, const int32_t *past, EmbeddingTables tables,
                                   const CudaInt8 *words, int64_t rows, int64_t positions);
@@ -268,7 +269,7 @@ cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype,
                                  const int32_t *types, int64_t rows, int64_t C, int64_t kinds,
                                  float *partial);
 
-/* xent.cu: a vocabulary's part with V columns, the first `real` of which are no padding. */
+/* xent.cu: a part of the vocabulary with V columns, of which the first `real` are not padding. */
 typedef struct XentPart {
     int64_t start, valid, V, real;
 } XentPart;
@@ -295,7 +296,7 @@ size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share);
 cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
                              int64_t share, double *partial);
 
-/* optim.cu: AdamW of kernels.h with what is derived from it; `type` is the copy's. */
+/* optim.cu: AdamW of kernels.h with derived values; `type` is that of copy. */
 typedef struct CudaAdamW {
     float lr, beta1, beta2, rest1, rest2, eps, decay; /* rest: 1 - beta */
     float correct1, correct2;                         /* 1 / correction */

@@ -1,9 +1,9 @@
-// What surrounds matrix products: activations after them, slopes after their backward, column sums for the
-// gradient of a bias, and a plain tiled product for what cuBLASLt refuses.
+// Kernels around GEMMs: activations, their backward, column sums for the bias gradient, and a simple tiled
+// GEMM for what cuBLASLt does not support.
 //
-// Column sums take two passes. A block sums a chunk of rows of 32 or 32 * pack_size columns into a row of
-// partial sums; the second pass adds those up in order. How rows are cut into chunks depends on the shape
-// alone, and so does the order of every sum, whether or not rows can be read in packs.
+// Column sums take two passes. In the first, a block sums a chunk of rows of 32 or 32 * pack_size columns
+// into a row of partial sums; the second adds those in order. The chunks depend on the shape alone, and so
+// does the order of every sum, whether rows are read in packs or not.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/device.cuh"
 
@@ -25,40 +25,41 @@ template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const
     }
 }
 
-// P is float or T; the product may lie where dx goes.
+// P is float or T; dy may alias dx.
 template <typename T, typename P, CudaAct ACT, int N>
-__global__ void slope_kernel(T *dx, const P *product, const T *pre, int64_t count, bool accumulate) {
+__global__ void act_backward_kernel(T *dx, const P *dy, const T *pre, int64_t count, bool accumulate) {
     int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
     if (first + N <= count) {
-        Pack<P, N> in = load_pack<P, N>(product + first);
+        Pack<P, N> in = load_pack<P, N>(dy + first);
         Pack<T, N> at = load_pack<T, N>(pre + first), out;
         if (accumulate) out = load_pack<T, N>(dx + first);
 #pragma unroll
         for (int i = 0; i < N; i++) {
             float before = accumulate ? to_float(out.at[i]) : 0.0f;
-            out.at[i] = from_float<T>(fmaf(to_float(in.at[i]), act_slope<ACT>(to_float(at.at[i])), before));
+            out.at[i] =
+                from_float<T>(fmaf(to_float(in.at[i]), act_derivative<ACT>(to_float(at.at[i])), before));
         }
         store_pack(dx + first, out);
     } else {
         for (int64_t i = first; i < count; i++) {
             float before = accumulate ? to_float(dx[i]) : 0.0f;
-            dx[i] = from_float<T>(fmaf(to_float(product[i]), act_slope<ACT>(to_float(pre[i])), before));
+            dx[i] = from_float<T>(fmaf(to_float(dy[i]), act_derivative<ACT>(to_float(pre[i])), before));
         }
     }
 }
 
 template <typename T, typename P>
-cudaError_t slope(cudaStream_t stream, T *dx, const P *product, const T *pre, CudaAct act, int64_t count,
-                  bool accumulate) {
+cudaError_t act_backward(cudaStream_t stream, T *dx, const P *dy, const T *pre, CudaAct act, int64_t count,
+                         bool accumulate) {
     return with_act(act, [&](auto tag) {
         constexpr CudaAct ACT = decltype(tag)::act;
-        constexpr int wide = pack_size<T>;
-        if (aligned_16(dx, product, pre))
-            slope_kernel<T, P, ACT, wide><<<blocks_for(count, threads * wide), threads, 0, stream>>>(
-                dx, product, pre, count, accumulate);
+        constexpr int N = pack_size<T>;
+        if (aligned_16(dx, dy, pre))
+            act_backward_kernel<T, P, ACT, N>
+                <<<blocks_for(count, threads * N), threads, 0, stream>>>(dx, dy, pre, count, accumulate);
         else
-            slope_kernel<T, P, ACT, 1>
-                <<<blocks_for(count, threads), threads, 0, stream>>>(dx, product, pre, count, accumulate);
+            act_backward_kernel<T, P, ACT, 1>
+                <<<blocks_for(count, threads), threads, 0, stream>>>(dx, dy, pre, count, accumulate);
         return cudaGetLastError();
     });
 }
@@ -66,21 +67,21 @@ cudaError_t slope(cudaStream_t stream, T *dx, const P *product, const T *pre, Cu
 // ---- column sums ----
 
 constexpr int warps = threads / 32;
-constexpr int tile_cols = 256;      // of a block in 16 bits; fp32 and single loads take part of it
-constexpr int wanted_blocks = 1024; // enough to fill any device
-constexpr int least_rows = 64;      // of a chunk
+constexpr int tile_cols = 256;      // columns per block in 16 bits; fp32 and single loads use part of it
+constexpr int wanted_blocks = 1024; // enough to fill any GPU
+constexpr int min_rows = 64;        // rows per chunk, at least
 
 int64_t chunk_count(int64_t rows, int64_t cols) {
-    int64_t tiles = (cols + tile_cols - 1) / tile_cols, most = (rows + least_rows - 1) / least_rows;
+    int64_t tiles = (cols + tile_cols - 1) / tile_cols, max_chunks = (rows + min_rows - 1) / min_rows;
     int64_t chunks = (wanted_blocks + tiles - 1) / tiles;
-    return chunks < most ? chunks : most;
+    return chunks < max_chunks ? chunks : max_chunks;
 }
 
-// Row blockIdx.y of partial (chunks,cols) = column sums of rows blockIdx.y * each and on. With V above 1,
-// cols is a multiple of V.
+// Row blockIdx.y of partial (chunks,cols) = column sums of the `each` rows from blockIdx.y * each. If V >
+// 1, cols is a multiple of V.
 template <typename T, int V>
 __global__ void partial_sums_kernel(float *partial, const T *x, int64_t rows, int64_t cols, int64_t each) {
-    __shared__ float room[warps][V * 32];
+    __shared__ float buffer[warps][V * 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
     int64_t first = blockIdx.y * each, last = first + each < rows ? first + each : rows;
@@ -94,30 +95,30 @@ __global__ void partial_sums_kernel(float *partial, const T *x, int64_t rows, in
         }
     }
 #pragma unroll
-    for (int v = 0; v < V; v++) room[warp][v * 32 + lane] = sum[v];
+    for (int v = 0; v < V; v++) buffer[warp][v * 32 + lane] = sum[v];
     __syncthreads();
     for (int i = threadIdx.x; i < V * 32; i += threads) {
         int64_t out = (blockIdx.x * (int64_t)32 + i % 32) * V + i / 32;
         if (out >= cols) continue;
         float total = 0;
-        for (int w = 0; w < warps; w++) total += room[w][i];
+        for (int w = 0; w < warps; w++) total += buffer[w][i];
         partial[blockIdx.y * cols + out] = total;
     }
 }
 
-// sums (cols) += column sums of partial (chunks,cols). A block has 32 columns and a row of threads for every
+// sums (cols) += column sums of partial (chunks,cols). A block has 32 columns and one row of threads per
 // eighth chunk.
 __global__ void add_partial_kernel(float *sums, const float *partial, int64_t chunks, int64_t cols) {
-    __shared__ float room[warps][32];
+    __shared__ float buffer[warps][32];
     int64_t col = blockIdx.x * (int64_t)32 + threadIdx.x;
     float sum = 0;
     if (col < cols)
         for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += warps) sum += partial[chunk * cols + col];
-    room[threadIdx.y][threadIdx.x] = sum;
+    buffer[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y > 0 || col >= cols) return;
     float total = 0;
-    for (int w = 0; w < warps; w++) total += room[w][threadIdx.x];
+    for (int w = 0; w < warps; w++) total += buffer[w][threadIdx.x];
     sums[col] += total;
 }
 
@@ -129,35 +130,37 @@ void partial_sums(cudaStream_t stream, float *partial, const T *x, int64_t rows,
         <<<grid, threads, 0, stream>>>(partial, x, rows, cols, (rows + chunks - 1) / chunks);
 }
 
-// ---- a plain product ----
+// ---- simple GEMM ----
 
-constexpr int tile = 64, depth = 16, own = 4; // a thread has own x own of the tile
+constexpr int tile = 64, depth = 16, own = 4; // a thread computes own x own elements of the tile
 
 struct Sizes {
     int64_t rows, cols, inner, tiles_across;
-    bool left_turned, right_turned, accumulate;
-    const float *left_unit, *right_unit;
+    bool left_transposed, right_transposed, accumulate;
+    const float *left_scale, *right_scale;
 };
 
 template <typename L, typename R, typename D>
-__global__ void product_kernel(D *out, const L *left, const R *right, const D *bias, Sizes s) {
+__global__ void gemm_kernel(D *out, const L *left, const R *right, const D *bias, Sizes s) {
     __shared__ float a[depth][tile + 1], b[depth][tile + 1];
     int64_t row0 = blockIdx.x / s.tiles_across * tile, col0 = blockIdx.x % s.tiles_across * tile;
     int tx = threadIdx.x % (tile / own), ty = threadIdx.x / (tile / own);
     float sum[own][own] = {};
     for (int64_t from = 0; from < s.inner; from += depth) {
-        // Neighbouring threads read neighbouring elements, whichever way the operand is stored.
+        // Adjacent threads read adjacent elements, whichever way the operand is stored.
         for (int i = threadIdx.x; i < tile * depth; i += threads) {
-            int r = s.left_turned ? i % tile : i / depth, k = s.left_turned ? i / tile : i % depth;
+            int r = s.left_transposed ? i % tile : i / depth, k = s.left_transposed ? i / tile : i % depth;
             int64_t row = row0 + r, at = from + k;
-            bool there = row < s.rows && at < s.inner;
-            a[k][r] = there ? to_float(left[s.left_turned ? at * s.rows + row : row * s.inner + at]) : 0.0f;
+            bool valid = row < s.rows && at < s.inner;
+            a[k][r] =
+                valid ? to_float(left[s.left_transposed ? at * s.rows + row : row * s.inner + at]) : 0.0f;
         }
         for (int i = threadIdx.x; i < tile * depth; i += threads) {
-            int c = s.right_turned ? i / depth : i % tile, k = s.right_turned ? i % depth : i / tile;
+            int c = s.right_transposed ? i / depth : i % tile, k = s.right_transposed ? i % depth : i / tile;
             int64_t col = col0 + c, at = from + k;
-            bool there = col < s.cols && at < s.inner;
-            b[k][c] = there ? to_float(right[s.right_turned ? col * s.inner + at : at * s.cols + col]) : 0.0f;
+            bool valid = col < s.cols && at < s.inner;
+            b[k][c] =
+                valid ? to_float(right[s.right_transposed ? col * s.inner + at : at * s.cols + col]) : 0.0f;
         }
         __syncthreads();
 #pragma unroll
@@ -169,7 +172,7 @@ __global__ void product_kernel(D *out, const L *left, const R *right, const D *b
                     sum[i][j] = fmaf(a[k][ty * own + i], b[k][tx * own + j], sum[i][j]);
         __syncthreads();
     }
-    float unit = (s.left_unit ? *s.left_unit : 1.0f) * (s.right_unit ? *s.right_unit : 1.0f);
+    float scale = (s.left_scale ? *s.left_scale : 1.0f) * (s.right_scale ? *s.right_scale : 1.0f);
 #pragma unroll
     for (int i = 0; i < own; i++)
 #pragma unroll
@@ -177,30 +180,36 @@ __global__ void product_kernel(D *out, const L *left, const R *right, const D *b
             int64_t row = row0 + ty * own + i, col = col0 + tx * own + j;
             if (row >= s.rows || col >= s.cols) continue;
             D *to = out + row * s.cols + col;
-            float value = sum[i][j] * unit + (bias ? to_float(bias[col]) : 0.0f);
+            float value = sum[i][j] * scale + (bias ? to_float(bias[col]) : 0.0f);
             *to = from_float<D>(s.accumulate ? to_float(*to) + value : value);
         }
 }
 
 template <typename L, typename R, typename D>
-cudaError_t plain_product(cudaStream_t stream, const CudaProduct *p) {
+cudaError_t simple_gemm(cudaStream_t stream, const CudaGemm *p) {
     static_assert(tile / own * (tile / own) == threads, "a thread for each part of the tile");
-    Sizes sizes = {p->rows,        p->cols,         p->inner,      (p->cols + tile - 1) / tile,
-                   p->left_turned, p->right_turned, p->accumulate, p->left_unit,
-                   p->right_unit};
+    Sizes sizes = {p->rows,
+                   p->cols,
+                   p->inner,
+                   (p->cols + tile - 1) / tile,
+                   p->left_transposed,
+                   p->right_transposed,
+                   p->accumulate,
+                   p->left_scale,
+                   p->right_scale};
     int64_t blocks = (p->rows + tile - 1) / tile * sizes.tiles_across;
     if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
-    product_kernel<L, R, D><<<(unsigned)blocks, threads, 0, stream>>>(
+    gemm_kernel<L, R, D><<<(unsigned)blocks, threads, 0, stream>>>(
         (D *)p->out, (const L *)p->left, (const R *)p->right, (const D *)p->bias, sizes);
     return cudaGetLastError();
 }
 
-// The right one of two operands of 8 bits is never a gradient.
-template <typename L> cudaError_t eight_product(cudaStream_t stream, const CudaProduct *p) {
+// The right one of two fp8 operands is never a gradient.
+template <typename L> cudaError_t fp8_gemm(cudaStream_t stream, const CudaGemm *p) {
     if (p->right_type != DT_E4M3) return cudaErrorInvalidValue;
-    if (p->out_type == DT_F32) return plain_product<L, __nv_fp8_e4m3, float>(stream, p);
+    if (p->out_type == DT_F32) return simple_gemm<L, __nv_fp8_e4m3, float>(stream, p);
     if (p->out_type != DT_BF16) return cudaErrorInvalidValue;
-    return plain_product<L, __nv_fp8_e4m3, __nv_bfloat16>(stream, p);
+    return simple_gemm<L, __nv_fp8_e4m3, __nv_bfloat16>(stream, p);
 }
 
 __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t cols) {
@@ -210,16 +219,16 @@ __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t
 
 } // namespace
 
-cudaError_t launch_product(cudaStream_t stream, const CudaProduct *product) {
-    if (product->epilogue != CUDA_EPILOGUE_NONE) return cudaErrorInvalidValue;
-    if (product->left_type == DT_E4M3) return eight_product<__nv_fp8_e4m3>(stream, product);
-    if (product->left_type == DT_E5M2) return eight_product<__nv_fp8_e5m2>(stream, product);
-    if (product->left_type != product->right_type) return cudaErrorInvalidValue;
-    return with_type(product->left_type, [&](auto t) {
+cudaError_t launch_gemm(cudaStream_t stream, const CudaGemm *gemm) {
+    if (gemm->epilogue != CUDA_EPILOGUE_NONE) return cudaErrorInvalidValue;
+    if (gemm->left_type == DT_E4M3) return fp8_gemm<__nv_fp8_e4m3>(stream, gemm);
+    if (gemm->left_type == DT_E5M2) return fp8_gemm<__nv_fp8_e5m2>(stream, gemm);
+    if (gemm->left_type != gemm->right_type) return cudaErrorInvalidValue;
+    return with_type(gemm->left_type, [&](auto t) {
         using T = decltype(t);
-        if (product->out_type == DT_F32) return plain_product<T, T, float>(stream, product);
-        if (product->out_type != product->left_type) return cudaErrorInvalidValue;
-        return plain_product<T, T, T>(stream, product);
+        if (gemm->out_type == DT_F32) return simple_gemm<T, T, float>(stream, gemm);
+        if (gemm->out_type != gemm->left_type) return cudaErrorInvalidValue;
+        return simple_gemm<T, T, T>(stream, gemm);
     });
 }
 
@@ -234,10 +243,10 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
         using T = decltype(t);
         return with_act(act, [&](auto tag) {
             constexpr CudaAct ACT = decltype(tag)::act;
-            constexpr int wide = pack_size<T>;
+            constexpr int N = pack_size<T>;
             if (aligned_16(y, x))
-                act_kernel<T, ACT, wide>
-                    <<<blocks_for(count, threads * wide), threads, 0, stream>>>((T *)y, (const T *)x, count);
+                act_kernel<T, ACT, N>
+                    <<<blocks_for(count, threads * N), threads, 0, stream>>>((T *)y, (const T *)x, count);
             else
                 act_kernel<T, ACT, 1>
                     <<<blocks_for(count, threads), threads, 0, stream>>>((T *)y, (const T *)x, count);
@@ -246,18 +255,18 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
     });
 }
 
-cudaError_t launch_slope(cudaStream_t stream, DType type, void *dx, DType product_type, const void *product,
-                         const void *pre, CudaAct act, int64_t count, bool accumulate) {
+cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType dy_type, const void *dy,
+                                const void *pre, CudaAct act, int64_t count, bool accumulate) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        if (product_type == DT_F32)
-            return slope(stream, (T *)dx, (const float *)product, (const T *)pre, act, count, accumulate);
-        if (product_type != type) return cudaErrorInvalidValue;
-        return slope(stream, (T *)dx, (const T *)product, (const T *)pre, act, count, accumulate);
+        if (dy_type == DT_F32)
+            return act_backward(stream, (T *)dx, (const float *)dy, (const T *)pre, act, count, accumulate);
+        if (dy_type != type) return cudaErrorInvalidValue;
+        return act_backward(stream, (T *)dx, (const T *)dy, (const T *)pre, act, count, accumulate);
     });
 }
 
-size_t column_sums_room(int64_t rows, int64_t cols) {
+size_t column_sums_scratch(int64_t rows, int64_t cols) {
     return (size_t)(chunk_count(rows, cols) * cols) * sizeof(float);
 }
 

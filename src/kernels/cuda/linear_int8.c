@@ -1,98 +1,99 @@
-/* Linear layers with weights of 8 and of 4 bits on a GPU.
+/* Linear layers with int8 and int4 weights on a GPU.
  *
- * Rows are rounded by a kernel of our own. Up to CUDA_INT8_FEW rows, which generation is made of, are
- * multiplied by our own as well; more by cuBLASLt's products of int8, some rows at a time so that their sums
- * of 32 bits take little room, with our pass after each. Weights of 4 bits times their steps are more than 8
- * bits: they become two parts of 8, with a product each. What cuBLASLt refuses goes through the product of
- * few rows again and again: slower, with the same integers.
+ * Rows are quantized by our own kernel. Up to CUDA_INT8_SKINNY_ROWS rows, as in generation, are also
+ * multiplied by our own kernel. More rows use cuBLASLt's int8 GEMM, in blocks of rows so that the int32
+ * sums take little memory, each followed by an epilogue pass. int4 weights times their steps exceed 8 bits,
+ * so they are split into two int8 parts with a GEMM each. Whatever cuBLASLt does not support runs through
+ * the skinny kernel repeatedly: slower, but with the same integers.
  *
- * The weights lie in the device's memory where int8_move has put them, else in what the host packed, which
- * the device can read too.
- */
+ * The weights are read from device memory if int8_upload put them there, otherwise from the packed host
+ * memory, which the device can also access. */
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/int8.h"
 
 enum { SUMS_BYTES = 64 << 20, WEIGHTS_BYTES = 32 << 20, ALIGN = 256 };
 
-/* 8 bits: rows as they are. 4 bits: 16 bytes of an output's cut together, as one access reads them. */
+/* int8: plain rows. int4: the 16 bytes of an output in a slice are contiguous, so that one access reads
+ * them. */
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile) {
     *ret_tile = bits == 8 ? (Int8Tile){1, 1, 16} : (Int8Tile){16, INT4_GROUP, 16};
     return OK;
 }
 
-static size_t room(size_t bytes) {
+static size_t align_up(size_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* The weights' part of a call. */
+/* A call with only the weights filled in. */
 static CudaInt8 weights_of(Tensor w) {
     Int8View view = int8_view(w);
-    const char *host = w.data, *base = view.head->place ? view.head->place : host;
+    const char *host = w.data, *base = view.header->device ? view.header->device : host;
     CudaInt8 call = {.N = tensor_rows(w),
-                     .K = view.head->inputs,
-                     .depth = view.head->depth,
-                     .bits = view.head->bits,
-                     .held = view.head->largest};
+                     .K = view.header->inputs,
+                     .depth = view.header->depth,
+                     .bits = view.header->bits,
+                     .static_amax = view.header->amax};
     call.panels = (const int8_t *)(base + ((const char *)view.panels - host));
     call.scale = (const float *)(const void *)(base + ((const char *)view.scale - host));
     if (view.factor) call.factor = (const float *)(const void *)(base + ((const char *)view.factor - host));
     return call;
 }
 
-/* The sums of a part by cuBLASLt; nothing is done where it refuses. */
-static Status by_blas(Stream *stream, const CudaInt8 *call, const CudaInt8Part *part, const int8_t *weights,
+/* Computes the sums of a block with cuBLASLt; *ret_done is false if it does not support the GEMM. */
+static Status by_blas(Stream *stream, const CudaInt8 *call, const CudaInt8Block *part, const int8_t *weights,
                       void *blas, int32_t *sums, bool *ret_done) {
-    CudaProduct product = {.rows = part->rows, .cols = part->cols, .inner = call->depth};
-    product.left = call->rounded + part->first * call->depth;
-    product.right = weights;
-    product.left_type = product.right_type = DT_I8;
-    product.right_turned = true;
-    product.out = sums;
-    product.out_type = DT_I32;
-    return blas_product(stream, &product, blas, ret_done);
+    CudaGemm gemm = {.rows = part->rows, .cols = part->cols, .inner = call->depth};
+    gemm.left = call->quantized + part->first * call->depth;
+    gemm.right = weights;
+    gemm.left_type = gemm.right_type = DT_I8;
+    gemm.right_transposed = true;
+    gemm.out = sums;
+    gemm.out_type = DT_I32;
+    return blas_gemm(stream, &gemm, blas, ret_done);
 }
 
-/* What many rows at once take: so many rows and outputs at a time, in scratch of its own. */
-typedef struct Many {
+/* How many rows and outputs are processed at a time with cuBLASLt, and the memory for them. */
+typedef struct BlasBlocks {
     int64_t rows, cols;
-    size_t sums, weights; /* bytes of sums, and of the parts of weights of 4 bits; of one each */
+    size_t sums, weights; /* bytes of the sums, and of the int8 parts of int4 weights; of one part each */
     void *blas;
     char *scratch;
-} Many;
+} BlasBlocks;
 
-static Many many_of(const CudaInt8 *call) {
-    Many many = {.cols = call->N};
+static BlasBlocks plan_blocks(const CudaInt8 *call) {
+    BlasBlocks blocks = {.cols = call->N};
     int64_t fit = WEIGHTS_BYTES / call->depth;
-    if (call->bits == 4 && many.cols > fit) many.cols = fit < 16 ? 16 : fit / 16 * 16;
-    many.rows = SUMS_BYTES / (many.cols * (int64_t)sizeof(int32_t));
-    many.rows = many.rows < 64 ? 64 : many.rows > call->M ? call->M : many.rows;
-    many.sums = room((size_t)(many.rows * many.cols) * sizeof(int32_t));
-    many.weights = call->bits == 4 ? room((size_t)(many.cols * call->depth)) : 0;
-    return many;
+    if (call->bits == 4 && blocks.cols > fit) blocks.cols = fit < 16 ? 16 : fit / 16 * 16;
+    blocks.rows = SUMS_BYTES / (blocks.cols * (int64_t)sizeof(int32_t));
+    blocks.rows = blocks.rows < 64 ? 64 : blocks.rows > call->M ? call->M : blocks.rows;
+    blocks.sums = align_up((size_t)(blocks.rows * blocks.cols) * sizeof(int32_t));
+    blocks.weights = call->bits == 4 ? align_up((size_t)(blocks.cols * call->depth)) : 0;
+    return blocks;
 }
 
-static size_t many_bytes(const CudaInt8 *call, const Many *many) {
-    return (many->sums + many->weights) * (call->bits == 4 ? 2 : 1);
+static size_t blocks_bytes(const CudaInt8 *call, const BlasBlocks *blocks) {
+    return (blocks->sums + blocks->weights) * (call->bits == 4 ? 2 : 1);
 }
 
-/* All rows by some of the outputs; stops where cuBLASLt refuses. */
-static Status some_outputs(Stream *stream, const CudaInt8 *call, const Many *many, int64_t from,
-                           bool *ret_done) {
-    bool four = call->bits == 4;
-    int32_t *sums = (int32_t *)(void *)many->scratch, *low = NULL;
-    int8_t *parts = (int8_t *)many->scratch + 2 * many->sums;
-    CudaInt8Part part = {.from = from, .cols = call->N - from < many->cols ? call->N - from : many->cols};
+/* All rows times some of the outputs; stops if cuBLASLt does not support the GEMM. */
+static Status run_outputs(Stream *stream, const CudaInt8 *call, const BlasBlocks *blocks, int64_t from,
+                          bool *ret_done) {
+    bool int4 = call->bits == 4;
+    int32_t *sums = (int32_t *)(void *)blocks->scratch, *low = NULL;
+    int8_t *parts = (int8_t *)blocks->scratch + 2 * blocks->sums;
+    CudaInt8Block part = {.from = from,
+                          .cols = call->N - from < blocks->cols ? call->N - from : blocks->cols};
     part.sums = sums;
-    if (four) {
-        part.low = low = (int32_t *)(void *)(many->scratch + many->sums);
-        LAUNCH(launch_int4_parts(cuda_stream(stream), call, from, part.cols, parts, parts + many->weights));
+    if (int4) {
+        part.low = low = (int32_t *)(void *)(blocks->scratch + blocks->sums);
+        LAUNCH(launch_int4_parts(cuda_stream(stream), call, from, part.cols, parts, parts + blocks->weights));
     }
-    for (part.first = 0; part.first < call->M; part.first += many->rows) {
-        part.rows = call->M - part.first < many->rows ? call->M - part.first : many->rows;
-        TRY(by_blas(stream, call, &part, four ? parts : call->panels, many->blas, sums, ret_done));
-        if (*ret_done && four)
-            TRY(by_blas(stream, call, &part, parts + many->weights, many->blas, low, ret_done));
+    for (part.first = 0; part.first < call->M; part.first += blocks->rows) {
+        part.rows = call->M - part.first < blocks->rows ? call->M - part.first : blocks->rows;
+        TRY(by_blas(stream, call, &part, int4 ? parts : call->panels, blocks->blas, sums, ret_done));
+        if (*ret_done && int4)
+            TRY(by_blas(stream, call, &part, parts + blocks->weights, blocks->blas, low, ret_done));
         if (!*ret_done) return OK;
         LAUNCH(launch_int8_finish(cuda_stream(stream), call, &part));
     }
@@ -110,21 +111,22 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     call.out = y.dtype;
     call.act = (CudaAct)act;
     bool done = false;
-    Many many = {0};
-    if (call.M > CUDA_INT8_FEW) many = many_of(&call);
-    size_t rounded = room((size_t)(call.M * call.depth)), units = room((size_t)call.M * sizeof(float));
-    char *own = NULL;
-    TRY(blas_scratch(stream, rounded + units + many_bytes(&call, &many), &many.blas, &own));
-    many.scratch = own + rounded + units;
-    call.rounded = (int8_t *)own;
-    call.unit = (float *)(void *)(own + rounded);
-    LAUNCH(launch_int8_round(cuda_stream(stream), &call));
-    for (int64_t from = 0; many.rows && from < call.N; from += many.cols) {
-        TRY(some_outputs(stream, &call, &many, from, &done));
+    BlasBlocks blocks = {0};
+    if (call.M > CUDA_INT8_SKINNY_ROWS) blocks = plan_blocks(&call);
+    size_t quantized = align_up((size_t)(call.M * call.depth)),
+           scales = align_up((size_t)call.M * sizeof(float));
+    char *extra = NULL;
+    TRY(blas_scratch(stream, quantized + scales + blocks_bytes(&call, &blocks), &blocks.blas, &extra));
+    blocks.scratch = extra + quantized + scales;
+    call.quantized = (int8_t *)extra;
+    call.row_scale = (float *)(void *)(extra + quantized);
+    LAUNCH(launch_int8_quantize(cuda_stream(stream), &call));
+    for (int64_t from = 0; blocks.rows && from < call.N; from += blocks.cols) {
+        TRY(run_outputs(stream, &call, &blocks, from, &done));
         if (!done) break;
     }
-    for (int64_t first = 0; !done && first < call.M; first += CUDA_INT8_FEW)
-        LAUNCH(launch_int8_few(cuda_stream(stream), &call, first));
+    for (int64_t first = 0; !done && first < call.M; first += CUDA_INT8_SKINNY_ROWS)
+        LAUNCH(launch_int8_skinny(cuda_stream(stream), &call, first));
     return OK;
 }
 

@@ -1,57 +1,58 @@
-// Linear layers with weights of 8 and of 4 bits: rounding of rows, products of few rows, and what comes after
-// a sum of integers. Sums are exact, and what is done to them has one order of roundings, so that a row gives
-// the same bits by whatever way and in whatever company it is multiplied.
+// Linear layers with int8 and int4 weights: quantization of rows, the skinny GEMM, and the epilogue.
+// Integer sums are exact and the epilogue rounds in a fixed order, so a row has the same bits whichever
+// kernel computes it, alone or in a batch.
 //
-// A warp has one output, whose weights its lanes read in turn, 16 bytes at a time: of 8 bits 16 inputs, which
-// lie as the row has them; of 4 bits a cut of 32, whose first half are the low halves of the bytes. Sums of
-// 4-bit weights are of u = w + 8, from 0 to 15, and 8 times the sum of the inputs is taken off.
+// A warp computes one output. Its lanes read the weights in turn, 16 bytes at a time: for int8, 16 inputs
+// in the order of the row; for int4, a slice of 32 inputs, the first half of which are the low nibbles.
+// int4 sums use u = w + 8, from 0 to 15, and then subtract 8 times the sum of the inputs.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-constexpr int round_threads = 256, dot_warps = 8, most_rows = CUDA_INT8_FEW;
-constexpr int cut_inputs = 32, panel_cols = 16, cut_bytes = panel_cols * (cut_inputs / 2 + 1);
+constexpr int quantize_threads = 256, dot_warps = 8, max_rows = CUDA_INT8_SKINNY_ROWS;
+constexpr int slice_inputs = 32, panel_cols = 16, slice_bytes = panel_cols * (slice_inputs / 2 + 1);
 
-// ---- rounding ----
+// ---- quantization ----
 
 template <typename T>
-__global__ void __launch_bounds__(round_threads)
-    round_kernel(int8_t *to, float *unit, const T *x, const float *factor, float held, int K, int depth) {
-    __shared__ float found[round_threads / 32];
+__global__ void __launch_bounds__(quantize_threads)
+    quantize_kernel(int8_t *to, float *row_scale, const T *x, const float *factor, float static_amax, int K,
+                    int depth) {
+    __shared__ float warp_amax[quantize_threads / 32];
     const T *row = x + (int64_t)blockIdx.x * K;
     to += (int64_t)blockIdx.x * depth;
-    float largest = 0;
-    for (int k = threadIdx.x; k < K; k += round_threads) {
-        float size = fabsf(factor ? __fmul_rn(to_float(row[k]), factor[k]) : to_float(row[k]));
-        largest = size <= 3.402823466e38f ? fmaxf(largest, size) : INFINITY; // a NaN, too
-        if (isinf(largest)) break;
+    float amax = 0;
+    for (int k = threadIdx.x; k < K; k += quantize_threads) {
+        float magnitude = fabsf(factor ? __fmul_rn(to_float(row[k]), factor[k]) : to_float(row[k]));
+        amax = magnitude <= 3.402823466e38f ? fmaxf(amax, magnitude) : INFINITY; // also for NaN
+        if (isinf(amax)) break;
     }
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = largest;
+    amax = warp_max(amax);
+    if (threadIdx.x % 32 == 0) warp_amax[threadIdx.x / 32] = amax;
     __syncthreads();
-    for (int i = 0; i < round_threads / 32; i++) largest = fmaxf(largest, found[i]);
-    if (held > 0 && !isinf(largest)) largest = held;
-    float finer = largest > 0 ? __fdiv_rn(127.0f, largest) : 0.0f;
-    if (isinf(finer)) finer = 0;
-    for (int k = threadIdx.x; k < depth; k += round_threads) {
+    for (int i = 0; i < quantize_threads / 32; i++) amax = fmaxf(amax, warp_amax[i]);
+    if (static_amax > 0 && !isinf(amax)) amax = static_amax;
+    float inverse = amax > 0 ? __fdiv_rn(127.0f, amax) : 0.0f;
+    if (isinf(inverse)) inverse = 0;
+    for (int k = threadIdx.x; k < depth; k += quantize_threads) {
         float value = 0;
-        if (k < K && !isinf(largest)) {
+        if (k < K && !isinf(amax)) {
             value = factor ? __fmul_rn(to_float(row[k]), factor[k]) : to_float(row[k]);
-            value = fminf(fmaxf(value, -largest), largest); // larger ones are there only where it is held
-            value = rintf(__fmul_rn(value, finer));
+            value = fminf(fmaxf(value, -amax), amax); // only has an effect with a static amax
+            value = rintf(__fmul_rn(value, inverse));
         }
         to[k] = (int8_t)(int)value;
     }
-    if (threadIdx.x == 0) unit[blockIdx.x] = isinf(largest) ? NAN : __fdiv_rn(largest, 127.0f);
+    if (threadIdx.x == 0) row_scale[blockIdx.x] = isinf(amax) ? NAN : __fdiv_rn(amax, 127.0f);
 }
 
-// ---- what comes after the sum ----
+// ---- epilogue ----
 
-// T: of x and the bias; U: of y and pre.
+// T: type of x and the bias; U: type of y and pre.
 template <typename T, typename U>
 __device__ inline void finish(const CudaInt8 &call, int64_t row, int64_t col, int sum) {
-    float value = __fmul_rn(__fmul_rn((float)sum, call.unit[row]), call.scale[col]);
+    float value = __fmul_rn(__fmul_rn((float)sum, call.row_scale[row]), call.scale[col]);
     if (call.bias) value = __fadd_rn(value, to_float(((const T *)call.bias)[col]));
     int64_t at = row * call.N + col;
     if (call.act != CUDA_ACT_NONE) {
@@ -61,7 +62,7 @@ __device__ inline void finish(const CudaInt8 &call, int64_t row, int64_t col, in
     ((U *)call.y)[at] = from_float<U>(value);
 }
 
-template <typename T, typename U> __global__ void finish_kernel(CudaInt8 call, CudaInt8Part part) {
+template <typename T, typename U> __global__ void finish_kernel(CudaInt8 call, CudaInt8Block part) {
     int64_t stride = (int64_t)gridDim.x * blockDim.x, count = part.rows * part.cols;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += stride) {
         int sum = part.low ? 8 * part.sums[i] + part.low[i] : part.sums[i];
@@ -69,45 +70,45 @@ template <typename T, typename U> __global__ void finish_kernel(CudaInt8 call, C
     }
 }
 
-// ---- weights of 4 bits as two parts of 8 ----
+// ---- int4 weights as two int8 parts ----
 
 // A weight times its step, from -1016 to 1016, is 8 * high + low with low from 0 to 7.
-__device__ inline void split_weight(int step, int half, int8_t *high, int8_t *low) {
-    int value = step * ((half ^ 8) - 8);
+__device__ inline void split_weight(int step, int nibble, int8_t *high, int8_t *low) {
+    int value = step * ((nibble ^ 8) - 8);
     *high = (int8_t)(value >> 3);
     *low = (int8_t)(value & 7);
 }
 
-// A thread has a cut of one output: 16 bytes of weights, whose low halves come first.
+// A thread processes the slice of one output: 16 bytes of weights, low nibbles first.
 __global__ void parts_kernel(CudaInt8 call, int64_t from, int64_t cols, int8_t *high, int8_t *low) {
-    const int64_t cuts = call.depth / cut_inputs, i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i >= cols * cuts) return;
-    const int64_t n = from + i / cuts, c = i % cuts;
-    const int own = (int)(n % panel_cols);
-    const int8_t *cut = call.panels + (n / panel_cols * cuts + c) * cut_bytes;
+    const int64_t slices = call.depth / slice_inputs, i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    if (i >= cols * slices) return;
+    const int64_t n = from + i / slices, c = i % slices;
+    const int lane_col = (int)(n % panel_cols);
+    const int8_t *slice = call.panels + (n / panel_cols * slices + c) * slice_bytes;
     union {
         uint4 vector;
         uint8_t byte[16];
     } both;
     union {
         uint4 vector[2];
-        int8_t byte[cut_inputs];
+        int8_t byte[slice_inputs];
     } upper, lower;
-    both.vector = *(const uint4 *)(cut + own * 16);
-    const int step = cut[panel_cols * 16 + own];
+    both.vector = *(const uint4 *)(slice + lane_col * 16);
+    const int step = slice[panel_cols * 16 + lane_col];
 #pragma unroll
     for (int k = 0; k < 16; k++) {
         split_weight(step, both.byte[k] & 15, &upper.byte[k], &lower.byte[k]);
         split_weight(step, both.byte[k] >> 4, &upper.byte[16 + k], &lower.byte[16 + k]);
     }
-    uint4 *to_high = (uint4 *)(high + i * cut_inputs), *to_low = (uint4 *)(low + i * cut_inputs);
+    uint4 *to_high = (uint4 *)(high + i * slice_inputs), *to_low = (uint4 *)(low + i * slice_inputs);
     for (int k = 0; k < 2; k++) {
         to_high[k] = upper.vector[k];
         to_low[k] = lower.vector[k];
     }
 }
 
-// ---- few rows ----
+// ---- skinny GEMM ----
 
 __device__ inline int dot16(uint4 a, uint4 b, int sum) {
     sum = __dp4a((int)a.x, (int)b.x, sum);
@@ -116,7 +117,7 @@ __device__ inline int dot16(uint4 a, uint4 b, int sum) {
     return __dp4a((int)a.w, (int)b.w, sum);
 }
 
-__device__ inline uint4 halves(uint4 w, int shift) {
+__device__ inline uint4 nibbles(uint4 w, int shift) {
     return make_uint4(
         ((w.x >> shift) & 0x0f0f0f0fu) ^ 0x08080808u, ((w.y >> shift) & 0x0f0f0f0fu) ^ 0x08080808u,
         ((w.z >> shift) & 0x0f0f0f0fu) ^ 0x08080808u, ((w.w >> shift) & 0x0f0f0f0fu) ^ 0x08080808u);
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int6
     const int64_t n = blockIdx.x * (int64_t)dot_warps + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, rows = (int)(call.M - first < ROWS ? call.M - first : ROWS);
     if (n >= call.N) return; // the whole warp
-    const int8_t *x = call.rounded + first * call.depth;
+    const int8_t *x = call.quantized + first * call.depth;
     int sum[ROWS] = {};
     if (BITS == 8) {
         const int8_t *w = call.panels + n * call.depth;
@@ -140,42 +141,42 @@ __global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int6
         }
     } else {
         const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
-        const int cuts = call.depth / cut_inputs, own = (int)(n % panel_cols);
-        const int8_t *panel = call.panels + n / panel_cols * ((int64_t)cuts * cut_bytes);
-        for (int c = lane; c < cuts; c += 32) {
-            const int8_t *cut = panel + (int64_t)c * cut_bytes;
-            uint4 both = *(const uint4 *)(cut + own * 16);
-            uint4 low = halves(both, 0), high = halves(both, 4);
-            int step = cut[panel_cols * 16 + own];
+        const int slices = call.depth / slice_inputs, lane_col = (int)(n % panel_cols);
+        const int8_t *panel = call.panels + n / panel_cols * ((int64_t)slices * slice_bytes);
+        for (int c = lane; c < slices; c += 32) {
+            const int8_t *slice = panel + (int64_t)c * slice_bytes;
+            uint4 both = *(const uint4 *)(slice + lane_col * 16);
+            uint4 low = nibbles(both, 0), high = nibbles(both, 4);
+            int step = slice[panel_cols * 16 + lane_col];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 if (r >= rows) continue;
-                const int8_t *in = x + r * (int64_t)call.depth + c * cut_inputs;
+                const int8_t *in = x + r * (int64_t)call.depth + c * slice_inputs;
                 uint4 a = *(const uint4 *)in, b = *(const uint4 *)(in + 16);
                 int total = dot16(high, b, dot16(low, a, 0)), inputs = dot16(ones, b, dot16(ones, a, 0));
                 sum[r] += step * (total - 8 * inputs);
             }
         }
     }
-    int mine = 0;
+    int lane_sum = 0;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         int total = warp_sum(sum[r]);
-        if (lane == r) mine = total;
+        if (lane == r) lane_sum = total;
     }
-    if (lane < rows) finish<T, U>(call, first + lane, n, mine);
+    if (lane < rows) finish<T, U>(call, first + lane, n, lane_sum);
 }
 
 template <typename T, typename U, int BITS>
 cudaError_t launch_dot(cudaStream_t stream, const CudaInt8 &call, int64_t first) {
-    int64_t rows = call.M - first < most_rows ? call.M - first : most_rows;
+    int64_t rows = call.M - first < max_rows ? call.M - first : max_rows;
     unsigned blocks = blocks_for(call.N, dot_warps);
     if (rows == 1)
         dot_kernel<T, U, 1, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
     else if (rows <= 4)
         dot_kernel<T, U, 4, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
     else
-        dot_kernel<T, U, most_rows, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
+        dot_kernel<T, U, max_rows, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
     return cudaGetLastError();
 }
 
@@ -204,11 +205,12 @@ __global__ void embedding_kernel(T *x, const int32_t *tokens, const int32_t *typ
         int value = 0;
         if (has_word && words.bits == 8) value = words.panels[token * words.depth + c];
         if (has_word && words.bits == 4) {
-            const int8_t *cut =
-                words.panels + (token / panel_cols * (words.depth / cut_inputs) + c / cut_inputs) * cut_bytes;
-            int own = (int)(token % panel_cols), at = (int)(c % cut_inputs);
-            int half = ((uint8_t)cut[own * 16 + at % 16] >> (at < 16 ? 0 : 4)) & 15;
-            value = cut[panel_cols * 16 + own] * ((half ^ 8) - 8);
+            const int8_t *slice =
+                words.panels +
+                (token / panel_cols * (words.depth / slice_inputs) + c / slice_inputs) * slice_bytes;
+            int lane_col = (int)(token % panel_cols), at = (int)(c % slice_inputs);
+            int nibble = ((uint8_t)slice[lane_col * 16 + at % 16] >> (at < 16 ? 0 : 4)) & 15;
+            value = slice[panel_cols * 16 + lane_col] * ((nibble ^ 8) - 8);
         }
         float total = has_word ? __fmul_rn(words.scale[token], (float)value) : 0.0f;
         if (wpe) total = __fadd_rn(total, to_float(wpe[c]));
@@ -219,18 +221,18 @@ __global__ void embedding_kernel(T *x, const int32_t *tokens, const int32_t *typ
 
 } // namespace
 
-cudaError_t launch_int8_round(cudaStream_t stream, const CudaInt8 *call) {
+cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call) {
     if (call->M > INT32_MAX) return cudaErrorInvalidValue;
     return with_type(call->type, [&](auto t) {
         using T = decltype(t);
-        round_kernel<T><<<(unsigned)call->M, round_threads, 0, stream>>>(
-            call->rounded, call->unit, (const T *)call->x, call->factor, call->held, (int)call->K,
-            (int)call->depth);
+        quantize_kernel<T><<<(unsigned)call->M, quantize_threads, 0, stream>>>(
+            call->quantized, call->row_scale, (const T *)call->x, call->factor, call->static_amax,
+            (int)call->K, (int)call->depth);
         return cudaGetLastError();
     });
 }
 
-cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t first) {
+cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_t first) {
     return with_types(call, [&](auto t, auto u) {
         using T = decltype(t);
         using U = decltype(u);
@@ -241,13 +243,13 @@ cudaError_t launch_int8_few(cudaStream_t stream, const CudaInt8 *call, int64_t f
 
 cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,
                               int8_t *high, int8_t *low) {
-    int64_t blocks = (cols * (call->depth / cut_inputs) + 255) / 256;
+    int64_t blocks = (cols * (call->depth / slice_inputs) + 255) / 256;
     if (blocks > INT32_MAX) return cudaErrorInvalidValue;
     parts_kernel<<<(unsigned)blocks, 256, 0, stream>>>(*call, from, cols, high, low);
     return cudaGetLastError();
 }
 
-cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Part *part) {
+cudaError_t launch_int8_finish(cudaStream_t stream, const CudaInt8 *call, const CudaInt8Block *part) {
     return with_types(call, [&](auto t, auto u) {
         using T = decltype(t);
         using U = decltype(u);

@@ -1,4 +1,4 @@
-/* Where cuDNN's headers are not there at build time. */
+/* Stub for builds without cuDNN. */
 #include "kernels/cuda/cuda.h"
 
 Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call, bool backward,

@@ -1,3 +1,4 @@
+/* Layer norm on a GPU: slots for norm.cu. */
 #include "kernels/cuda/cuda.h"
 
 Status layernorm_forward_cuda(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,

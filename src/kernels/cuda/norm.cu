@@ -1,18 +1,18 @@
-// Layer norm. A warp holds its row in registers, a block where the row is longer, so that a row is read once;
-// P is the number of 16-byte accesses a thread holds. Rows that are longer still, or whose width or address
-// do not allow 16-byte accesses, are read again for each step, element by element.
+// Layer norm. A warp keeps its row in registers, or a block does if the row is longer, so that a row is
+// read once. P is the number of 16-byte packs per thread. Rows that are longer still, or whose size or
+// address does not allow 16-byte accesses, are read again for each step, element by element.
 //
-// Backward's blocks take many rows each and keep the sums of dgamma and dbeta for their columns in registers
-// until the end; then the warps of a block add up in order, and add_partials the blocks. Both run in an order
-// that depends on the shape alone. Registers are full of these sums, so rows held by a warp lie in shared
-// memory, where the next is on its way while one is worked on.
+// Blocks of backward take many rows each and keep the sums of dgamma and dbeta for their columns in
+// registers until the end. Then the warps of a block are added in order, and add_partials adds the blocks;
+// the order depends on the shape alone. Because registers are full of these sums, the rows of a warp are in
+// shared memory, where the next row is loaded while one is processed.
 #include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
 
-constexpr int wide = 256; // threads of a block that shares a row
+constexpr int block_threads = 256; // threads of a block that shares a row
 
 // ---- forward ----
 
@@ -24,24 +24,24 @@ template <typename T> struct NormOut {
     float eps;
 };
 
-// Blocks that a multiprocessor holds, by the registers that they need: for packs as they are read and as they
-// are kept, and what else they were seen to take.
+// Blocks per multiprocessor, from an estimate of the registers they need: for packs as loaded and as kept,
+// plus an empirical remainder.
 template <typename T, int P, typename Source> constexpr int forward_blocks() {
     constexpr int packs = P * (1 + (int)sizeof(typename Source::template Raw<pack_size<T>>) / 16);
-    constexpr int registers = packs * 4 * 9 / 8 + 36, blocks = 65536 / wide / registers;
+    constexpr int registers = packs * 4 * 9 / 8 + 36, blocks = 65536 / block_threads / registers;
     return blocks < 4 ? blocks : 4;
 }
 
-// Source gives rows: PlainRows or DroppedRows. While a row is worked on the next is on its way.
+// Source provides rows: PlainRows or DroppedRows. While a row is processed, the next is being loaded.
 template <typename T, int P, int LANES, typename Source>
-__global__ void __launch_bounds__(wide, forward_blocks<T, P, Source>())
+__global__ void __launch_bounds__(block_threads, forward_blocks<T, P, Source>())
     forward_kernel(NormOut<T> out, Source source) {
-    constexpr int N = pack_size<T>, ROWS = wide / LANES;
-    __shared__ float room[2][32];
+    constexpr int N = pack_size<T>, ROWS = block_threads / LANES;
+    __shared__ float buffer[2][32];
     const int C = (int)out.C, lane = threadIdx.x % LANES;
     const int64_t step = (int64_t)gridDim.x * ROWS;
     typename Source::template Raw<N> raw[P];
-    Pack<T, N> held[P];
+    Pack<T, N> kept[P];
     auto read = [&](int64_t r) {
         auto row = source.row(r, C);
 #pragma unroll
@@ -61,34 +61,34 @@ __global__ void __launch_bounds__(wide, forward_blocks<T, P, Source>())
         for (int p = 0; p < P; p++) {
             int c = (p * LANES + lane) * N;
             if (c >= C) continue;
-            held[p] = row.template settle<N>(c, raw[p]);
-            forget(held[p]);
+            kept[p] = row.template settle<N>(c, raw[p]);
+            forget(kept[p]);
 #pragma unroll
-            for (int i = 0; i < N; i++) total += to_float(held[p].at[i]);
+            for (int i = 0; i < N; i++) total += to_float(kept[p].at[i]);
         }
         if (r + step < out.rows) read(r + step);
-        float mean = row_sum<LANES>(total, room[0]) / (float)C;
+        float mean = row_sum<LANES>(total, buffer[0]) / (float)C;
 #pragma unroll
         for (int p = 0; p < P; p++) {
             if ((p * LANES + lane) * N >= C) continue;
-            forget(held[p]);
+            forget(kept[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                float off = to_float(held[p].at[i]) - mean;
+                float off = to_float(kept[p].at[i]) - mean;
                 squares += off * off;
             }
         }
-        float rstd = 1.0f / sqrtf(row_sum<LANES>(squares, room[1]) / (float)C + out.eps);
+        float rstd = 1.0f / sqrtf(row_sum<LANES>(squares, buffer[1]) / (float)C + out.eps);
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * LANES + lane) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(out.gamma + c), beta = load_pack<T, N>(out.beta + c);
             float y[N];
-            forget(held[p]);
+            forget(kept[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                float normed = (to_float(held[p].at[i]) - mean) * rstd;
+                float normed = (to_float(kept[p].at[i]) - mean) * rstd;
                 y[i] = normed * to_float(gamma.at[i]) + to_float(beta.at[i]);
             }
             store_pack(out.y + r * C + c, pack_of<T>(y));
@@ -100,23 +100,23 @@ __global__ void __launch_bounds__(wide, forward_blocks<T, P, Source>())
     }
 }
 
-// Any width, any alignment: a block for each row.
+// Any row size and alignment: one block per row.
 template <typename T, typename Source>
-__global__ void __launch_bounds__(wide) forward_any_kernel(NormOut<T> out, Source source) {
-    __shared__ float room[2][32];
+__global__ void __launch_bounds__(block_threads) forward_any_kernel(NormOut<T> out, Source source) {
+    __shared__ float buffer[2][32];
     const int64_t C = out.C;
     for (int64_t r = blockIdx.x; r < out.rows; r += gridDim.x) {
         auto row = source.row(r, C);
         float total = 0, squares = 0;
-        for (int64_t c = threadIdx.x; c < C; c += wide)
+        for (int64_t c = threadIdx.x; c < C; c += block_threads)
             total += to_float(row.template settle<1>(c, row.template read<1>(c)).at[0]);
-        float mean = row_sum<wide>(total, room[0]) / (float)C;
-        for (int64_t c = threadIdx.x; c < C; c += wide) {
+        float mean = row_sum<block_threads>(total, buffer[0]) / (float)C;
+        for (int64_t c = threadIdx.x; c < C; c += block_threads) {
             float off = row.again(c) - mean;
             squares += off * off;
         }
-        float rstd = 1.0f / sqrtf(row_sum<wide>(squares, room[1]) / (float)C + out.eps);
-        for (int64_t c = threadIdx.x; c < C; c += wide) {
+        float rstd = 1.0f / sqrtf(row_sum<block_threads>(squares, buffer[1]) / (float)C + out.eps);
+        for (int64_t c = threadIdx.x; c < C; c += block_threads) {
             float normed = (row.again(c) - mean) * rstd;
             out.y[r * C + c] = from_float<T>(normed * to_float(out.gamma[c]) + to_float(out.beta[c]));
         }
@@ -129,10 +129,10 @@ __global__ void __launch_bounds__(wide) forward_any_kernel(NormOut<T> out, Sourc
 
 template <int P, int LANES, typename T, typename Source>
 cudaError_t start_forward(cudaStream_t stream, const NormOut<T> &out, const Source &source) {
-    int64_t needed = (out.rows + wide / LANES - 1) / (wide / LANES);
-    int64_t most = (int64_t)processors() * forward_blocks<T, P, Source>();
-    unsigned blocks = (unsigned)(needed < most ? needed : most);
-    return launch_chained(stream, forward_kernel<T, P, LANES, Source>, blocks, wide, 0, out, source);
+    int64_t needed = (out.rows + block_threads / LANES - 1) / (block_threads / LANES);
+    int64_t limit = (int64_t)processors() * forward_blocks<T, P, Source>();
+    unsigned blocks = (unsigned)(needed < limit ? needed : limit);
+    return launch_chained(stream, forward_kernel<T, P, LANES, Source>, blocks, block_threads, 0, out, source);
 }
 
 template <typename T, typename Source>
@@ -144,15 +144,16 @@ cudaError_t forward(cudaStream_t stream, const NormOut<T> &out, const Source &so
     if (packs <= 4 * 32) return start_forward<4, 32>(stream, out, source);
     if (packs <= 5 * 32) return start_forward<5, 32>(stream, out, source);
     if (packs <= 7 * 32) return start_forward<7, 32>(stream, out, source);
-    if (packs <= 2 * wide) return start_forward<2, wide>(stream, out, source);
-    if (packs <= 7 * wide) return start_forward<7, wide>(stream, out, source);
-    forward_any_kernel<<<(unsigned)(out.rows < 1 << 30 ? out.rows : 1 << 30), wide, 0, stream>>>(out, source);
+    if (packs <= 2 * block_threads) return start_forward<2, block_threads>(stream, out, source);
+    if (packs <= 7 * block_threads) return start_forward<7, block_threads>(stream, out, source);
+    forward_any_kernel<<<(unsigned)(out.rows < 1 << 30 ? out.rows : 1 << 30), block_threads, 0, stream>>>(
+        out, source);
     return cudaGetLastError();
 }
 
 // ---- backward ----
 
-template <typename T> struct NormBack {
+template <typename T> struct NormBackward {
     T *dx;
     const T *dy, *x, *gamma, *dres;
     const float *mean, *rstd;
@@ -160,18 +161,18 @@ template <typename T> struct NormBack {
     float *partial; // (blocks, 2, C): dgamma, dbeta
 };
 
-// The gradient g through a row of which the mean of g, the mean of g * n and rstd are known.
-__device__ inline float through(float g, float n, float mean_g, float mean_gn, float rstd) {
+// The gradient through the norm for g = dy * gamma and the normalized value n.
+__device__ inline float norm_gradient(float g, float n, float mean_g, float mean_gn, float rstd) {
     return rstd * (g - mean_g - n * mean_gn);
 }
 
 // A lane's packs of a row in shared memory, 32 apart; it copies and reads only its own.
-template <typename T, int P> struct Held {
+template <typename T, int P> struct SharedRow {
     static constexpr int N = pack_size<T>;
     Pack<T, N> *x, *dy, *dres;
-    __device__ Held(Pack<T, N> *at, bool with_dres)
+    __device__ SharedRow(Pack<T, N> *at, bool with_dres)
         : x(at), dy(at + P * 32), dres(with_dres ? at + 2 * P * 32 : nullptr) {}
-    __device__ void fetch(const NormBack<T> &in, int64_t r) const {
+    __device__ void fetch(const NormBackward<T> &in, int64_t r) const {
         const int C = (int)in.C, lane = threadIdx.x % 32;
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -184,20 +185,20 @@ template <typename T, int P> struct Held {
     }
 };
 
-// A warp for each row, two rows of its inputs in shared memory. dx may be dy or dres: a lane reads the
+// One warp per row, with two rows of inputs in shared memory. dx may alias dy or dres: a lane reads the
 // elements it writes before it writes any.
 template <typename T, int P, int THREADS, int BLOCKS>
-__global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack<T> in) {
+__global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBackward<T> in) {
     constexpr int N = pack_size<T>, WARPS = THREADS / 32;
     extern __shared__ uint4 shared[];
     const int C = (int)in.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int line = (in.dres ? 3 : 2) * P * 32; // packs of a row
+    const int line = (in.dres ? 3 : 2) * P * 32; // packs per row
     const int64_t step = (int64_t)gridDim.x * WARPS;
-    Pack<T, N> *own = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
+    Pack<T, N> *warp_rows = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
     float gammas[P][N] = {}, betas[P][N] = {}, next_mean = 0, next_rstd = 0;
     int64_t r = blockIdx.x * (int64_t)WARPS + warp;
     if (r < in.rows) {
-        Held<T, P>(own, in.dres).fetch(in, r);
+        SharedRow<T, P>(warp_rows, in.dres).fetch(in, r);
         next_mean = in.mean[r];
         next_rstd = in.rstd[r];
     }
@@ -205,19 +206,19 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     for (int turn = 0; r < in.rows; r += step, turn ^= 1) {
         const float mean = next_mean, rstd = next_rstd;
         if (r + step < in.rows) {
-            Held<T, P>(own + (turn ^ 1) * line, in.dres).fetch(in, r + step);
+            SharedRow<T, P>(warp_rows + (turn ^ 1) * line, in.dres).fetch(in, r + step);
             next_mean = in.mean[r + step];
             next_rstd = in.rstd[r + step];
         }
         copy_group();
         copy_wait<1>();
-        const Held<T, P> held(own + turn * line, in.dres);
+        const SharedRow<T, P> kept(warp_rows + turn * line, in.dres);
         float total_g = 0, total_gn = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
             if (c >= C) continue;
-            Pack<T, N> x = held.x[p * 32], dy = held.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+            Pack<T, N> x = kept.x[p * 32], dy = kept.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float n = (to_float(x.at[i]) - mean) * rstd, d = to_float(dy.at[i]);
@@ -229,28 +230,29 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
             }
         }
         const float mean_g = warp_sum(total_g) / (float)C, mean_gn = warp_sum(total_gn) / (float)C;
-        const float rest = rstd * mean_g, slope = rstd * rstd * mean_gn;
-        // The second pass reads again: what the first has read would fill registers.
+        const float rest = rstd * mean_g, factor = rstd * rstd * mean_gn;
+        // The second pass reloads its inputs: keeping those of the first pass would take too many
+        // registers.
         asm volatile("" ::: "memory");
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
             if (c >= C) continue;
-            Pack<T, N> x = held.x[p * 32], dy = held.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+            Pack<T, N> x = kept.x[p * 32], dy = kept.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
             Pack<T, N> dres;
-            if (in.dres) dres = held.dres[p * 32];
+            if (in.dres) dres = kept.dres[p * 32];
             float out[N];
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float g = to_float(dy.at[i]) * to_float(gamma.at[i]);
-                float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * slope;
+                float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * factor;
                 out[i] = in.dres ? d + to_float(dres.at[i]) : d;
             }
             store_pack(in.dx + r * C + c, pack_of<T>(out));
         }
     }
 
-    // No copy is under way any more; a warp's sums take no more room than its rows.
+    // No copy is in flight any more, and the sums of a warp fit the space of its rows.
     __syncthreads();
     float *sums = reinterpret_cast<float *>(shared);
 #pragma unroll
@@ -269,11 +271,11 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     }
 }
 
-// A block for each row, which it holds in registers. dx may be dy or dres, as above.
+// One block per row, which it keeps in registers. dx may alias dy or dres, as above.
 template <typename T, int P, int BLOCKS>
-__global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T> in) {
+__global__ void __launch_bounds__(block_threads, BLOCKS) backward_block_kernel(NormBackward<T> in) {
     constexpr int N = pack_size<T>;
-    __shared__ float room[2][32];
+    __shared__ float buffer[2][32];
     const int64_t C = in.C;
     float gammas[P][N] = {}, betas[P][N] = {};
     for (int64_t r = blockIdx.x; r < in.rows; r += gridDim.x) {
@@ -281,7 +283,7 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
         float mean = in.mean[r], rstd = in.rstd[r], total_g = 0, total_gn = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
+            int64_t c = (int64_t)(p * block_threads + threadIdx.x) * N;
             if (c >= C) continue;
             x[p] = load_pack<T, N>(in.x + r * C + c);
             dy[p] = load_pack<T, N>(in.dy + r * C + c);
@@ -289,7 +291,7 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
         }
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
+            int64_t c = (int64_t)(p * block_threads + threadIdx.x) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(in.gamma + c);
 #pragma unroll
@@ -302,11 +304,11 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
                 betas[p][i] += d;
             }
         }
-        float mean_g = row_sum<wide>(total_g, room[0]) / (float)C;
-        float mean_gn = row_sum<wide>(total_gn, room[1]) / (float)C;
+        float mean_g = row_sum<block_threads>(total_g, buffer[0]) / (float)C;
+        float mean_gn = row_sum<block_threads>(total_gn, buffer[1]) / (float)C;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
+            int64_t c = (int64_t)(p * block_threads + threadIdx.x) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(in.gamma + c), out;
             forget(x[p]);
@@ -315,7 +317,7 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
             for (int i = 0; i < N; i++) {
                 float n = (to_float(x[p].at[i]) - mean) * rstd;
                 float g = to_float(dy[p].at[i]) * to_float(gamma.at[i]);
-                float d = through(g, n, mean_g, mean_gn, rstd);
+                float d = norm_gradient(g, n, mean_g, mean_gn, rstd);
                 out.at[i] = from_float<T>(in.dres ? d + to_float(dres[p].at[i]) : d);
             }
             store_pack(in.dx + r * C + c, out);
@@ -324,7 +326,7 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
     float *partial = in.partial + blockIdx.x * 2 * C;
 #pragma unroll
     for (int p = 0; p < P; p++) {
-        int64_t c = (int64_t)(p * wide + threadIdx.x) * N;
+        int64_t c = (int64_t)(p * block_threads + threadIdx.x) * N;
         if (c >= C) continue;
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -334,9 +336,9 @@ __global__ void __launch_bounds__(wide, BLOCKS) backward_block_kernel(NormBack<T
     }
 }
 
-// Any width, any alignment, first step: column sums of blockIdx.y's share of the rows.
-template <typename T> __global__ void backward_any_sums_kernel(NormBack<T> in) {
-    __shared__ float room[2][partial_lines][partial_columns];
+// Any row size and alignment, first step: column sums of blockIdx.y's share of the rows.
+template <typename T> __global__ void backward_any_sums_kernel(NormBackward<T> in) {
+    __shared__ float buffer[2][partial_lines][partial_columns];
     int64_t share = (in.rows + gridDim.y - 1) / gridDim.y, from = blockIdx.y * share;
     int64_t to = from + share < in.rows ? from + share : in.rows;
     int64_t C = in.C, c = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
@@ -346,51 +348,53 @@ template <typename T> __global__ void backward_any_sums_kernel(NormBack<T> in) {
         gammas += d * ((to_float(in.x[r * C + c]) - in.mean[r]) * in.rstd[r]);
         betas += d;
     }
-    room[0][threadIdx.y][threadIdx.x] = gammas;
-    room[1][threadIdx.y][threadIdx.x] = betas;
+    buffer[0][threadIdx.y][threadIdx.x] = gammas;
+    buffer[1][threadIdx.y][threadIdx.x] = betas;
     __syncthreads();
     if (threadIdx.y != 0 || c >= C) return;
     for (int line = 1; line < partial_lines; line++) {
-        gammas += room[0][line][threadIdx.x];
-        betas += room[1][line][threadIdx.x];
+        gammas += buffer[0][line][threadIdx.x];
+        betas += buffer[1][line][threadIdx.x];
     }
     in.partial[blockIdx.y * 2 * C + c] = gammas;
     in.partial[blockIdx.y * 2 * C + C + c] = betas;
 }
 
-// Second step, after the sums since dx may be dy: dx, a block for each row.
-template <typename T> __global__ void __launch_bounds__(wide) backward_any_kernel(NormBack<T> in) {
-    __shared__ float room[2][32];
+// Second step, after the sums because dx may alias dy: dx, one block per row.
+template <typename T>
+__global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackward<T> in) {
+    __shared__ float buffer[2][32];
     const int64_t C = in.C;
     for (int64_t r = blockIdx.x; r < in.rows; r += gridDim.x) {
         const T *x = in.x + r * C, *dy = in.dy + r * C;
         float mean = in.mean[r], rstd = in.rstd[r], total_g = 0, total_gn = 0;
-        for (int64_t c = threadIdx.x; c < C; c += wide) {
+        for (int64_t c = threadIdx.x; c < C; c += block_threads) {
             float g = to_float(dy[c]) * to_float(in.gamma[c]);
             total_g += g;
             total_gn += g * ((to_float(x[c]) - mean) * rstd);
         }
-        float mean_g = row_sum<wide>(total_g, room[0]) / (float)C;
-        float mean_gn = row_sum<wide>(total_gn, room[1]) / (float)C;
-        for (int64_t c = threadIdx.x; c < C; c += wide) {
+        float mean_g = row_sum<block_threads>(total_g, buffer[0]) / (float)C;
+        float mean_gn = row_sum<block_threads>(total_gn, buffer[1]) / (float)C;
+        for (int64_t c = threadIdx.x; c < C; c += block_threads) {
             float g = to_float(dy[c]) * to_float(in.gamma[c]), n = (to_float(x[c]) - mean) * rstd;
-            float d = through(g, n, mean_g, mean_gn, rstd);
+            float d = norm_gradient(g, n, mean_g, mean_gn, rstd);
             in.dx[r * C + c] = from_float<T>(in.dres ? d + to_float(in.dres[r * C + c]) : d);
         }
     }
 }
 
-// Blocks of backward, a multiple of what an H100 or H200 runs at once; fixed, so that sums are.
-constexpr int most_blocks = 3 * 132, any_blocks = 64;
+// Blocks of backward: a multiple of what an H100 or H200 runs at once. Fixed, so that the order of sums is
+// fixed, too.
+constexpr int max_blocks = 3 * 132, any_blocks = 64;
 
 template <int P, int THREADS, int BLOCKS, typename T>
-int start_backward_warps(cudaStream_t stream, const NormBack<T> &in) {
+int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
     constexpr int WARPS = THREADS / 32;
     int64_t needed = (in.rows + WARPS - 1) / WARPS;
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
     size_t shared = (size_t)WARPS * 2 * (in.dres ? 3 : 2) * P * 32 * 16;
     auto kernel = backward_warp_kernel<T, P, THREADS, BLOCKS>;
-    // Where one of these fails, the error is found after the launch.
+    // If one of these fails, the error is detected after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
@@ -399,25 +403,25 @@ int start_backward_warps(cudaStream_t stream, const NormBack<T> &in) {
 }
 
 template <int P, int BLOCKS, typename T>
-int start_backward_blocks(cudaStream_t stream, const NormBack<T> &in) {
+int start_backward_blocks(cudaStream_t stream, const NormBackward<T> &in) {
     int blocks = (int)(in.rows < BLOCKS * 132 ? in.rows : BLOCKS * 132);
-    backward_block_kernel<T, P, BLOCKS><<<blocks, wide, 0, stream>>>(in);
+    backward_block_kernel<T, P, BLOCKS><<<blocks, block_threads, 0, stream>>>(in);
     return blocks;
 }
 
-template <typename T> int start_backward_any(cudaStream_t stream, const NormBack<T> &in) {
+template <typename T> int start_backward_any(cudaStream_t stream, const NormBackward<T> &in) {
     dim3 shape(partial_columns, partial_lines);
     int64_t needed = (in.rows + partial_lines - 1) / partial_lines;
     int blocks = (int)(needed < any_blocks ? needed : any_blocks);
     dim3 grid(blocks_for(in.C, partial_columns), (unsigned)blocks);
     backward_any_sums_kernel<<<grid, shape, 0, stream>>>(in);
     unsigned by_block = in.rows < 1 << 30 ? (unsigned)in.rows : 1 << 30;
-    backward_any_kernel<<<by_block, wide, 0, stream>>>(in);
+    backward_any_kernel<<<by_block, block_threads, 0, stream>>>(in);
     return blocks;
 }
 
 // Returns how many lines of partial sums there will be.
-template <typename T> int backward(cudaStream_t stream, const NormBack<T> &in, bool aligned) {
+template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && in.C % N == 0 ? in.C / N : INT64_MAX;
     if (packs <= 1 * 32) return start_backward_warps<1, 256, 3>(stream, in);
@@ -426,8 +430,8 @@ template <typename T> int backward(cudaStream_t stream, const NormBack<T> &in, b
     if (packs <= 4 * 32) return start_backward_warps<4, 256, 2>(stream, in);
     if (packs <= 5 * 32) return start_backward_warps<5, 128, 3>(stream, in);
     if (packs <= 7 * 32) return start_backward_warps<7, 128, 2>(stream, in);
-    if (packs <= 2 * wide) return start_backward_blocks<2, 2>(stream, in);
-    if (packs <= 4 * wide) return start_backward_blocks<4, 1>(stream, in);
+    if (packs <= 2 * block_threads) return start_backward_blocks<2, 2>(stream, in);
+    if (packs <= 4 * block_threads) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);
 }
 
@@ -456,7 +460,7 @@ cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, 
 }
 
 size_t norm_backward_bytes(int64_t C) {
-    return (size_t)most_blocks * 2 * (size_t)C * sizeof(float);
+    return (size_t)max_blocks * 2 * (size_t)C * sizeof(float);
 }
 
 cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,
@@ -465,7 +469,7 @@ cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, floa
                                  float *partial) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        NormBack<T> in = {
+        NormBackward<T> in = {
             (T *)dx, (const T *)dy, (const T *)x, (const T *)gamma, (const T *)dres, mean, rstd, rows,
             C,       partial};
         int blocks = backward(stream, in, aligned_16(dx, dy, x, gamma, dres));

@@ -1,3 +1,4 @@
+/* The AdamW update on a GPU: slot for optim.cu. */
 #include "kernels/cuda/cuda.h"
 
 Status adamw_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,

@@ -1,10 +1,10 @@
-// AdamW: a thread takes two times four elements of param, m, v and grad, all loaded before it uses the first,
-// and writes the compute copy beside them.
+// AdamW: a thread takes two packs of four elements of param, m, v and grad, all loaded before the first is
+// used, and also writes the copy in the compute type.
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-constexpr int threads = 256, batch = 2; // packs of a thread
+constexpr int threads = 256, batch = 2; // packs per thread
 
 __device__ inline void step_one(float &param, float &m, float &v, float grad, const CudaAdamW &spec) {
     if (spec.keep_zeros && param == 0) {
@@ -18,7 +18,7 @@ __device__ inline void step_one(float &param, float &m, float &v, float grad, co
     param -= spec.lr * (spec.decay * param + step);
 }
 
-// copy may be none. A block takes threads * batch packs of N.
+// copy may be NULL. A block takes threads * batch packs of N.
 template <typename T, int N>
 __global__ void __launch_bounds__(threads, 4) adamw_kernel(float *param, float *m, float *v, T *copy,
                                                            const float *grad, int64_t count, CudaAdamW spec) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(threads, 4) adamw_kernel(float *param, float *
         store_pack(v + i, vs[b]);
         if (copy) store_pack(copy + i, out);
     }
-    // What is left of the last pack: less than N elements, one for each of the first threads.
+    // The tail: fewer than N elements, one for each of the first threads.
     int64_t i = count / N * N + threadIdx.x;
     if (blockIdx.x != gridDim.x - 1 || i >= count) return;
     step_one(param[i], m[i], v[i], grad[i], spec);

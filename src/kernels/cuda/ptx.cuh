@@ -1,5 +1,4 @@
-// The machine's instructions that C++ has no words for: copies to shared memory that run in the background,
-// matrix loads, products, and the power of 2.
+// PTX instructions without a C++ equivalent: asynchronous copies to shared memory, ldmatrix, mma, and ex2.
 #ifndef WEFT_KERNELS_CUDA_PTX_CUH
 #define WEFT_KERNELS_CUDA_PTX_CUH
 
@@ -12,7 +11,7 @@ __device__ inline uint32_t shared_address(const void *pointer) {
 __device__ inline void copy_async16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-// 16 (4) bytes, or as many zeros where `there` is not.
+// Copies 16 (or 4) bytes, or zero-fills if `there` is false.
 __device__ inline void copy_async16(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(there ? 16 : 0)
@@ -23,7 +22,7 @@ __device__ inline void copy_async4(void *to, const void *from, bool there) {
                  "r"(there ? 4 : 0)
                  : "memory");
 }
-// Ends a group of copies; waiting leaves the PENDING latest groups under way.
+// Commits a group of copies; copy_wait waits until at most the PENDING latest groups are in flight.
 __device__ inline void copy_group() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -31,7 +30,7 @@ template <int PENDING> __device__ inline void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// Four 8 x 8 matrices; lanes 8m .. 8m + 7 say where the rows of matrix m are.
+// Loads four 8 x 8 matrices; lanes 8m .. 8m + 7 pass the addresses of the rows of matrix m.
 __device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -63,7 +62,7 @@ __device__ inline void multiply_add<__half>(float (&d)[4], const uint32_t (&a)[4
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Two numbers rounded to T, the first in the lower half.
+// Two values rounded to T, the first in the low half.
 template <typename T> __device__ inline uint32_t round_pair(float low, float high);
 template <> __device__ inline uint32_t round_pair<__nv_bfloat16>(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -74,7 +73,7 @@ template <> __device__ inline uint32_t round_pair<__half>(float low, float high)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-// 2^x, to about 2 units in the last place; 0 for -infinity.
+// 2^x, accurate to about 2 ulp; 0 for -infinity.
 __device__ inline float power_of_2(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

@@ -1,3 +1,4 @@
+/* Fake quantization on a GPU: slots for round.cu. */
 #include "kernels/cuda/cuda.h"
 
 Status row_largest_cuda(Stream *stream, Tensor largest, Tensor x) {

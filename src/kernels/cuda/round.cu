@@ -1,62 +1,62 @@
-// Rounding to a few bits and back: a warp looks for a row's largest; in 8 bits a thread rounds an element, in
-// 4 a warp finds the step of a group, a lane for each of its weights, as kernels/int4_round.h has it. No
-// operation may be fused, so that all backends round alike.
+// Fake quantization. A warp finds the largest magnitude of a row. For int8, a thread processes an element;
+// for int4, a warp finds the step of a group, with one lane per weight, as in kernels/int4_round.h. No
+// operation may be contracted to an FMA, so that all backends round alike.
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
 constexpr int threads = 256, warps = threads / 32;
-constexpr int group = 32, least = -8, most = 7, steps = 127, tries = 16;
+constexpr int group = 32, int4_min = -8, int4_max = 7, steps = 127, tries = 16;
 constexpr float first_try = 0.70f, last_try = 1.15f;
 
 template <typename T> __global__ void largest_kernel(float *largest, const T *x, int64_t M, int64_t K) {
     int64_t m = blockIdx.x * (int64_t)warps + threadIdx.x / 32;
     if (m >= M) return; // the whole warp
-    float found = 0;
-    for (int64_t k = threadIdx.x % 32; k < K; k += 32) found = fmaxf(found, fabsf(to_float(x[m * K + k])));
-    found = warp_max(found);
-    if (threadIdx.x % 32 == 0) largest[m] = found;
+    float amax = 0;
+    for (int64_t k = threadIdx.x % 32; k < K; k += 32) amax = fmaxf(amax, fabsf(to_float(x[m * K + k])));
+    amax = warp_max(amax);
+    if (threadIdx.x % 32 == 0) largest[m] = amax;
 }
 
 template <typename T>
 __global__ void int8_kernel(T *y, const T *x, const float *largest, int64_t count, int64_t K) {
     int64_t stride = (int64_t)gridDim.x * threads;
     for (int64_t i = blockIdx.x * (int64_t)threads + threadIdx.x; i < count; i += stride) {
-        float size = largest[i / K], finer = __fdiv_rn(127, size);
-        if (isinf(finer)) finer = 0;
-        y[i] = from_float<T>(__fmul_rn(rintf(__fmul_rn(to_float(x[i]), finer)), __fdiv_rn(size, 127)));
+        float size = largest[i / K], inverse = __fdiv_rn(127, size);
+        if (isinf(inverse)) inverse = 0;
+        y[i] = from_float<T>(__fmul_rn(rintf(__fmul_rn(to_float(x[i]), inverse)), __fdiv_rn(size, 127)));
     }
 }
 
 __device__ inline float clamped(float value) {
-    value = value < least ? least : value;
-    return value > most ? most : value;
+    value = value < int4_min ? int4_min : value;
+    return value > int4_max ? int4_max : value;
 }
 
 __device__ inline float scale_of(float largest) {
-    float scale = __fdiv_rn(__fmul_rn(__fdiv_rn(largest, -least), last_try), steps);
+    float scale = __fdiv_rn(__fmul_rn(__fdiv_rn(largest, -int4_min), last_try), steps);
     return isinf(__fdiv_rn(1, scale)) ? 0.0f : isinf(scale) ? NAN : scale;
 }
 
-// Of all lanes' weights; every lane gets it.
+// The squared error over the weights of all lanes, returned to every lane.
 __device__ inline float error_of(float w, float step) {
-    float finer = step == 0 ? 0 : __fdiv_rn(1, step);
-    float off = __fsub_rn(__fmul_rn(clamped(rintf(__fmul_rn(w, finer))), step), w);
+    float inverse = step == 0 ? 0 : __fdiv_rn(1, step);
+    float off = __fsub_rn(__fmul_rn(clamped(rintf(__fmul_rn(w, inverse))), step), w);
     float sum = __fmul_rn(off, off);
     for (int lane = 16; lane > 0; lane /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(full_warp, sum, lane));
     return sum;
 }
 
-// The group's weight of the largest magnitude, the first among equals; a NaN counts as 0.
+// The weight of largest magnitude in the group, the first one if several are equal; NaN counts as 0.
 __device__ inline float largest_of(float w) {
-    float size = isnan(w) ? 0 : fabsf(w), found = warp_max(size);
-    unsigned who = __ballot_sync(full_warp, size == found);
-    return found == 0 ? 0 : __shfl_sync(full_warp, w, __ffs((int)who) - 1);
+    float size = isnan(w) ? 0 : fabsf(w), amax = warp_max(size);
+    unsigned who = __ballot_sync(full_warp, size == amax);
+    return amax == 0 ? 0 : __shfl_sync(full_warp, w, __ffs((int)who) - 1);
 }
 
 __device__ inline int step_at(float largest, float scale, int at) {
-    float part = __fadd_rn(first_try, __fdiv_rn(__fmul_rn(last_try - first_try, (float)at), tries - 1));
-    float wanted = rintf(__fmul_rn(__fdiv_rn(__fdiv_rn(largest, least), scale), part));
+    float ratio = __fadd_rn(first_try, __fdiv_rn(__fmul_rn(last_try - first_try, (float)at), tries - 1));
+    float wanted = rintf(__fmul_rn(__fdiv_rn(__fdiv_rn(largest, int4_min), scale), ratio));
     return (int)(wanted > -steps ? wanted < steps ? wanted : (float)steps : (float)-steps);
 }
 
@@ -80,8 +80,8 @@ __global__ void int4_kernel(T *y, const T *x, const float *largest, int64_t jobs
         int64_t m = at / groups, k = at % groups * group + threadIdx.x % 32;
         float w = k < K ? to_float(x[m * K + k]) : 0.0f, scale = scale_of(largest[m]);
         int step = best_step(w, scale);
-        float finer = step ? __fdiv_rn(1, __fmul_rn((float)step, scale)) : 0;
-        float value = __fmul_rn(__fmul_rn(clamped(rintf(__fmul_rn(w, finer))), (float)step), scale);
+        float inverse = step ? __fdiv_rn(1, __fmul_rn((float)step, scale)) : 0;
+        float value = __fmul_rn(__fmul_rn(clamped(rintf(__fmul_rn(w, inverse))), (float)step), scale);
         if (k < K) y[m * K + k] = from_float<T>(value);
     }
 }

@@ -1,9 +1,8 @@
-// What kernels over rows share: the factors of dropout, a row as it is read (plain, or as the sum of a
-// residual and dropped elements), sums over the threads that work on a row, and the second step of sums over
-// rows.
+// What row kernels share: dropout factors, sources of rows (a plain tensor, or the sum of a residual and
+// dropout), sums over the threads of a row, and the second step of reductions over rows.
 //
-// Sums over rows (the gradients of norms, of token types) run in two steps so that their order never changes:
-// blocks leave the sums of their rows in a workspace, add_partials_kernel adds those up in order.
+// Reductions over rows (gradients of norms and of token types) have two steps, so that their order never
+// changes: blocks store the sums of their rows in workspace, and add_partials_kernel adds those in order.
 #ifndef WEFT_KERNELS_CUDA_ROW_CUH
 #define WEFT_KERNELS_CUDA_ROW_CUH
 
@@ -15,8 +14,8 @@ namespace {
 
 template <int N> struct Factors { float at[N]; };
 
-// What the N elements from draw `index` on are multiplied by. Blocks of four draws are not split: where index
-// is no multiple of 4 (the same for all of a row) one more is drawn.
+// The dropout factors of N elements whose draws start at `index`. Draws come in blocks of four: if index is
+// not a multiple of 4 (which is the same for a whole row), one more block is drawn.
 template <int N> __device__ inline Factors<N> dropout_factors(const CudaDropout &dropout, uint64_t index) {
     Factors<N> factors;
     if constexpr (N < 4) {
@@ -46,7 +45,7 @@ template <int N> __device__ inline Factors<N> dropout_factors(const CudaDropout 
 
 // ---- rows ----
 
-// A row is read in two steps, so that all loads can be under way before the first is used.
+// A row is read in two steps, so that all loads are in flight before the first is used.
 template <typename T> struct PlainRow {
     const T *x;
     template <int N> using Raw = Pack<T, N>;
@@ -61,7 +60,7 @@ template <typename T> struct PlainRows {
     __device__ PlainRow<T> row(int64_t r, int64_t C) const { return {x + r * C}; }
 };
 
-// sum = res + dropout(y), stored when it is settled. res may be none; sum may be res or y.
+// sum = res + dropout(y), stored in `settle`. res may be NULL; sum may alias res or y.
 template <typename T> struct DroppedRow {
     T *sum;
     const T *res, *y;
@@ -101,30 +100,32 @@ template <typename T> struct DroppedRows {
     T *sum;
     const T *res, *y;
     CudaDropout dropout;
-    int64_t positions; // rows of a sequence
+    int64_t positions; // rows per sequence
     __device__ DroppedRow<T> row(int64_t r, int64_t C) const {
         uint64_t index = dropout.threshold ? dropout_row(dropout, r / positions, r % positions) : 0;
         return {sum + r * C, res ? res + r * C : nullptr, y + r * C, dropout, index};
     }
 };
 
-// ---- sums ----
+// ---- reductions ----
 
-// Over the LANES threads that share a row: a warp, or the whole block. Consecutive sums of a block must use
-// two rooms in turn: when a room is written again, all have passed the other's barrier.
-template <int LANES> __device__ inline float row_sum(float value, float *room) {
+// The sum over the LANES threads that share a row: a warp, or the whole block. Consecutive sums in a block
+// must alternate between two buffers: by the time a buffer is written again, all threads have passed the
+// barrier of the other.
+template <int LANES> __device__ inline float row_sum(float value, float *buffer) {
     if constexpr (LANES == 32) return warp_sum(value);
-    return block_sum<float, LANES>(value, room);
+    return block_sum<float, LANES>(value, buffer);
 }
 
-constexpr int partial_columns = 32, partial_lines = 8; // of blocks that leave partial sums
-constexpr int adding_lines = 32, adding_batch = 8;     // of blocks that add them up; loads at once
+constexpr int partial_columns = 32, partial_lines = 8; // shape of blocks that store partial sums
+constexpr int adding_lines = 32, adding_batch = 8;     // shape of blocks that add them; loads in flight
 
-// first[i], respectively second[i - first_width], += the sum of partial[b * width + i] over `blocks` lines.
+// Adds the sum of partial[b * width + i] over `blocks` lines to first[i] if i < first_width, else to
+// second[i - first_width].
 __global__ void __launch_bounds__(partial_columns *adding_lines)
     add_partials_kernel(float *first, int64_t first_width, float *second, const float *partial, int64_t width,
                         int blocks) {
-    __shared__ float room[adding_lines][partial_columns];
+    __shared__ float buffer[adding_lines][partial_columns];
     int64_t i = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
     float total = 0;
 #pragma unroll 1
@@ -138,11 +139,11 @@ __global__ void __launch_bounds__(partial_columns *adding_lines)
 #pragma unroll
         for (int k = 0; k < adding_batch; k++) total += each[k];
     }
-    room[threadIdx.y][threadIdx.x] = total;
+    buffer[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
     if (threadIdx.y != 0 || i >= width) return;
 #pragma unroll
-    for (int line = 1; line < adding_lines; line++) total += room[line][threadIdx.x];
+    for (int line = 1; line < adding_lines; line++) total += buffer[line][threadIdx.x];
     if (i < first_width)
         first[i] += total;
     else

@@ -1,3 +1,4 @@
+/* Row operations on a GPU, and sorting of row indices: slots for rows.cu and sort.cu. */
 #include "kernels/cuda/cuda.h"
 
 static size_t round_up(size_t bytes) {
@@ -7,20 +8,20 @@ static size_t round_up(size_t bytes) {
 Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
                  void **ret_more) {
     if (count > INT32_MAX || largest >= UINT32_MAX)
-        return FAILED("internal: %s: %lld of %lld rows, expected fewer than 2^31", __func__, (long long)count,
-                      (long long)largest);
-    size_t list = round_up((size_t)count * sizeof(uint32_t)), room = 0;
-    LAUNCH(launch_sort_bytes(count, largest, &room));
+        return FAILED("internal: %s: %lld indices into %lld rows, expected fewer than 2^31", __func__,
+                      (long long)count, (long long)largest);
+    size_t list = round_up((size_t)count * sizeof(uint32_t)), sort_bytes = 0;
+    LAUNCH(launch_sort_bytes(count, largest, &sort_bytes));
     void *workspace;
-    TRY(stream_workspace(stream, 4 * list + round_up(room) + more, &workspace));
+    TRY(stream_workspace(stream, 4 * list + round_up(sort_bytes) + more, &workspace));
     char *at = workspace;
     *ret_order = (RowOrder){.key = (uint32_t *)at,
                             .position = (uint32_t *)(at + list),
                             .sorted = (uint32_t *)(at + 2 * list),
                             .from = (uint32_t *)(at + 3 * list),
-                            .room = at + 4 * list,
-                            .room_bytes = room};
-    *ret_more = at + 4 * list + round_up(room);
+                            .scratch = at + 4 * list,
+                            .scratch_bytes = sort_bytes};
+    *ret_more = at + 4 * list + round_up(sort_bytes);
     return OK;
 }
 
@@ -35,17 +36,17 @@ Status gather_rows_cuda(Stream *stream, Tensor out, Tensor x, Tensor index) {
     return OK;
 }
 
-/* Few rows look through the index for their like; many are sorted. */
+/* Few rows scan the index for duplicates; many are sorted. */
 Status scatter_add_rows_cuda(Stream *stream, Tensor x, Tensor y, Tensor index) {
-    enum { FEW = 2048 };
+    enum { SCAN_MAX_ROWS = 2048 };
     int64_t M = tensor_rows(y), C = tensor_cols(y), rows = tensor_rows(x);
-    if (M <= FEW) {
-        LAUNCH(launch_scatter_few(cuda_stream(stream), y.dtype, x.data, y.data, index.data, M, C, rows));
+    if (M <= SCAN_MAX_ROWS) {
+        LAUNCH(launch_scatter_scan(cuda_stream(stream), y.dtype, x.data, y.data, index.data, M, C, rows));
         return OK;
     }
     RowOrder order;
-    void *none;
-    TRY(row_order(stream, M, rows, 0, &order, &none));
+    void *no_more;
+    TRY(row_order(stream, M, rows, 0, &order, &no_more));
     LAUNCH(launch_row_keys(cuda_stream(stream), order, index.data, M, 0, rows));
     LAUNCH(launch_sort(cuda_stream(stream), order, M, rows));
     LAUNCH(launch_scatter_sorted(cuda_stream(stream), y.dtype, x.data, y.data, order, M, C, rows));

@@ -1,9 +1,8 @@
-// Moving rows: gather, scatter_add and transposition; and what is largest in them. A warp takes a row; where
-// the largest is looked for, a block does. What an index names that is not there is read as 0 and never
-// written.
+// Row operations: gather, scatter_add, transpose and argmax. A warp takes a row; in argmax a block does. An
+// index out of range reads as 0 and is never written.
 //
-// Rows are added in the order of the index and rounded after each addition, so a row that comes up again is
-// added by the warp that added the first: it alone touches that row of x.
+// Rows are added in the order of the index and rounded after each addition. All additions to one row of x
+// are therefore made by the warp of its first occurrence.
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -19,10 +18,10 @@ __global__ void gather_kernel(T *out, const T *x, const int32_t *index, int64_t 
     int64_t m = warp_job();
     if (m >= M) return;
     int64_t from = index[m];
-    bool there = from >= 0 && from < rows;
+    bool valid = from >= 0 && from < rows;
     for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N) {
         Pack<T, N> pack;
-        if (there) {
+        if (valid) {
             pack = load_pack<T, N>(x + from * C + c);
         } else {
 #pragma unroll
@@ -32,20 +31,20 @@ __global__ void gather_kernel(T *out, const T *x, const int32_t *index, int64_t 
     }
 }
 
-// ---- the largest ----
+// ---- argmax ----
 
 constexpr int argmax_threads = 1024;
 
-// A number and its column as one integer that is larger where the number is and, among equals, where the
-// column is smaller; a NaN is larger than all.
+// A value and its column as one integer that grows with the value and, for equal values, with smaller
+// columns; NaN is larger than everything.
 __device__ inline unsigned long long rank_of(float x, int64_t c) {
     if (isnan(x)) return ~0ull;
-    uint32_t bits = __float_as_uint(x + 0.0f); // zero has no sign
+    uint32_t bits = __float_as_uint(x + 0.0f); // makes -0 equal to 0
     bits = bits >> 31 ? ~bits : bits | 0x80000000u;
     return (unsigned long long)bits << 32 | (0xffffffffu - (uint32_t)c);
 }
 
-__device__ inline unsigned long long warp_most(unsigned long long value) {
+__device__ inline unsigned long long warp_max_u64(unsigned long long value) {
     for (int lane = 16; lane > 0; lane /= 2) {
         unsigned long long other = __shfl_xor_sync(full_warp, value, lane);
         value = other > value ? other : value;
@@ -55,37 +54,37 @@ __device__ inline unsigned long long warp_most(unsigned long long value) {
 
 template <typename T>
 __global__ void __launch_bounds__(argmax_threads) argmax_kernel(int32_t *index, const T *x, int64_t C) {
-    __shared__ unsigned long long room[argmax_threads / 32];
+    __shared__ unsigned long long buffer[argmax_threads / 32];
     const T *row = x + blockIdx.x * C;
-    unsigned long long most = 0; // below every number
+    unsigned long long largest = 0; // below every value
 #pragma unroll 8
     for (int64_t c = threadIdx.x; c < C; c += argmax_threads) {
         unsigned long long rank = rank_of(to_float(row[c]), c);
-        most = rank > most ? rank : most;
+        largest = rank > largest ? rank : largest;
     }
-    most = warp_most(most);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
+    largest = warp_max_u64(largest);
+    if (threadIdx.x % 32 == 0) buffer[threadIdx.x / 32] = largest;
     __syncthreads();
     if (threadIdx.x >= 32) return;
-    most = warp_most(room[threadIdx.x]);
+    largest = warp_max_u64(buffer[threadIdx.x]);
     if (threadIdx.x > 0) return;
-    uint32_t bits = (uint32_t)(most >> 32), value = bits >> 31 ? bits & 0x7fffffffu : ~bits;
-    bool sound = (value & 0x7f800000u) != 0x7f800000u; // neither infinite nor NaN
-    index[blockIdx.x] = sound ? (int32_t)(0xffffffffu - (uint32_t)most) : -1;
+    uint32_t bits = (uint32_t)(largest >> 32), value = bits >> 31 ? bits & 0x7fffffffu : ~bits;
+    bool finite = (value & 0x7f800000u) != 0x7f800000u; // neither infinite nor NaN
+    index[blockIdx.x] = finite ? (int32_t)(0xffffffffu - (uint32_t)largest) : -1;
 }
 
-// A warp's own lanes always have the same columns, so additions to one row need no barrier.
+// Lanes always process the same columns, so additions to a row need no barrier.
 template <typename T, int N> __device__ inline void add_row(T *x, const T *y, int64_t C) {
     for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N) {
-        Pack<T, N> sum = load_pack<T, N>(x + c), more = load_pack<T, N>(y + c);
+        Pack<T, N> sum = load_pack<T, N>(x + c), addend = load_pack<T, N>(y + c);
 #pragma unroll
-        for (int i = 0; i < N; i++) sum.at[i] = from_float<T>(to_float(sum.at[i]) + to_float(more.at[i]));
+        for (int i = 0; i < N; i++) sum.at[i] = from_float<T>(to_float(sum.at[i]) + to_float(addend.at[i]));
         store_pack(x + c, sum);
     }
 }
 
 template <typename T, int N>
-__global__ void scatter_few_kernel(T *x, const T *y, const int32_t *index, int M, int64_t C, int64_t rows) {
+__global__ void scatter_scan_kernel(T *x, const T *y, const int32_t *index, int M, int64_t C, int64_t rows) {
     int64_t m = warp_job();
     if (m >= M) return;
     const int lane = threadIdx.x % 32;
@@ -112,7 +111,7 @@ __global__ void scatter_sorted_kernel(T *x, const T *y, RowOrder order, int64_t 
         add_row<T, N>(x + row * C, y + (int64_t)order.from[m] * C, C);
 }
 
-// Rows that are not among `count` from `start` on sort last, as row `count`.
+// Rows outside of [start, start + count) sort last, as row `count`.
 __global__ void row_keys_kernel(RowOrder order, const int32_t *index, int64_t M, int64_t start,
                                 int64_t count) {
     int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
@@ -124,18 +123,18 @@ __global__ void row_keys_kernel(RowOrder order, const int32_t *index, int64_t M,
 
 constexpr int tile = 32, tile_lines = 8;
 
-// One tile for each block, read and written along rows; the odd pitch keeps columns out of one bank.
+// One tile per block, read and written along rows; the odd pitch avoids bank conflicts.
 template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t M, int64_t N) {
-    __shared__ T held[tile][tile + 1];
+    __shared__ T buffer[tile][tile + 1];
     int64_t across = (N + tile - 1) / tile;
     int64_t m0 = blockIdx.x / across * tile, n0 = blockIdx.x % across * tile;
     for (int line = threadIdx.y; line < tile; line += tile_lines)
         if (m0 + line < M && n0 + threadIdx.x < N)
-            held[line][threadIdx.x] = x[(m0 + line) * N + n0 + threadIdx.x];
+            buffer[line][threadIdx.x] = x[(m0 + line) * N + n0 + threadIdx.x];
     __syncthreads();
     for (int line = threadIdx.y; line < tile; line += tile_lines)
         if (n0 + line < N && m0 + threadIdx.x < M)
-            y[(n0 + line) * M + m0 + threadIdx.x] = held[threadIdx.x][line];
+            y[(n0 + line) * M + m0 + threadIdx.x] = buffer[threadIdx.x][line];
 }
 
 } // namespace
@@ -170,17 +169,17 @@ cudaError_t launch_row_keys(cudaStream_t stream, RowOrder order, const int32_t *
     return cudaGetLastError();
 }
 
-cudaError_t launch_scatter_few(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
-                               int64_t M, int64_t C, int64_t rows) {
+cudaError_t launch_scatter_scan(cudaStream_t stream, DType type, void *x, const void *y, const int32_t *index,
+                                int64_t M, int64_t C, int64_t rows) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         constexpr int N = pack_size<T>;
         unsigned blocks = blocks_for(M, warps);
         if (C % N == 0 && aligned_16(x, y))
-            scatter_few_kernel<T, N>
+            scatter_scan_kernel<T, N>
                 <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
         else
-            scatter_few_kernel<T, 1>
+            scatter_scan_kernel<T, 1>
                 <<<blocks, threads, 0, stream>>>((T *)x, (const T *)y, index, (int)M, C, rows);
         return cudaGetLastError();
     });

@@ -1,4 +1,4 @@
-// Sorting of row numbers, so that sums over rows with the same number have an owner and an order.
+// Sorts row indices, so that sums over rows with the same index have an owner and a fixed order.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/device.cuh"
@@ -16,7 +16,7 @@ cudaError_t launch_sort_bytes(int64_t count, int64_t largest, size_t *ret_bytes)
 }
 
 cudaError_t launch_sort(cudaStream_t stream, RowOrder order, int64_t count, int64_t largest) {
-    return cub::DeviceRadixSort::SortPairs(order.room, order.room_bytes, order.key, order.sorted,
+    return cub::DeviceRadixSort::SortPairs(order.scratch, order.scratch_bytes, order.key, order.sorted,
                                            order.position, order.from, (uint32_t)count, 0, bits_of(largest),
                                            stream);
 }

@@ -1,3 +1,4 @@
+/* Reductions on a GPU: slots for sum.cu, which reduces in two steps through the workspace. */
 #include "kernels/cuda/cuda.h"
 
 static Status add_up(Stream *stream, Tensor total, Tensor x, bool squares) {

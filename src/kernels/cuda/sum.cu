@@ -1,27 +1,27 @@
-// Totals in fp64: blocks sum strides of the array, one more block sums the blocks. How many blocks there are
-// depends on the count alone; a short array needs but one, which adds to the total itself. A thread has
-// several loads under way before it uses the first. Of an array cut into parts, each part has as many blocks
-// as it would have alone, and they add up the same elements in the same order.
+// Reductions in fp64: blocks sum strides of the array, and one more block sums the blocks. The number of
+// blocks depends on the element count alone; a short array needs only one, which adds to the total itself.
+// A thread has several loads in flight. In an array that is split into parts, each part has as many blocks
+// as it would have alone, and they add the same elements in the same order.
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-constexpr int threads = 256, most_blocks = 6 * 132, block_elements = 8192;
-constexpr int batch = 4;            // packs a thread loads at once
-constexpr int final_threads = 1024; // of the block that sums the blocks
+constexpr int threads = 256, max_blocks = 6 * 132, block_elements = 8192;
+constexpr int batch = 4;            // packs that a thread has in flight
+constexpr int final_threads = 1024; // threads of the block that sums the blocks
 
 template <bool SQUARES> __device__ inline double term(float x) {
     return SQUARES ? (double)x * x : (double)x;
 }
 
-// A thread's share of what one of several blocks adds up.
+// A thread's part of the sum of one of several blocks.
 template <typename T, int N, bool SQUARES>
 __device__ inline double sum_strided(const T *x, int64_t count, int block, int blocks) {
-    const int64_t whole = count / N * N, step = (int64_t)blocks * threads * N;
+    const int64_t full = count / N * N, step = (int64_t)blocks * threads * N;
     int64_t i = (block * (int64_t)threads + threadIdx.x) * N;
     double total = 0;
 #pragma unroll 1
-    for (; i + (batch - 1) * step < whole; i += batch * step) {
+    for (; i + (batch - 1) * step < full; i += batch * step) {
         Pack<T, N> pack[batch];
 #pragma unroll
         for (int b = 0; b < batch; b++) pack[b] = load_pack<T, N>(x + i + b * step);
@@ -33,86 +33,87 @@ __device__ inline double sum_strided(const T *x, int64_t count, int block, int b
         }
     }
 #pragma unroll 1
-    for (; i < whole; i += step) {
+    for (; i < full; i += step) {
         Pack<T, N> pack = load_pack<T, N>(x + i);
 #pragma unroll
         for (int j = 0; j < N; j++) total += term<SQUARES>(to_float(pack.at[j]));
     }
-    if (block == 0 && whole + threadIdx.x < count) total += term<SQUARES>(to_float(x[whole + threadIdx.x]));
+    if (block == 0 && full + threadIdx.x < count) total += term<SQUARES>(to_float(x[full + threadIdx.x]));
     return total;
 }
 
-// `out` (blocks) receives the blocks' sums; with `add`, the only block adds to it.
+// out (blocks) = the blocks' sums; with `add`, a single block adds to it.
 template <typename T, int N, bool SQUARES>
 __global__ void __launch_bounds__(threads, 6) sum_kernel(double *out, const T *x, int64_t count, bool add) {
-    __shared__ double room[32];
+    __shared__ double buffer[32];
     double total = sum_strided<T, N, SQUARES>(x, count, blockIdx.x, gridDim.x);
-    total = block_sum<double, threads>(total, room);
+    total = block_sum<double, threads>(total, buffer);
     if (threadIdx.x == 0) out[blockIdx.x] = add ? out[blockIdx.x] + total : total;
 }
 
 __global__ void __launch_bounds__(final_threads)
     sum_blocks_kernel(double *out, const double *partial, int blocks) {
-    __shared__ double room[32];
+    __shared__ double buffer[32];
     double total = 0;
     for (int i = threadIdx.x; i < blocks; i += final_threads) total += partial[i];
-    total = block_sum<double, final_threads>(total, room);
+    total = block_sum<double, final_threads>(total, buffer);
     if (threadIdx.x == 0) *out += total;
 }
 
 __host__ __device__ inline int blocks_of(int64_t count) {
     int64_t needed = (count + block_elements - 1) / block_elements;
-    return (int)(needed < most_blocks ? needed : most_blocks);
+    return (int)(needed < max_blocks ? needed : max_blocks);
 }
 
-// An array of `count` elements in parts of `share`, the first of which lacks `skip` or is not there at all.
+// An array of `count` elements in parts of `share`; the first `skip` elements of the first parts are
+// missing.
 struct Parts {
     int64_t count, skip, share;
-    int first, parts, each; // parts with elements, and room for the blocks of each
+    int first, parts, each; // first part with elements, number of such parts, and blocks reserved for each
 };
 
 Parts parts_of(int64_t count, int64_t skip, int64_t share) {
-    Parts cut = {count, skip, share};
-    cut.first = (int)(skip / share);
-    cut.parts = (int)((skip + count - 1) / share) - cut.first + 1;
-    cut.each = blocks_of(share < count ? share : count);
-    return cut;
+    Parts split = {count, skip, share};
+    split.first = (int)(skip / share);
+    split.parts = (int)((skip + count - 1) / share) - split.first + 1;
+    split.each = blocks_of(share < count ? share : count);
+    return split;
 }
 
 struct Span {
     int64_t from, count;
 };
 
-__device__ inline Span span_of(const Parts &cut, int part) {
-    int64_t from = part * cut.share - cut.skip, to = from + cut.share;
+__device__ inline Span span_of(const Parts &split, int part) {
+    int64_t from = part * split.share - split.skip, to = from + split.share;
     if (from < 0) from = 0;
-    if (to > cut.count) to = cut.count;
+    if (to > split.count) to = split.count;
     return {from, to - from};
 }
 
 // partial (parts,each)
-__global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, const float *x, Parts cut) {
-    __shared__ double room[32];
-    const int block = blockIdx.x % cut.each;
-    const Span span = span_of(cut, cut.first + (int)(blockIdx.x / cut.each));
+__global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, const float *x, Parts split) {
+    __shared__ double buffer[32];
+    const int block = blockIdx.x % split.each;
+    const Span span = span_of(split, split.first + (int)(blockIdx.x / split.each));
     const int blocks = blocks_of(span.count);
     if (block >= blocks) return;
     const float *own = x + span.from;
     double total = (uintptr_t)own % 16 == 0
                        ? sum_strided<float, pack_size<float>, true>(own, span.count, block, blocks)
                        : sum_strided<float, 1, true>(own, span.count, block, blocks);
-    total = block_sum<double, threads>(total, room);
+    total = block_sum<double, threads>(total, buffer);
     if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
 __global__ void __launch_bounds__(final_threads)
-    sum_parts_blocks_kernel(double *totals, const double *partial, Parts cut) {
-    __shared__ double room[32];
-    const int part = cut.first + blockIdx.x, blocks = blocks_of(span_of(cut, part).count);
+    sum_parts_blocks_kernel(double *totals, const double *partial, Parts split) {
+    __shared__ double buffer[32];
+    const int part = split.first + blockIdx.x, blocks = blocks_of(span_of(split, part).count);
     double total = 0;
     for (int i = threadIdx.x; i < blocks; i += final_threads)
-        total += partial[(int64_t)blockIdx.x * cut.each + i];
-    total = block_sum<double, final_threads>(total, room);
+        total += partial[(int64_t)blockIdx.x * split.each + i];
+    total = block_sum<double, final_threads>(total, buffer);
     if (threadIdx.x == 0) totals[part] += total;
 }
 
@@ -127,7 +128,7 @@ void start(cudaStream_t stream, int blocks, double *out, const T *x, int64_t cou
 } // namespace
 
 size_t sum_partial_bytes(void) {
-    return most_blocks * sizeof(double);
+    return max_blocks * sizeof(double);
 }
 
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
@@ -148,16 +149,16 @@ cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const voi
 }
 
 size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share) {
-    Parts cut = parts_of(count, skip, share);
-    return (size_t)cut.parts * cut.each * sizeof(double);
+    Parts split = parts_of(count, skip, share);
+    return (size_t)split.parts * split.each * sizeof(double);
 }
 
 cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
                              int64_t share, double *partial) {
-    Parts cut = parts_of(count, skip, share);
-    sum_parts_kernel<<<(unsigned)cut.parts *(unsigned)cut.each, threads, 0, stream>>>(partial, x, cut);
+    Parts split = parts_of(count, skip, share);
+    sum_parts_kernel<<<(unsigned)split.parts *(unsigned)split.each, threads, 0, stream>>>(partial, x, split);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;
-    sum_parts_blocks_kernel<<<cut.parts, final_threads, 0, stream>>>(totals, partial, cut);
+    sum_parts_blocks_kernel<<<split.parts, final_threads, 0, stream>>>(totals, partial, split);
     return cudaGetLastError();
 }

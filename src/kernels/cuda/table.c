@@ -1,4 +1,4 @@
-/* The cuda backend's table, and what it keeps with a device. */
+/* The cuda backend's table and its per-device state. */
 #include "base/memory.h"
 #include "kernels/cuda/cuda.h"
 
@@ -47,8 +47,8 @@ bool kernels_cuda_fill(KernelTable *table) {
     return true;
 }
 
-static void kernels_free(void *kept) {
-    CudaKernels *kernels = kept;
+static void kernels_free(void *data) {
+    CudaKernels *kernels = data;
     if (kernels->blas) kernels->blas_free(kernels->blas);
     if (kernels->attention) kernels->attention_free(kernels->attention);
     free(kernels);
@@ -65,11 +65,11 @@ Status cuda_kernels(Stream *stream, CudaKernels **ret_kernels) {
 }
 
 CudaDropout cuda_dropout(const Dropout *dropout) {
-    CudaDropout made = {.key = dropout->key};
-    if (dropout->p <= 0) return made;
-    made.threshold = dropout_threshold(dropout->p);
-    made.scale = dropout_scale(dropout->p);
-    for (int i = 0; i < 3; i++) made.origin[i] = dropout->origin[i];
-    for (int i = 0; i < 2; i++) made.extent[i] = dropout->extent[i];
-    return made;
+    CudaDropout converted = {.key = dropout->key};
+    if (dropout->p <= 0) return converted;
+    converted.threshold = dropout_threshold(dropout->p);
+    converted.scale = dropout_scale(dropout->p);
+    for (int i = 0; i < 3; i++) converted.origin[i] = dropout->origin[i];
+    for (int i = 0; i < 2; i++) converted.extent[i] = dropout->extent[i];
+    return converted;
 }

@@ -1,3 +1,4 @@
+/* Cross-entropy on a GPU: slots for xent.cu. */
 #include "kernels/cuda/cuda.h"
 
 static XentPart part_of(VocabPart part, Tensor logits) {

@@ -1,11 +1,11 @@
-// Softmax cross-entropy over rows of logits of any floating type; a block takes a row.
+// Softmax cross-entropy over rows of logits of any compute type; a block takes a row.
 //
-// The loss of a whole vocabulary keeps its row in registers, see row_kernel. What follows here is for rows
-// that are too long for it or do not allow 16-byte accesses, and for parts of a vocabulary: each thread
-// carries the largest logit it has seen and the sum of exponentials relative to it, so the statistics take
-// one pass. The gradient is a second pass: over a copy of the row in shared memory where the two steps are
-// one kernel and two such rows fit a multiprocessor, else over the row itself. Every thread reads back only
-// what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
+// The loss over a whole vocabulary keeps its row in registers, see row_kernel. The other kernels are for
+// rows that are too long for it or do not allow 16-byte accesses, and for parts of a vocabulary. In these,
+// each thread tracks the largest logit so far and the sum of exponentials relative to it, so the statistics
+// take one pass. The gradient is a second pass: over a copy of the row in shared memory if both steps are
+// one kernel and two such rows fit a multiprocessor, otherwise over the row itself. Every thread reads back
+// only what it wrote, so the copy needs no barrier. Padding columns count as -infinity.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/ptx.cuh"
 
@@ -15,19 +15,19 @@ constexpr int threads = 512;
 constexpr float lowest = -INFINITY;
 
 struct Stats {
-    float most, total;
+    float largest, total;
 };
 
-// What exponents are relative to: where all logits are -infinity, anything finite.
-__device__ inline float shift_of(float most) {
-    return most == lowest ? 0.0f : most;
+// The offset of exponents: if all logits are -infinity, any finite value.
+__device__ inline float shift_of(float largest) {
+    return largest == lowest ? 0.0f : largest;
 }
 
-// The largest of a row's logits and the sum of exponentials; a NaN shows in the sum. `rooms` are 2 x 32
-// floats, used in turn, see row_sum of row.cuh.
+// The largest logit of a row and the sum of exponentials; a NaN shows up in the sum. `buffers` are 2 x 32
+// floats, used alternately, see row_sum of row.cuh.
 template <typename T, int N, bool KEEP>
-__device__ inline Stats row_stats(const T *row, T *keep, const XentPart &part, float (*rooms)[32]) {
-    float most = lowest, total = 0;
+__device__ inline Stats row_stats(const T *row, T *keep, const XentPart &part, float (*buffers)[32]) {
+    float largest = lowest, total = 0;
 #pragma unroll 4
     for (int64_t v = threadIdx.x * N; v < part.V; v += threads * N) {
         Pack<T, N> pack = load_pack<T, N>(row + v);
@@ -38,32 +38,32 @@ __device__ inline Stats row_stats(const T *row, T *keep, const XentPart &part, f
             x[i] = v + i < part.real ? to_float(pack.at[i]) : lowest;
             top = fmaxf(top, x[i]);
         }
-        if (top > most) {
-            total *= expf(most - top);
-            most = top;
+        if (top > largest) {
+            total *= expf(largest - top);
+            largest = top;
         }
-        float shift = shift_of(most);
+        float shift = shift_of(largest);
 #pragma unroll
         for (int i = 0; i < N; i++) total += expf(x[i] - shift);
     }
-    float all = warp_max(most);
-    if (threadIdx.x % 32 == 0) rooms[0][threadIdx.x / 32] = all;
+    float all = warp_max(largest);
+    if (threadIdx.x % 32 == 0) buffers[0][threadIdx.x / 32] = all;
     __syncthreads();
-    all = warp_max(threadIdx.x % 32 < threads / 32 ? rooms[0][threadIdx.x % 32] : lowest);
-    total = block_sum<float, threads>(total * expf(most - shift_of(all)), rooms[1]);
+    all = warp_max(threadIdx.x % 32 < threads / 32 ? buffers[0][threadIdx.x % 32] : lowest);
+    total = block_sum<float, threads>(total * expf(largest - shift_of(all)), buffers[1]);
     return {all, total};
 }
 
 struct Label {
-    int64_t at;   // column here, or -1
-    bool counted; // anywhere
+    int64_t at;   // local column, or -1
+    bool counted; // not ignored
 };
 __device__ inline Label label_of(int32_t label, const XentPart &part) {
     int64_t at = label - part.start;
     return {at >= 0 && at < part.real ? at : -1, label >= 0 && label < part.valid};
 }
 
-// row = (softmax - onehot) * scale, from the logits in `from`; 0 where not counted.
+// row = (softmax - onehot) * scale, from the logits in `from`; 0 for an ignored label.
 template <typename T, int N>
 __device__ inline void row_gradient(T *row, const T *from, Stats stats, Label label, const XentPart &part,
                                     float scale) {
@@ -76,7 +76,7 @@ __device__ inline void row_gradient(T *row, const T *from, Stats stats, Label la
         for (int i = 0; i < N; i++) {
             float grad = 0;
             if (label.counted && v + i < part.real) {
-                float e = expf(to_float(pack.at[i]) - stats.most);
+                float e = expf(to_float(pack.at[i]) - stats.largest);
                 if (v + i == label.at) e -= stats.total; // e / total - 1 would cancel
                 grad = e * factor;
             }
@@ -87,19 +87,19 @@ __device__ inline void row_gradient(T *row, const T *from, Stats stats, Label la
 }
 
 __device__ inline float loss_of(Stats stats, float label) {
-    return logf(stats.total) + (stats.most - label);
+    return logf(stats.total) + (stats.largest - label);
 }
 
 template <typename T, int N>
 __global__ void __launch_bounds__(threads)
     partial_kernel(float *stats, const T *logits, const int32_t *labels, int64_t M, XentPart part) {
-    __shared__ float rooms[2][32];
+    __shared__ float buffers[2][32];
     for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
         const T *row = logits + m * part.V;
-        Stats found = row_stats<T, N, false>(row, nullptr, part, rooms);
+        Stats found = row_stats<T, N, false>(row, nullptr, part, buffers);
         if (threadIdx.x != 0) continue;
         Label label = label_of(labels[m], part);
-        stats[m * 3] = found.most;
+        stats[m * 3] = found.largest;
         stats[m * 3 + 1] = found.total;
         stats[m * 3 + 2] = label.at < 0 ? 0.0f : to_float(row[label.at]);
     }
@@ -123,16 +123,16 @@ __global__ void __launch_bounds__(threads)
     loss_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
                 float scale, bool gradient) {
     extern __shared__ uint4 shared[];
-    __shared__ float rooms[2][32];
+    __shared__ float buffers[2][32];
     T *keep = (T *)shared;
     for (int64_t m = blockIdx.x; m < M; m += gridDim.x) {
         T *row = logits + m * part.V;
         Label label = label_of(labels[m], part);
-        // Read before the statistics' barriers, after which the gradient takes its place.
+        // Read before the barriers of the statistics, after which it is overwritten by the gradient.
         float own = threadIdx.x == 0 && label.at >= 0 ? to_float(row[label.at]) : 0.0f;
-        Stats found = row_stats<T, N, KEEP>(row, keep, part, rooms);
+        Stats found = row_stats<T, N, KEEP>(row, keep, part, buffers);
         if (threadIdx.x == 0) {
-            stats[m * 3] = found.most;
+            stats[m * 3] = found.largest;
             stats[m * 3 + 1] = found.total;
             stats[m * 3 + 2] = own;
             losses[m] = label.counted ? loss_of(found, own) : 0.0f;
@@ -141,21 +141,21 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-// Not unrolled: nvcc 13.0 unrolls this loop to loads from wrong addresses.
+// Not unrolled, because nvcc 13.0 miscompiles the unrolled loop (wrong load addresses).
 __global__ void combine_kernel(float *stats, const float *parts, int64_t ranks, int64_t M) {
     int64_t m = blockIdx.x * (int64_t)threads + threadIdx.x;
     if (m >= M) return;
-    float most = lowest, total = 0, label = 0;
+    float largest = lowest, total = 0, label = 0;
 #pragma unroll 1
-    for (int64_t r = 0; r < ranks; r++) most = fmaxf(most, parts[(r * M + m) * 3]);
+    for (int64_t r = 0; r < ranks; r++) largest = fmaxf(largest, parts[(r * M + m) * 3]);
 #pragma unroll 1
     for (int64_t r = 0; r < ranks; r++) {
         const float *own = parts + (r * M + m) * 3;
-        float own_most = own[0], own_total = own[1], own_label = own[2];
-        if (own_total != 0) total += own_total * expf(own_most - most);
+        float rank_largest = own[0], rank_total = own[1], own_label = own[2];
+        if (rank_total != 0) total += rank_total * expf(rank_largest - largest);
         label += own_label;
     }
-    stats[m * 3] = most;
+    stats[m * 3] = largest;
     stats[m * 3 + 1] = total;
     stats[m * 3 + 2] = label;
 }
@@ -170,10 +170,10 @@ __global__ void hits_kernel(float *hits, const float *stats, const int32_t *labe
 
 // ---- rows in registers ----
 
-constexpr int row_threads = 1024, most_packs = 8;
+constexpr int row_threads = 1024, max_packs = 8;
 constexpr float log2e = 1.44269504f;
 
-// The larger of each two; a NaN gives way, as to fmaxf.
+// The larger of two values; like fmaxf, ignores NaN.
 __device__ inline float larger(float a, float b) {
     return fmaxf(a, b);
 }
@@ -183,9 +183,9 @@ __device__ inline __nv_bfloat162 larger(__nv_bfloat162 a, __nv_bfloat162 b) {
 __device__ inline __half2 larger(__half2 a, __half2 b) {
     return __hmax2(a, b);
 }
-template <typename T> struct Twin;
-template <> struct Twin<__nv_bfloat16> { using Type = __nv_bfloat162; };
-template <> struct Twin<__half> { using Type = __half2; };
+template <typename T> struct PairOf;
+template <> struct PairOf<__nv_bfloat16> { using Type = __nv_bfloat162; };
+template <> struct PairOf<__half> { using Type = __half2; };
 
 template <typename T, int N> __device__ inline float pack_max(const Pack<T, N> &pack) {
     if constexpr (sizeof(T) == 4) {
@@ -194,7 +194,7 @@ template <typename T, int N> __device__ inline float pack_max(const Pack<T, N> &
         for (int i = 1; i < N; i++) top = larger(top, pack.at[i]);
         return top;
     } else {
-        using Two = typename Twin<T>::Type;
+        using Two = typename PairOf<T>::Type;
         Two top = {pack.at[0], pack.at[1]};
 #pragma unroll
         for (int i = 2; i < N; i += 2) top = larger(top, Two{pack.at[i], pack.at[i + 1]});
@@ -202,18 +202,18 @@ template <typename T, int N> __device__ inline float pack_max(const Pack<T, N> &
     }
 }
 
-// What powers of two are relative to; rounded here, so that all of a row's are relative to the same.
-__device__ inline float scaled(float most) {
-    return __fmul_rn(shift_of(most), log2e);
+// The offset of base-2 exponents; rounded here, so that all elements of a row use the same value.
+__device__ inline float scaled(float largest) {
+    return __fmul_rn(shift_of(largest), log2e);
 }
 
-// Of a warp's; a thread without logits has a largest of -infinity, which counts for nothing.
+// Combines the statistics of a warp; a thread without logits has maximum -infinity and does not contribute.
 __device__ inline Stats joined(Stats own) {
-    float most = warp_max(own.most);
-    return {most, warp_sum(own.total * power_of_2(__fmul_rn(own.most, log2e) - scaled(most)))};
+    float largest = warp_max(own.largest);
+    return {largest, warp_sum(own.total * power_of_2(__fmul_rn(own.largest, log2e) - scaled(largest)))};
 }
 
-// Elements of the pack at column c from column `real` on become `value`.
+// Sets the elements of the pack at column c that are at or past column `real` to `value`.
 template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c, int real, float value) {
     if (c + N <= real) return;
 #pragma unroll
@@ -221,16 +221,16 @@ template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c,
         if (c + i >= real) pack.at[i] = from_float<T>(value);
 }
 
-// A block of 1024 takes rows of up to P packs a thread, which reads its packs once, writes their gradient,
-// and in its place loads those of the block's next row: memory has work while the block computes.
-// Exponentials are powers of two of logits times log2e. One barrier a row: a warp is never two rows ahead of
-// another, and rooms are used in turn.
+// A block of 1024 threads takes rows of up to P packs per thread. A thread reads its packs once, writes
+// their gradient, and then loads the packs of the block's next row into their place, so that memory stays
+// busy while the block computes. Exponentials are powers of two of logits times log2e. One barrier per row:
+// a warp is never two rows ahead of another, and the buffers alternate.
 template <typename T, int P>
 __global__ void __launch_bounds__(row_threads, 1)
     row_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
                float scale, bool gradient) {
     constexpr int N = pack_size<T>;
-    __shared__ Stats rooms[2][32];
+    __shared__ Stats buffers[2][32];
     const int V = (int)part.V, real = (int)part.real, first = (int)threadIdx.x * N;
     Pack<T, N> x[P];
     int32_t own_label = labels[blockIdx.x];
@@ -248,9 +248,9 @@ __global__ void __launch_bounds__(row_threads, 1)
             if (c >= V) continue;
             pad(x[p], c, real, lowest);
             forget(x[p]);
-            own.most = fmaxf(own.most, pack_max(x[p]));
+            own.largest = fmaxf(own.largest, pack_max(x[p]));
         }
-        float shift = scaled(own.most);
+        float shift = scaled(own.largest);
 #pragma unroll
         for (int p = 0; p < P; p++) {
             if (first + p * row_threads * N >= V) continue;
@@ -259,29 +259,30 @@ __global__ void __launch_bounds__(row_threads, 1)
             for (int i = 0; i < N; i++) own.total += power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift));
         }
         own = joined(own);
-        if (threadIdx.x % 32 == 0) rooms[turn][threadIdx.x / 32] = own;
+        if (threadIdx.x % 32 == 0) buffers[turn][threadIdx.x / 32] = own;
         __syncthreads();
-        const Stats found = joined(rooms[turn][threadIdx.x % 32]);
+        const Stats found = joined(buffers[turn][threadIdx.x % 32]);
         const float factor = scale / found.total;
-        shift = scaled(found.most);
+        shift = scaled(found.largest);
 
-        // The thread that holds the label's logit speaks for the row; the first where none does.
+        // The thread that has the label's logit writes the results of the row; the first thread if none has
+        // it.
         const Label label = label_of(own_label, part);
-        const int place = (int)label.at % N;
-        int held = -1; // which of its packs the label is in
+        const int label_element = (int)label.at % N;
+        int label_pack = -1; // which of its packs contains the label
         float label_grad = 0;
         if ((int)threadIdx.x == (label.at < 0 ? 0 : (int)label.at / N % row_threads)) {
             float logit = 0;
-            if (label.at >= 0) held = (int)label.at / N / row_threads;
+            if (label.at >= 0) label_pack = (int)label.at / N / row_threads;
 #pragma unroll
             for (int p = 0; p < P; p++) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
-                    if (p == held && i == place) logit = to_float(x[p].at[i]);
+                    if (p == label_pack && i == label_element) logit = to_float(x[p].at[i]);
             }
             // e / total - 1 would cancel
             label_grad = (power_of_2(fmaf(logit, log2e, -shift)) - found.total) * factor;
-            stats[m * 3] = found.most;
+            stats[m * 3] = found.largest;
             stats[m * 3 + 1] = found.total;
             stats[m * 3 + 2] = logit;
             losses[m] = label.counted ? loss_of(found, logit) : 0.0f;
@@ -300,10 +301,10 @@ __global__ void __launch_bounds__(row_threads, 1)
                 for (int i = 0; i < N; i++)
                     e[i] = power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
                 Pack<T, N> grad = pack_of<T>(e);
-                if (p == held) {
+                if (p == label_pack) {
 #pragma unroll
                     for (int i = 0; i < N; i++)
-                        if (i == place) grad.at[i] = from_float<T>(label_grad);
+                        if (i == label_element) grad.at[i] = from_float<T>(label_grad);
                 }
                 pad(grad, c, label.counted ? real : 0, 0.0f);
                 store_pack(logits + m * part.V + c, grad);
@@ -321,12 +322,12 @@ template <typename T> bool packed(const void *logits, const XentPart &part) {
     return part.V % pack_size<T> == 0 && aligned_16(logits);
 }
 
-// Whether the row kernel took the call.
+// Whether the row kernel supports the call; if so, launches it.
 template <typename T>
 bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels, int64_t M,
                 const XentPart &part, float scale, bool gradient, int processors) {
     int64_t packs = (part.V / pack_size<T> + row_threads - 1) / row_threads;
-    if (!packed<T>(logits, part) || packs > most_packs) return false;
+    if (!packed<T>(logits, part) || packs > max_packs) return false;
     unsigned blocks = (unsigned)(M < processors ? M : processors);
     auto start = [&](auto kernel) {
         kernel<<<blocks, row_threads, 0, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
@@ -340,14 +341,14 @@ bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, con
     else if (packs <= 7)
         start(row_kernel<T, 7>);
     else
-        start(row_kernel<T, most_packs>);
+        start(row_kernel<T, max_packs>);
     return true;
 }
 
 template <typename T, int N>
 cudaError_t loss(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels,
                  int64_t M, XentPart part, float scale, bool gradient, size_t shared_memory) {
-    size_t row = (size_t)part.V * sizeof(T), other = 2048; // what the kernel and the system take
+    size_t row = (size_t)part.V * sizeof(T), other = 2048; // used by the kernel itself and the system
     bool keep = gradient && 2 * (row + other) <= shared_memory;
     if (!keep) {
         loss_kernel<T, N, false>

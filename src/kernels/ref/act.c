@@ -1,4 +1,4 @@
-/* Activations. */
+/* Activations and their derivatives. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -11,13 +11,13 @@ double act_value(Act act, double x) {
     switch (act) {
     case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x)));
     case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * sqrt_half));
-    case ACT_RELU: return x < 0 ? 0 : x; /* a NaN stays one */
+    case ACT_RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case ACT_TANH: return tanh(x);
     default: return x;
     }
 }
 
-double act_slope(Act act, double x) {
+double act_derivative(Act act, double x) {
     switch (act) {
     case ACT_GELU_TANH: {
         double t = tanh(sqrt_2_over_pi * (x + 0.044715 * x * x * x));
@@ -36,10 +36,10 @@ Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act) {
     return OK;
 }
 
-/* Needs: x. */
+/* Reads x, the input of the activation. */
 Status act_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
     (void)stream;
     for (int64_t i = 0; i < tensor_count(x); i++)
-        tensor_put(dx, i, tensor_get(dy, i) * act_slope(act, tensor_get(x, i)));
+        tensor_put(dx, i, tensor_get(dy, i) * act_derivative(act, tensor_get(x, i)));
     return OK;
 }

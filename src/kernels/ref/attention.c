@@ -1,7 +1,7 @@
-/* Attention, one query at a time, so that only one row of scores is ever held.
+/* Attention, one query at a time, so that only one row of scores is in memory.
  *
- * A query sees the keys below lens[b] and, when causal, none past itself. A query that sees none has
- * output 0, lse -infinity and no gradient. Dropout acts on the softmax's weights. */
+ * A query sees the keys below lens[b] and, if causal, none past its own position. A query that sees no key
+ * has output 0, lse -infinity and no gradient. Dropout applies to the softmax weights. */
 #include <math.h>
 #include <string.h>
 
@@ -17,12 +17,12 @@ static Shape shape_of(Tensor qkv) {
 
 enum { PART_Q, PART_K, PART_V };
 
-/* Where q, k or v (D) of a head at a position starts, in qkv or dqkv (B,T,3,H,D). */
+/* Index of the first element of q, k or v (D) of a head at a position, in qkv or dqkv (B,T,3,H,D). */
 static int64_t head_at(Shape s, int part, int64_t b, int64_t t, int64_t h) {
     return (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
 }
 
-/* How many keys query t of sequence b sees: the first so many. */
+/* The number of keys that query t of sequence b sees; they are the first ones. */
 static int64_t keys_seen(Shape s, Tensor lens, bool causal, int64_t b, int64_t t) {
     int64_t seen = causal ? t + 1 : s.T;
     if (lens.data && tensor_i32(lens)[b] < seen) seen = tensor_i32(lens)[b];
@@ -35,7 +35,7 @@ static double dot(const float *x, const float *y, int64_t D) {
     return total;
 }
 
-/* Turns scores into weights and returns the log of the sum of their exponentials. */
+/* Replaces scores by softmax weights and returns their log-sum-exp. */
 static double softmax(double *score, int64_t count) {
     double largest = -INFINITY, total = 0;
     for (int64_t k = 0; k < count; k++) largest = fmax(largest, score[k]);
@@ -48,10 +48,10 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
                              Attention spec) {
     Shape s = shape_of(qkv);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double) + REF_WIDE_BYTES(qkv), &workspace));
-    double *weight = workspace, *mixed = weight + s.T; /* (T), (D) */
-    float *space = (float *)(mixed + s.D);
-    const float *in = ref_wide(qkv, &space);
+    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double) + REF_F32_BYTES(qkv), &workspace));
+    double *weight = workspace, *sums = weight + s.T; /* (T), (D) */
+    float *rest = (float *)(sums + s.D);
+    const float *in = ref_f32(qkv, &rest);
     for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
         int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
         int64_t seen = keys_seen(s, lens, spec.causal, b, t);
@@ -60,25 +60,25 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
         for (int64_t k = 0; k < seen; k++)
             weight[k] = spec.scale * dot(q, in + head_at(s, PART_K, b, k, h), s.D);
         tensor_f32(lse)[row] = (float)softmax(weight, seen);
-        for (int64_t d = 0; d < s.D; d++) mixed[d] = 0;
+        for (int64_t d = 0; d < s.D; d++) sums[d] = 0;
         for (int64_t k = 0; k < seen; k++) {
             double kept = weight[k] * dropout_factor(&spec.dropout, index + (uint64_t)k);
             const float *v = in + head_at(s, PART_V, b, k, h);
-            for (int64_t d = 0; d < s.D; d++) mixed[d] += kept * v[d];
+            for (int64_t d = 0; d < s.D; d++) sums[d] += kept * v[d];
         }
         int64_t to = ((b * s.T + t) * s.H + h) * s.D;
-        for (int64_t d = 0; d < s.D; d++) tensor_put(out, to + d, mixed[d]);
+        for (int64_t d = 0; d < s.D; d++) tensor_put(out, to + d, sums[d]);
     }
     return OK;
 }
 
-/* What backward reads, in fp32. */
+/* The inputs of backward, in fp32. */
 typedef struct Inputs {
     const float *qkv, *out, *dout, *lse;
 } Inputs;
 
-/* The gradient of one head of one sequence, in double: dq, dk, dv (T,D) each. With P the weights, Z
- * dropout's factors and g the gradient of a query's output o:
+/* The gradients of one head of one sequence, in double: dq, dk, dv (T,D) each. With the weights P, the
+ * dropout factors Z and the gradient g of a query's output o:
  *   dv_k += P_k Z_k g;  dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o;
  *   dq += scale ds_k k_k;  dk_k += scale ds_k q. */
 static void output_backward(double *dq, double *dk, double *dv, const Inputs *in, Shape s, Tensor lens,
@@ -86,7 +86,7 @@ static void output_backward(double *dq, double *dk, double *dv, const Inputs *in
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
         const float *q = in->qkv + head_at(s, PART_Q, b, t, h), *grad = in->dout + at;
-        double through = dot(grad, in->out + at, s.D);
+        double delta = dot(grad, in->out + at, s.D);
         double log_sum = in->lse[(b * s.H + h) * s.T + t];
         uint64_t index = dropout_scores(&spec->dropout, b, h, t);
         int64_t seen = keys_seen(s, lens, spec->causal, b, t);
@@ -95,7 +95,7 @@ static void output_backward(double *dq, double *dk, double *dv, const Inputs *in
             const float *v = in->qkv + head_at(s, PART_V, b, j, h);
             double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
             double factor = dropout_factor(&spec->dropout, index + (uint64_t)j);
-            double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - through);
+            double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - delta);
             for (int64_t d = 0; d < s.D; d++) {
                 dv[j * s.D + d] += weight * factor * grad[d];
                 dq[t * s.D + d] += ds * k[d];
@@ -105,16 +105,16 @@ static void output_backward(double *dq, double *dk, double *dv, const Inputs *in
     }
 }
 
-/* Needs: qkv, out, lse. */
+/* Reads forward's qkv, out and lse. */
 Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                               Tensor lens, Attention spec) {
     Shape s = shape_of(qkv);
-    size_t held = 3 * (size_t)(s.T * s.D) * sizeof(double);
+    size_t sums_bytes = 3 * (size_t)(s.T * s.D) * sizeof(double);
     void *workspace;
-    TRY(stream_workspace(stream, held + REF_WIDE_BYTES(qkv, out, dout), &workspace));
+    TRY(stream_workspace(stream, sums_bytes + REF_F32_BYTES(qkv, out, dout), &workspace));
     double *total = workspace; /* (3,T,D) */
-    float *space = (float *)(total + 3 * s.T * s.D);
-    Inputs in = {ref_wide(qkv, &space), ref_wide(out, &space), ref_wide(dout, &space), tensor_f32(lse)};
+    float *rest = (float *)(total + 3 * s.T * s.D);
+    Inputs in = {ref_f32(qkv, &rest), ref_f32(out, &rest), ref_f32(dout, &rest), tensor_f32(lse)};
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
             for (int64_t i = 0; i < 3 * s.T * s.D; i++) total[i] = 0;
@@ -127,7 +127,7 @@ Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor o
     return OK;
 }
 
-/* Row `row` of a cache = D numbers of qkv. */
+/* Stores D elements of qkv as row `row` of a cache, quantized if it is int8. */
 static void cache_put(Tensor cache, int64_t row, Tensor qkv, int64_t from, int64_t D) {
     int64_t at = row * cache.dim[3];
     if (cache.dtype != DT_I8) {
@@ -141,11 +141,11 @@ static void cache_put(Tensor cache, int64_t row, Tensor qkv, int64_t from, int64
         finite &= (bool)isfinite(size);
         if (size > largest) largest = size;
     }
-    float scale = finite ? largest / 127.0f : NAN, finer = finite && largest > 0 ? 127.0f / largest : 0;
-    if (isinf(finer)) finer = 0; /* as good as zero */
+    float scale = finite ? largest / 127.0f : NAN, inverse = finite && largest > 0 ? 127.0f / largest : 0;
+    if (isinf(inverse)) inverse = 0; /* the reciprocal overflowed: treat the row as zero */
     int8_t *to = (int8_t *)cache.data + at;
     for (int64_t d = 0; d < D; d++)
-        to[d] = finite ? (int8_t)rintf((float)tensor_get(qkv, from + d) * finer) : 0;
+        to[d] = finite ? (int8_t)rintf((float)tensor_get(qkv, from + d) * inverse) : 0;
     memcpy(to + D, &scale, sizeof scale);
 }
 
@@ -158,8 +158,8 @@ static double cache_get(Tensor cache, int64_t row, int64_t d, int64_t D) {
     return (double)from[d] * scale;
 }
 
-/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, from row `row` on;
- * `to` and `from` are where the query's rows start. */
+/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, starting at row `row`.
+ * `to` and `from` are the indices of the first elements in out and qkv. */
 static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, Tensor kcache,
                        Tensor vcache, int64_t row, int64_t seen, int64_t D, double scale) {
     for (int64_t k = 0; k < seen; k++) {
@@ -175,12 +175,12 @@ static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64
     }
 }
 
-static Status check_room(Shape s, int64_t S, Tensor past, Tensor fresh) {
+static Status check_cache_capacity(Shape s, int64_t S, Tensor past, Tensor fresh) {
     for (int64_t b = 0; b < s.B; b++) {
         int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
         if (before < 0 || now < 0 || now > s.T || before + now > S)
             return FAILED("internal: attention_decode: sequence %lld has %lld past and %lld new positions, "
-                          "the cache holds %lld",
+                          "but the cache has room for %lld",
                           (long long)b, (long long)before, (long long)now, (long long)S);
     }
     return OK;
@@ -190,12 +190,12 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
                             Tensor fresh, float scale) {
     Shape s = shape_of(qkv);
     int64_t S = kcache.dim[2];
-    TRY(check_room(s, S, past, fresh));
+    TRY(check_cache_capacity(s, S, past, fresh));
     void *workspace;
     TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            int64_t row = (b * s.H + h) * S; /* of the caches */
+            int64_t row = (b * s.H + h) * S; /* first row of this head in the caches */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
             for (int64_t t = 0; t < count; t++) {
                 cache_put(kcache, row + first + t, qkv, head_at(s, PART_K, b, t, h), s.D);

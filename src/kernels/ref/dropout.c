@@ -1,7 +1,7 @@
-/* Dropout on (B,T,C) tensors; backward draws forward's mask again. */
+/* Dropout on (B,T,C) tensors. The mask is not stored: backward draws forward's mask again. */
 #include "kernels/ref/ref.h"
 
-/* to = add + from * mask / (1 - p); add may be none. With p = 0 the shape is free. */
+/* to = add + from * mask / (1 - p); add is optional. With p = 0 any shape is accepted. */
 static void drop(Tensor to, Tensor add, Tensor from, const Dropout *dropout) {
     int64_t C = tensor_cols(from), T = dropout->p == 0 ? 1 : from.dim[1];
     for (int64_t r = 0; r < tensor_rows(from); r++) {

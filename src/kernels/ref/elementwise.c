@@ -1,4 +1,4 @@
-/* Array arithmetic and sums. */
+/* Array arithmetic and reductions. */
 #include "kernels/ref/ref.h"
 
 Status fill_ref(Stream *stream, Tensor x, float value) {
@@ -26,17 +26,17 @@ Status scale_ref(Stream *stream, Tensor y, float factor) {
 
 Status sum_ref(Stream *stream, Tensor total, Tensor x) {
     (void)stream;
-    double here = 0;
-    for (int64_t i = 0; i < tensor_count(x); i++) here += tensor_get(x, i);
-    *(double *)total.data += here;
+    double sum = 0;
+    for (int64_t i = 0; i < tensor_count(x); i++) sum += tensor_get(x, i);
+    *(double *)total.data += sum;
     return OK;
 }
 
 Status sum_squares_ref(Stream *stream, Tensor total, Tensor x) {
     (void)stream;
-    double here = 0;
-    for (int64_t i = 0; i < tensor_count(x); i++) here += tensor_get(x, i) * tensor_get(x, i);
-    *(double *)total.data += here;
+    double sum = 0;
+    for (int64_t i = 0; i < tensor_count(x); i++) sum += tensor_get(x, i) * tensor_get(x, i);
+    *(double *)total.data += sum;
     return OK;
 }
 

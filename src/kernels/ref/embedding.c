@@ -1,11 +1,11 @@
-/* Embeddings: sums of rows of the token, position and type tables. Types that are none are all 0. */
+/* Embeddings: sums of rows of the token, position and type tables. Absent types are all 0. */
 #include "kernels/ref/ref.h"
 
 static Status check_types(const char *kernel, Tensor types, Tensor wtype) {
     for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
         if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
-            return FAILED("internal: %s: token type %d, expected 0 to %lld", kernel, tensor_i32(types)[i],
-                          (long long)tensor_rows(wtype) - 1);
+            return FAILED("internal: %s: token type %d is out of range, expected 0 to %lld", kernel,
+                          tensor_i32(types)[i], (long long)tensor_rows(wtype) - 1);
     return OK;
 }
 
@@ -17,11 +17,11 @@ Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor typ
     for (int64_t i = 0; i < x.dim[0] * T; i++) {
         int64_t row = vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]);
         int64_t position = i % T + (past.data ? tensor_i32(past)[i / T] : 0);
-        bool placed = wpe.data && position >= 0 && position < tensor_rows(wpe);
+        bool has_position = wpe.data && position >= 0 && position < tensor_rows(wpe);
         int64_t type = types.data ? tensor_i32(types)[i] : 0;
         for (int64_t c = 0; c < C; c++) {
             double total = row < 0 ? 0 : tensor_get(wte, row * C + c);
-            if (placed) total += tensor_get(wpe, position * C + c);
+            if (has_position) total += tensor_get(wpe, position * C + c);
             if (wtype.data) total += tensor_get(wtype, type * C + c);
             tensor_put(x, i * C + c, total);
         }
@@ -29,13 +29,13 @@ Status embedding_forward_ref(Stream *stream, Tensor x, Tensor tokens, Tensor typ
     return OK;
 }
 
-/* Row `row` of a table gains row `from` of dx. */
+/* table[row] += dx[from] */
 static void add_row(Tensor table, int64_t row, Tensor dx, int64_t from) {
     int64_t C = tensor_cols(table);
     for (int64_t c = 0; c < C; c++) tensor_f32(table)[row * C + c] += (float)tensor_get(dx, from * C + c);
 }
 
-/* Rows are added in the order of the tokens, so the sums are always the same. */
+/* Rows are added in the order of the tokens, so the result is deterministic. */
 Status embedding_backward_ref(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                               Tensor tokens, Tensor types, VocabPart part) {
     (void)stream;

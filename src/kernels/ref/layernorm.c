@@ -1,4 +1,4 @@
-/* Layer norm over rows of width C. The variance is the biased one and eps lies inside the root. */
+/* Layer norm over rows of C elements. The variance is the biased one, and eps is inside the square root. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -27,8 +27,7 @@ Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd,
     return OK;
 }
 
-/* With n = (x - mean) * rstd and g = dy * gamma:  dx = rstd * (g - mean(g) - n * mean(g * n)) + dres.
- * Needs: x, mean, rstd. */
+/* With n = (x - mean) * rstd and g = dy * gamma:  dx = rstd * (g - mean(g) - n * mean(g * n)) + dres. */
 Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
                               Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
@@ -50,8 +49,8 @@ Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor d
         for (int64_t c = 0; c < C; c++) {
             double normed = (tensor_get(x, r * C + c) - center) * inverse;
             double g = tensor_get(dy, r * C + c) * tensor_get(gamma, c);
-            double through = inverse * (g - mean_g - normed * mean_gn);
-            tensor_put(dx, r * C + c, through + (dres.data ? tensor_get(dres, r * C + c) : 0));
+            double dnorm = inverse * (g - mean_g - normed * mean_gn);
+            tensor_put(dx, r * C + c, dnorm + (dres.data ? tensor_get(dres, r * C + c) : 0));
         }
     }
     for (int64_t c = 0; c < C; c++) {

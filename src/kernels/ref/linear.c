@@ -1,10 +1,10 @@
-/* Matrix products against weights. M rows, K inputs, N outputs; see kernels.h. */
+/* Linear layers. M rows, K inputs, N outputs; see kernels.h. */
 #include "kernels/ref/ref.h"
 
-/* The value as a tensor of the type would hold it. */
+/* The value after rounding to the type. */
 static double rounded(DType dtype, double value) {
-    double held; /* room for any type */
-    Tensor one = tensor_1d(&held, dtype, 1);
+    double storage; /* large enough for any type */
+    Tensor one = tensor_1d(&storage, dtype, 1);
     tensor_put(one, 0, value);
     return tensor_get(one, 0);
 }
@@ -12,31 +12,31 @@ static double rounded(DType dtype, double value) {
 Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     void *workspace;
-    TRY(stream_workspace(stream, REF_WIDE_BYTES(x, w), &workspace));
-    float *space = workspace;
-    const float *rows = ref_wide(x, &space), *weights = ref_wide(w, &space);
+    TRY(stream_workspace(stream, REF_F32_BYTES(x, w), &workspace));
+    float *rest = workspace;
+    const float *rows = ref_f32(x, &rest), *weights = ref_f32(w, &rest);
     DType between = act == ACT_NONE ? y.dtype : x.dtype;
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             const float *row = rows + m * K, *weight = weights + n * K;
             double total = b.data ? tensor_get(b, n) : 0;
             for (int64_t k = 0; k < K; k++) total += (double)row[k] * weight[k];
-            double before = rounded(between, total); /* so that act_forward(pre) gives y again */
+            double before = rounded(between, total); /* so that act_forward(pre) reproduces y */
             if (pre.data) tensor_put(pre, m * N + n, before);
             tensor_put(y, m * N + n, act_value(act, before));
         }
     return OK;
 }
 
-/* Needs: w, and pre where the input came out of an activation. */
+/* Reads w, and pre if the input is the output of an activation. */
 Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
                                  bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_WIDE_BYTES(w), &workspace));
+    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(w), &workspace));
     double *total = workspace; /* (K) */
-    float *space = (float *)(total + K);
-    const float *weights = ref_wide(w, &space);
+    float *rest = (float *)(total + K);
+    const float *weights = ref_f32(w, &rest);
     for (int64_t m = 0; m < M; m++) {
         for (int64_t k = 0; k < K; k++) total[k] = 0;
         for (int64_t n = 0; n < N; n++) {
@@ -45,21 +45,21 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w,
             for (int64_t k = 0; k < K; k++) total[k] += gradient * weight[k];
         }
         for (int64_t k = 0; k < K; k++) {
-            double slope = act == ACT_NONE ? 1 : act_slope(act, tensor_get(pre, m * K + k));
-            tensor_put(dx, m * K + k, (accumulate ? tensor_get(dx, m * K + k) : 0) + total[k] * slope);
+            double derivative = act == ACT_NONE ? 1 : act_derivative(act, tensor_get(pre, m * K + k));
+            tensor_put(dx, m * K + k, (accumulate ? tensor_get(dx, m * K + k) : 0) + total[k] * derivative);
         }
     }
     return OK;
 }
 
-/* Needs: x. */
+/* Reads forward's x. */
 Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_WIDE_BYTES(x), &workspace));
+    TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(x), &workspace));
     double *total = workspace; /* (K) */
-    float *space = (float *)(total + K);
-    const float *rows = ref_wide(x, &space);
+    float *rest = (float *)(total + K);
+    const float *rows = ref_f32(x, &rest);
     for (int64_t n = 0; n < N; n++) {
         double bias = 0;
         for (int64_t k = 0; k < K; k++) total[k] = 0;

@@ -1,11 +1,11 @@
-/* Matrix products of operands that are rounded to 8 bits; see kernels.h. Rounded numbers are held in fp32 as
- * what they stand for, which it does exactly: units are powers of two. */
+/* Linear layers in fp8; see kernels.h. Quantized operands are kept dequantized in fp32, which represents
+ * them exactly, because scales are powers of two. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
 
-/* NaN where a number is not finite. */
-static double largest_of(Tensor x) {
+/* The largest magnitude; NaN if an element is infinite or NaN. */
+static double amax_of(Tensor x) {
     double largest = 0;
     for (int64_t i = 0; i < tensor_count(x); i++) {
         double magnitude = fabs(tensor_get(x, i));
@@ -15,9 +15,10 @@ static double largest_of(Tensor x) {
     return largest;
 }
 
-/* The unit of x, or of what has these peaks, for a type whose largest number is 1.75 * 2^top. */
-static float unit_of(Tensor x, int top) {
-    double largest = largest_of(x);
+/* The scale of x (or of the tensor with these partial maxima) for a type whose largest value is 1.75 *
+ * 2^top. */
+static float scale_of(Tensor x, int top) {
+    double largest = amax_of(x);
     if (isnan(largest)) return NAN;
     if (largest == 0) return 1;
     int exponent = ilogb(largest) - top;
@@ -25,18 +26,19 @@ static float unit_of(Tensor x, int top) {
     return ldexpf(1, exponent < -126 ? -126 : exponent);
 }
 
-/* act(x), rounded, to `values` in fp32; with `kept`, also there, turned. `peaks` are x's, or none. */
-static void round_operand(float *values, Tensor x, Tensor peaks, Act act, DType type, Fp8Input kept) {
+/* values = act(x), quantized and dequantized. `kept`, if present, receives the quantized elements,
+ * transposed, and the scale. `amax` is optional. */
+static void quantize_operand(float *values, Tensor x, Tensor amax, Act act, DType type, Fp8Input kept) {
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
-    float unit = unit_of(peaks.data ? peaks : x, type == DT_E4M3 ? 8 : 15);
-    if (kept.turned.data) tensor_f32(kept.unit)[0] = unit;
+    float scale = scale_of(amax.data ? amax : x, type == DT_E4M3 ? 8 : 15);
+    if (kept.transposed.data) tensor_f32(kept.scale)[0] = scale;
     for (int64_t i = 0; i < rows * cols; i++) {
         double value = act == ACT_NONE ? tensor_get(x, i) : act_value(act, tensor_get(x, i));
         uint8_t bits;
-        Tensor rounded = tensor_1d(&bits, type, 1);
-        tensor_put(rounded, 0, value / unit);
-        values[i] = (float)tensor_get(rounded, 0) * unit;
-        if (kept.turned.data) ((uint8_t *)kept.turned.data)[i % cols * rows + i / cols] = bits;
+        Tensor quantized = tensor_1d(&bits, type, 1);
+        tensor_put(quantized, 0, value / scale);
+        values[i] = (float)tensor_get(quantized, 0) * scale;
+        if (kept.transposed.data) ((uint8_t *)kept.transposed.data)[i % cols * rows + i / cols] = bits;
     }
 }
 
@@ -48,8 +50,8 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
     float *rows = workspace, *weights = rows + M * K;
-    round_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept);
-    round_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
+    quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept);
+    quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             const float *row = rows + m * K, *weight = weights + n * K;
@@ -60,14 +62,14 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
     return OK;
 }
 
-/* Rows (M,K) of the input from forward's, or rounded again. */
+/* The quantized input (M,K): what forward saved, or x quantized again. */
 static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M, int64_t K) {
-    if (!kept.turned.data) {
-        round_operand(rows, x, TENSOR_NONE, act, DT_E4M3, not_kept);
+    if (!kept.transposed.data) {
+        quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, not_kept);
         return;
     }
     for (int64_t i = 0; i < M * K; i++)
-        rows[i] = (float)tensor_get(kept.turned, i % K * M + i / K) * tensor_f32(kept.unit)[0];
+        rows[i] = (float)tensor_get(kept.transposed, i % K * M + i / K) * tensor_f32(kept.scale)[0];
 }
 
 static void backward_input(Tensor dx, const float *dy, const float *weights, Tensor x, Act act, int64_t N) {
@@ -76,7 +78,7 @@ static void backward_input(Tensor dx, const float *dy, const float *weights, Ten
         for (int64_t k = 0; k < K; k++) {
             double total = 0;
             for (int64_t n = 0; n < N; n++) total += (double)dy[m * N + n] * weights[n * K + k];
-            if (act != ACT_NONE) total *= act_slope(act, tensor_get(x, m * K + k));
+            if (act != ACT_NONE) total *= act_derivative(act, tensor_get(x, m * K + k));
             tensor_put(dx, m * K + k, total);
         }
 }
@@ -100,24 +102,25 @@ static void add_column_sums(Tensor sums, Tensor x) {
     }
 }
 
-static void find(Fp8Found found, Tensor dx) {
-    if (found.sums.data) add_column_sums(found.sums, dx);
-    for (int64_t i = 0; found.peaks.data && i < FP8_PEAKS; i++)
-        tensor_f32(found.peaks)[i] = i == 0 ? (float)largest_of(dx) : 0;
+static void collect_stats(Fp8Stats dx_stats, Tensor dx) {
+    if (dx_stats.sums.data) add_column_sums(dx_stats.sums, dx);
+    for (int64_t i = 0; dx_stats.amax.data && i < FP8_AMAX_PARTS; i++)
+        tensor_f32(dx_stats.amax)[i] = i == 0 ? (float)amax_of(dx) : 0;
 }
 
-/* Needs: w, and the input as kept or x; x where the input came out of an activation. */
-Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
-                               Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act) {
+/* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
+ * activation. */
+Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
+                               Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
     float *gradients = workspace, *weights = gradients + M * N, *rows = weights + N * K;
-    round_operand(gradients, dy, peaks, ACT_NONE, DT_E5M2, not_kept);
+    quantize_operand(gradients, dy, amax, ACT_NONE, DT_E5M2, not_kept);
     if (dx.data) {
-        round_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
+        quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
         backward_input(dx, gradients, weights, x, act, N);
-        find(found, dx);
+        collect_stats(dx_stats, dx);
     }
     if (!dw.data) return OK;
     input_rows(rows, kept, x, act, M, K);

@@ -1,4 +1,5 @@
-/* AdamW (Loshchilov and Hutter), each element in double. The copy is of the rounded param. */
+/* AdamW (Loshchilov and Hutter), each element in double. `copy` receives the param after it is rounded to
+ * fp32. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

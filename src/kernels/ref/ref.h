@@ -1,24 +1,24 @@
-/* The reference backend: every slot, plain and complete, for every floating type, with arithmetic and sums
- * in double. It is what other backends are measured against, so it prefers exactness and plainness to speed
- * and runs on one thread. Elements are read and written one by one (tensor_get, tensor_put); only where
- * each is read many times, as in products, is a whole tensor widened first (ref_wide). */
+/* The reference backend: every slot, for every compute type, with arithmetic and accumulation in double.
+ * Other backends are tested against it, so it favors exactness and simplicity over speed, and runs on a
+ * single thread. Elements are read and written one at a time (tensor_get, tensor_put). Only where each
+ * element is read many times, as in a matmul, is the tensor first converted to fp32 (ref_f32). */
 #ifndef WEFT_KERNELS_REF_REF_H
 #define WEFT_KERNELS_REF_REF_H
 
 #include "kernels/backend.h"
 
-/* act(x) and its derivative. */
 double act_value(Act act, double x);
-double act_slope(Act act, double x);
+double act_derivative(Act act, double x);
 
-/* The elements in fp32: where they lie, or a copy at *space, which then moves past it. */
-const float *ref_wide(Tensor tensor, float **space);
-/* Bytes that copies of so many tensors need. */
-size_t ref_wide_bytes(size_t count, const Tensor *tensors);
-#define REF_WIDE_BYTES(...)                                                                                  \
-    ref_wide_bytes(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__})
+/* The elements in fp32: the tensor itself if it is fp32, otherwise a copy at *workspace, which is advanced
+ * past it. NULL for an absent tensor. */
+const float *ref_f32(Tensor tensor, float **workspace);
+/* Bytes of workspace that ref_f32 needs for these tensors. */
+size_t ref_f32_bytes(size_t count, const Tensor *tensors);
+#define REF_F32_BYTES(...)                                                                                   \
+    ref_f32_bytes(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__})
 
-/* What inverted dropout multiplies an element by, from its draw's index: 0 or 1 / (1 - p). */
+/* The factor of inverted dropout for an element with this draw index: 0 or 1 / (1 - p). */
 static inline double dropout_factor(const Dropout *dropout, uint64_t index) {
     if (dropout->p == 0) return 1;
     bool kept = rng_u32(dropout->key, index) >= dropout_threshold(dropout->p);
@@ -30,8 +30,8 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w,
                                  bool accumulate);
 Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
 Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b);
-Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Found found, Tensor dw, Tensor db, Tensor dy,
-                               Tensor peaks, Tensor w, Fp8Input kept, Tensor x, Act act);
+Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
+                               Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act);
 Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
 Status int8_tile_ref(int bits, Int8Tile *ret_tile);
 Status act_forward_ref(Stream *stream, Tensor y, Tensor x, Act act);

@@ -1,4 +1,4 @@
-/* Rounding to a few bits and back. */
+/* Fake quantization: quantize and dequantize. */
 #include <math.h>
 #include <string.h>
 
@@ -9,12 +9,12 @@ Status row_largest_ref(Stream *stream, Tensor largest, Tensor x) {
     (void)stream;
     int64_t K = tensor_cols(x);
     for (int64_t m = 0; m < tensor_rows(x); m++) {
-        float most = 0;
+        float row_amax = 0;
         for (int64_t k = 0; k < K; k++) {
-            float size = (float)fabs(tensor_get(x, m * K + k));
-            if (size > most) most = size;
+            float magnitude = (float)fabs(tensor_get(x, m * K + k));
+            if (magnitude > row_amax) row_amax = magnitude;
         }
-        tensor_f32(largest)[m] = most;
+        tensor_f32(largest)[m] = row_amax;
     }
     return OK;
 }
@@ -22,10 +22,10 @@ Status row_largest_ref(Stream *stream, Tensor largest, Tensor x) {
 Status round_int8_ref(Stream *stream, Tensor y, Tensor x, Tensor largest) {
     (void)stream;
     for (int64_t i = 0; i < tensor_count(x); i++) {
-        float most = tensor_f32(largest)[i / tensor_cols(x)], finer = 127 / most;
-        if (isinf(finer)) finer = 0;
-        float steps = rintf((float)tensor_get(x, i) * finer);
-        tensor_put(y, i, steps * (most / 127));
+        float row_amax = tensor_f32(largest)[i / tensor_cols(x)], inverse = 127 / row_amax;
+        if (isinf(inverse)) inverse = 0;
+        float q = rintf((float)tensor_get(x, i) * inverse);
+        tensor_put(y, i, q * (row_amax / 127));
     }
     return OK;
 }
@@ -38,9 +38,9 @@ Status round_int4_ref(Stream *stream, Tensor y, Tensor x, Tensor largest) {
         int64_t count = K - at % K < INT4_GROUP ? K - at % K : INT4_GROUP;
         for (int64_t i = 0; i < count; i++) w[i] = (float)tensor_get(x, at + i);
         int step = int4_step(w, scale);
-        float finer = int4_finer(step, scale);
+        float inverse = int4_inverse_step(step, scale);
         for (int64_t i = 0; i < count; i++)
-            tensor_put(y, at + i, int4_clamp(rintf(w[i] * finer)) * (float)step * scale);
+            tensor_put(y, at + i, int4_clamp(rintf(w[i] * inverse)) * (float)step * scale);
         at += count;
     }
     return OK;

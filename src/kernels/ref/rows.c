@@ -1,4 +1,4 @@
-/* Moving rows: gather, its backward scatter_add, and transposition; and what is largest in them. */
+/* Row operations: gather, its backward scatter_add, transpose and argmax. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 static Status check_rows(const char *kernel, Tensor x, Tensor index) {
     for (int64_t m = 0; m < tensor_count(index); m++)
         if (tensor_i32(index)[m] < 0 || tensor_i32(index)[m] >= tensor_rows(x))
-            return FAILED("internal: %s: row %d is asked for, expected 0 to %lld", kernel,
+            return FAILED("internal: %s: index %d is out of range, expected 0 to %lld", kernel,
                           tensor_i32(index)[m], (long long)tensor_rows(x) - 1);
     return OK;
 }
@@ -17,14 +17,14 @@ Status argmax_ref(Stream *stream, Tensor index, Tensor x) {
     int64_t C = tensor_cols(x);
     for (int64_t m = 0; m < tensor_rows(x); m++) {
         int64_t best = 0;
-        float most = tensor_get(x, m * C);
-        bool damaged = isnan(most);
+        float largest = tensor_get(x, m * C);
+        bool has_nan = isnan(largest);
         for (int64_t c = 1; c < C; c++) {
             float value = tensor_get(x, m * C + c);
-            damaged |= isnan(value);
-            if (value > most) most = value, best = c;
+            has_nan |= isnan(value);
+            if (value > largest) largest = value, best = c;
         }
-        tensor_i32(index)[m] = damaged || isinf(most) ? -1 : (int32_t)best;
+        tensor_i32(index)[m] = has_nan || isinf(largest) ? -1 : (int32_t)best;
     }
     return OK;
 }

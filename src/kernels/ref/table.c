@@ -1,15 +1,15 @@
-/* The reference's table, and what its files share. */
+/* The reference backend's table, and conversion to fp32 for its files. */
 #include "kernels/ref/ref.h"
 
-const float *ref_wide(Tensor tensor, float **space) {
+const float *ref_f32(Tensor tensor, float **workspace) {
     if (!tensor.data || tensor.dtype == DT_F32) return tensor.data;
-    float *wide = *space;
-    for (int64_t i = 0; i < tensor_count(tensor); i++) wide[i] = (float)tensor_get(tensor, i);
-    *space += tensor_count(tensor);
-    return wide;
+    float *copy = *workspace;
+    for (int64_t i = 0; i < tensor_count(tensor); i++) copy[i] = (float)tensor_get(tensor, i);
+    *workspace += tensor_count(tensor);
+    return copy;
 }
 
-size_t ref_wide_bytes(size_t count, const Tensor *tensors) {
+size_t ref_f32_bytes(size_t count, const Tensor *tensors) {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         if (tensors[i].data && tensors[i].dtype != DT_F32)

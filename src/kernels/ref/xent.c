@@ -1,5 +1,6 @@
-/* Softmax cross-entropy in two steps, so that between them ranks that hold parts of the vocabulary can
- * agree on the statistics. Padding columns count as -infinity: no part in the sum, no gradient. */
+/* Softmax cross-entropy in two steps: between them, ranks that have different parts of the vocabulary
+ * combine their statistics. Padding columns count as -infinity: they do not contribute to the sum and have
+ * gradient 0. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
@@ -32,9 +33,9 @@ Status xent_combine_ref(Stream *stream, Tensor stats, Tensor parts) {
         double total = 0;
         for (int64_t r = 0; r < ranks; r++) largest = fmaxf(largest, part[r * M * 3]);
         for (int64_t r = 0; r < ranks; r++) {
-            const float *own = part + r * M * 3;
-            if (own[1] != 0) total += own[1] * exp((double)own[0] - largest);
-            label += own[2];
+            const float *rank_part = part + r * M * 3;
+            if (rank_part[1] != 0) total += rank_part[1] * exp((double)rank_part[0] - largest);
+            label += rank_part[2];
         }
         float *stat = tensor_f32(stats) + m * 3;
         stat[0] = largest;
