@@ -1,6 +1,6 @@
-/* Batches on the host and their copy to a device. One function lays the arrays out, on either side, so
- * that the copy is one piece; what only masked-token training needs comes last and is left out of the
- * copy otherwise. B sequences, T positions. */
+/* Host batches and their transfer to a device. lay_out defines the memory layout for both sides, so that one
+ * copy suffices. Arrays that only masked-token training needs come last and are otherwise left out of the
+ * copy. B sequences of length T. */
 #include "base/memory.h"
 #include "data/data.h"
 #include "data/mask.h"
@@ -9,7 +9,7 @@ static int32_t *take(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(int32_t));
 }
 
-/* Points the arrays into the bump; *ret_without_picks is where the picks begin. */
+/* Assigns the arrays from the bump allocator; *ret_without_picks is the offset at which the picks begin. */
 static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
     int64_t B = batch->B, T = batch->T;
     batch->lens = take(bump, B);
@@ -34,7 +34,7 @@ size_t host_batch_bytes(int64_t B, int64_t T) {
 
 Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T) {
     if (B < 1 || T < 1 || B > INT32_MAX / T)
-        return USAGE("a batch of %lld sequences of %lld tokens cannot be made", (long long)B, (long long)T);
+        return USAGE("invalid batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(mem_new(1, sizeof *batch, &batch));
     batch->B = B;
@@ -70,7 +70,7 @@ Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int6
     Bump bump = {.base = to.data, .size = to.bytes};
     size_t bytes;
     lay_out(&there, &bump, &bytes);
-    TRY(bump_check(&bump, "the copy of a batch"));
+    TRY(bump_check(&bump, "the device copy of a batch"));
     bool picks = batch->task == TASK_MLM;
     TRY(stream_copy(stream, to.data, batch->memory, picks ? bump.used : bytes, COPY_TO_DEVICE));
 

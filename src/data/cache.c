@@ -1,5 +1,5 @@
-/* The cache of prepared data. A directory in it is whole when it is there (data/prepare.h), so looking for it
- * needs no lock; making it takes one, on a file beside it. */
+/* Cache of prepared data. A directory in it is always complete (data/prepare.h), so looking it up needs no
+ * lock. Creating it takes a lock on a file next to it. */
 #include "data/cache.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ Status cache_root(char **ret_root) {
     TRY(user_cache(&root));
     if (!root)
         return USAGE(
-            "there is no place to keep prepared data: set WEFT_CACHE to a directory, or use --no-cache");
+            "no directory to store prepared data in: set WEFT_CACHE to a directory, or use --no-cache");
     *ret_root = root;
     return OK;
 }
@@ -39,10 +39,10 @@ static Status add_file(FILE *key, const char *path) {
         return OK;
     }
     struct stat st;
-    if (stat(path, &st) != 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (stat(path, &st) != 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return FAILED("%s: expected a file, found %s", path,
-                      S_ISDIR(st.st_mode) ? "a directory without token shards" : "something else");
+                      S_ISDIR(st.st_mode) ? "a directory without token files" : "something else");
     CLEANUP(mem_freep) char *full = realpath(path, NULL);
     fprintf(key, "%s %lld %lld.%09ld %llu %llu\n", full ? full : path, (long long)st.st_size,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (unsigned long long)st.st_dev,
@@ -60,7 +60,7 @@ static Status write_key(const PrepareSpec *spec, FILE *key) {
     return OK;
 }
 
-/* All that the shards depend on, as 32 hexadecimal digits. */
+/* Hashes everything that the token files depend on to 32 hexadecimal digits. */
 static Status make_key(const PrepareSpec *spec, char name[33]) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
@@ -78,13 +78,14 @@ static void fd_closep(int *fd) {
     if (*fd >= 0) close(*fd);
 }
 
-/* Waits for whoever makes the same; goes on without a lock where the file system has none. */
-static Status take_lock(const PrepareSpec *spec, const char *path, Progress *log, int *ret_fd) {
+/* Waits until no other process is creating the same directory. Continues without a lock if the file system
+ * does not support locks. */
+static Status acquire_lock(const PrepareSpec *spec, const char *path, Progress *log, int *ret_fd) {
     CLEANUP(fd_closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    if (fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     bool told = false;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        if (!told) progress_line(log, "waiting for another process that prepares the same data");
+        if (!told) progress_line(log, "waiting for another process that is preparing the same data");
         told = true;
         if (spec->stop && *spec->stop) return FAILED("stopped by a signal");
         usleep(WAIT_US);
@@ -107,7 +108,7 @@ static void write_note(void *file, const char *note) {
     fprintf(file, "%s\n", note);
 }
 
-/* Beside the shards: their directory holds nothing else. */
+/* Next to the directory, because that may contain only token files. */
 static Status notes_path(const char *dir, char **ret_path) {
     return str_format(ret_path, "%s.notes", dir);
 }
@@ -134,17 +135,18 @@ Status cache_tell_notes(const char *dir, Progress *log) {
     TRY(file_read(path, LIMIT, &text, &size));
     for (char *at = text, *newline; (newline = memchr(at, '\n', size - (size_t)(at - text)));
          at = newline + 1)
-        progress_line(log, "note: %.*s", (int)(newline - at), at);
+        progress_line(log, "warning: %.*s", (int)(newline - at), at);
     return OK;
 }
 
 static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) {
     char files[256], tokens[FORMAT_SIZE];
-    progress_line(log, "preparing %s, once, in %s", describe_files(spec, files, sizeof files), dir);
+    progress_line(log, "preparing %s (only once; cached in %s)", describe_files(spec, files, sizeof files),
+                  dir);
     CLEANUP(prepare_result_done) PrepareResult result = {0};
     TRY(prepare_dir(spec, dir, false, &result));
-    progress_line(log, "prepared %s tokens of %lld documents", format_count(tokens, (double)result.tokens),
-                  (long long)result.documents);
+    progress_line(log, "prepared %s tokens from %lld document%s", format_count(tokens, (double)result.tokens),
+                  (long long)result.documents, PLURAL(result.documents));
     return keep_notes(&result, dir);
 }
 
@@ -155,12 +157,12 @@ Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, c
     CLEANUP(mem_freep) char *dir = NULL, *lock = NULL;
     CLEANUP(fd_closep) int fd = -1;
     TRY(path_join(&dir, root, name));
-    if (!token_file_is_there(dir)) {
+    if (!path_has_token_files(dir)) {
         TRY(str_format(&lock, "%s.lock", dir));
         TRY(dir_make(root));
-        TRY(take_lock(spec, lock, log, &fd));
+        TRY(acquire_lock(spec, lock, log, &fd));
     }
-    bool made = !token_file_is_there(dir);
+    bool made = !path_has_token_files(dir);
     if (made) TRY(make_dir(spec, dir, log));
     *ret_made = made;
     *ret_dir = dir;

@@ -1,24 +1,25 @@
-/* Text that a run takes as it is, prepared once.
+/* Cache of token files for text that is passed directly to a run.
  *
- * The shards of a list of files lie in a directory named after what they depend on: the tokenizer's
- * fingerprint, how the files are read, and each file's path, size, time of change and inode. So a changed
- * file, or another tokenizer, means another directory, and a second run finds the first one's.
+ * Each list of input files has a directory whose name is a hash of everything the token files depend on: the
+ * tokenizer's fingerprint, how the files are split into documents, and each file's path, size, modification
+ * time and inode. A changed file or another tokenizer therefore selects another directory, and a second run
+ * reuses the first one's.
  */
 #ifndef WEFT_DATA_CACHE_H
 #define WEFT_DATA_CACHE_H
 
 #include "data/prepare.h"
 
-/* Where prepared data is kept: user_cache() of base/fs.h. */
+/* Directory that contains the cache: user_cache() of base/fs.h. The caller frees it. */
 MUST_USE Status cache_root(char **ret_root);
 
-/* The directory below `root` that holds the shards of spec->paths, made when it is not there yet; of two
- * processes that want the same one, the second waits for the first. `log` gets lines about making it;
- * *ret_made tells whether it was. */
+/* Returns the directory below `root` with the token files of spec->paths, creating it if necessary; *ret_made
+ * tells whether it was created. If two processes need the same directory, the second waits for the first.
+ * `log` receives progress messages. */
 MUST_USE Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,
                               bool *ret_made);
 
-/* What preparing found to say about the text, in a line each; later runs hear it, too. */
+/* Repeats the warnings of the preparation, one line each, so that later runs show them too. */
 MUST_USE Status cache_tell_notes(const char *dir, Progress *log);
 
 #endif

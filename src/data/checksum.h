@@ -1,4 +1,4 @@
-/* A fast 64-bit checksum of bytes: any single changed byte changes it. Not for secrets. */
+/* Fast 64-bit checksum: changing any single byte changes it. Not cryptographic. */
 #ifndef WEFT_DATA_CHECKSUM_H
 #define WEFT_DATA_CHECKSUM_H
 

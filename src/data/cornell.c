@@ -8,14 +8,14 @@
 static const char separator[] = " +++$+++ ";
 enum { SEPARATOR = sizeof separator - 1, FIELDS = 5 };
 
-typedef struct Piece {
+typedef struct Slice {
     const char *text;
     size_t size;
-} Piece;
+} Slice;
 
 typedef struct Utterance {
-    Piece id;
-    size_t at, size; /* its text in the pool */
+    Slice id;
+    size_t at, size; /* text in the pool */
 } Utterance;
 
 typedef struct Corpus {
@@ -55,13 +55,13 @@ static bool is_utf8(const unsigned char *text, size_t size) {
     return true;
 }
 
-/* Windows' characters 0x80 to 0x9F; 0: none. */
+/* Windows-1252 characters 0x80 to 0x9F; 0: undefined. */
 static const uint16_t windows[32] = {0x20AC, 0,      0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021,
                                      0x02C6, 0x2030, 0x0160, 0x2039, 0x0152, 0,      0x017D, 0,
                                      0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
                                      0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0,      0x017E, 0x0178};
 
-/* Appends a text to the pool, which has room for it. */
+/* Appends a text to the pool, which must have space for it. */
 static void put_text(Corpus *corpus, const unsigned char *text, size_t size) {
     char *to = corpus->pool + corpus->used;
     bool utf8 = is_utf8(text, size);
@@ -84,20 +84,20 @@ static void put_text(Corpus *corpus, const unsigned char *text, size_t size) {
 
 /* ---- lines ---- */
 
-/* Cuts a line at its separators; the last field takes the rest. Returns their number. */
-static int cut_line(const char *line, size_t size, Piece field[FIELDS]) {
+/* Splits a line at the separators; the last field takes the rest. Returns the number of fields. */
+static int cut_line(const char *line, size_t size, Slice field[FIELDS]) {
     int count = 0;
     for (;;) {
         const char *next = count < FIELDS - 1 ? memmem(line, size, separator, SEPARATOR) : NULL;
         size_t here = next ? (size_t)(next - line) : size;
-        field[count++] = (Piece){line, here};
+        field[count++] = (Slice){line, here};
         if (!next) return count;
         line = next + SEPARATOR;
         size -= here + SEPARATOR;
     }
 }
 
-typedef Status (*LineFunc)(Corpus *corpus, const char *file, int64_t number, const Piece *field, int count);
+typedef Status (*LineFunc)(Corpus *corpus, const char *file, int64_t number, const Slice *field, int count);
 
 static Status each_line(Corpus *corpus, const Source *source, LineFunc func) {
     const char *at = (const char *)source->data, *end = at + source->size;
@@ -106,23 +106,23 @@ static Status each_line(Corpus *corpus, const Source *source, LineFunc func) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
         while (size && at[size - 1] == '\r') size--;
-        Piece field[FIELDS];
+        Slice field[FIELDS];
         if (size) TRY(func(corpus, source->name, number, field, cut_line(at, size, field)));
         at = newline ? newline + 1 : end;
     }
     return OK;
 }
 
-static Status take_utterance(Corpus *corpus, const char *file, int64_t number, const Piece *field,
+static Status take_utterance(Corpus *corpus, const char *file, int64_t number, const Slice *field,
                              int count) {
-    /* One without text may have lost the space after its last separator. */
+    /* An utterance without text may lack the space after its last separator. */
     static const char last[] = " +++$+++";
-    Piece text = {"", 0};
+    Slice text = {"", 0};
     if (count == FIELDS)
         text = field[FIELDS - 1];
     else if (count != FIELDS - 1 || field[3].size < sizeof last - 1 ||
              memcmp(field[3].text + field[3].size - (sizeof last - 1), last, sizeof last - 1))
-        return FAILED("%s: line %lld: has %d fields, expected 5 of an utterance or 4 of a conversation, "
+        return FAILED("%s: line %lld: has %d fields, expected 5 for an utterance or 4 for a conversation, "
                       "separated by \"%s\"",
                       file, (long long)number, count, separator);
     TRY(mem_grow(&corpus->utterance, &corpus->capacity, corpus->utterances + 1, sizeof *corpus->utterance));
@@ -136,12 +136,12 @@ static Status take_utterance(Corpus *corpus, const char *file, int64_t number, c
 }
 
 static int by_id(const void *a, const void *b) {
-    const Piece *x = &((const Utterance *)a)->id, *y = &((const Utterance *)b)->id;
+    const Slice *x = &((const Utterance *)a)->id, *y = &((const Utterance *)b)->id;
     int order = memcmp(x->text, y->text, x->size < y->size ? x->size : y->size);
     return order ? order : (x->size > y->size) - (x->size < y->size);
 }
 
-static const Utterance *find(Corpus *corpus, Piece id) {
+static const Utterance *find(Corpus *corpus, Slice id) {
     Utterance key = {.id = id};
     const Utterance *found = corpus->utterances ? bsearch(&key, corpus->utterance, corpus->utterances,
                                                           sizeof *corpus->utterance, by_id)
@@ -151,8 +151,8 @@ static const Utterance *find(Corpus *corpus, Piece id) {
     return found && found->size ? found : NULL;
 }
 
-/* ['L194', 'L195', 'L196'] */
-static Status take_conversation(Corpus *corpus, const char *file, int64_t number, const Piece *field,
+/* Parses ['L194', 'L195', 'L196']. */
+static Status take_conversation(Corpus *corpus, const char *file, int64_t number, const Slice *field,
                                 int count) {
     const char *at = field[count - 1].text, *end = at + field[count - 1].size;
     if (count != 4 || at == end || *at != '[' || end[-1] != ']')
@@ -164,9 +164,8 @@ static Status take_conversation(Corpus *corpus, const char *file, int64_t number
         at++;
         const char *stop = memchr(at, '\'', (size_t)(end - at));
         if (!stop)
-            return FAILED("%s: line %lld: the name of an utterance has no closing quote", file,
-                          (long long)number);
-        const Utterance *now = find(corpus, (Piece){at, (size_t)(stop - at)});
+            return FAILED("%s: line %lld: an utterance id has no closing quote", file, (long long)number);
+        const Utterance *now = find(corpus, (Slice){at, (size_t)(stop - at)});
         if (before && now)
             TRY(corpus->func(corpus->context, corpus->pool + before->at, before->size, corpus->pool + now->at,
                              now->size));
@@ -176,11 +175,11 @@ static Status take_conversation(Corpus *corpus, const char *file, int64_t number
     return OK;
 }
 
-/* By its first line: conversations end in a list. */
+/* Conversations end in a list, which the first line shows. */
 static bool has_conversations(const Source *source) {
     const char *text = (const char *)source->data;
     const char *newline = memchr(text, '\n', source->size);
-    Piece field[FIELDS];
+    Slice field[FIELDS];
     int count = cut_line(text, newline ? (size_t)(newline - text) : source->size, field);
     return count == 4 && field[3].size && field[3].text[0] == '[';
 }
@@ -193,13 +192,13 @@ Status cornell_read(const char *const *paths, int count, CornellPair func, void 
     for (; corpus.count < count; corpus.count++)
         TRY(source_init_owned(&corpus.source[corpus.count], paths[corpus.count], SOURCE_GZ_LIMIT));
     for (int i = 0; i < count; i++) {
-        bool of_both = has_conversations(&corpus.source[i]);
-        conversations |= of_both;
-        lines |= !of_both;
-        if (!of_both) TRY(each_line(&corpus, &corpus.source[i], take_utterance));
+        bool has_list = has_conversations(&corpus.source[i]);
+        conversations |= has_list;
+        lines |= !has_list;
+        if (!has_list) TRY(each_line(&corpus, &corpus.source[i], take_utterance));
     }
     if (!lines || !conversations)
-        return USAGE("%s: the corpus needs movie_%s.txt too: name both files", paths[0],
+        return USAGE("%s: the corpus also needs movie_%s.txt; pass both files", paths[0],
                      lines ? "conversations" : "lines");
     if (corpus.utterances) qsort(corpus.utterance, corpus.utterances, sizeof *corpus.utterance, by_id);
     for (int i = 0; i < count; i++)

@@ -1,5 +1,5 @@
-/* The packed bytes are the files one after the other, each followed by the ASCII file separator, which
- * no text of the project contains. */
+/* The packed data is a concatenation of files, each followed by the ASCII file separator, which no text in
+ * the project contains. */
 #include "data/corpus.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
-/* The corpus that weft has by nature: its own source and documents, packed into the program when it
- * is built (cmake/EmbedCorpus.cmake). The path "self" names it where no such file exists. */
+/* The embedded corpus: weft's own source and documentation, packed into the program at build time
+ * (cmake/EmbedCorpus.cmake). Unless a file named "self" exists, the path "self" refers to it. */
 #ifndef WEFT_DATA_CORPUS_H
 #define WEFT_DATA_CORPUS_H
 
 #include "data/source.h"
 
 bool corpus_is_named(const char *path);
-int corpus_count(void); /* its files */
+int corpus_count(void); /* number of files */
 MUST_USE Status corpus_source(Source *ret_source, int index);
 
 #endif

@@ -1,6 +1,6 @@
-/* libcurl, opened when it is first needed: the program builds without its headers and runs where it is not
- * installed, up to the first download. The numbers are those of libcurl's binary interface, which has not
- * changed since its soname became 4; the tests hold them against its header where there is one. */
+/* libcurl, loaded on first use: the program builds without its headers, and without the library only
+ * downloads fail. The constants are part of libcurl's ABI, which has been stable since soname 4; the tests
+ * compare them with the installed header, if any. */
 #ifndef WEFT_DATA_CURL_H
 #define WEFT_DATA_CURL_H
 
@@ -32,7 +32,7 @@ typedef enum CurlOption {
 
 enum { CURL_HTTP = 1, CURL_HTTPS = 2 }; /* bits of CURL_SET_PROTOCOLS and CURL_REDIRECT_PROTOCOLS */
 
-/* What a transfer came to. */
+/* Result codes of a transfer. */
 typedef enum CurlResult {
     CURL_OK = 0,
     CURL_BAD_PROTOCOL = 1,
@@ -55,7 +55,7 @@ typedef enum CurlResult {
 
 enum { CURL_ERROR_TEXT = 256 };
 
-/* The functions of the library that are used, by its names. */
+/* The library functions in use, under their own names. */
 typedef struct Curl {
     int (*global_init)(long flags);
     void (*global_cleanup)(void);
@@ -69,7 +69,7 @@ typedef struct Curl {
     void (*slist_free_all)(void *list);
 } Curl;
 
-/* The library stays open until the program ends. */
+/* Loads the library, which stays loaded until the program exits. */
 MUST_USE Status curl_open(Curl *ret_curl);
 
 #endif

@@ -1,12 +1,12 @@
-/* From an open set of files to batches.
+/* Turns an open set of files into batches.
  *
- * Place p of the endless order lies in epoch p / count; within it a keyed permutation says which
- * example comes. Examples of a stream are windows that follow each other without overlap: T tokens and
- * the one after for lm, as many as fit between the special tokens for mlm, or the windows of data/pairs.h
- * where sentences are known. In a shuffled order each epoch but the first cuts lm's windows elsewhere, so
- * that small data are not learned by their cuts. Everything drawn (order, pairs, masks) is a function of the
- * seed, the epoch and the place in it, so nothing is remembered between calls. T positions of a sequence, P
- * of them filled from the stream.
+ * Position p of the infinite order is in epoch p / count; a keyed permutation selects the example within the
+ * epoch. Examples of a stream are consecutive windows without overlap: T tokens plus the next one for lm, as
+ * many as fit between the special tokens for mlm, or the windows of data/pairs.h if sentences are marked.
+ * When shuffling, every epoch after the first shifts the lm windows, so that a small corpus is not memorized
+ * by its window boundaries. Everything random (order, pairs, masks) is a function of the seed, the epoch and
+ * the position in it, so no state is kept between calls. T is the sequence length; P of its positions are
+ * filled from the stream.
  */
 #include <math.h>
 #include <string.h>
@@ -22,26 +22,26 @@
 #include "data/stream.h"
 
 struct Dataset {
-    DataSpec spec; /* without its paths */
+    DataSpec spec; /* paths cleared */
     DataFormat format;
     TokenStream stream;
     IdsSet ids;
     SquadFeatures squad;
     ExampleSet examples;
     PairSet pairs;
-    bool from_pairs; /* by sentences */
+    bool from_pairs; /* mlm examples come from `pairs` (sentences are marked) */
     Masking masking;
-    int64_t begin, size; /* the used part, in tokens of the stream or examples */
-    int64_t window;      /* stream tokens from one example to the next */
+    int64_t begin, size; /* the part of the stream (in tokens) or of the examples that is used */
+    int64_t window;      /* distance in tokens between consecutive examples of a stream */
     int64_t tokens, count;
 };
 
-/* One example to be made: where it comes from and where it goes. */
+/* One example to produce: its source and its row in the batch. */
 typedef struct Slot {
-    int64_t index; /* of the example */
-    uint64_t epoch, place;
-    int64_t b;     /* row of the batch */
-    int64_t shift; /* lm: of this epoch's windows */
+    int64_t index; /* example number */
+    uint64_t epoch, position;
+    int64_t b;     /* row in the batch */
+    int64_t shift; /* lm: tokens by which this epoch's windows are shifted */
 } Slot;
 
 static DataFormat format_of(const char *path, DataFormat asked) {
@@ -63,21 +63,20 @@ static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
 
 static Status check_special(const DataSpec *spec, const char *name, int32_t token, bool required) {
     if (token < 0 && required)
-        return USAGE("masked-token training needs a %s token, the vocabulary has none", name);
+        return USAGE("masked-token training needs a %s token, but the vocabulary has none", name);
     if (token >= spec->vocab)
-        return USAGE("the %s token is %d, outside the vocabulary of %lld", name, token,
+        return USAGE("the %s token is %d, outside the vocabulary of %lld tokens", name, token,
                      (long long)spec->vocab);
     return OK;
 }
 
 static Status check_squad(const DataSpec *spec) {
     if (spec->task != TASK_SPAN)
-        return USAGE(
-            "%s is read as SQuAD's questions, which are for the task squad (see --task, and --format "
-            "for reading it in another way)",
-            spec->paths[0]);
-    if (!spec->encoder) return FAILED("internal: SQuAD's questions without a tokenizer");
-    if (spec->types == 1) return USAGE("a question and its context need 2 token types, the model has 1");
+        return USAGE("%s is read as SQuAD questions, which need the task squad (see --task, or --format to "
+                     "read the file differently)",
+                     spec->paths[0]);
+    if (!spec->encoder) return FAILED("internal: SQuAD questions without a tokenizer");
+    if (spec->types == 1) return USAGE("a question and its context need 2 token types, but the model has 1");
     return OK;
 }
 
@@ -89,15 +88,13 @@ static Status check_examples(const DataSpec *spec, DataFormat format) {
     bool records = format == FORMAT_RECORDS;
     const SpecialTokens *special = &spec->special;
     if (spec->task != (records ? TASK_CLASSIFY : TASK_MLM))
-        return USAGE("%s is read as %s, which are for the task %s of BERT (see --task and --format)",
-                     spec->paths[0], records ? "records with a label" : "pairs of sentences",
-                     records ? "classify" : "mlm");
-    if (!spec->encoder) return FAILED("internal: texts without a tokenizer");
+        return USAGE("%s is read as %s, which need BERT's task %s (see --task and --format)", spec->paths[0],
+                     records ? "labeled records" : "pairs of sentences", records ? "classify" : "mlm");
+    if (!spec->encoder) return FAILED("internal: text data without a tokenizer");
     if (special->cls < 0 || special->sep < 0 || special->cls >= spec->vocab || special->sep >= spec->vocab)
-        return USAGE(
-            "the vocabulary lacks a [CLS] or a [SEP] token, which BERT's sequences begin and end with");
+        return USAGE("the vocabulary lacks [CLS] or [SEP], which begin and end BERT's sequences");
     if ((!records || spec->pair_field) && spec->types == 1)
-        return USAGE("pairs of texts need 2 token types, the model has 1");
+        return USAGE("text pairs need 2 token types, but the model has 1");
     if (spec->seq < 5) return USAGE("the sequence length is %lld, expected at least 5", (long long)spec->seq);
     return OK;
 }
@@ -105,15 +102,13 @@ static Status check_examples(const DataSpec *spec, DataFormat format) {
 Status dataset_check_task(const DataSpec *spec, DataFormat format) {
     if (format == FORMAT_IDS) return OK;
     if (format != FORMAT_SQUAD && spec->task == TASK_SPAN)
-        return USAGE(
-            "%s is read as %s, but the task span needs SQuAD's questions or examples in JSON lines (the "
-            "format ids)",
-            spec->paths[0], data_format_name(format));
+        return USAGE("%s is read as %s, but the task span needs SQuAD questions or examples as JSON lines "
+                     "(the format ids)",
+                     spec->paths[0], data_format_name(format));
     if (format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
-        return USAGE(
-            "%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a text and "
-            "a label) or examples in JSON lines (the format ids)",
-            spec->paths[0], data_format_name(format));
+        return USAGE("%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a "
+                     "text and a label) or examples as JSON lines (the format ids)",
+                     spec->paths[0], data_format_name(format));
     return OK;
 }
 
@@ -121,37 +116,38 @@ static Status check_spec(const DataSpec *spec, DataFormat format) {
     bool from_ids = format == FORMAT_IDS, masked = spec->task == TASK_MLM;
     if (format == FORMAT_SQUAD) TRY(check_squad(spec));
     if (is_examples(format)) TRY(check_examples(spec, format));
-    if (format == FORMAT_TEXT) return FAILED("internal: text that has not been prepared");
+    if (format == FORMAT_TEXT) return FAILED("internal: text data that was not prepared");
     if (spec->seq < 1 || spec->seq > INT32_MAX)
         return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
-        return USAGE("the vocabulary is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
+        return USAGE("the vocabulary size is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
     TRY(dataset_check_task(spec, format));
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
         return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
     double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
     if (!(kept >= 0 && kept <= 1) || (spec->keep_first > 0 && spec->keep_last > 0))
-        return USAGE("the part of the data to use is %g, expected 0 to 1, at one end", kept);
+        return USAGE("the fraction of the data to use is %g, expected 0 to 1 and from one end only", kept);
     TRY(check_special(spec, "padding", spec->special.pad, false));
     TRY(check_special(spec, "start ([CLS])", spec->special.cls, masked && !from_ids));
     TRY(check_special(spec, "separator ([SEP])", spec->special.sep, masked && !from_ids));
     TRY(check_special(spec, "mask ([MASK])", spec->special.mask, masked && !from_ids));
     if (!masked) return OK;
     if (!(spec->mask_rate > 0 && spec->mask_rate <= 1))
-        return USAGE("the share of masked tokens is %g, expected more than 0 and at most 1", spec->mask_rate);
-    int64_t least = from_ids ? 1 : spec->next_sentence ? 5 : 3;
-    if (spec->seq < least)
-        return USAGE("the sequence length is %lld, expected at least %lld to hold the special tokens",
-                     (long long)spec->seq, (long long)least);
+        return USAGE("the fraction of masked tokens is %g, expected more than 0 and at most 1",
+                     spec->mask_rate);
+    int64_t minimum = from_ids ? 1 : spec->next_sentence ? 5 : 3;
+    if (spec->seq < minimum)
+        return USAGE("the sequence length is %lld, expected at least %lld to fit the special tokens",
+                     (long long)spec->seq, (long long)minimum);
     if (!from_ids && spec->next_sentence && spec->types == 1)
-        return USAGE("pairs of sentences need 2 token types, the model has 1");
+        return USAGE("sentence pairs need 2 token types, but the model has 1");
     if (masking_from(spec).special_count >= spec->vocab)
-        return USAGE("the vocabulary of %lld holds nothing but special tokens", (long long)spec->vocab);
+        return USAGE("the vocabulary of %lld tokens contains only special tokens", (long long)spec->vocab);
     return OK;
 }
 
-/* Cuts [0, size) down to the part that is used. Both ends are cut at the same place when the shares
- * add up to one. */
+/* Restricts [0, size) to the part that is used. The training and validation parts meet at the same cut if
+ * their fractions add up to one. */
 static void keep_part(Dataset *data, int64_t size) {
     const DataSpec *spec = &data->spec;
     int64_t cut = llround((double)size * (spec->keep_first > 0 ? spec->keep_first : 1 - spec->keep_last));
@@ -168,15 +164,15 @@ static Status describe_files(const DataSpec *spec, char **ret_text) {
 
 static Status too_little(const DataSpec *spec, const char *unit, int64_t have, int64_t all, int64_t need) {
     CLEANUP(mem_freep) char *files = NULL;
-    CLEANUP(mem_freep) char *whole = NULL;
+    CLEANUP(mem_freep) char *of_total = NULL;
     TRY(describe_files(spec, &files));
-    TRY(str_format(&whole, " of %lld", (long long)all));
+    TRY(str_format(&of_total, " of %lld", (long long)all));
     return FAILED("%s: too little data: %lld%s %s, expected at least %lld for a sequence length of %lld",
-                  files, (long long)have, have < all ? whole : "", unit, (long long)need,
+                  files, (long long)have, have < all ? of_total : "", unit, (long long)need,
                   (long long)spec->seq);
 }
 
-/* Moves a cut to the next begin of a document or, where there is none, of a sentence. */
+/* Moves a cut to the start of the next document or, if there is none, of the next sentence. */
 static Status align_cut(const Dataset *data, int64_t *cut) {
     const TokenStream *stream = &data->stream;
     int64_t size = token_stream_size(stream), document = 0, count = 0;
@@ -195,7 +191,7 @@ static Status align_cut(const Dataset *data, int64_t *cut) {
     return OK;
 }
 
-/* Pairs of sentences from the used part; *ret_found is false where documents are of one sentence each. */
+/* Builds sentence pairs from the used part; *ret_found is false if every document is a single sentence. */
 static Status open_pairs(Dataset *data, const DataSpec *spec, bool *ret_found) {
     int64_t begin = data->begin, end = data->begin + data->size;
     TRY(align_cut(data, &begin));
@@ -230,7 +226,7 @@ static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format
     } else {
         data->window = spec->seq - (spec->next_sentence ? 3 : 2);
         data->count = data->size / data->window;
-        /* A second part from elsewhere must find a place beside any window. */
+        /* a random second part must fit before or after any window */
         need = spec->next_sentence ? 2 * data->window : data->window;
     }
     if (data->size < need) return too_little(spec, "tokens", data->size, all, need);
@@ -266,7 +262,7 @@ static Status open_squad(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
-/* Pairs and records. */
+/* Reads pairs or records. */
 static Status open_examples(Dataset *data, const DataSpec *spec) {
     DataSpec asked = *spec;
     asked.format = data->format;
@@ -275,9 +271,9 @@ static Status open_examples(Dataset *data, const DataSpec *spec) {
     if (asked.format == FORMAT_RECORDS && !asked.text_field) asked.text_field = "text";
     if (asked.format == FORMAT_RECORDS && !asked.label_field) asked.label_field = "label";
     TRY(example_set_read(&data->examples, &asked));
-    int64_t all = (int64_t)data->examples.count, least = asked.format == FORMAT_RECORDS ? 1 : 2;
+    int64_t all = (int64_t)data->examples.count, minimum = asked.format == FORMAT_RECORDS ? 1 : 2;
     keep_part(data, all);
-    if (data->size < least) return too_little(spec, "examples", data->size, all, least);
+    if (data->size < minimum) return too_little(spec, "examples", data->size, all, minimum);
     data->count = data->size;
     for (int64_t i = 0; i < data->count; i++) {
         const Example *example = &data->examples.example[data->begin + i];
@@ -329,8 +325,8 @@ int64_t dataset_tokens(const Dataset *data) {
     return data->tokens;
 }
 
-/* A label that only the part kept for validation has would never be learnt. */
-static Status lacking_label(const Dataset *data, char **ret_text) {
+/* Warns about a label that occurs only in the validation part, which training would never see. */
+static Status missing_label(const Dataset *data, char **ret_text) {
     const DataSpec *spec = &data->spec;
     CLEANUP(mem_freep) bool *seen = NULL;
     if (spec->keep_first <= 0 || spec->labels < 1) return OK;
@@ -341,10 +337,12 @@ static Status lacking_label(const Dataset *data, char **ret_text) {
         if (seen[k]) continue;
         if (spec->label_names)
             return str_format(ret_text,
-                              "the part for training has no example of the label '%s': are the rows sorted?",
+                              "the training part has no example of the label '%s'; if the rows are sorted by "
+                              "label, shuffle them",
                               spec->label_names[k]);
         return str_format(ret_text,
-                          "the part for training has no example of the label %lld: are the rows sorted?",
+                          "the training part has no example of the label %lld; if the rows are sorted by "
+                          "label, shuffle them",
                           (long long)k);
     }
     return OK;
@@ -353,7 +351,7 @@ static Status lacking_label(const Dataset *data, char **ret_text) {
 Status dataset_warning(const Dataset *data, char **ret_text) {
     if (is_examples(data->format)) {
         TRY(example_set_text(&data->examples, ret_text));
-        return *ret_text || data->format != FORMAT_RECORDS ? OK : lacking_label(data, ret_text);
+        return *ret_text || data->format != FORMAT_RECORDS ? OK : missing_label(data, ret_text);
     }
     return squad_counts_text(&data->squad.counts, ret_text);
 }
@@ -365,7 +363,7 @@ static void mask_row(const Dataset *data, Slot slot, int64_t length, HostBatch *
         return;
     }
     RngKey key = rng_key(data->spec.seed, "data.mask", slot.epoch);
-    key.key = rng_mix(key.key, slot.place);
+    key.key = rng_mix(key.key, slot.position);
     int64_t row = slot.b * batch->T;
     masking_apply(&data->masking, key, batch->tokens + row, labels, length);
 }
@@ -390,9 +388,9 @@ static Status fill_single(const Dataset *data, Slot slot, HostBatch *batch) {
     return OK;
 }
 
-/* A place for `length` tokens from anywhere in the used part that does not touch the window at `at`;
- * both are relative to it. There is one, as the part holds two windows at least. */
-static int64_t elsewhere(const Dataset *data, int64_t at, int64_t length, uint64_t draw) {
+/* Start of a random run of `length` tokens that does not overlap the window at `at`; both offsets are
+ * relative to the used part. A run always exists because the used part has at least two windows. */
+static int64_t random_run(const Dataset *data, int64_t at, int64_t length, uint64_t draw) {
     int64_t before = at - length + 1, after = data->size - (at + data->window) - length + 1;
     if (before < 0) before = 0;
     if (after < 0) after = 0;
@@ -400,18 +398,18 @@ static int64_t elsewhere(const Dataset *data, int64_t at, int64_t length, uint64
     return choice < before ? choice : at + data->window + (choice - before);
 }
 
-/* [CLS] A [SEP] B [SEP]: a window is split somewhere in its middle half; B is its second part or, half
- * of the time, as many tokens from elsewhere. */
+/* [CLS] A [SEP] B [SEP]: the window is split at a random point in its middle half. B is the second part or,
+ * half of the time, a random run of the same length. */
 static Status fill_pair(const Dataset *data, Slot slot, HostBatch *batch) {
     int64_t T = batch->T, P = data->window, at = slot.index * P;
     int32_t *tokens = batch->tokens + slot.b * T, *types = batch->types + slot.b * T;
     uint32_t draw[4];
-    rng_block(rng_key(data->spec.seed, "data.pair", slot.epoch), slot.place, draw);
+    rng_block(rng_key(data->spec.seed, "data.pair", slot.epoch), slot.position, draw);
     int64_t low = P / 4 > 1 ? P / 4 : 1, high = P - low;
     int64_t split = low + (int64_t)((draw[0] * (uint64_t)(high - low + 1)) >> 32);
     int32_t random = (int32_t)(draw[1] >> 31);
     int64_t second = at + split;
-    if (random) second = elsewhere(data, at, P - split, (uint64_t)draw[2] << 32 | draw[3]);
+    if (random) second = random_run(data, at, P - split, (uint64_t)draw[2] << 32 | draw[3]);
 
     tokens[0] = data->spec.special.cls;
     TRY(token_stream_read(&data->stream, data->begin + at, split, tokens + 1));
@@ -424,14 +422,14 @@ static Status fill_pair(const Dataset *data, Slot slot, HostBatch *batch) {
     return OK;
 }
 
-/* [CLS] A [SEP] B [SEP] of sentences, then padding. */
+/* [CLS] A [SEP] B [SEP] from marked sentences, then padding. */
 static Status fill_sentences(const Dataset *data, Slot slot, HostBatch *batch) {
     const SpecialTokens *special = &data->spec.special;
     int64_t T = batch->T, row = slot.b * T;
     int32_t *tokens = batch->tokens + row, *types = batch->types + row, *labels = batch->labels + row;
     RngKey key = rng_key(data->spec.seed, "data.pair", slot.epoch);
     Pair pair;
-    TRY(pair_draw(&data->pairs, &data->stream, key, slot.place, slot.index, labels, &pair));
+    TRY(pair_draw(&data->pairs, &data->stream, key, slot.position, slot.index, labels, &pair));
     int64_t second = pair.a_size + 2, length = second + pair.b_size + 1;
     tokens[0] = special->cls;
     TRY(token_stream_read(&data->stream, pair.a, pair.a_size, tokens + 1));
@@ -491,7 +489,7 @@ static void fill_squad(const Dataset *data, Slot slot, HostBatch *batch) {
     batch->span[batch->B + slot.b] = feature->end;
 }
 
-/* A record, or a pair whose second text is, half of the time, another one's. */
+/* A record, or a pair whose second text is replaced by another example's half of the time. */
 static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
     const ExampleSet *set = &data->examples;
     int64_t T = batch->T, row = slot.b * T;
@@ -500,10 +498,10 @@ static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
     if (data->spec.next_sentence) {
         RngKey key = rng_key(data->spec.seed, "data.pair", slot.epoch);
         uint32_t draw[4];
-        rng_block(key, slot.place, draw);
+        rng_block(key, slot.position, draw);
         random = draw[0] >> 31;
         if (random)
-            second = example_other(set, (size_t)data->begin, (size_t)data->size, index, key, slot.place);
+            second = example_other(set, (size_t)data->begin, (size_t)data->size, index, key, slot.position);
     }
     int64_t length = example_fill(set, &set->example[index], &set->example[second], &data->spec.special, T,
                                   batch->tokens + row, batch->types + row);
@@ -567,7 +565,7 @@ static void count_losses(const Dataset *data, HostBatch *batch) {
     }
 }
 
-/* How much later than in the first epoch an epoch's windows begin. */
+/* Offset of an epoch's windows relative to the first epoch. */
 static int64_t shift_of(const Dataset *data, uint64_t epoch) {
     uint32_t draw[4];
     rng_block(rng_key(data->spec.seed, "data.shift", epoch), 0, draw);
@@ -576,16 +574,16 @@ static int64_t shift_of(const Dataset *data, uint64_t epoch) {
 
 Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBatch *batch) {
     if (batch->T != data->spec.seq)
-        return FAILED("internal: a batch of %lld positions for data of %lld", (long long)batch->T,
-                      (long long)data->spec.seq);
+        return FAILED("internal: batch sequence length %lld does not match the dataset's %lld",
+                      (long long)batch->T, (long long)data->spec.seq);
     batch->task = data->spec.task;
     batch->has_types = data->spec.types > 0;
     uint64_t count = (uint64_t)data->count;
     for (int64_t b = 0; b < batch->B; b++) {
         uint64_t at = position + (uint64_t)b;
-        Slot slot = {.epoch = at / count, .place = at % count, .b = b};
+        Slot slot = {.epoch = at / count, .position = at % count, .b = b};
         RngKey key = rng_key(data->spec.seed, "data.order", slot.epoch);
-        slot.index = (int64_t)(shuffle ? rng_permute(key, slot.place, count) : slot.place);
+        slot.index = (int64_t)(shuffle ? rng_permute(key, slot.position, count) : slot.position);
         if (shuffle && slot.epoch > 0) slot.shift = shift_of(data, slot.epoch);
         TRY(fill_slot(data, slot, batch));
     }
@@ -595,7 +593,7 @@ Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBa
 
 int64_t dataset_windows(const Dataset *data, int64_t stride) {
     bool stream = data->stream.count > 0 && data->spec.task == TASK_LM;
-    int64_t beyond = data->size - 1 - data->spec.seq; /* the first window's reach */
+    int64_t beyond = data->size - 1 - data->spec.seq; /* tokens that the first window does not predict */
     if (!stream) return 0;
     return 1 + (beyond > 0 ? (beyond + stride - 1) / stride : 0);
 }

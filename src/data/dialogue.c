@@ -34,8 +34,7 @@ static Status write_tables(Writing *writing, const char *const *paths, int count
     static const char *const names[] = {"q", "a"};
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
-        if (!table_is_one(paths[i]))
-            return USAGE("%s: expected a file of rows: .csv, .tsv or .jsonl", paths[i]);
+        if (!path_is_table(paths[i])) return USAGE("%s: expected a table: .csv, .tsv or .jsonl", paths[i]);
         TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
         TRY(table_read(&source, names, 2, write_row, writing));
     }
@@ -53,7 +52,7 @@ Status dialogue_write(const char *const *paths, int count, DataFormat format, co
     else
         TRY(write_tables(&writing, paths, count));
     if (writing.counts.pairs == 0)
-        return FAILED("%s: no pair has both of its texts, expected at least one", paths[0]);
+        return FAILED("%s: no pair has text on both sides, expected at least one", paths[0]);
     TRY(file_commit(writer));
     *ret_counts = writing.counts;
     return OK;

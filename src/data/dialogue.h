@@ -1,4 +1,4 @@
-/* Dialogues as pairs of texts in JSON lines, {"q": ..., "a": ...}: what train reads as the format pairs. */
+/* Writes dialogues as JSON lines {"q": ..., "a": ...}, which weft train reads as the format pairs. */
 #ifndef WEFT_DATA_DIALOGUE_H
 #define WEFT_DATA_DIALOGUE_H
 
@@ -7,11 +7,11 @@
 
 typedef struct DialogueCounts {
     int64_t pairs;
-    int64_t empty; /* rows left out because a text is empty */
+    int64_t empty; /* rows skipped because a text is empty */
     CornellCounts cornell;
 } DialogueCounts;
 
-/* Writes the pairs of files of the format cornell or pairs as the file `out`: all of it or nothing. */
+/* Converts files of the format cornell or pairs to the file `out`, which appears complete or not at all. */
 MUST_USE Status dialogue_write(const char *const *paths, int count, DataFormat format, const char *out,
                                DialogueCounts *ret_counts);
 

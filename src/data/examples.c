@@ -2,11 +2,11 @@
 
 #include <string.h>
 
+#include "base/format.h"
 #include "base/memory.h"
 #include "data/labels.h"
 #include "data/table.h"
 
-/* Reading, in progress. */
 typedef struct Reading {
     ExampleSet *set;
     const DataSpec *spec;
@@ -26,7 +26,7 @@ void example_set_done(ExampleSet *set) {
     *set = (ExampleSet){0};
 }
 
-/* Encodes a text onto the pool; more than a sequence holds is never used. */
+/* Appends a text's tokens to the pool, at most as many as fit in a sequence. */
 static Status put_text(Reading *reading, const char *text, size_t size, int32_t *ret_count) {
     ExampleSet *set = reading->set;
     reading->tokens.count = 0;
@@ -68,7 +68,7 @@ static Status take_cornell(void *context, const char *first, size_t first_size, 
 static Status unknown_label(const Reading *reading, int64_t line, TableField label) {
     const DataSpec *spec = reading->spec;
     const char *one = spec->label_names ? spec->label_names[0] : "0";
-    return FAILED("%s: line %lld: the label '%.*s' is none of the model's %lld, expected \"%s\" or the like",
+    return FAILED("%s: line %lld: unknown label '%.*s'; the model has %lld labels, such as \"%s\"",
                   reading->file, (long long)line, label.size < 64 ? (int)label.size : 64, label.text,
                   (long long)spec->labels, one);
 }
@@ -87,8 +87,8 @@ static Status read_tables(Reading *reading) {
     const char *names[] = {spec->text_field, spec->pair_field, pairs ? NULL : spec->label_field};
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
-        if (!table_is_one(spec->paths[i]))
-            return USAGE("%s: expected a file of rows: .csv, .tsv or .jsonl", spec->paths[i]);
+        if (!path_is_table(spec->paths[i]))
+            return USAGE("%s: expected a table: .csv, .tsv or .jsonl", spec->paths[i]);
         TRY(source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         reading->file = spec->paths[i];
         TRY(table_read(&source, names, 3, pairs ? take_pair : take_record, reading));
@@ -108,19 +108,18 @@ Status example_set_text(const ExampleSet *set, char **ret_text) {
     const CornellCounts *cornell = &set->cornell;
     *ret_text = NULL;
     if (cornell->missing)
-        return str_format(ret_text,
-                          "conversations name %lld utterances that no file holds, and %lld pairs are left",
-                          (long long)cornell->missing, (long long)set->count);
+        return str_format(ret_text, "conversations refer to %lld missing utterance%s; usable pairs: %lld",
+                          (long long)cornell->missing, PLURAL(cornell->missing), (long long)set->count);
     if (set->empty + cornell->empty)
-        return str_format(ret_text, "%lld rows have a text without tokens and are left out",
-                          (long long)(set->empty + cornell->empty));
+        return str_format(ret_text, "skipped %lld row%s whose text has no tokens",
+                          (long long)(set->empty + cornell->empty), PLURAL(set->empty + cornell->empty));
     return OK;
 }
 
 int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second,
                      const SpecialTokens *special, int64_t T, int32_t *tokens, int32_t *types) {
-    int64_t a = first->first, b = second ? second->second : 0, room = T - (b ? 3 : 2);
-    while (a + b > room)
+    int64_t a = first->first, b = second ? second->second : 0, space = T - (b ? 3 : 2);
+    while (a + b > space)
         if (a >= b)
             a--;
         else
@@ -141,12 +140,12 @@ static bool same_second(const ExampleSet *set, const Example *x, const Example *
 }
 
 size_t example_other(const ExampleSet *set, size_t begin, size_t size, size_t index, RngKey key,
-                     uint64_t place) {
+                     uint64_t position) {
     enum { TRIES = 8 };
     size_t other = index;
     for (uint64_t i = 0; i < TRIES; i++) {
         RngKey own = {.key = rng_mix(key.key, i + 1), .step = key.step};
-        size_t choice = begin + (size_t)rng_below(own, place, size - 1);
+        size_t choice = begin + (size_t)rng_below(own, position, size - 1);
         other = choice < index ? choice : choice + 1;
         if (!same_second(set, &set->example[other], &set->example[index])) break;
     }

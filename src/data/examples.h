@@ -1,8 +1,7 @@
-/* Texts by themselves: pairs of an utterance and its answer, and texts with a label, tokenized and kept in
- * memory.
+/* Independent examples, tokenized and kept in memory.
  *
- *   pairs     rows with a question and its answer (data/table.h); or the Cornell corpus (data/cornell.h)
- *   records   rows with a text, perhaps a second one, and a label
+ *   pairs     rows with a question and its answer (data/table.h), or the Cornell corpus (data/cornell.h)
+ *   records   rows with a text, optionally a second text, and a label
  */
 #ifndef WEFT_DATA_EXAMPLES_H
 #define WEFT_DATA_EXAMPLES_H
@@ -12,8 +11,8 @@
 #include "data/data.h"
 
 typedef struct Example {
-    size_t at;             /* in the pool: its tokens, then those of its second text */
-    int32_t first, second; /* how many */
+    size_t at;             /* offset in the pool of its tokens, followed by those of the second text */
+    int32_t first, second; /* numbers of tokens; second is 0 without a second text */
     int32_t label;
 } Example;
 
@@ -22,23 +21,23 @@ typedef struct ExampleSet {
     size_t count, capacity;
     int32_t *pool;
     size_t used, pool_capacity;
-    int64_t empty; /* rows left out because a text has no tokens */
+    int64_t empty; /* rows skipped because a text has no tokens */
     CornellCounts cornell;
 } ExampleSet;
 
-/* Reads the files of a spec of the formats pairs, cornell or records, with its encoder. */
+/* Reads the files of a spec whose format is pairs, cornell or records, using its encoder. */
 MUST_USE Status example_set_read(ExampleSet *set, const DataSpec *spec);
 void example_set_done(ExampleSet *set);
-/* What a user should know of what was read; NULL: nothing. */
+/* A one-line warning about the files, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status example_set_text(const ExampleSet *set, char **ret_text);
 
-/* Puts [CLS] first [SEP], and second [SEP] where there is one, cut to T, into tokens and types; returns the
- * length. Of two texts the longer one loses its end until both fit. */
+/* Writes [CLS] first [SEP], then second [SEP] if there is one, truncated to T, to tokens and types; returns
+ * the length. The longer of two texts is truncated first. */
 int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second,
                      const SpecialTokens *special, int64_t T, int32_t *tokens, int32_t *types);
-/* Any other example among [begin, begin + size), with another second text than `index` has, where a few tries
- * find one. */
+/* A random example in [begin, begin + size) other than `index`. A few draws try to find one with a different
+ * second text. */
 size_t example_other(const ExampleSet *set, size_t begin, size_t size, size_t index, RngKey key,
-                     uint64_t place);
+                     uint64_t position);
 
 #endif

@@ -1,7 +1,7 @@
-/* A set, file by file, under a lock on its directory: what is there is verified, what is not comes from its
- * home, a mirror or a directory, archives are unpacked, and fetched.json records it. The record is written
- * after each file. A file that is there and is not what it should be is never replaced: a person may have
- * changed it. */
+/* Fetches a set file by file, holding a lock on its directory. Existing files are verified; missing ones come
+ * from the official source, a mirror or a directory; archives are unpacked. fetched.json is updated after
+ * each file. An existing file with the wrong checksum is never replaced, because the user may have changed
+ * it. */
 #include "data/fetch.h"
 
 #include <errno.h>
@@ -53,25 +53,25 @@ Status fetch_root(char **ret_root) {
     if (own && *own) return str_dup(own, ret_root);
     CLEANUP(mem_freep) char *cache = NULL;
     TRY(user_cache(&cache));
-    if (!cache) return USAGE("there is no place to keep data: set WEFT_DATA to a directory, or use --out");
+    if (!cache) return USAGE("no directory to store data in: set WEFT_DATA to a directory, or use --out");
     return path_join(ret_root, cache, "data");
 }
 
-/* ---- the record ---- */
+/* ---- fetched.json ---- */
 
 static Status record_load(Job *job) {
     TRY(path_join(&job->record_path, job->fetched->dir, "fetched.json"));
     if (path_exists(job->record_path)) {
         TRY(json_read_file(job->record_path, &job->record));
         if (!json_is_object(job->record))
-            return FAILED("%s: expected an object with the files that were fetched", job->record_path);
+            return FAILED("%s: expected an object that lists the fetched files", job->record_path);
         return OK;
     }
     job->record = json_object();
     return job->record ? OK : FAILED("out of memory while reading %s", job->record_path);
 }
 
-/* The SHA-256 of the first time; NULL where there was none. */
+/* The SHA-256 recorded at the first download; NULL: not recorded. */
 static Status record_sum(const Job *job, const char *name, const char **ret_sum) {
     const json_t *entry = json_object_get(job->record, name);
     *ret_sum = NULL;
@@ -93,7 +93,7 @@ static Status record_add(const Job *job, const FetchedFile *file, const char *fr
 
 /* ---- files ---- */
 
-/* Room for one more, with its name and place; counted once it is there. */
+/* Appends an entry to the list of files, with its name and path. */
 static Status next_file(Job *job, const char *name, FetchedFile **ret_file) {
     Fetched *fetched = job->fetched;
     TRY(mem_grow(&fetched->files, &fetched->capacity, fetched->count + 1, sizeof *fetched->files));
@@ -106,7 +106,7 @@ static Status next_file(Job *job, const char *name, FetchedFile **ret_file) {
     return OK;
 }
 
-/* A file that is there already. */
+/* Verifies a file that already exists. */
 static Status verify(const Job *job, const char *published, FetchedFile *file) {
     const char *recorded;
     TRY(record_sum(job, file->name, &recorded));
@@ -115,11 +115,11 @@ static Status verify(const Job *job, const char *published, FetchedFile *file) {
     const char *expected = published ? published : recorded;
     file->proof = published ? FETCH_PUBLISHED : recorded ? FETCH_RECORDED : FETCH_FIRST;
     if (!expected || !strcmp(expected, file->sha256)) return OK;
-    return FAILED("%s: is there, but its SHA-256 is %s instead of %s; move it away to fetch it anew",
+    return FAILED("%s: exists, but its SHA-256 is %s instead of %s; move it away to fetch it again",
                   file->path, file->sha256, expected);
 }
 
-/* The address or path of a file, in the set's own folder of a mirror or beside it. */
+/* URL or path of a file; on a mirror, in the set's subdirectory unless `flat`. */
 static Status source_of(const Job *job, const char *name, bool flat, char **ret_from) {
     const char *from = job->spec->from;
     if (!from) return str_format(ret_from, "%s%s", job->set->home, name);
@@ -128,7 +128,7 @@ static Status source_of(const Job *job, const char *name, bool flat, char **ret_
     return path_join(ret_from, folder, name);
 }
 
-static Status bring_from(Job *job, const FetchFile *known, bool flat, FetchedFile *file, bool *ret_absent) {
+static Status fetch_from(Job *job, const FetchFile *known, bool flat, FetchedFile *file, bool *ret_absent) {
     CLEANUP(mem_freep) char *from = NULL;
     const char *recorded;
     TRY(source_of(job, known->name, flat, &from));
@@ -146,12 +146,12 @@ static Status bring_from(Job *job, const FetchFile *known, bool flat, FetchedFil
     return record_add(job, file, from);
 }
 
-static Status bring(Job *job, const FetchFile *known, FetchedFile *file) {
+static Status fetch_file(Job *job, const FetchFile *known, FetchedFile *file) {
     bool absent = false;
-    Status status = bring_from(job, known, false, file, &absent);
+    Status status = fetch_from(job, known, false, file, &absent);
     if (!status || !absent || !job->spec->from || !job->spec->from_flat) return status;
-    /* Where neither is there, the first place is the one to name. */
-    Status second = bring_from(job, known, true, file, &absent);
+    /* If both attempts fail, report the regular location. */
+    Status second = fetch_from(job, known, true, file, &absent);
     if (second && absent) {
         status_free(second);
         return status;
@@ -163,7 +163,7 @@ static Status bring(Job *job, const FetchFile *known, FetchedFile *file) {
 /* ---- archives ---- */
 
 typedef struct Sink {
-    FileWriter *writer; /* NULL: only the sum is wanted */
+    FileWriter *writer; /* NULL: only the hash is needed */
     Sha256 hash;
     const volatile sig_atomic_t *stop;
 } Sink;
@@ -188,8 +188,8 @@ static Status unpack(const Job *job, const Zip *zip, const char *name, const cha
     return writer ? file_commit(writer) : OK;
 }
 
-/* One member. A file of its name without a record is held against the archive. */
-static Status take_member(Job *job, const Zip *zip, const FetchFile *archive, const char *name) {
+/* Unpacks one member. An existing file that is not recorded is compared with the archive. */
+static Status ensure_member(Job *job, const Zip *zip, const FetchFile *archive, const char *name) {
     FetchedFile *file;
     const char *recorded;
     size_t member;
@@ -212,34 +212,34 @@ static Status unpack_all(Job *job, const FetchFile *archive, const char *path) {
     CLEANUP(zip_freep) Zip *zip = NULL;
     TRY(zip_open(&zip, path));
     for (const char *const *name = archive->members; *name; name++)
-        TRY(take_member(job, zip, archive, *name));
+        TRY(ensure_member(job, zip, archive, *name));
     return OK;
 }
 
-/* ---- the set ---- */
+/* ---- sets ---- */
 
-static Status take_lock(Job *job) {
+static Status acquire_lock(Job *job) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, job->fetched->dir, ".lock"));
     job->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (job->lock < 0) return FAILED("%s: cannot be written: %s", path, strerror(errno));
+    if (job->lock < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     for (bool told = false; flock(job->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
         if (!told && !job->spec->quiet)
-            fprintf(job->spec->log, "waiting for another process that fetches %s\n", job->set->name);
+            fprintf(job->spec->log, "waiting for another process that is fetching %s\n", job->set->name);
         if (job->spec->stop && *job->spec->stop) return FAILED("stopped by a signal");
         usleep(WAIT_US);
     }
     return OK;
 }
 
-static Status take_file(Job *job, const FetchFile *known) {
+static Status ensure_file(Job *job, const FetchFile *known) {
     FetchedFile *file;
     TRY(next_file(job, known->name, &file));
     if (path_exists(file->path)) {
         TRY(verify(job, known->sha256, file));
         TRY(record_add(job, file, "found"));
     } else {
-        TRY(bring(job, known, file));
+        TRY(fetch_file(job, known, file));
     }
     return known->members ? unpack_all(job, known, file->path) : OK;
 }
@@ -247,9 +247,9 @@ static Status take_file(Job *job, const FetchFile *known) {
 static Status fetch_all(Job *job) {
     TRY(path_join(&job->fetched->dir, job->spec->root, job->set->name));
     TRY(dir_make(job->fetched->dir));
-    TRY(take_lock(job));
+    TRY(acquire_lock(job));
     TRY(record_load(job));
-    for (size_t i = 0; i < job->set->file_count; i++) TRY(take_file(job, &job->set->files[i]));
+    for (size_t i = 0; i < job->set->file_count; i++) TRY(ensure_file(job, &job->set->files[i]));
     return OK;
 }
 

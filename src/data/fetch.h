@@ -1,10 +1,11 @@
-/* Data sets, tokenizers and weights from their public homes.
+/* Downloads datasets, tokenizers and weights from their public sources.
  *
- * What there is stands in a table (fetch_sets.c). A set's files come into a directory of its name. A file is
- * written as NAME.part, with NAME.part.json beside it saying of which file it is the beginning, so that an
- * interrupted download goes on; it gets its name when it is whole and its checksum is right. fetched.json in
- * the directory records every file's size, SHA-256 and origin, which is what a file without a published
- * checksum is held against later. Archives stay beside what was unpacked from them.
+ * fetch_sets.c lists what is available. The files of a set go to a directory with the set's name. A download
+ * is written to NAME.part, and NAME.part.json records which file it belongs to, so that an interrupted
+ * download can resume. The file gets its final name once it is complete and its checksum matches.
+ * fetched.json in the same directory records the size, SHA-256 and origin of every file; files without a
+ * published checksum are later verified against that record. Archives are kept next to the files unpacked
+ * from them.
  */
 #ifndef WEFT_DATA_FETCH_H
 #define WEFT_DATA_FETCH_H
@@ -15,54 +16,54 @@
 #include "base/status.h"
 
 typedef struct FetchFile {
-    const char *name;           /* in the set's directory and below its home */
-    int64_t size;               /* 0: not known beforehand */
-    const char *sha256;         /* NULL: none is published that we know of */
-    const char *const *members; /* of a zip archive: the names to unpack, NULL-terminated; NULL: not one */
+    const char *name;           /* relative to the set's directory and to its base URL */
+    int64_t size;               /* bytes; 0: not known in advance */
+    const char *sha256;         /* NULL: no published checksum is known */
+    const char *const *members; /* zip archive: members to unpack, NULL-terminated; else NULL */
 } FetchFile;
 
 typedef struct FetchSet {
     const char *name, *title, *licence;
-    const char *home; /* a URL that ends in a slash */
+    const char *home; /* base URL, ends in a slash */
     const FetchFile *files;
     size_t file_count;
-    int64_t about;    /* bytes in all, roughly, where not all sizes are known */
-    const char *next; /* a command to go on with; DIR stands for the set's directory */
+    int64_t about;    /* approximate total in bytes, for sets whose sizes are not all known */
+    const char *next; /* suggested next command; DIR stands for the set's directory */
 } FetchSet;
 
 const FetchSet *fetch_sets(size_t *ret_count);
-/* By its name; an unknown one is a usage error that suggests the nearest. */
+/* Looks a set up by name; an unknown name is a usage error that suggests the closest match. */
 MUST_USE Status fetch_find(const char *name, const FetchSet **ret_set);
-/* Where sets are kept: $WEFT_DATA, else data below user_cache() of base/fs.h. */
+/* Directory for all sets: $WEFT_DATA, else the subdirectory data of user_cache() (base/fs.h). The caller
+ * frees it. */
 MUST_USE Status fetch_root(char **ret_root);
 
 typedef struct FetchSpec {
     const char *root;
-    const char
-        *from; /* a mirror's URL or a directory, with the files in a folder of the set's name; NULL: home */
-    bool from_flat;   /* in `from`, files may also lie without that folder */
-    double timeout_s; /* a server that sends nothing for so long has failed */
-    int retries;      /* after a failure that may pass */
-    double backoff_s; /* before the first of them; twice as long before the next */
-    FILE *log;        /* for progress */
-    bool quiet;       /* which is not wanted */
+    const char *from; /* mirror URL or directory with a subdirectory per set; NULL: the official source */
+    bool from_flat;   /* files may also be directly in `from` */
+    double timeout_s; /* a server that sends nothing for this long has failed */
+    int retries;      /* attempts after a temporary failure */
+    double backoff_s; /* delay before the first retry; doubles with each one */
+    FILE *log;        /* receives progress output */
+    bool quiet;       /* no progress output */
     const volatile sig_atomic_t *stop;
 } FetchSpec;
 
-/* What a checksum was held against. */
+/* What a file's checksum was compared with. */
 typedef enum {
-    FETCH_PUBLISHED, /* the published one */
-    FETCH_RECORDED,  /* that of the first time */
-    FETCH_STATED,    /* the first time: what its home says of it */
-    FETCH_FIRST,     /* the first time, and nothing is said */
-    FETCH_ARCHIVE,   /* unpacked from an archive that was held against its own */
+    FETCH_PUBLISHED, /* the published checksum */
+    FETCH_RECORDED,  /* the checksum recorded at the first download */
+    FETCH_STATED,    /* first download: the checksum that the server reported */
+    FETCH_FIRST,     /* first download, and no checksum is known */
+    FETCH_ARCHIVE,   /* unpacked from an archive that was itself verified */
 } FetchProof;
 
 extern const char *const fetch_proof_names[];
 
 typedef struct FetchedFile {
     char *name, *path;
-    int64_t size, received; /* received: bytes that came this time */
+    int64_t size, received; /* received: bytes downloaded by this call */
     char sha256[65];
     FetchProof proof;
     bool was_there;
@@ -74,7 +75,7 @@ typedef struct Fetched {
     size_t count, capacity;
 } Fetched;
 
-/* Brings a set in; what is there is verified and not fetched again. */
+/* Fetches a set. Existing files are verified instead of downloaded again. */
 MUST_USE Status fetch_set(const FetchSet *set, const FetchSpec *spec, Fetched *ret_fetched);
 void fetched_done(Fetched *fetched);
 

@@ -1,13 +1,14 @@
-/* A file on its way.
+/* Downloads or copies a single file.
  *
- * NAME.part is the beginning of a file, and NAME.part.json says of which one: its address, its length and the
- * tag by which the server knows this version of it. A new attempt asks for the rest on the condition that the
- * tag still holds. A server that has another file by now, or that knows no ranges, sends all of it, and then
- * the part is emptied first. So two files are never glued together; should it happen all the same, the
- * checksum finds it, and the file is fetched once more from its start. SHA-256 runs along while bytes arrive.
+ * NAME.part is the beginning of a file. NAME.part.json identifies the file: its URL, its length and the tag
+ * (ETag or modification time) of this version. A new attempt requests the remaining bytes on condition that
+ * the tag still matches. If the file has changed, or if the server does not support ranges, the server sends
+ * the whole file and the part is discarded first. Two versions are therefore never mixed. Should it happen
+ * anyway, the checksum catches it and the file is downloaded once more from the start. SHA-256 is computed as
+ * bytes arrive.
  *
- * Failures that may pass are tried again after a while, twice as long each time. An attempt that brought a
- * good piece starts the count anew.
+ * Temporary failures are retried with exponential backoff. An attempt that made good progress resets the
+ * failure count.
  */
 #include "data/fetch_part.h"
 
@@ -27,20 +28,20 @@
 #include "base/memory.h"
 #include "base/progress.h"
 
-enum { PIECE = 1 << 18, GOOD_PIECE = 1 << 20, RESTARTS = 2, CHECK_SHOWN = 256 << 20 };
-#define SIZE_LIMIT ((int64_t)64 << 30) /* of a file whose size is not known beforehand */
+enum { CHUNK = 1 << 18, GOOD_PROGRESS = 1 << 20, RESTARTS = 2, CHECK_SHOWN = 256 << 20 };
+#define SIZE_LIMIT ((int64_t)64 << 30) /* limit for files whose size is not known in advance */
 
 typedef struct Part {
     const PartSpec *spec;
     char *path, *state; /* NAME.part, NAME.part.json */
     int fd;
-    int64_t size, total; /* bytes here, and of the whole file; -1: not known */
+    int64_t size, total; /* bytes in the part, and in the complete file; -1: not known */
     char tag[HTTP_TAG_SIZE];
-    char stated[SHA256_TEXT]; /* the sum that the file's home names; empty: none */
+    char reported[SHA256_TEXT]; /* SHA-256 reported by the server; empty: not reported */
     Sha256 hash;
-    int64_t received; /* bytes that came in this call */
-    bool other;       /* the server has another file than the part is of */
-    bool joined;      /* the part was begun by an earlier call or attempt */
+    int64_t received; /* bytes received in this call */
+    bool changed;     /* the server's file is not the one that the part belongs to */
+    bool resumed;     /* the part was started by an earlier call or attempt */
     Progress *progress;
     double start;
     int64_t start_size;
@@ -59,12 +60,12 @@ static bool is_stopped(const FetchSpec *spec) {
 
 static Status write_failed(const char *path, int error) {
     if (error == ENOSPC || error == EDQUOT) return FAILED("%s: the disk is full", path);
-    return FAILED("%s: cannot be written: %s", path, strerror(error));
+    return FAILED("%s: cannot write: %s", path, strerror(error));
 }
 
-/* ---- the part and what is known of it ---- */
+/* ---- the part and its state ---- */
 
-/* Begins anew. */
+/* Discards everything received so far. */
 static Status part_empty(Part *part) {
     if (ftruncate(part->fd, 0) != 0 || lseek(part->fd, 0, SEEK_SET) != 0)
         return write_failed(part->path, errno);
@@ -72,26 +73,26 @@ static Status part_empty(Part *part) {
     part->size = 0;
     part->total = part->spec->file->size ? part->spec->file->size : -1;
     part->tag[0] = 0;
-    part->joined = false;
+    part->resumed = false;
     part->received = 0;
     sha256_init(&part->hash);
     return OK;
 }
 
-/* Hashes the `size` bytes that are there, which takes a while where they are many. */
+/* Hashes the `size` bytes on disk, with a progress display if there are many. */
 static Status part_rehash(Part *part, int64_t size) {
     const FetchSpec *fetch = part->spec->fetch;
     CLEANUP(mem_freep) unsigned char *buffer = NULL;
     CLEANUP(progress_freep) Progress *checking = NULL;
-    TRY(mem_new(PIECE, 1, &buffer));
+    TRY(mem_new(CHUNK, 1, &buffer));
     TRY(progress_new(&checking, fetch->log, "checking", size, 5, fetch->quiet || size < CHECK_SHOWN));
     while (part->size < size) {
         if (is_stopped(fetch)) return FAILED("stopped by a signal");
         int64_t left = size - part->size;
-        ssize_t got = read(part->fd, buffer, left < PIECE ? (size_t)left : PIECE);
+        ssize_t got = read(part->fd, buffer, left < CHUNK ? (size_t)left : CHUNK);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAILED("%s: cannot be read: %s", part->path, strerror(errno));
-        if (got == 0) return FAILED("%s: has become shorter while it was read", part->path);
+        if (got < 0) return FAILED("%s: cannot read: %s", part->path, strerror(errno));
+        if (got == 0) return FAILED("%s: became shorter while it was being read", part->path);
         sha256_add(&part->hash, buffer, (size_t)got);
         part->size += got;
         progress_update(checking, part->size, part->path);
@@ -100,8 +101,7 @@ static Status part_rehash(Part *part, int64_t size) {
     return OK;
 }
 
-/* What NAME.part.json says, where it is of this address; a file that says nothing of use is as good as none.
- */
+/* Reads NAME.part.json; false if it is unusable or belongs to another URL. */
 static bool read_state(Part *part) {
     json_t *json = NULL;
     const char *from = NULL, *tag = NULL;
@@ -125,12 +125,12 @@ static Status write_state(const Part *part) {
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:s, s:s, s:I}", "from", part->spec->from, "tag", part->tag, "size",
                              (json_int_t)part->total);
-    if (!json) return FAILED("%s: what it is part of cannot be written down", part->path);
+    if (!json) return FAILED("%s: the download state cannot be saved", part->path);
     return json_write_file(part->state, json);
 }
 
-/* Without a tag or a checksum there would be no way to tell that the file has changed. */
-static bool may_go_on(const Part *part) {
+/* Without a tag or a checksum, a changed file could not be detected. */
+static bool can_resume(const Part *part) {
     return *part->tag || part->spec->expected;
 }
 
@@ -139,15 +139,16 @@ static Status part_open(Part *part) {
     if (part->fd < 0) return write_failed(part->path, errno);
     struct stat st;
     if (fstat(part->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return FAILED("%s: expected a file, found something else", part->path);
+        return FAILED("%s: expected a regular file", part->path);
     bool known = part->spec->http && st.st_size > 0 && path_exists(part->state) && read_state(part);
-    if (!known || !may_go_on(part) || (part->total >= 0 && st.st_size > part->total)) return part_empty(part);
+    if (!known || !can_resume(part) || (part->total >= 0 && st.st_size > part->total))
+        return part_empty(part);
     TRY(part_rehash(part, st.st_size));
-    part->joined = part->size > 0;
+    part->resumed = part->size > 0;
     return OK;
 }
 
-/* ---- bytes that arrive ---- */
+/* ---- receiving data ---- */
 
 static void show(Part *part) {
     char here[FORMAT_SIZE], all[FORMAT_SIZE], rate[FORMAT_SIZE], note[4 * FORMAT_SIZE];
@@ -162,43 +163,44 @@ static void show(Part *part) {
     progress_update(part->progress, part->size, note);
 }
 
-/* Room for the rest of the file; where the file system does not tell, writing will. */
-static Status check_room(const Part *part) {
+/* Checks that the rest of the file fits on the disk. If the file system does not report free space,
+ * writing will fail. */
+static Status check_disk_space(const Part *part) {
     struct statvfs fs;
-    char need[FORMAT_SIZE], room[FORMAT_SIZE];
+    char need[FORMAT_SIZE], space[FORMAT_SIZE];
     if (part->total < 0 || fstatvfs(part->fd, &fs) != 0) return OK;
     double left = (double)(part->total - part->size), here = (double)fs.f_bavail * (double)fs.f_frsize;
     if (left <= here) return OK;
-    return FAILED("%s: %s are still to come, and the disk has room for %s", part->spec->path,
-                  format_bytes(need, left), format_bytes(room, here));
+    return FAILED("%s: needs %s more, but the disk has only %s free", part->spec->path,
+                  format_bytes(need, left), format_bytes(space, here));
 }
 
-/* The length that a server or a directory names. */
-static Status take_total(Part *part, int64_t total) {
+/* Sets the total length as reported by the server or the file system. */
+static Status set_total(Part *part, int64_t total) {
     int64_t published = part->spec->file->size;
     if (published && total >= 0 && total != published)
-        return FAILED("%s: has %lld bytes, and the published file has %lld", part->spec->from,
+        return FAILED("%s: has %lld bytes, but the published file has %lld", part->spec->from,
                       (long long)total, (long long)published);
     if (total > SIZE_LIMIT)
-        return FAILED("%s: is said to have %lld bytes, more than any file that belongs here",
-                      part->spec->from, (long long)total);
+        return FAILED("%s: has %lld bytes, more than any file expected here", part->spec->from,
+                      (long long)total);
     if (total >= 0) part->total = total;
-    return check_room(part);
+    return check_disk_space(part);
 }
 
-static Status on_begin(void *user, const HttpAnswer *answer) {
+static Status on_begin(void *user, const HttpResponse *response) {
     Part *part = user;
-    if (answer->from == 0 && part->size > 0) TRY(part_empty(part));
-    if (answer->from > 0) {
-        bool resized = part->total >= 0 && answer->total >= 0 && part->total != answer->total;
-        bool renamed = *part->tag && *answer->tag && strcmp(part->tag, answer->tag) != 0;
-        part->other = resized || renamed;
-        if (part->other) return FAILED("%s: has changed while it was fetched", part->spec->from);
-        part->joined = true;
+    if (response->from == 0 && part->size > 0) TRY(part_empty(part));
+    if (response->from > 0) {
+        bool resized = part->total >= 0 && response->total >= 0 && part->total != response->total;
+        bool renamed = *part->tag && *response->tag && strcmp(part->tag, response->tag) != 0;
+        part->changed = resized || renamed;
+        if (part->changed) return FAILED("%s: changed during the download", part->spec->from);
+        part->resumed = true;
     }
-    memcpy(part->tag, answer->tag, sizeof part->tag);
-    memcpy(part->stated, answer->sha256, sizeof part->stated);
-    TRY(take_total(part, answer->total));
+    memcpy(part->tag, response->tag, sizeof part->tag);
+    memcpy(part->reported, response->sha256, sizeof part->reported);
+    TRY(set_total(part, response->total));
     return write_state(part);
 }
 
@@ -207,7 +209,7 @@ static Status on_data(void *user, const void *data, size_t size) {
     int64_t limit = part->total >= 0 ? part->total : SIZE_LIMIT;
     if ((int64_t)size > limit - part->size) {
         TRY(part_empty(part));
-        return FAILED("%s: is longer than the %lld bytes it should have", part->spec->from, (long long)limit);
+        return FAILED("%s: longer than the expected %lld bytes", part->spec->from, (long long)limit);
     }
     for (const unsigned char *from = data; size > 0;) {
         ssize_t wrote = write(part->fd, from, size);
@@ -225,8 +227,8 @@ static Status on_data(void *user, const void *data, size_t size) {
 
 /* ---- attempts ---- */
 
-/* Nothing is left to ask for. */
-static bool is_whole(const Part *part) {
+/* Whether there is nothing left to request. */
+static bool is_complete(const Part *part) {
     return part->total > 0 && part->size == part->total;
 }
 
@@ -239,19 +241,19 @@ static Status attempt(Part *part, HttpOutcome *outcome) {
                            .begin = on_begin,
                            .data = on_data,
                            .user = part};
-    char tag[HTTP_TAG_SIZE]; /* on_begin writes the new one over it */
+    char tag[HTTP_TAG_SIZE]; /* on_begin overwrites part->tag */
     memcpy(tag, part->tag, sizeof tag);
     request.tag = tag;
     TRY(http_get(spec->http, &request, outcome));
     if (part->total >= 0 && part->size < part->total) {
-        outcome->again = true; /* a server that names no length, and whose connection broke */
-        return FAILED("%s: ended after %lld of %lld bytes", spec->from, (long long)part->size,
+        outcome->retry = true; /* the connection broke, and the server had not sent a length */
+        return FAILED("%s: transfer ended after %lld of %lld bytes", spec->from, (long long)part->size,
                       (long long)part->total);
     }
     return OK;
 }
 
-static Status rest(const Part *part, int failures) {
+static Status back_off(const Part *part, int failures) {
     double seconds = part->spec->fetch->backoff_s;
     for (int i = 1; i < failures && seconds < 60; i++) seconds *= 2;
     for (double end = clock_wall() + seconds; clock_wall() < end; usleep(20000))
@@ -259,38 +261,39 @@ static Status rest(const Part *part, int failures) {
     return OK;
 }
 
-/* The last failure, with what is left of the work. */
+/* Returns the last failure, adding that the download can be resumed if it can. */
 static Status give_up(const Part *part, Status failure) {
     char here[FORMAT_SIZE];
     if (part->size == 0 || !path_exists(part->state)) return failure;
     CLEANUP(status_freep) Status cause = failure;
-    return FAILED("%s; the %s that have come are kept, and the same command goes on from there",
-                  status_message(cause), format_bytes(here, (double)part->size));
+    return FAILED(
+        "%s; the %s received so far are kept, and running the same command again resumes the download",
+        status_message(cause), format_bytes(here, (double)part->size));
 }
 
 static Status download(Part *part, bool *ret_absent) {
     const FetchSpec *fetch = part->spec->fetch;
-    for (int failures = 0, restarts = 0; !is_whole(part);) {
+    for (int failures = 0, restarts = 0; !is_complete(part);) {
         HttpOutcome outcome;
-        if (part->size > 0 && !may_go_on(part)) TRY(part_empty(part));
+        if (part->size > 0 && !can_resume(part)) TRY(part_empty(part));
         int64_t before = part->size;
-        part->other = false;
+        part->changed = false;
         Status status = attempt(part, &outcome);
         if (!status) return OK;
-        bool restart = part->other || (outcome.answer.status == 416 && before > 0);
+        bool restart = part->changed || (outcome.response.status == 416 && before > 0);
         if (restart) {
             CLEANUP(status_freep) Status emptied = part_empty(part);
             if (emptied || restarts++ == RESTARTS) return status;
             status_free(status);
             continue;
         }
-        *ret_absent = outcome.answer.status == 404 || outcome.answer.status == 410;
-        if (is_stopped(fetch) || !outcome.again) return give_up(part, status);
-        failures = part->size - before >= GOOD_PIECE ? 1 : failures + 1;
+        *ret_absent = outcome.response.status == 404 || outcome.response.status == 410;
+        if (is_stopped(fetch) || !outcome.retry) return give_up(part, status);
+        failures = part->size - before >= GOOD_PROGRESS ? 1 : failures + 1;
         if (failures > fetch->retries) return give_up(part, status);
-        progress_line(part->progress, "%s; trying again", status_message(status));
+        progress_line(part->progress, "%s; retrying", status_message(status));
         status_free(status);
-        TRY(rest(part, failures));
+        TRY(back_off(part, failures));
     }
     return OK;
 }
@@ -302,57 +305,56 @@ static void fd_closep(int *fd) {
 static Status copy(Part *part, bool *ret_absent) {
     const char *from = part->spec->from;
     CLEANUP(mem_freep) unsigned char *buffer = NULL;
-    TRY(mem_new(PIECE, 1, &buffer));
+    TRY(mem_new(CHUNK, 1, &buffer));
     CLEANUP(fd_closep) int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         *ret_absent = errno == ENOENT || errno == ENOTDIR;
-        return FAILED("%s: cannot be opened: %s", from, strerror(errno));
+        return FAILED("%s: cannot open: %s", from, strerror(errno));
     }
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a file", from);
-    TRY(take_total(part, st.st_size));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a regular file", from);
+    TRY(set_total(part, st.st_size));
     for (;;) {
         if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
-        ssize_t got = read(fd, buffer, PIECE);
+        ssize_t got = read(fd, buffer, CHUNK);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAILED("%s: cannot be read: %s", from, strerror(errno));
+        if (got < 0) return FAILED("%s: cannot read: %s", from, strerror(errno));
         if (got == 0) break;
         TRY(on_data(part, buffer, (size_t)got));
     }
-    if (part->size != part->total) return FAILED("%s: has become shorter while it was copied", from);
+    if (part->size != part->total) return FAILED("%s: became shorter while it was being copied", from);
     return OK;
 }
 
-static Status bring(Part *part, bool *ret_absent) {
+static Status fetch_once(Part *part, bool *ret_absent) {
     return part->spec->http ? download(part, ret_absent) : copy(part, ret_absent);
 }
 
-/* ---- the whole file ---- */
+/* ---- the complete file ---- */
 
-static Status wrong_sum(const PartSpec *spec, const char *sum, const char *expected) {
+static Status wrong_checksum(const PartSpec *spec, const char *sum, const char *expected) {
     if (!spec->expected)
-        return FAILED("%s: is not what its home says it is: its SHA-256 is %s instead of %s", spec->from, sum,
-                      expected);
+        return FAILED("%s: does not match the checksum that the server reports: SHA-256 is %s instead of %s",
+                      spec->from, sum, expected);
     if (spec->recorded)
-        return FAILED("%s: is not the file that came the first time: its SHA-256 is %s and was %s; remove "
-                      "fetched.json beside %s to take it",
+        return FAILED("%s: not the same file as on the first download: SHA-256 is %s and was %s; to accept "
+                      "it, remove fetched.json next to %s",
                       spec->from, sum, expected, spec->path);
-    return FAILED("%s: is not the published file: its SHA-256 is %s instead of %s", spec->from, sum,
-                  expected);
+    return FAILED("%s: not the published file: SHA-256 is %s instead of %s", spec->from, sum, expected);
 }
 
-/* Brings the file and holds it against its checksum. What was put together from two attempts and is wrong
- * gets one more, from the start. */
-static Status bring_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
+/* Fetches the file and checks its SHA-256. A mismatch in a file assembled from several attempts is retried
+ * once, from the start. */
+static Status fetch_verified(Part *part, char sum[SHA256_TEXT], bool *ret_absent) {
     for (bool last = false;; last = true) {
-        TRY(bring(part, ret_absent));
+        TRY(fetch_once(part, ret_absent));
         sha256_text(&part->hash, sum);
-        const char *expected = part->spec->expected ? part->spec->expected : part->stated;
+        const char *expected = part->spec->expected ? part->spec->expected : part->reported;
         if (!*expected || !strcmp(sum, expected)) return OK;
-        bool joined = part->joined;
+        bool resumed = part->resumed;
         TRY(part_empty(part));
-        if (!joined || last) return wrong_sum(part->spec, sum, expected);
-        progress_line(part->progress, "%s: the parts do not fit together; fetching all of it",
+        if (!resumed || last) return wrong_checksum(part->spec, sum, expected);
+        progress_line(part->progress, "%s: the parts do not match; downloading the whole file again",
                       part->spec->from);
     }
 }
@@ -366,13 +368,13 @@ static Status sync_parent(const char *path) {
 static Status commit(Part *part) {
     if (fsync(part->fd) != 0) return write_failed(part->path, errno);
     if (rename(part->path, part->spec->path) != 0)
-        return FAILED("%s: cannot be moved to its place: %s", part->path, strerror(errno));
+        return FAILED("%s: cannot be renamed: %s", part->path, strerror(errno));
     unlink(part->state);
     return sync_parent(part->spec->path);
 }
 
-/* What no later call would go on from goes. */
-static void drop_useless(const Part *part) {
+/* Removes a part that no later call could resume. */
+static void remove_unusable(const Part *part) {
     if (part->fd < 0 || (part->size > 0 && part->spec->http)) return;
     unlink(part->path);
     unlink(part->state);
@@ -380,7 +382,7 @@ static void drop_useless(const Part *part) {
 
 static FetchProof part_proof(const Part *part) {
     if (part->spec->expected) return part->spec->recorded ? FETCH_RECORDED : FETCH_PUBLISHED;
-    return *part->stated ? FETCH_STATED : FETCH_FIRST;
+    return *part->reported ? FETCH_STATED : FETCH_FIRST;
 }
 
 static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
@@ -391,7 +393,7 @@ static Status run(Part *part, FetchedFile *file, bool *ret_absent) {
     TRY(part_open(part));
     part->start = clock_wall();
     part->start_size = part->size;
-    TRY(bring_verified(part, file->sha256, ret_absent));
+    TRY(fetch_verified(part, file->sha256, ret_absent));
     TRY(commit(part));
     progress_end(part->progress);
     file->size = part->size;
@@ -406,17 +408,18 @@ Status part_fetch(const PartSpec *spec, FetchedFile *ret_file, bool *ret_absent)
     sha256_init(&part.hash);
     *ret_absent = false;
     Status status = run(&part, ret_file, ret_absent);
-    if (status) drop_useless(&part);
+    if (status) remove_unusable(&part);
     return status;
 }
 
 Status part_sum(const FetchSpec *spec, const char *path, int64_t *ret_size, char ret_text[SHA256_TEXT]) {
-    PartSpec none = {.fetch = spec};
-    CLEANUP(part_done) Part part = {.spec = &none, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    PartSpec no_transfer = {.fetch = spec};
+    CLEANUP(part_done)
+    Part part = {.spec = &no_transfer, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     TRY(str_dup(path, &part.path));
     struct stat st;
-    if (part.fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
-    if (fstat(part.fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a file", path);
+    if (part.fd < 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
+    if (fstat(part.fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a regular file", path);
     sha256_init(&part.hash);
     TRY(part_rehash(&part, st.st_size));
     sha256_text(&part.hash, ret_text);

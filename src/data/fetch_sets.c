@@ -1,6 +1,6 @@
-/* The table of what `weft fetch` knows: each set's home, licence and files. Weights are named by their
- * revision, so that what is fetched stays the same. A size of 0 or no checksum means that it is not known
- * beforehand; such a file is held against what came the first time. */
+/* The sets that `weft fetch` offers: base URL, license and files. Weights are pinned to a revision, so that
+ * their contents never change. A size of 0 or a missing checksum means that it is not known in advance; such
+ * a file is verified against the record of its first download. */
 #include <string.h>
 
 #include "base/suggest.h"
@@ -8,7 +8,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* GPT-2's vocabulary is the same in all sizes, and so is that of the uncased BERTs. */
+/* All sizes of GPT-2 share one vocabulary, and so do the uncased BERT models. */
 #define GPT2_TOKENIZER                                                                                       \
     {"vocab.json", 1042301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783", NULL}, {     \
         "merges.txt", 456318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5", NULL       \
@@ -103,19 +103,18 @@ static const FetchFile bert_large[] = {
 #define BERT_NEXT     "weft info DIR"
 #define SQUAD_NEXT(version)                                                                                  \
     "weft train --task squad --model DIR/../bert-base-uncased --data DIR/train-" version                     \
-    ".json --val DIR/dev-" version                                                                           \
-    ".json --lr 3e-5 --out runs/squad (with 'weft fetch bert-base-uncased' before)"
+    ".json --val DIR/dev-" version ".json --lr 3e-5 --out runs/squad (after 'weft fetch bert-base-uncased')"
 #define FILES(array) .files = (array), .file_count = COUNT(array)
 
 static const FetchSet sets[] = {
     {.name = "tinyshakespeare",
-     .title = "Tiny Shakespeare: 40,000 lines of the plays, in one file",
+     .title = "Tiny Shakespeare: 40,000 lines from the plays, in one file",
      .licence = "public domain",
      .home = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
      FILES(tinyshakespeare),
      .next = "weft train --data DIR/input.txt --model gpt2-mini --out runs/shakespeare"},
     {.name = "wikitext-2",
-     .title = "WikiText-2: 2 million words of Wikipedia, rare ones as <unk>",
+     .title = "WikiText-2: 2 million words of Wikipedia, rare words replaced by <unk>",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_2),
@@ -123,14 +122,14 @@ static const FetchSet sets[] = {
      .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "wikitext-2-raw",
-     .title = "WikiText-2, every word as it was",
+     .title = "WikiText-2, raw text with all words",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_2_raw),
      .next = "weft train --data DIR/wiki.train.raw --val DIR/wiki.valid.raw --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "wikitext-103",
-     .title = "WikiText-103: 103 million words of Wikipedia, rare ones as <unk>",
+     .title = "WikiText-103: 103 million words of Wikipedia, rare words replaced by <unk>",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_103),
@@ -138,34 +137,33 @@ static const FetchSet sets[] = {
      .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "wikitext-103-raw",
-     .title = "WikiText-103, every word as it was",
+     .title = "WikiText-103, raw text with all words",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_103_raw),
      .next = "weft train --data DIR/wiki.train.raw --val DIR/wiki.valid.raw --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "squad-v1.1",
-     .title = "SQuAD 1.1: 98,169 questions on Wikipedia",
+     .title = "SQuAD 1.1: 98,169 questions on Wikipedia articles",
      .licence = "CC BY-SA 4.0",
      .home = SQUAD_HOME,
      FILES(squad_v1),
      .next = SQUAD_NEXT("v1.1")},
     {.name = "squad-v2",
-     .title = "SQuAD 2.0: 142,192 questions on Wikipedia, a third without an answer",
+     .title = "SQuAD 2.0: 142,192 questions on Wikipedia articles, a third of them unanswerable",
      .licence = "CC BY-SA 4.0",
      .home = SQUAD_HOME,
      FILES(squad_v2),
      .next = SQUAD_NEXT("v2.0")},
     {.name = "cornell",
-     .title = "Cornell Movie-Dialogs: 220,579 exchanges of 10,292 pairs of characters",
+     .title = "Cornell Movie-Dialogs: 220,579 exchanges between 10,292 pairs of characters",
      .licence = "none stated; for research",
      .home = "https://www.cs.cornell.edu/~cristian/data/",
      FILES(cornell),
      .about = 9900000,
-     .next =
-         "weft train --model bert-small --tokenizer DIR/../bert-base-uncased-tokenizer --data "
-         "DIR/movie_lines.txt DIR/movie_conversations.txt --no-masked-tokens --seq 64 --out runs/dialogues "
-         "(with 'weft fetch bert-base-uncased-tokenizer' before)"},
+     .next = "weft train --model bert-small --tokenizer DIR/../bert-base-uncased-tokenizer --data "
+             "DIR/movie_lines.txt DIR/movie_conversations.txt --no-masked-tokens --seq 64 --out "
+             "runs/dialogues (after 'weft fetch bert-base-uncased-tokenizer')"},
     {.name = "gpt2-tokenizer",
      .title = "GPT-2's tokenizer: BPE, 50,257 tokens",
      .licence = "MIT",
@@ -173,7 +171,7 @@ static const FetchSet sets[] = {
      FILES(gpt2_tokenizer),
      .next = "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"},
     {.name = "bert-base-uncased-tokenizer",
-     .title = "the uncased BERTs' tokenizer: WordPiece, 30,522 tokens",
+     .title = "BERT's uncased tokenizer: WordPiece, 30,522 tokens",
      .licence = "Apache 2.0",
      .home = BERT_HOME BERT_REVISION,
      FILES(bert_tokenizer),
@@ -199,7 +197,7 @@ static const FetchSet sets[] = {
      .about = 3250000000,
      .next = GPT2_NEXT},
     {.name = "gpt2-xl",
-     .title = "GPT-2, 1558 M parameters, with its tokenizer",
+     .title = "GPT-2, 1.56 B parameters, with its tokenizer",
      .licence = "MIT",
      .home = GPT2_HOME "gpt2-xl/resolve/15ea56dee5df4983c59b2538573817e1667135e2/",
      FILES(gpt2_xl),
@@ -234,6 +232,6 @@ Status fetch_find(const char *name, const FetchSet **ret_set) {
         }
         suggest_offer(&near, sets[i].name);
     }
-    if (near.best) return USAGE("'%s' is not known to fetch; did you mean '%s'?", name, near.best);
-    return USAGE("'%s' is not known to fetch; 'weft fetch --list' lists what is", name);
+    if (near.best) return USAGE("unknown dataset or model '%s'; did you mean '%s'?", name, near.best);
+    return USAGE("unknown dataset or model '%s'; see 'weft fetch --list'", name);
 }

@@ -1,4 +1,4 @@
-/* Which format a file is of: by its name and, for JSON lines, by what the first of them holds. */
+/* Detects the format of a file, by its name and, for JSON, by its first line or beginning. */
 #include <string.h>
 
 #include "base/json.h"
@@ -10,13 +10,13 @@
 #include "data/source.h"
 
 const char *data_format_name(DataFormat format) {
-    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16",   "u32",     "ids",    "shards",
+    static const char *const names[FORMAT_COUNT] = {"auto", "bytes", "u16",   "u32",     "ids",    "tokens",
                                                     "text", "squad", "pairs", "cornell", "records"};
     return names[format];
 }
 
 DataFormat data_format_of(const char *path) {
-    if (token_file_is_there(path)) return FORMAT_TOKENS;
+    if (path_has_token_files(path)) return FORMAT_TOKENS;
     if (cornell_is_named(path)) return FORMAT_CORNELL;
     if (reader_is_json(path)) return FORMAT_IDS;
     if (path_has_suffix(path, ".u16") || path_has_suffix(path, ".bin")) return FORMAT_U16;
@@ -24,11 +24,12 @@ DataFormat data_format_of(const char *path) {
     return FORMAT_BYTES;
 }
 
-/* The first line that is not blank, whole, in a buffer of `size` bytes; NULL when there is none. */
-static const char *first_line(const char *text, size_t size, bool whole, size_t *ret_length) {
+/* The first complete line that is not blank, in a buffer of `size` bytes (`complete`: the buffer ends with
+ * the file); NULL: not found. */
+static const char *first_line(const char *text, size_t size, bool complete, size_t *ret_length) {
     for (const char *at = text, *end = text + size; at < end;) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
-        if (!newline && !whole) return NULL;
+        if (!newline && !complete) return NULL;
         size_t length = (size_t)((newline ? newline : end) - at);
         *ret_length = length;
         if (strspn(at, " \t\r") < length) return at;
@@ -37,8 +38,8 @@ static const char *first_line(const char *text, size_t size, bool whole, size_t 
     return NULL;
 }
 
-/* Reads as much of the file as its first line takes. What cannot be parsed is NULL: whoever reads the file in
- * earnest will say where and why. */
+/* Reads just enough of the file for its first line. *ret_json stays NULL if the line is not valid JSON; the
+ * actual reader reports the error with its position. */
 static Status parse_first(const char *path, json_t **ret_json) {
     enum { START = 1 << 16 };
     CLEANUP(input_freep) Input *input = NULL;
@@ -59,7 +60,7 @@ static Status parse_first(const char *path, json_t **ret_json) {
     return OK;
 }
 
-/* By its beginning: an object with articles in paragraphs. */
+/* Checks the beginning of the file for an object with articles and paragraphs. */
 static Status looks_like_squad(const char *path, bool *ret_is) {
     enum { START = 1 << 16 };
     CLEANUP(input_freep) Input *input = NULL;
@@ -83,10 +84,9 @@ Status data_format_find(const char *path, const char *field, DataFormat *ret_for
         bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
         bool pair = json_object_get(json, "q") && json_object_get(json, "a");
         if (json_is_object(json) && !ids && !text && !pair)
-            return FAILED(
-                "%s: its first line has neither \"ids\" nor \"%s\", expected token ids, or a text in the "
-                "field that --field names",
-                path, field);
+            return FAILED("%s: the first line has neither \"ids\" nor \"%s\", expected token ids, or text in "
+                          "the field that --field names",
+                          path, field);
         if (!ids && (text || pair)) format = text ? FORMAT_TEXT : FORMAT_PAIRS;
     } else if (format == FORMAT_BYTES && path_has_suffix(path, ".json")) {
         bool squad = false;

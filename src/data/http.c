@@ -1,8 +1,8 @@
 /* HTTP through libcurl's easy interface.
  *
- * libcurl hands over headers line by line, of each answer on a way of redirects; a status line starts a new
- * answer, so what counts in the end is the last one's. Bodies of anything but 200 and 206 are dropped.
- * libcurl's progress function, called at least once a second, is where a signal or a silent server ends the
+ * libcurl passes headers line by line, for every response along a chain of redirects. A status line resets
+ * the response, so the last one remains. Bodies of responses other than 200 and 206 are discarded. libcurl
+ * calls its progress function at least once per second; that is where a signal or a stalled server ends the
  * transfer.
  */
 #include "data/http.h"
@@ -23,12 +23,11 @@ struct Http {
     void *handle;
 };
 
-/* One transfer. */
 typedef struct Transfer {
     const HttpRequest *request;
-    HttpAnswer answer;
-    bool begun, stopped, silent;
-    Status failure; /* of begin or data */
+    HttpResponse response;
+    bool begun, stopped, stalled;
+    Status failure; /* returned by the request's begin or data */
     int64_t received;
     double last_byte;
 } Transfer;
@@ -42,10 +41,10 @@ Status http_new(Http **ret_http) {
     Curl curl;
     TRY(curl_open(&curl));
     TRY(mem_new(1, sizeof *http, &http));
-    if (curl.global_init(3) != CURL_OK) return FAILED("libcurl could not be started");
+    if (curl.global_init(3) != CURL_OK) return FAILED("libcurl cannot be initialized");
     http->curl = curl;
     http->handle = curl.easy_init();
-    if (!http->handle) return FAILED("out of memory while starting libcurl");
+    if (!http->handle) return FAILED("out of memory while initializing libcurl");
     *ret_http = http;
     http = NULL;
     return OK;
@@ -58,9 +57,9 @@ void http_free(Http *http) {
     free(http);
 }
 
-/* ---- what libcurl calls ---- */
+/* ---- libcurl callbacks ---- */
 
-/* The header's value without spaces around it, where the line is that header. */
+/* If the line is the header `name`, stores its value without surrounding white space. */
 static bool header_value(const char *line, size_t size, const char *name, char *value, size_t capacity) {
     size_t length = strlen(name);
     if (size <= length || strncasecmp(line, name, length) != 0 || line[length] != ':') return false;
@@ -83,22 +82,23 @@ static bool parse_size(const char *text, const char **ret_end, int64_t *ret_size
     return true;
 }
 
-/* "bytes 100-199/200"; the total may be "*". */
-static void take_range(HttpAnswer *answer, const char *value) {
+/* Parses "bytes 100-199/200"; the total may be "*". */
+static void take_range(HttpResponse *response, const char *value) {
     const char *at;
     int64_t from, last, total = -1;
     if (strncasecmp(value, "bytes ", 6) != 0 || !parse_size(value + 6, &at, &from) || *at != '-') return;
     if (!parse_size(at + 1, &at, &last) || *at != '/') return;
     if (at[1] != '*' && !parse_size(at + 1, &at, &total)) return;
-    answer->from = from;
-    answer->total = total;
+    response->from = from;
+    response->total = total;
 }
 
-/* An ETag that is a file's SHA-256, as homes of large files name it before they send the client elsewhere. */
-static void take_sum(HttpAnswer *answer, const char *value) {
+/* Takes an ETag that is the file's SHA-256. Hosts of large files send one before redirecting to the storage
+ * server. */
+static void take_sha256(HttpResponse *response, const char *value) {
     size_t digits = *value == '"' ? strspn(value + 1, "0123456789abcdefABCDEF") : 0;
     if (digits != 64 || strcmp(value + 65, "\"") != 0) return;
-    for (size_t i = 0; i < digits; i++) answer->sha256[i] = (char)tolower((unsigned char)value[1 + i]);
+    for (size_t i = 0; i < digits; i++) response->sha256[i] = (char)tolower((unsigned char)value[1 + i]);
 }
 
 static int three_digits(const char *at) {
@@ -112,44 +112,45 @@ static int three_digits(const char *at) {
 
 static size_t on_header(char *line, size_t one, size_t size, void *user) {
     Transfer *transfer = user;
-    HttpAnswer *answer = &transfer->answer;
+    HttpResponse *response = &transfer->response;
     char value[HTTP_TAG_SIZE];
     const char *end;
     size *= one;
     transfer->last_byte = clock_wall();
     if (size > 9 && !strncasecmp(line, "HTTP/", 5)) {
         const char *space = memchr(line, ' ', size);
-        HttpAnswer next = {.total = -1, .from = -1};
-        memcpy(next.sha256, answer->sha256, sizeof next.sha256);
-        *answer = next;
-        if (space && space + 4 < line + size) answer->status = three_digits(space + 1);
-        if (answer->status == 200) answer->from = 0;
+        HttpResponse next = {.total = -1, .from = -1};
+        memcpy(next.sha256, response->sha256, sizeof next.sha256);
+        *response = next;
+        if (space && space + 4 < line + size) response->status = three_digits(space + 1);
+        if (response->status == 200) response->from = 0;
     } else if (header_value(line, size, "Content-Length", value, sizeof value)) {
-        if (answer->status == 200 && !parse_size(value, &end, &answer->total)) answer->total = -1;
+        if (response->status == 200 && !parse_size(value, &end, &response->total)) response->total = -1;
     } else if (header_value(line, size, "Content-Range", value, sizeof value)) {
-        if (answer->status == 206) take_range(answer, value);
+        if (response->status == 206) take_range(response, value);
     } else if (header_value(line, size, "X-Linked-ETag", value, sizeof value)) {
-        take_sum(answer, value);
+        take_sha256(response, value);
     } else if (header_value(line, size, "ETag", value, sizeof value)) {
-        if (value[0] == '"') memcpy(answer->tag, value, sizeof value); /* weak ones say too little */
-    } else if (!*answer->tag && header_value(line, size, "Last-Modified", value, sizeof value)) {
-        memcpy(answer->tag, value, sizeof value);
+        /* A weak tag does not guarantee identical bytes. */
+        if (value[0] == '"') memcpy(response->tag, value, sizeof value);
+    } else if (!*response->tag && header_value(line, size, "Last-Modified", value, sizeof value)) {
+        memcpy(response->tag, value, sizeof value);
     }
     return size;
 }
 
 static Status begin(Transfer *transfer) {
-    const HttpAnswer *answer = &transfer->answer;
+    const HttpResponse *response = &transfer->response;
     if (transfer->begun) return OK;
     transfer->begun = true;
-    if (answer->from != 0 && answer->from != transfer->request->from)
-        return FAILED("%s: the server sends another part of the file than was asked for",
+    if (response->from != 0 && response->from != transfer->request->from)
+        return FAILED("%s: the server sent a different part of the file than requested",
                       transfer->request->url);
-    return transfer->request->begin(transfer->request->user, answer);
+    return transfer->request->begin(transfer->request->user, response);
 }
 
-static bool file_comes(const HttpAnswer *answer) {
-    return answer->status == 200 || answer->status == 206;
+static bool has_file(const HttpResponse *response) {
+    return response->status == 200 || response->status == 206;
 }
 
 static size_t on_data(char *data, size_t one, size_t size, void *user) {
@@ -157,7 +158,7 @@ static size_t on_data(char *data, size_t one, size_t size, void *user) {
     size *= one;
     transfer->last_byte = clock_wall();
     transfer->received += (int64_t)size;
-    if (!file_comes(&transfer->answer)) return transfer->received > ERROR_BODY_LIMIT ? 0 : size;
+    if (!has_file(&transfer->response)) return transfer->received > ERROR_BODY_LIMIT ? 0 : size;
     transfer->failure = begin(transfer);
     if (!transfer->failure) transfer->failure = transfer->request->data(transfer->request->user, data, size);
     return transfer->failure ? 0 : size;
@@ -167,15 +168,15 @@ static int on_progress(void *user, int64_t total, int64_t now, int64_t up_total,
     Transfer *transfer = user;
     (void)total, (void)now, (void)up_total, (void)up;
     transfer->stopped = transfer->request->stop && *transfer->request->stop;
-    transfer->silent = clock_wall() - transfer->last_byte > transfer->request->timeout_s;
-    return transfer->stopped || transfer->silent;
+    transfer->stalled = clock_wall() - transfer->last_byte > transfer->request->timeout_s;
+    return transfer->stopped || transfer->stalled;
 }
 
-/* ---- a transfer ---- */
+/* ---- transfers ---- */
 
 static Status add_header(const Curl *curl, void **list, const char *text) {
     void *longer = curl->slist_append(*list, text);
-    if (!longer) return FAILED("out of memory while asking for a file");
+    if (!longer) return FAILED("out of memory while requesting a file");
     *list = longer;
     return OK;
 }
@@ -185,14 +186,14 @@ static int64_t connect_timeout_ms(double seconds) {
     return ms < 1 ? 1 : ms > 1e9 ? (int64_t)1e9 : (int64_t)ms;
 }
 
-/* The certificates to trust, where the user names them as for the curl program. */
+/* The file of trusted certificates, from the same environment variables that the curl program reads. */
 static const char *certificate_file(void) {
     const char *file = getenv("CURL_CA_BUNDLE");
     if (!file || !*file) file = getenv("SSL_CERT_FILE");
     return file && *file ? file : NULL;
 }
 
-/* Numbers are longs and pointers pointers, as libcurl reads them. */
+/* libcurl reads numeric options as long, so literals need the suffix or a cast. */
 static void set_options(const Http *http, Transfer *transfer, const char *range, void *headers, char *error) {
     int (*set)(void *, int, ...) = http->curl.easy_setopt;
     void *handle = http->handle;
@@ -220,73 +221,70 @@ static void set_options(const Http *http, Transfer *transfer, const char *range,
     if (certificate_file()) set(handle, CURL_CA_FILE, certificate_file());
 }
 
-/* "example.org" of "https://example.org:80/path". */
+/* Extracts "example.org" from "https://example.org:80/path". */
 static Status host_of(const char *url, char **ret_host) {
     const char *from = strstr(url, "://");
     from = from ? from + 3 : url;
     return str_format(ret_host, "%.*s", (int)strcspn(from, "/:?#"), from);
 }
 
-/* A transfer that libcurl gave up. */
-static Status transfer_failed(const Transfer *transfer, int code, const char *said, bool *ret_again) {
+/* Describes a transfer that libcurl gave up. */
+static Status transfer_failed(const Transfer *transfer, int code, const char *message, bool *ret_again) {
     const char *url = transfer->request->url;
     CLEANUP(mem_freep) char *host = NULL;
     TRY(host_of(url, &host));
     *ret_again = code == CURL_NO_CONNECTION || code == CURL_HTTP2_ERROR || code == CURL_HTTP2_STREAM ||
                  code == CURL_CUT || code == CURL_TIMED_OUT || code == CURL_NO_ANSWER ||
-                 code == CURL_SEND_FAILED || code == CURL_RECEIVE_FAILED || transfer->silent;
-    if (transfer->silent || code == CURL_TIMED_OUT)
-        return FAILED("%s: nothing came for %g s", url, transfer->request->timeout_s);
+                 code == CURL_SEND_FAILED || code == CURL_RECEIVE_FAILED || transfer->stalled;
+    if (transfer->stalled || code == CURL_TIMED_OUT)
+        return FAILED("%s: no data received for %g s", url, transfer->request->timeout_s);
     switch (code) {
     case CURL_NO_HOST:
         return FAILED(
-            "%s: the host %s was not found; is this machine on the network? --from names a mirror or "
-            "a directory",
+            "%s: host %s not found; check the network connection, or use --from with a mirror or a directory",
             url, host);
-    case CURL_NO_PROXY: return FAILED("%s: the proxy's host was not found", url);
-    case CURL_NO_CONNECTION: return FAILED("%s: %s does not take connections", url, host);
+    case CURL_NO_PROXY: return FAILED("%s: proxy host not found", url);
+    case CURL_NO_CONNECTION: return FAILED("%s: cannot connect to %s", url, host);
     case CURL_BAD_PROTOCOL:
-        return FAILED("%s: leads from https to an address that is not, which is not followed", url);
-    case CURL_BAD_URL: return FAILED("%s: is not an address that can be asked", url);
-    case CURL_REDIRECT_LOOP:
-        return FAILED("%s: leads from one address to the next, more than %d times", url, REDIRECT_LIMIT);
-    case CURL_BAD_CERTIFICATE: return FAILED("%s: %s does not show a certificate that is trusted", url, host);
+        return FAILED("%s: redirects from https to another protocol, which is not allowed", url);
+    case CURL_BAD_URL: return FAILED("%s: not a valid URL", url);
+    case CURL_REDIRECT_LOOP: return FAILED("%s: more than %d redirects", url, REDIRECT_LIMIT);
+    case CURL_BAD_CERTIFICATE: return FAILED("%s: the certificate of %s is not trusted", url, host);
     case CURL_CUT:
     case CURL_RECEIVE_FAILED:
-    case CURL_NO_ANSWER: return FAILED("%s: the connection was cut", url);
-    default: return FAILED("%s: the download failed: %s", url, said);
+    case CURL_NO_ANSWER: return FAILED("%s: connection lost", url);
+    default: return FAILED("%s: the download failed: %s", url, message);
     }
 }
 
-/* An answer without the file. */
-static Status refused(const Transfer *transfer, bool *ret_again) {
+/* Describes a response without the file. */
+static Status request_failed(const Transfer *transfer, bool *ret_again) {
     const char *url = transfer->request->url;
-    int status = transfer->answer.status;
+    int status = transfer->response.status;
     *ret_again =
         status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
-    if (status == 404 || status == 410) return FAILED("%s: is not there (%d)", url, status);
-    if (status == 401 || status == 403)
-        return FAILED("%s: the server does not give it out (%d)", url, status);
-    if (*ret_again) return FAILED("%s: the server is in trouble or busy (%d)", url, status);
-    if (status == 416) return FAILED("%s: the server has fewer bytes than it said (416)", url);
-    return FAILED("%s: the server answered %d instead of the file", url, status);
+    if (status == 404 || status == 410) return FAILED("%s: not found (%d)", url, status);
+    if (status == 401 || status == 403) return FAILED("%s: access denied (%d)", url, status);
+    if (*ret_again) return FAILED("%s: the server is busy or has a temporary problem (%d)", url, status);
+    if (status == 416) return FAILED("%s: the server has fewer bytes than it reported before (416)", url);
+    return FAILED("%s: unexpected HTTP status %d", url, status);
 }
 
-static Status judge(Transfer *transfer, int code, const char *said, HttpOutcome *outcome) {
-    outcome->answer = transfer->answer;
-    outcome->again = false;
+static Status transfer_result(Transfer *transfer, int code, const char *message, HttpOutcome *outcome) {
+    outcome->response = transfer->response;
+    outcome->retry = false;
     if (transfer->failure) return transfer->failure;
     if (transfer->stopped) return FAILED("stopped by a signal");
-    if (code != CURL_OK && !(transfer->answer.status >= 400 && code == CURL_WRITE_REFUSED))
-        return transfer_failed(transfer, code, said, &outcome->again);
-    if (!file_comes(&transfer->answer)) return refused(transfer, &outcome->again);
-    return begin(transfer); /* of an empty file */
+    if (code != CURL_OK && !(transfer->response.status >= 400 && code == CURL_WRITE_REFUSED))
+        return transfer_failed(transfer, code, message, &outcome->retry);
+    if (!has_file(&transfer->response)) return request_failed(transfer, &outcome->retry);
+    return begin(transfer); /* for an empty file, begin has not been called yet */
 }
 
 Status http_get(Http *http, const HttpRequest *request, HttpOutcome *outcome) {
-    Transfer transfer = {.request = request, .answer = {.total = -1}, .last_byte = clock_wall()};
+    Transfer transfer = {.request = request, .response = {.total = -1}, .last_byte = clock_wall()};
     char error[CURL_ERROR_TEXT] = "", range[32];
-    *outcome = (HttpOutcome){.answer = {.total = -1}};
+    *outcome = (HttpOutcome){.response = {.total = -1}};
     void *headers = NULL;
     if (request->from > 0 && request->tag && *request->tag) {
         CLEANUP(mem_freep) char *line = NULL;
@@ -298,5 +296,5 @@ Status http_get(Http *http, const HttpRequest *request, HttpOutcome *outcome) {
     int code = http->curl.easy_perform(http->handle);
     http->curl.slist_free_all(headers);
     http->curl.easy_reset(http->handle);
-    return judge(&transfer, code, *error ? error : http->curl.easy_strerror(code), outcome);
+    return transfer_result(&transfer, code, *error ? error : http->curl.easy_strerror(code), outcome);
 }

@@ -1,4 +1,4 @@
-/* One file by HTTP, or a part of it. */
+/* Downloads a file, or the rest of one, over HTTP. */
 #ifndef WEFT_DATA_HTTP_H
 #define WEFT_DATA_HTTP_H
 
@@ -9,43 +9,43 @@
 
 typedef struct Http Http;
 
-/* Fails where libcurl is not installed. */
+/* Fails if libcurl is not installed. */
 MUST_USE Status http_new(Http **ret_http);
 void http_free(Http *http);
 DEFINE_FREEP(Http, http)
 
 enum { HTTP_TAG_SIZE = 256 };
 
-/* What the server says of the file. */
-typedef struct HttpAnswer {
-    int status;              /* 200, 206, 404 ...; 0: none came */
-    int64_t from;            /* where the bytes that follow begin */
-    int64_t total;           /* bytes of the whole file; -1: not said */
-    char tag[HTTP_TAG_SIZE]; /* changes when the file does, for If-Range: a strong ETag or else the time of
-                              * the last change; empty: neither was said */
-    char sha256[65];         /* of the whole file, where a server on the way to it says so (X-Linked-ETag), in
-                              * small letters; else empty */
-} HttpAnswer;
+/* What the server reports about the file. */
+typedef struct HttpResponse {
+    int status;    /* 200, 206, 404, ...; 0: no response */
+    int64_t from;  /* offset of the first byte that follows */
+    int64_t total; /* size of the complete file in bytes; -1: not reported */
+    char
+        tag[HTTP_TAG_SIZE]; /* version of the file for If-Range: strong ETag or modification time; or empty */
+    char sha256[65];        /* lowercase, of the complete file, from X-Linked-ETag on a redirect; or empty */
+} HttpResponse;
 
 typedef struct HttpRequest {
     const char *url;
-    int64_t from;     /* the first byte that is wanted; the server may begin at 0 all the same */
-    const char *tag;  /* with from > 0: of the file that the bytes before are of; NULL: none */
-    double timeout_s; /* without a byte */
+    int64_t from;     /* offset of the first byte to request; the server may start at 0 anyway */
+    const char *tag;  /* with from > 0: tag of the version that the earlier bytes belong to; NULL: unknown */
+    double timeout_s; /* maximum time without receiving a byte */
     const volatile sig_atomic_t *stop;
-    /* Once, when a file comes (200 or 206), and then its bytes in order. A failure ends the transfer. */
-    Status (*begin)(void *user, const HttpAnswer *answer);
+    /* `begin` is called once when a file arrives (200 or 206), then `data` with its bytes in order. A failure
+     * ends the transfer. */
+    Status (*begin)(void *user, const HttpResponse *response);
     Status (*data)(void *user, const void *data, size_t size);
     void *user;
 } HttpRequest;
 
-/* How it went, filled in also on failure. */
+/* Result of a request; also set on failure. */
 typedef struct HttpOutcome {
-    HttpAnswer answer;
-    bool again; /* a failure that may pass: a cut connection, a busy server */
+    HttpResponse response;
+    bool retry; /* the failure may be temporary: a lost connection, a busy server */
 } HttpOutcome;
 
-/* Redirects are followed, ten at most, and never from https to http. */
+/* Follows up to ten redirects, but never from https to http. */
 MUST_USE Status http_get(Http *http, const HttpRequest *request, HttpOutcome *outcome);
 
 /* Whether it starts with http:// or https://. */

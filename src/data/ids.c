@@ -9,7 +9,7 @@
 
 static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
 
-/* One line on its way to an example. */
+/* A parsed line. */
 typedef struct Line {
     const char *file;
     int64_t number;
@@ -34,13 +34,13 @@ static Status check_fields(const Line *line) {
     return OK;
 }
 
-/* The member, or NULL when it is absent or null. */
+/* The member, or NULL if it is absent or null. */
 static json_t *field(const Line *line, const char *name) {
     json_t *value = json_object_get(line->json, name);
     return json_is_null(value) ? NULL : value;
 }
 
-/* A number the task asks for, from 0 to `high`. */
+/* Reads a required integer from 0 to `high`. */
 static Status read_number(const Line *line, const char *name, int64_t high, int32_t *ret_value) {
     const json_t *value = field(line, name);
     if (!value)
@@ -57,7 +57,7 @@ static Status read_number(const Line *line, const char *name, int64_t high, int3
     return OK;
 }
 
-/* `array`'s numbers, each from 0 to `high` (or -100 where `ignored` may stand), onto the pool. */
+/* Appends an array of integers to the pool, each from 0 to `high`, or -100 if `ignored` allows it. */
 static Status read_array(IdsSet *set, const Line *line, const char *name, const json_t *array, int64_t high,
                          bool ignored) {
     size_t length = json_array_size(array);
@@ -78,9 +78,9 @@ static Status read_array(IdsSet *set, const Line *line, const char *name, const 
     return OK;
 }
 
-/* types or labels: as long as ids. */
-static Status read_beside(IdsSet *set, const Line *line, const char *name, int64_t high, bool ignored,
-                          int32_t length, bool *ret_present) {
+/* Reads types or labels, which must be as long as ids. */
+static Status read_parallel(IdsSet *set, const Line *line, const char *name, int64_t high, bool ignored,
+                            int32_t length, bool *ret_present) {
     const json_t *array = field(line, name);
     if (!array) return OK;
     if (!json_is_array(array) || json_array_size(array) != (size_t)length)
@@ -97,13 +97,13 @@ static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
         return FAILED("%s: line %lld: 'ids' must be an array of at least one token", line->file,
                       (long long)line->number);
     if (json_array_size(array) > (size_t)line->spec->seq)
-        return USAGE("%s: line %lld: 'ids' holds %zu tokens, more than the sequence length %lld", line->file,
+        return USAGE("%s: line %lld: 'ids' has %zu tokens, more than the sequence length %lld", line->file,
                      (long long)line->number, json_array_size(array), (long long)line->spec->seq);
     *ret_length = (int32_t)json_array_size(array);
     return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
 }
 
-/* Drawing masks takes the mask token, and the two that must never be masked. */
+/* Drawing masks needs the mask token, and the two tokens that must never be masked. */
 static Status check_can_mask(const Line *line) {
     const SpecialTokens *special = &line->spec->special;
     const char *lacking = special->mask < 0  ? "mask ([MASK])"
@@ -111,9 +111,9 @@ static Status check_can_mask(const Line *line) {
                           : special->sep < 0 ? "separator ([SEP])"
                                              : NULL;
     if (!lacking) return OK;
-    return FAILED(
-        "%s: line %lld: 'labels' is missing, and to draw masks the vocabulary would need a %s token",
-        line->file, (long long)line->number, lacking);
+    return FAILED("%s: line %lld: 'labels' is missing, and masks cannot be drawn because the vocabulary "
+                  "lacks a %s token",
+                  line->file, (long long)line->number, lacking);
 }
 
 static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
@@ -121,7 +121,7 @@ static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
     switch (spec->task) {
     case TASK_LM:
     case TASK_MLM:
-        TRY(read_beside(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
+        TRY(read_parallel(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
         if (spec->task == TASK_MLM && !example->has_labels) TRY(check_can_mask(line));
         if (spec->task == TASK_MLM && spec->next_sentence)
             return read_number(line, "next", 1, &example->next);
@@ -139,8 +139,8 @@ static Status read_example(IdsSet *set, const Line *line) {
     IdsExample example = {.at = set->used};
     TRY(read_ids(set, line, &example.length));
     if (line->spec->types > 0)
-        TRY(read_beside(set, line, "types", line->spec->types - 1, false, example.length,
-                        &example.has_types));
+        TRY(read_parallel(set, line, "types", line->spec->types - 1, false, example.length,
+                          &example.has_types));
     TRY(read_targets(set, line, &example));
     TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
     set->example[set->count++] = example;
@@ -156,8 +156,7 @@ static bool is_blank(const char *text, size_t size) {
 static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec, int64_t number,
                         const char *text, size_t size) {
     if (size > IDS_LINE_LIMIT)
-        return FAILED("%s: line %lld: is longer than %d bytes", source->name, (long long)number,
-                      IDS_LINE_LIMIT);
+        return FAILED("%s: line %lld: longer than %d bytes", source->name, (long long)number, IDS_LINE_LIMIT);
     json_error_t error;
     CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (!json)

@@ -1,5 +1,5 @@
-/* Examples from JSON lines: read whole, checked and kept as int32, so that a mistake in the last line
- * shows before training starts. */
+/* Examples from JSON lines of token ids. Files are read completely and validated up front, so that an error
+ * in the last line shows before training starts. */
 #ifndef WEFT_DATA_IDS_H
 #define WEFT_DATA_IDS_H
 
@@ -9,10 +9,10 @@
 enum { IDS_LINE_LIMIT = 16 << 20 };
 
 typedef struct IdsExample {
-    size_t at; /* in the pool: its ids, then types, then labels, where it has them */
+    size_t at; /* offset in the pool of its ids, followed by types and labels if present */
     int32_t length;
     bool has_types, has_labels;
-    int32_t next, start, end, label; /* those the task asks for */
+    int32_t next, start, end, label; /* only those that the task needs are set */
 } IdsExample;
 
 typedef struct IdsSet {
@@ -22,14 +22,14 @@ typedef struct IdsSet {
     size_t used, pool_capacity;
 } IdsSet;
 
-/* Adds the examples of one file, checked against the sizes in `spec` and what its task needs. */
+/* Appends the examples of one file, validated against the sizes and the task in `spec`. */
 MUST_USE Status ids_set_read(IdsSet *set, const Source *source, const DataSpec *spec);
 void ids_set_done(IdsSet *set);
 
 static inline const int32_t *ids_of(const IdsSet *set, const IdsExample *example) {
     return set->pool + example->at;
 }
-/* NULL: none were given. */
+/* NULL: not given. */
 static inline const int32_t *types_of(const IdsSet *set, const IdsExample *example) {
     return example->has_types ? ids_of(set, example) + example->length : NULL;
 }

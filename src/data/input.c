@@ -1,5 +1,5 @@
-/* Plain files go straight to the caller's memory. Compressed ones pass through a buffer of a fixed size;
- * members follow each other as `gzip -d` takes them, and zeroes after the last one are padding. */
+/* Plain files are read directly into the caller's buffer, compressed ones through a buffer of fixed size.
+ * Concatenated gzip members are supported as in `gzip -d`; zeros after the last one are padding. */
 #include "data/input.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 
-enum { GZIP_WINDOW = 15 + 16, BUFFER = 1 << 17, PIECE = 1 << 30 };
+enum { GZIP_WINDOW = 15 + 16, BUFFER = 1 << 17, CHUNK = 1 << 30 };
 
 struct Input {
     char *name;
@@ -22,9 +22,9 @@ struct Input {
     size_t memory_size;
     int64_t used;
     bool compressed, started;
-    bool inside;   /* a member has begun and not ended */
-    bool ended;    /* no more input */
-    int64_t whole; /* members that have ended */
+    bool inside;          /* within a member */
+    bool ended;           /* end of file reached */
+    int64_t members_done; /* completed members */
     z_stream z;
     unsigned char *buffer;
 };
@@ -34,7 +34,7 @@ static bool is_gz(const char *path) {
     return length > 3 && !strcasecmp(path + length - 3, ".gz");
 }
 
-/* Files that are compressed say so in their first bytes, whatever their names say. */
+/* Detects compression by the file's first bytes, whatever its name is. */
 static Status find_compression(Input *input, const char *path) {
     static const struct {
         const char *name, *magic;
@@ -45,11 +45,12 @@ static Status find_compression(Input *input, const char *path) {
                  {"zstd", "\x28\xb5\x2f\xfd", 4}};
     char start[8] = {0};
     input->compressed = is_gz(path);
-    if (input->compressed || pread(input->fd, start, sizeof start, 0) < 6) return OK; /* pipes, too */
+    if (input->compressed || pread(input->fd, start, sizeof start, 0) < 6)
+        return OK; /* pipes cannot be probed */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (memcmp(start, kinds[i].magic, kinds[i].size)) continue;
         if (i > 0)
-            return FAILED("%s: is compressed by %s, expected text or gzip; decompress it first", path,
+            return FAILED("%s: compressed with %s, expected text or gzip; decompress it first", path,
                           kinds[i].name);
         input->compressed = true;
     }
@@ -58,14 +59,13 @@ static Status find_compression(Input *input, const char *path) {
 
 static Status open_file(Input *input, const char *path) {
     struct stat st;
-    if (stat(path, &st) != 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (stat(path, &st) != 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
         return FAILED("%s: expected a file, found %s", path,
                       S_ISDIR(st.st_mode) ? "a directory" : "something else");
     input->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (input->fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
-    if (fstat(input->fd, &input->begin) != 0)
-        return FAILED("%s: cannot be looked at: %s", path, strerror(errno));
+    if (input->fd < 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
+    if (fstat(input->fd, &input->begin) != 0) return FAILED("%s: cannot stat: %s", path, strerror(errno));
     posix_fadvise(input->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     return OK;
 }
@@ -80,7 +80,7 @@ Status input_open(Input **ret_input, const char *path) {
     if (input->compressed) {
         TRY(mem_new(BUFFER, 1, &input->buffer));
         if (inflateInit2(&input->z, GZIP_WINDOW) != Z_OK)
-            return FAILED("%s: the decompressor cannot be started", path);
+            return FAILED("%s: the decompressor cannot be initialized", path);
         input->started = true;
     }
     *ret_input = input;
@@ -123,9 +123,9 @@ bool input_changed(const Input *input) {
 
 static Status read_file(Input *input, void *to, size_t size, size_t *ret_got) {
     ssize_t got;
-    do got = read(input->fd, to, size < PIECE ? size : PIECE);
+    do got = read(input->fd, to, size < CHUNK ? size : CHUNK);
     while (got < 0 && errno == EINTR);
-    if (got < 0) return FAILED("%s: cannot be read: %s", input->name, strerror(errno));
+    if (got < 0) return FAILED("%s: cannot read: %s", input->name, strerror(errno));
     input->used += got;
     *ret_got = (size_t)got;
     return OK;
@@ -138,11 +138,11 @@ static void read_memory(Input *input, char *to, size_t size, size_t *ret_got) {
     *ret_got = got;
 }
 
-/* Between members: what follows is another one, padding, or nothing. */
+/* After a member: skips padding and looks for another member. */
 static Status next_member(Input *input, bool *ret_more) {
     z_stream *z = &input->z;
     for (;;) {
-        while (input->whole > 0 && z->avail_in > 0 && *z->next_in == 0) {
+        while (input->members_done > 0 && z->avail_in > 0 && *z->next_in == 0) {
             z->next_in++;
             z->avail_in--;
         }
@@ -168,22 +168,22 @@ static Status inflate_some(Input *input, char *to, size_t size, size_t *ret_got)
     if (z->avail_in == 0) {
         size_t got = 0;
         TRY(read_file(input, input->buffer, BUFFER, &got));
-        if (got == 0) return FAILED("%s: the compressed data ends in the middle", input->name);
+        if (got == 0) return FAILED("%s: the compressed data is truncated", input->name);
         z->next_in = input->buffer;
         z->avail_in = (uInt)got;
     }
-    uInt room = (uInt)(size < PIECE ? size : PIECE);
+    uInt space = (uInt)(size < CHUNK ? size : CHUNK);
     z->next_out = (unsigned char *)to;
-    z->avail_out = room;
+    z->avail_out = space;
     int result = inflate(z, Z_NO_FLUSH);
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
         return FAILED("%s: the compressed data is damaged at byte %lld: %s", input->name,
                       (long long)(input->used - (int64_t)z->avail_in), z->msg ? z->msg : "not gzip");
     if (result == Z_STREAM_END) {
         input->inside = false;
-        input->whole++;
+        input->members_done++;
     }
-    *ret_got = room - z->avail_out;
+    *ret_got = space - z->avail_out;
     return OK;
 }
 

@@ -1,6 +1,6 @@
-/* A parser that goes once over the line. Strings are copied run by run, and a text without escapes is not
- * copied at all. As RFC 8259 has it: strings are UTF-8, surrogates come in pairs, and a name that we look
- * for may not be there twice. */
+/* Single-pass parser. Strings are copied in runs, and a string without escapes is not copied at all. Follows
+ * RFC 8259: strings are UTF-8 and surrogates come in pairs. In addition, the requested field must not occur
+ * twice. */
 #include "data/json_text.h"
 
 #include <string.h>
@@ -9,11 +9,11 @@
 
 typedef struct Parser {
     const char *begin, *at, *end;
-    const char *expected; /* what was not found at `at`, once something failed */
+    const char *expected; /* what is missing at `at`; NULL: no error */
     JsonText *text;
 } Parser;
 
-/* A string as it lies in the line, between its quotes. */
+/* A string in the line, without its quotes. */
 typedef struct Span {
     const char *begin, *end;
     bool escaped;
@@ -49,7 +49,7 @@ static int hex_digit(char c) {
     return -1;
 }
 
-/* Four hexadecimal digits at `at`; -1: there are none. */
+/* Parses four hexadecimal digits; -1: invalid. */
 static int32_t hex_four(const char *at, const char *end) {
     int32_t code = 0;
     if (end - at < 4) return -1;
@@ -61,7 +61,8 @@ static int32_t hex_four(const char *at, const char *end) {
     return code;
 }
 
-/* The code that "u1234" at `at` means, a second half included; *ret_size is how much of the line it took. */
+/* Code point of the escape "u1234" at `at`, combined with the second half of a surrogate pair; *ret_size is
+ * its length in the line. -1: invalid. */
 static int32_t unicode_escape(const char *at, const char *end, size_t *ret_size) {
     int32_t code = hex_four(at + 1, end);
     *ret_size = 5;
@@ -73,7 +74,7 @@ static int32_t unicode_escape(const char *at, const char *end, size_t *ret_size)
     return 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* Bytes of the character at `at`, 0 when it is not UTF-8. */
+/* Length of the UTF-8 character at `at`, which is not ASCII; 0: invalid. */
 static size_t utf8_size(const unsigned char *at, size_t left) {
     size_t size = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
     if (size == 0 || size > left) return 0;
@@ -84,7 +85,7 @@ static size_t utf8_size(const unsigned char *at, size_t left) {
     return overlong || outside ? 0 : size;
 }
 
-/* Whether none of eight bytes is a quote, a backslash, a control character or beyond ASCII. */
+/* Whether all of the next eight bytes are ASCII other than quotes, backslashes and control characters. */
 static bool plain_eight(const char *at) {
     uint64_t word, ones = 0x0101010101010101u, high = ones << 7;
     memcpy(&word, at, sizeof word);
@@ -107,7 +108,7 @@ static bool skip_escape(Parser *p, Span *span) {
     return true;
 }
 
-/* The string at `at`, behind its first quote. */
+/* Skips a string; `at` is behind the opening quote. */
 static bool skip_string(Parser *p, Span *ret_span) {
     Span span = {.begin = p->at};
     for (;;) {
@@ -140,7 +141,7 @@ static char *put_code(char *out, int32_t code) {
     return out;
 }
 
-/* What a checked string means; never longer than it is spelled. */
+/* Decodes a validated string; the result is never longer than the input. */
 static size_t unescape(const Span *span, char *to) {
     char *out = to;
     for (const char *at = span->begin; at < span->end;) {
@@ -213,7 +214,7 @@ static bool skip_array(Parser *p, int depth) {
 }
 
 static bool skip_name(Parser *p, Span *ret_name) {
-    if (!take(p, '"')) return fail(p, "a name in quotes");
+    if (!take(p, '"')) return fail(p, "a quoted name");
     if (!skip_string(p, ret_name)) return false;
     return take(p, ':') || fail(p, "':'");
 }
@@ -243,7 +244,7 @@ static bool skip_value(Parser *p, int depth) {
     }
 }
 
-/* What a value is that begins with this character. */
+/* Type of the value that begins with this character. */
 static const char *kind_of(char c) {
     switch (c) {
     case '{': return "an object";
@@ -255,7 +256,7 @@ static const char *kind_of(char c) {
     }
 }
 
-/* ---- the line ---- */
+/* ---- lines ---- */
 
 static Status is_field(const Span *name, const char *field, bool *ret_is) {
     size_t length = strlen(field);
@@ -270,12 +271,12 @@ static Status is_field(const Span *name, const char *field, bool *ret_is) {
     return status;
 }
 
-/* The field's value: a string is read, what else it is is noted. */
+/* Reads the field's value if it is a string, else records its type. */
 static Status take_field(Parser *p) {
     JsonText *text = p->text;
     Span span;
     if (text->text || text->found) {
-        fail(p, "the field only once");
+        fail(p, "the field to occur only once");
         return OK;
     }
     skip_space(p);

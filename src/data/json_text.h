@@ -1,5 +1,5 @@
-/* The text of one field of a line of JSON, fast: the line is checked from end to end, but nothing is built
- * from it beside that text. */
+/* Extracts the string in one field of a JSON line. The whole line is validated, but no other value
+ * is built. */
 #ifndef WEFT_DATA_JSON_TEXT_H
 #define WEFT_DATA_JSON_TEXT_H
 
@@ -7,21 +7,21 @@
 
 #include "base/status.h"
 
-enum { JSON_TEXT_DEPTH = 1000 /* of values in values */ };
+enum { JSON_TEXT_DEPTH = 1000 /* maximum nesting depth */ };
 
-/* Memory that is used again from line to line; start with zeroes. */
+/* Result of a line; the buffer is reused. Initialize with zeros. */
 typedef struct JsonText {
-    const char *text; /* the field's, NULL: the object has none; in the line, or in `memory` */
+    const char *text; /* the string, in the line or in `memory`; NULL: the field is absent or not a string */
     size_t size;
-    const char *found; /* not NULL: the field holds no text but this ("a number") */
+    const char *found; /* not NULL: the field has this type ("a number") instead of a string */
     char *memory;
     size_t capacity;
 } JsonText;
 
 void json_text_done(JsonText *text);
 
-/* Reads the object that the line must be. What is wrong with it is an error that names `file`, the line's
- * number, the column (in bytes, from 1) and what was expected. */
+/* Parses a line that must be an object. A syntax error names `file`, the line number, the column (in bytes,
+ * from 1) and what was expected. */
 MUST_USE Status json_text_read(JsonText *text, const char *line, size_t size, const char *field,
                                const char *file, int64_t number);
 

@@ -23,8 +23,8 @@ Status label_set_add(LabelSet *set, const char *name, size_t size) {
     return OK;
 }
 
-/* "17", "-3"; not "007", which is a name. */
-static bool is_whole(const char *text) {
+/* Whether the text is an integer such as "17" or "-3"; "007" is a name. */
+static bool is_integer(const char *text) {
     const char *digits = text + (text[0] == '-');
     size_t length = strlen(digits);
     return length > 0 && length < 16 && strspn(digits, "0123456789") == length &&
@@ -40,8 +40,8 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Where a name is, or would be, in a sorted set. */
-static size_t place_of(const LabelSet *set, const char *name, size_t size, bool *ret_there) {
+/* Index of a name in a sorted set, or where to insert it. */
+static size_t find_slot(const LabelSet *set, const char *name, size_t size, bool *ret_there) {
     size_t low = 0, high = set->count;
     *ret_there = false;
     while (low < high) {
@@ -58,46 +58,45 @@ static size_t place_of(const LabelSet *set, const char *name, size_t size, bool 
     return low;
 }
 
-typedef struct Finding {
+typedef struct LabelScan {
     LabelSet set;
     const char *file;
-} Finding;
+} LabelScan;
 
-static Status take_label(void *context, int64_t line, const TableField *fields) {
-    Finding *finding = context;
+static Status add_label(void *context, int64_t line, const TableField *fields) {
+    LabelScan *scan = context;
     bool there;
     if (fields[0].size == 0 || memchr(fields[0].text, 0, fields[0].size))
-        return FAILED("%s: line %lld: the label is empty, expected a name or a number", finding->file,
+        return FAILED("%s: line %lld: the label is empty, expected a name or a number", scan->file,
                       (long long)line);
-    size_t place = place_of(&finding->set, fields[0].text, fields[0].size, &there);
+    size_t slot = find_slot(&scan->set, fields[0].text, fields[0].size, &there);
     if (there) return OK;
-    if (finding->set.count == MAX_LABELS)
-        return FAILED("%s: line %lld: there are more than %d labels", finding->file, (long long)line,
-                      MAX_LABELS);
-    TRY(label_set_add(&finding->set, fields[0].text, fields[0].size));
-    char **name = finding->set.name, *fresh = name[finding->set.count - 1];
-    memmove(name + place + 1, name + place, (finding->set.count - 1 - place) * sizeof *name);
-    name[place] = fresh;
+    if (scan->set.count == MAX_LABELS)
+        return FAILED("%s: line %lld: more than %d distinct labels", scan->file, (long long)line, MAX_LABELS);
+    TRY(label_set_add(&scan->set, fields[0].text, fields[0].size));
+    char **name = scan->set.name, *fresh = name[scan->set.count - 1];
+    memmove(name + slot + 1, name + slot, (scan->set.count - 1 - slot) * sizeof *name);
+    name[slot] = fresh;
     return OK;
 }
 
-static void finding_done(Finding *finding) {
-    label_set_done(&finding->set);
+static void scan_done(LabelScan *scan) {
+    label_set_done(&scan->set);
 }
 
 Status label_set_find(LabelSet *ret_set, const char *const *paths, int count, const char *field) {
-    CLEANUP(finding_done) Finding finding = {0};
-    bool whole = true;
+    CLEANUP(scan_done) LabelScan scan = {0};
+    bool integers = true;
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
         TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
-        finding.file = paths[i];
-        TRY(table_read(&source, &field, 1, take_label, &finding));
+        scan.file = paths[i];
+        TRY(table_read(&source, &field, 1, add_label, &scan));
     }
-    LabelSet *set = &finding.set;
-    if (set->count == 0) return FAILED("%s: has no rows, expected at least one", paths[0]);
-    for (size_t i = 0; i < set->count; i++) whole = whole && is_whole(set->name[i]);
-    qsort(set->name, set->count, sizeof *set->name, whole ? by_number : by_name);
+    LabelSet *set = &scan.set;
+    if (set->count == 0) return FAILED("%s: no rows, expected at least one", paths[0]);
+    for (size_t i = 0; i < set->count; i++) integers = integers && is_integer(set->name[i]);
+    qsort(set->name, set->count, sizeof *set->name, integers ? by_number : by_name);
     *ret_set = *set;
     *set = (LabelSet){0};
     return OK;
@@ -110,6 +109,7 @@ int32_t label_number(const char *const *names, int64_t count, const char *label,
     if (size == 0 || size >= sizeof digits) return -1;
     memcpy(digits, label, size);
     digits[size] = 0;
-    if (strlen(digits) != size || !is_whole(digits) || digits[0] == '-' || atoll(digits) >= count) return -1;
+    if (strlen(digits) != size || !is_integer(digits) || digits[0] == '-' || atoll(digits) >= count)
+        return -1;
     return (int32_t)atoll(digits);
 }

@@ -1,8 +1,7 @@
-/* Picks are drawn by selection sampling: walking over the n positions that qualify, each is taken with
- * probability needed / left, which takes exactly the wanted number and makes every choice of them
- * equally likely. Four words of the generator serve one position: two for the choice, one for what is
- * shown there, one for the random token. Whole words are walked in a random order, and those are taken that
- * still fit into the share. */
+/* Positions are selected by selection sampling: each of the n candidates is selected with probability needed
+ * / left, which yields exactly the required number and makes all subsets equally likely. Each position uses
+ * four random words: two for the selection, one for the kind of replacement, one for the random token. Whole
+ * words are visited in random order, and those that still fit are selected. */
 #include "data/mask.h"
 
 #include <math.h>
@@ -35,7 +34,7 @@ static bool is_special(const Masking *masking, int32_t token) {
     return false;
 }
 
-/* Any token but the special ones: number `draw` of those that remain. */
+/* Maps `draw` to a token that is not special. */
 static int32_t random_token(const Masking *masking, uint32_t draw) {
     uint64_t ordinary = (uint64_t)(masking->vocab - masking->special_count);
     int32_t token = (int32_t)((draw * ordinary) >> 32);
@@ -51,16 +50,16 @@ static int32_t shown_token(const Masking *masking, int32_t token, const uint32_t
 
 /* ---- whole words ---- */
 
-/* The first token after the word that begins at t. */
+/* End of the word that begins at t. */
 static int64_t word_end(const Masking *masking, const int32_t *tokens, int64_t t, int64_t count) {
     for (t++; t < count && masking->continues[tokens[t]] && !is_special(masking, tokens[t]);) t++;
     return t;
 }
 
-/* Takes words until `needed` tokens are taken. word (n) holds their first positions, and minus that and one
- * for those taken. */
-static void take_words(const Masking *masking, RngKey key, const int32_t *tokens, int64_t count,
-                       int32_t *word, int64_t n, int64_t needed) {
+/* Selects words until `needed` tokens are selected. `word` (n) contains the start of each word; a selected
+ * entry s becomes -s - 1. */
+static void select_words(const Masking *masking, RngKey key, const int32_t *tokens, int64_t count,
+                         int32_t *word, int64_t n, int64_t needed) {
     RngKey order = {.key = rng_mix(key.key, 1), .step = key.step};
     bool any = false;
     for (int64_t i = 0; i < n && needed > 0; i++) {
@@ -76,8 +75,8 @@ static void take_words(const Masking *masking, RngKey key, const int32_t *tokens
     *at = -*at - 1;
 }
 
-/* The list of words is kept in labels' first places; a word's own places never lie before that of its entry,
- * so going through it from its end the labels can be written over it. */
+/* The word list is kept at the start of `labels`. Entry i never lies after its word's positions, so labels
+ * can overwrite the list from the last word to the first. */
 static void mask_words(const Masking *masking, RngKey key, int32_t *tokens, int32_t *labels, int64_t count,
                        int64_t needed) {
     int64_t n = 0, stop = count;
@@ -86,14 +85,14 @@ static void mask_words(const Masking *masking, RngKey key, int32_t *tokens, int3
         if (word) labels[n++] = (int32_t)t;
         t = word ? word_end(masking, tokens, t, count) : t + 1;
     }
-    take_words(masking, key, tokens, count, labels, n, needed);
+    select_words(masking, key, tokens, count, labels, n, needed);
     for (int64_t i = n - 1; i >= 0; i--) {
-        bool taken = labels[i] < 0;
-        int64_t begin = taken ? -(int64_t)labels[i] - 1 : labels[i];
+        bool selected = labels[i] < 0;
+        int64_t begin = selected ? -(int64_t)labels[i] - 1 : labels[i];
         int64_t end = word_end(masking, tokens, begin, stop);
         for (int64_t t = begin; t < stop; t++) {
             labels[t] = LABEL_IGNORED;
-            if (!taken || t >= end) continue;
+            if (!selected || t >= end) continue;
             uint32_t draw[4];
             rng_block(key, (uint64_t)t, draw);
             labels[t] = tokens[t];

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-/* Sentences of one document while its windows are made; memory that is used again. */
+/* Sentences of the current document; the buffer is reused. */
 typedef struct Sentences {
     int64_t *start;
     size_t count, capacity;
@@ -19,7 +19,8 @@ void pair_set_done(PairSet *set) {
 
 /* ---- windows ---- */
 
-/* The last sentence that begins in (from, to], or the first at or after `to` with `up`; -1: none. */
+/* Start of the last sentence at or before `to` or, with `up`, of the first sentence at or after it; -1: there
+ * is none. */
 static int64_t find_sentence(const Sentences *s, int64_t to, bool up) {
     size_t low = 0, high = s->count;
     while (low < high) {
@@ -77,13 +78,13 @@ Status pair_set_build(PairSet *set, const TokenStream *stream, int64_t begin, in
     return OK;
 }
 
-/* ---- drawing ---- */
+/* ---- drawing pairs ---- */
 
 static uint64_t below(uint64_t draw, uint64_t bound) {
     return (uint64_t)(((unsigned __int128)draw * bound) >> 64);
 }
 
-/* The first window of the document, or of the one after it. */
+/* Index of the first window of this or a later document. */
 static size_t first_window(const PairSet *set, int64_t document) {
     size_t low = 0, high = set->count;
     while (low < high) {
@@ -96,7 +97,7 @@ static size_t first_window(const PairSet *set, int64_t document) {
     return low;
 }
 
-/* A window of another document or, where there is but one, another window. */
+/* A window of another document, or another window of the same one if it is the only document. */
 static const PairWindow *other_window(const PairSet *set, int64_t index, uint64_t draw) {
     int64_t document = set->window[index].document;
     size_t low = first_window(set, document), high = first_window(set, document + 1);
@@ -105,44 +106,44 @@ static const PairWindow *other_window(const PairSet *set, int64_t index, uint64_
     return &set->window[choice < low ? choice : choice + (high - low)];
 }
 
-static uint64_t draw_wide(RngKey key, uint64_t place, uint64_t number) {
+static uint64_t draw_wide(RngKey key, uint64_t position, uint64_t number) {
     uint32_t draw[4];
     key.key = rng_mix(key.key, number);
-    rng_block(key, place, draw);
+    rng_block(key, position, draw);
     return (uint64_t)draw[0] << 32 | draw[1];
 }
 
-/* As many tokens from elsewhere. A length that told where B is from would be learned instead of the text, so
- * a window that is long enough is looked for. */
-static Status draw_elsewhere(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t place,
-                             int64_t index, int32_t *scratch, Pair *pair) {
+/* Takes a run of the same length from another window. Prefers windows that are long enough: otherwise the
+ * length of B would reveal that it is random, and the model would learn that instead of the text. */
+static Status draw_random_part(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t position,
+                               int64_t index, int32_t *scratch, Pair *pair) {
     enum { TRIES = 16 };
     const PairWindow *window = NULL;
     for (uint64_t i = 0; i < TRIES; i++) {
-        const PairWindow *other = other_window(set, index, draw_wide(key, place, 2 + i));
+        const PairWindow *other = other_window(set, index, draw_wide(key, position, 2 + i));
         if (!window || other->size > window->size) window = other;
         if (window->size >= pair->b_size) break;
     }
-    int64_t length = window->size, room = length - pair->b_size, count = 0;
+    int64_t length = window->size, slack = length - pair->b_size, count = 0;
     pair->b = window->start;
-    if (room < 0) pair->b_size = length;
-    if (room > 0)
-        TRY(token_stream_sentences_within(stream, window->start, window->start + room + 1, scratch, &count));
-    if (count > 0) pair->b += scratch[below(draw_wide(key, place, 1), (uint64_t)count)];
+    if (slack < 0) pair->b_size = length;
+    if (slack > 0)
+        TRY(token_stream_sentences_within(stream, window->start, window->start + slack + 1, scratch, &count));
+    if (count > 0) pair->b += scratch[below(draw_wide(key, position, 1), (uint64_t)count)];
     return OK;
 }
 
-Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t place, int64_t index,
+Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t position, int64_t index,
                  int32_t *scratch, Pair *ret_pair) {
     const PairWindow *window = &set->window[index];
     int64_t length = window->size, count = 0, split;
     uint32_t draw[4];
-    rng_block(key, place, draw);
+    rng_block(key, position, draw);
     TRY(token_stream_sentences_within(stream, window->start + 1, window->start + length, scratch, &count));
     uint64_t wide = (uint64_t)draw[0] << 32 | draw[1];
     if (count > 0) {
         split = 1 + scratch[below(wide, (uint64_t)count)];
-    } else { /* within its one sentence, in the middle half */
+    } else { /* a single sentence: split in its middle half */
         int64_t low = length / 4 > 1 ? length / 4 : 1;
         split = low + (int64_t)below(wide, (uint64_t)(length - 2 * low + 1));
     }
@@ -151,7 +152,7 @@ Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint
                  .b = window->start + split,
                  .b_size = length - split,
                  .random = draw[2] >> 31};
-    if (pair.random) TRY(draw_elsewhere(set, stream, key, place, index, scratch, &pair));
+    if (pair.random) TRY(draw_random_part(set, stream, key, position, index, scratch, &pair));
     *ret_pair = pair;
     return OK;
 }

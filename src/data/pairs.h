@@ -1,10 +1,11 @@
-/* Pairs of sentences for BERT's pretraining, from a stream whose shards mark sentences.
+/* Sentence pairs for BERT pretraining, from a stream whose token files mark sentences.
  *
- * A document is covered with windows of up to P tokens. Each begins with a sentence and the next begins with
- * the one that its end cut, so what a window loses the next one has; the last is moved back until it is
- * filled. Documents of a single short sentence have no continuation and give none. Part A of a pair is a
- * window's first sentences, cut at any of its sentences; B is the rest of the window or, half of the time,
- * as many tokens of another document, from the begin of a sentence on.
+ * A document is covered with windows of up to P tokens. A window begins at a sentence, and the next window
+ * begins at the sentence that the first one cut off, so no text is lost. The last window is moved back so
+ * that it is as full as possible. Documents of a single short sentence have no continuation and yield no
+ * window. Part A of a pair consists of the window's first sentences, up to a random sentence boundary. B is
+ * the rest of the window or, half of the time, a run of the same length from another document that begins at
+ * a sentence.
  */
 #ifndef WEFT_DATA_PAIRS_H
 #define WEFT_DATA_PAIRS_H
@@ -12,11 +13,11 @@
 #include "base/rng.h"
 #include "data/stream.h"
 
-/* 16 bytes, as a large corpus has tens of millions of them. */
+/* Kept at 16 bytes, because a large corpus has tens of millions of windows. */
 typedef struct PairWindow {
-    int64_t start;    /* in the stream... */
-    int32_t size;     /* ...so many tokens */
-    int32_t document; /* number among those that have windows */
+    int64_t start;    /* offset in the stream */
+    int32_t size;     /* tokens */
+    int32_t document; /* number among the documents that have windows */
 } PairWindow;
 
 typedef struct PairSet {
@@ -24,18 +25,19 @@ typedef struct PairSet {
     size_t count, capacity;
 } PairSet;
 
-/* Where parts A and B of a pair lie in the stream. */
+/* Stream ranges of parts A and B. */
 typedef struct Pair {
     int64_t a, a_size, b, b_size;
-    bool random; /* B is from elsewhere */
+    bool random; /* B comes from another document */
 } Pair;
 
-/* The windows of tokens begin .. end - 1. */
+/* Builds the windows of tokens begin .. end - 1. */
 MUST_USE Status pair_set_build(PairSet *set, const TokenStream *stream, int64_t begin, int64_t end,
                                int64_t P);
 void pair_set_done(PairSet *set);
-/* The pair that window `index` gives at `place` of the key's order; `scratch` takes P numbers. */
-MUST_USE Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t place,
+/* Draws the pair of window `index` at `position` of the key's order; `scratch` has space for P
+ * entries. */
+MUST_USE Status pair_draw(const PairSet *set, const TokenStream *stream, RngKey key, uint64_t position,
                           int64_t index, int32_t *scratch, Pair *ret_pair);
 
 #endif

@@ -1,9 +1,9 @@
-/* Preparing: from a corpus to token shards, on all cores, in bounded memory.
+/* `weft prepare`: tokenizes a corpus into token files, on all cores and in bounded memory.
  *
- * Each document's tokens are followed by the token that ends one: <|endoftext|> or, in vocabularies that
- * have none (BERT's), [SEP]. Where the documents begin is kept beside the tokens. The result depends on
- * the text, the tokenizer and the size of the shards alone, not on the number of threads.
- * Where sentences begin (data/sentence.h) is marked too when asked for.
+ * Every document is followed by an end token: <|endoftext|> or, in vocabularies without one (BERT's), [SEP].
+ * The token files also record where each document begins and, on request, where each sentence begins
+ * (data/sentence.h). The result depends only on the text, the tokenizer and the file size, not on the number
+ * of threads.
  */
 #ifndef WEFT_DATA_PREPARE_H
 #define WEFT_DATA_PREPARE_H
@@ -20,37 +20,37 @@ typedef struct PrepareSpec {
     const Tokenizer *tokenizer;
     const char *const *paths;
     int path_count;
-    const char *const *val; /* files of the set "val" */
+    const char *const *val; /* input files of the "val" set */
     int val_count;
-    double val_fraction; /* without them: this part of the documents, spread evenly; 0: none */
+    double val_fraction; /* without `val` files: hold out this fraction of the documents; 0: nothing */
     Documents documents;
-    const char *field;                 /* NULL: "text" */
+    const char *field;                 /* JSON field that holds the text; NULL: "text" */
     bool sentences;                    /* mark where sentences begin */
-    int64_t file_size;                 /* 0: PREPARE_FILE_SIZE */
-    int threads;                       /* 0: all */
-    Progress *progress;                /* NULL: not shown */
-    const volatile sig_atomic_t *stop; /* NULL: none; not 0: end, leaving nothing behind */
+    int64_t file_size;                 /* maximum bytes per token file; 0: PREPARE_FILE_SIZE */
+    int threads;                       /* 0: all cores */
+    Progress *progress;                /* NULL: no progress output */
+    const volatile sig_atomic_t *stop; /* may be NULL; nonzero: fail and leave no files behind */
 } PrepareSpec;
 
 typedef struct PrepareResult {
     TokenFileList token_files, val_token_files;
     int64_t tokens, documents, val_tokens, val_documents;
-    int64_t sentences; /* of both, 0 without marks */
-    int64_t bytes;     /* of text */
-    int64_t broken;    /* ...of which so many are no UTF-8... */
-    char *broken_at;   /* ...the first one here: "text.txt: line 3" */
+    int64_t sentences; /* in both sets; 0 without sentence marks */
+    int64_t bytes;     /* bytes of text read */
+    int64_t broken;    /* bytes that are not valid UTF-8 */
+    char *broken_at;   /* where the first of them is, "text.txt: line 3"; NULL: all text is valid */
     ReaderNotes notes;
 } PrepareResult;
 
 void prepare_result_done(PrepareResult *result);
-/* Tells what the user should know about the text, a sentence at a time. */
+/* Calls `tell` with each warning about the text, one sentence per call. */
 MUST_USE Status prepare_notes(const PrepareResult *result, void (*tell)(void *context, const char *note),
                               void *context);
 
-/* Whether shards may be put into `dir`: it is absent or empty or, with `replace`, holds nothing but shards.
- */
+/* Fails unless token files may be written to `dir`: it must be absent or empty or, with `replace`, contain
+ * only token files. */
 MUST_USE Status prepare_check(const char *dir, bool replace);
-/* Makes the directory with the sets "train" and "val": all of it or nothing. */
+/* Creates the directory with the sets "train" and "val". It appears complete or not at all. */
 MUST_USE Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace,
                             PrepareResult *ret_result);
 

@@ -1,9 +1,10 @@
-/* Cutting inputs into blocks.
+/* Divides inputs into blocks.
  *
- * A block starts with what the one before it left over and is filled up from the input. Then its end is
- * sought: after the last newline, after the last blank line, or, where a document is longer than the block,
- * at a place where the text may be cut. When there is none the block grows, up to a limit. What follows
- * the end is left over for the next block. So the memory of a block is bounded whatever the files hold. */
+ * A block starts with the remainder of the previous one and is filled from the input. It ends after the last
+ * newline, after the last blank line or, if a document is longer than the block, at a point where the text
+ * may be cut. If there is no such point the block grows, up to a limit, so memory is bounded whatever the
+ * files contain. Bytes after the end are carried over to the next block.
+ */
 #include "data/reader.h"
 
 #include <string.h>
@@ -16,15 +17,15 @@
 
 struct Reader {
     ReaderSpec spec;
-    int at;          /* the path being read */
-    int part, parts; /* of the corpus in the program */
-    Input *input;    /* NULL: the next is to be opened */
+    int at;          /* index of the current path */
+    int part, parts; /* files of the embedded corpus */
+    Input *input;    /* NULL: the next input must be opened */
     bool json;
-    bool starts; /* the next block begins where a document may begin */
+    bool starts; /* a document may begin at the start of the next block */
     int64_t line;
-    int64_t used; /* bytes of the inputs before this one */
+    int64_t used; /* bytes consumed from earlier inputs */
     int64_t total;
-    char *rest; /* read but not yet given */
+    char *rest; /* bytes read but not yet returned */
     size_t rest_size, rest_capacity;
 };
 
@@ -36,7 +37,7 @@ Status documents_parse(const char *name, Documents *ret_documents) {
         *ret_documents = (Documents)i;
         return OK;
     }
-    return USAGE("documents '%s': expected file, line, blank or wikitext", name);
+    return USAGE("unknown value '%s' for documents, expected file, line, blank or wikitext", name);
 }
 
 void text_block_done(TextBlock *block) {
@@ -59,7 +60,7 @@ Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
         struct stat st;
         bool self = corpus_is_named(spec->paths[i]);
         if (!self && stat(spec->paths[i], &st) != 0)
-            return FAILED("%s: cannot be opened: there is no such file", spec->paths[i]);
+            return FAILED("%s: cannot open: no such file", spec->paths[i]);
         known = known && !self && S_ISREG(st.st_mode);
         if (known) reader->total += (int64_t)st.st_size;
     }
@@ -80,7 +81,7 @@ int64_t reader_total(const Reader *reader) {
     return reader->total;
 }
 
-/* Whether a text begins as lines of objects do that have the field. */
+/* Whether the text begins like JSON lines whose objects have the field. */
 static bool begins_as_json(const char *text, const char *field) {
     text += strspn(text, " \t\r\n");
     if (*text != '{' || text[1 + strspn(text + 1, " \t")] != '"') return false;
@@ -93,20 +94,20 @@ static bool begins_as_json(const char *text, const char *field) {
     return false;
 }
 
-/* The first bytes of an input tell what its name may not: that it is lines of JSON, as tools write them into
- * files without a suffix, or that it is no UTF-8. They are left over for the first block, but for a
+/* Examines the first bytes of an input for what its name does not show: JSON lines (some tools write them
+ * without a suffix), or an encoding other than UTF-8. The bytes are kept for the first block, except for a
  * byte-order mark. */
-static Status look_at_start(Reader *reader, const char *path) {
+static Status probe_start(Reader *reader, const char *path) {
     enum { START = 1 << 14, MARK = 3 };
     size_t got = 0, skip = 0;
     TRY(mem_grow(&reader->rest, &reader->rest_capacity, START + 1, 1));
     size_t start = reader->spec.block < START ? reader->spec.block : START;
-    if (start < MARK) start = MARK; /* marks of byte order, also where blocks are smaller */
+    if (start < MARK) start = MARK; /* enough for a byte-order mark, even if blocks are smaller */
     TRY(input_read(reader->input, reader->rest, start, &got));
     char *text = reader->rest;
     text[got] = 0;
     if (got >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
-        return FAILED("%s: is UTF-16 by its first two bytes, expected UTF-8", path);
+        return FAILED("%s: begins with a UTF-16 byte-order mark, expected UTF-8", path);
     if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
     if (!reader->json && !corpus_is_named(path) && !path_has_suffix(path, ".txt"))
         reader->json = begins_as_json(text + skip, reader->spec.field ? reader->spec.field : "text");
@@ -127,7 +128,7 @@ static Status open_next(Reader *reader) {
         TRY(input_open(&reader->input, path));
     }
     reader->json = reader_is_json(path);
-    TRY(look_at_start(reader, path));
+    TRY(probe_start(reader, path));
     reader->starts = true;
     reader->line = 1;
     return OK;
@@ -153,8 +154,8 @@ static size_t cut_text(const Reader *reader, const char *text, size_t size) {
     return reader->spec.cut ? reader->spec.cut(reader->spec.cut_context, text, size) : size;
 }
 
-/* A cut that has no space before it: what a space at the end of a piece means (the end of a line or of a
- * document, or neither) is seen only with what follows it. */
+/* Finds a cut that is not preceded by white space, because only the following text shows whether white space
+ * ends a line, a document or neither. */
 static size_t cut_after_word(const Reader *reader, const char *text, size_t size) {
     size_t end = size;
     while (end > 0) {
@@ -170,7 +171,7 @@ static size_t after_last_newline(const char *text, size_t size) {
     return newline ? (size_t)(newline - text) + 1 : 0;
 }
 
-/* After the last blank line; 0 when there is none. The first line is a whole one only where `starts`. */
+/* Offset after the last blank line; 0: there is none. The first line is complete only if `starts`. */
 static size_t after_last_blank_line(const char *text, size_t size, bool starts) {
     for (size_t end = after_last_newline(text, size); end > 0;) {
         size_t at = end - 1;
@@ -181,8 +182,9 @@ static size_t after_last_blank_line(const char *text, size_t size, bool starts) 
     return 0;
 }
 
-/* Before the last title that another article comes before; without one, after a word that is followed by two
- * whole lines or more, so that all of what makes a title stays together. 0: nowhere yet. */
+/* Cuts before the last title that is preceded by another article. Without one, cuts after a word that is
+ * followed by at least two complete lines, so that a title stays together with the blank lines around it. 0:
+ * no cut yet. */
 static size_t cut_before_title(const Reader *reader, const TextBlock *block, bool *ret_ends) {
     const char *text = block->text;
     size_t line = after_last_newline(text, block->size), safe = 0;
@@ -197,7 +199,7 @@ static size_t cut_before_title(const Reader *reader, const TextBlock *block, boo
     return cut_after_word(reader, text, safe);
 }
 
-/* Where a block that goes on may end; 0: nowhere yet. */
+/* Finds where a block that continues may end; 0: nowhere yet. */
 static size_t find_end(const Reader *reader, const TextBlock *block, bool *ret_ends) {
     size_t end = 0;
     *ret_ends = true;
@@ -221,13 +223,13 @@ static int64_t count_newlines(const char *text, size_t size) {
 static Status too_long(const Reader *reader) {
     const char *path = reader->spec.paths[reader->at];
     if (reader->json)
-        return FAILED("%s: line %lld: is longer than %d bytes, the most that a line of JSON may have", path,
+        return FAILED("%s: line %lld: longer than %d bytes, the limit for a line of JSON", path,
                       (long long)reader->line, READER_LINE_LIMIT);
-    return FAILED("%s: line %lld: %d bytes follow each other without a place to cut them, expected words",
-                  path, (long long)reader->line, READER_LINE_LIMIT);
+    return FAILED("%s: line %lld: %d bytes without a point to split at, expected words", path,
+                  (long long)reader->line, READER_LINE_LIMIT);
 }
 
-/* Fills the block until it can end. *ret_end is where it does, *ret_done that the input is used up. */
+/* Fills the block until it can end. *ret_end is its end; *ret_done: the input is exhausted. */
 static Status fill_block(Reader *reader, TextBlock *block, size_t *ret_end, bool *ret_done) {
     for (size_t want = reader->spec.block;; want *= 2) {
         if (want > READER_LINE_LIMIT + 1) want = READER_LINE_LIMIT + 1;

@@ -1,13 +1,13 @@
-/* Reading a corpus: documents from text files and JSON lines, plain or .gz, of any size.
+/* Reads documents from text files and JSON lines, plain or gzip-compressed, of any size.
  *
- * Reading comes in two steps, so that the costly one can run on all cores (data/workers.h). A Reader cuts
- * its inputs into blocks, in order: raw bytes that hold whole lines, whole documents, or a part of a long
- * one. reader_split then gives the pieces of documents in a block.
- *   text    a file, a line, what lies between blank lines, or an article of WikiText is a document
- *   .jsonl  (.ndjson) each line is an object, a document is the text of one of its fields; so is a file of
- * another name, but for .txt, that begins with an object that has the field. Documents without any bytes are
- * left out, and so are blank lines. The newline that ends a line or a document of lines is no part of it; a
- * document that is a file is the file's bytes as they are.
+ * Reading has two stages, so that the expensive one can run on all cores (data/workers.h). A Reader divides
+ * its inputs into blocks, in order: raw bytes that contain complete lines, complete documents, or a part of a
+ * long document. reader_split then extracts the pieces of documents from a block.
+ *   text    a document is a file, a line, the text between blank lines, or a WikiText article
+ *   .jsonl  (.ndjson) each line is an object; a document is the string in one of its fields
+ * Other files, except .txt, are also read as JSON lines if they begin with an object that has that field.
+ * Empty documents and blank lines are skipped. A document that is a file consists of all its bytes; other
+ * documents do not include their final newline.
  */
 #ifndef WEFT_DATA_READER_H
 #define WEFT_DATA_READER_H
@@ -21,69 +21,69 @@ typedef enum { DOCUMENTS_FILE, DOCUMENTS_LINE, DOCUMENTS_BLANK, DOCUMENTS_WIKITE
 extern const char *const documents_names[];
 MUST_USE Status documents_parse(const char *name, Documents *ret_documents);
 
-/* Where a text that goes on may be cut, as encoder_cut and learner_cut say it. */
+/* Finds where text that continues may be cut; see encoder_cut and learner_cut. */
 typedef size_t (*TextCut)(const void *context, const char *text, size_t size);
 
 enum {
-    READER_BLOCK = 1 << 19,      /* bytes of a block, as a rule */
-    READER_LINE_LIMIT = 64 << 20 /* of a line of JSON, and of text without a place to cut it */
+    READER_BLOCK = 1 << 19,      /* usual bytes per block */
+    READER_LINE_LIMIT = 64 << 20 /* maximum length of a JSON line, and of text without a place to cut */
 };
 
-/* What a reader noticed that does not keep it from reading. */
+/* Problems that do not stop the reader. */
 typedef struct ReaderNotes {
-    int changed;              /* files that were not the same at their end as at their begin... */
-    const char *changed_file; /* ...the first of them */
+    int changed;              /* number of files that changed while they were being read */
+    const char *changed_file; /* the first of them */
 } ReaderNotes;
 
 typedef struct ReaderSpec {
-    const char *const *paths; /* "self": the corpus in the program */
+    const char *const *paths; /* "self": the embedded corpus */
     int path_count;
     Documents documents;
-    const char *field; /* of JSON lines; NULL: "text" */
-    TextCut cut;       /* NULL: anywhere */
+    const char *field; /* field of JSON lines; NULL: "text" */
+    TextCut cut;       /* NULL: text may be cut anywhere */
     const void *cut_context;
-    size_t block;       /* 0: READER_BLOCK */
-    ReaderNotes *notes; /* NULL: not wanted */
+    size_t block;       /* bytes per block; 0: READER_BLOCK */
+    ReaderNotes *notes; /* may be NULL */
 } ReaderSpec;
 
-/* One block, and the memory it lies in, which is used again; start with zeroes. */
+/* One block and its buffer, which is reused; initialize with zeros. */
 typedef struct TextBlock {
     char *text;
     size_t size, capacity;
-    const char *file;  /* the reader's */
+    const char *file;  /* borrowed from the spec */
     int64_t line;      /* number of its first line */
-    bool json;         /* lines of JSON */
-    bool starts, ends; /* at its begin a document may begin; at its end the last one ends */
-    int64_t used;      /* bytes of the files used up so far */
+    bool json;         /* contains JSON lines */
+    bool starts, ends; /* starts: a document may begin at the start; ends: the last document is complete */
+    int64_t used;      /* total bytes of input consumed up to this block */
 } TextBlock;
 
 void text_block_done(TextBlock *block);
 
 typedef struct Reader Reader;
 
-/* Fails when an input cannot be there; they are opened when their turn comes. */
+/* Fails if an input does not exist. Inputs are opened one after the other as they are needed. */
 MUST_USE Status reader_new(Reader **ret_reader, const ReaderSpec *spec);
 void reader_free(Reader *reader);
 DEFINE_FREEP(Reader, reader)
 
-/* The next block; *ret_more is false after the last one. */
+/* Reads the next block; *ret_more is false if there is none. */
 MUST_USE Status reader_next(Reader *reader, TextBlock *block, bool *ret_more);
-/* Bytes of all files as they lie there; 0 when that is not known. */
+/* Total size of all files, compressed ones as stored; 0: not known. */
 int64_t reader_total(const Reader *reader);
-/* Whether a name stands for JSON lines. */
+/* Whether the file name has the suffix of JSON lines. */
 bool reader_is_json(const char *path);
 
 typedef struct TextPiece {
     const char *text;
     size_t size;
-    bool first, last; /* of its document; a last piece may be empty */
+    bool first, last; /* first or last piece of its document; a last piece may be empty */
     const TextBlock *block;
 } TextPiece;
 
 typedef Status (*PieceFunc)(void *context, const TextPiece *piece);
 
-/* Calls `func` with the pieces of a block, in order. A line that is not what it should be is an error
- * that names the file, the line and what was expected. */
+/* Calls `func` with the pieces of a block, in order. A malformed line is an error that names the file, the
+ * line and what was expected. */
 MUST_USE Status reader_split(const ReaderSpec *spec, const TextBlock *block, PieceFunc func, void *context);
 
 #endif

@@ -1,41 +1,42 @@
-/* Sentence splitting by rules.
+/* Rule-based sentence splitting.
  *
  * The text is searched for stops (. ! ? and the ellipsis) and newlines. A blank line always ends a sentence.
- * A single newline ends one unless the lines look wrapped: the next goes on with a small letter, or the one
- * before has a wrapped line's length and breaks off after a small word. A stop ends a sentence when a space
- * follows it (after closing quotes and brackets) and the next word does not begin with a small letter. After
- * a full stop the word before it decides too:
- *   a title (Dr.), a reference (No. 5), an initial (J.), e.g.         goes on
- *   what may end a sentence as well (Inc., U.S., Jan., 5 p.m.)       ends where a word follows that
- *                                                                    usually begins a sentence (The, It, ...)
- *   a number that begins a line (1. First)                           goes on
- * All of this looks at a word or two on either side, so a text can be entered anywhere. */
+ * A single newline ends one unless the text looks wrapped: the next line begins with a lowercase letter, or
+ * the previous line has the length of a wrapped line and ends in a lowercase word or a comma. A stop ends a
+ * sentence if white space follows it (after closing quotes and brackets) and the next word does not begin
+ * with a lowercase letter. After a full stop, the preceding word matters too:
+ *   a title (Dr.), a reference (No. 5), an initial (J.), e.g.         the sentence continues
+ *   an abbreviation that may end one (Inc., U.S., Jan., 5 p.m.)      it ends if the next word usually
+ *                                                                    begins a sentence (The, It, ...)
+ *   a number at the start of a line (1. First)                       the sentence continues
+ * All rules look at a word or two on either side, so splitting can start anywhere.
+ */
 #include "data/sentence.h"
 
 #include <stdint.h>
 #include <string.h>
 
 enum {
-    WORD_LIMIT = 24,  /* of words that are looked up */
-    LOOK_BACK = 120,  /* for the begin of a line or a word */
-    WRAP_LOW = 50,    /* lengths of lines that were wrapped */
-    WRAP_HIGH = 100,  /* ... */
-    LAST_SPAN = 16384 /* that sentence_last_end searches */
+    WORD_LIMIT = 24,  /* buffer size of words that are looked up */
+    LOOK_BACK = 120,  /* maximum distance to the start of a word */
+    WRAP_LOW = 50,    /* shortest line that counts as wrapped */
+    WRAP_HIGH = 100,  /* longest line that counts as wrapped */
+    LAST_SPAN = 16384 /* bytes that sentence_last_end searches */
 };
 
-/* Each list is in the order of strcmp. */
+/* All lists are sorted by strcmp. */
 static const char *const titles[] = {
     "adm", "asst", "brig", "capt", "cmdr",   "col",  "comdr", "cpl",  "dr",   "drs", "fr",  "gen",  "gov",
     "hon", "insp", "lt",   "maj",  "messrs", "mlle", "mme",   "mmes", "mr",   "mrs", "ms",  "msgr", "mx",
     "pfc", "pres", "prof", "pvt",  "rep",    "reps", "rev",   "sen",  "sens", "sgt", "supt"};
-/* Go on always, as no sentence ends in them. */
+/* Never end a sentence. */
 static const char *const inner[] = {"approx", "ca", "cf", "e.g", "eg", "i.e", "ie", "viz", "vs"};
-/* Go on where a number follows. */
+/* Do not end a sentence if a number follows. */
 static const char *const counted[] = {"app", "art", "arts", "bk",   "ch",   "chap", "cl",  "ed",  "eq",
                                       "eqs", "ex",  "fig",  "figs", "fn",   "lib",  "ll",  "no",  "nos",
                                       "nr",  "op",  "p",    "par",  "para", "pp",   "pt",  "sec", "sect",
                                       "ser", "sig", "tab",  "v",    "ver",  "vol",  "vols"};
-/* Abbreviations that may also be a sentence's last word: names, and others. */
+/* Abbreviations that may end a sentence: capitalized ones (names), and others. */
 static const char *const maybe_names[] = {
     "ala",   "apr",   "ariz", "ark",  "assn", "assoc", "aug",  "ave",  "bd",   "bhd",  "bldg", "blvd", "bros",
     "cal",   "calif", "cie",  "co",   "colo", "conn",  "corp", "ctr",  "dak",  "dec",  "dept", "dist", "div",
@@ -61,7 +62,7 @@ static const char *const starters[] = {
     "though",  "through",   "thus",    "to",        "today",     "two",       "under",   "unlike",  "until",
     "upon",    "using",     "was",     "we",        "were",      "what",      "when",    "where",   "whereas",
     "which",   "while",     "who",     "why",       "with",      "within",    "without", "you",     "your"};
-/* A name before one of these belongs to the speech before it: "Why?" John asked. */
+/* Verbs of speech. A name before one of them continues the sentence: "Why?" John asked. */
 static const char *const speaking[] = {
     "added",    "adds",     "answered", "asked",   "asks", "commented", "cried",   "explained", "noted",
     "recalled", "remarked", "replied",  "replies", "said", "says",      "shouted", "told",      "wrote"};
@@ -73,7 +74,7 @@ typedef struct Text {
 
 /* ---- characters ---- */
 
-/* The character at a place and its bytes; 0 at the end. Broken bytes are read as the letter 'x'. */
+/* Decodes the character at `at`; 0 at the end. Invalid bytes are read as the letter 'x'. */
 static uint32_t char_at(Text text, size_t at, size_t *ret_bytes) {
     *ret_bytes = 1;
     if (at >= text.size) return 0;
@@ -99,15 +100,15 @@ static bool is_digit(uint32_t c) {
     return c >= '0' && c <= '9';
 }
 
-/* Latin, Greek and Cyrillic small letters. */
-static bool is_small(uint32_t c) {
+/* Lowercase Latin, Greek and Cyrillic letters. */
+static bool is_lower(uint32_t c) {
     if (c < 0x80) return c >= 'a' && c <= 'z';
     if (c >= 0xDF && c <= 0xFF) return c != 0xF7;
     if (c >= 0x100 && c < 0x180) return c & 1;
     return (c >= 0x3AC && c <= 0x3CE) || (c >= 0x430 && c <= 0x45F);
 }
 
-static bool is_capital(uint32_t c) {
+static bool is_upper(uint32_t c) {
     if (c < 0x80) return c >= 'A' && c <= 'Z';
     if (c >= 0xC0 && c <= 0xDE) return c != 0xD7;
     if (c >= 0x100 && c < 0x180) return !(c & 1);
@@ -136,12 +137,12 @@ static size_t skip_spaces(Text text, size_t at) {
 
 /* ---- words ---- */
 
-/* A word in small letters, for looking up; empty when it is too long or has other bytes than ASCII. */
+/* A word in lower case, for lookup; empty if it is too long or not ASCII. */
 typedef struct Word {
     char text[WORD_LIMIT];
     size_t size;
-    bool capital;     /* it begins with a capital */
-    bool all_capital; /* letters are capitals throughout */
+    bool capital;     /* first letter is a capital */
+    bool all_capital; /* all letters are capitals */
 } Word;
 
 static bool is_in(const char *const *list, size_t count, const Word *word) {
@@ -162,42 +163,41 @@ static bool is_in(const char *const *list, size_t count, const Word *word) {
 static Word word_of(Text text, size_t begin, size_t end) {
     Word word = {.all_capital = true};
     if (end - begin >= WORD_LIMIT || begin >= end) return (Word){0};
-    word.capital = is_capital(text.at[begin]);
+    word.capital = is_upper(text.at[begin]);
     for (size_t i = begin; i < end; i++) {
         unsigned char c = text.at[i];
         if (c >= 0x80) return (Word){.capital = word.capital};
-        word.all_capital = word.all_capital && !is_small(c);
-        word.text[word.size++] = (char)(is_capital(c) ? c + 32 : c);
+        word.all_capital = word.all_capital && !is_lower(c);
+        word.text[word.size++] = (char)(is_upper(c) ? c + 32 : c);
     }
     return word;
 }
 
 static bool in_word(unsigned char c) {
-    return c >= 0x80 || is_small(c) || is_capital(c) || is_digit(c);
+    return c >= 0x80 || is_lower(c) || is_upper(c) || is_digit(c);
 }
 
-/* The word that begins at a place. */
+/* The word that begins at `at`. */
 static Word word_at(Text text, size_t at) {
     size_t end = at;
     while (end < text.size && end - at < WORD_LIMIT && in_word(text.at[end])) end++;
     return word_of(text, at, end);
 }
 
-/* The word that ends at a place, with full stops and hyphens inside it, from the last bracket, quote, slash
- * or dash on. */
+/* Start of the word that ends at `end`. Full stops are part of a word; other punctuation separates words. */
 static size_t word_begin(Text text, size_t end) {
     size_t begin = end;
     while (begin > 0 && end - begin < LOOK_BACK) {
         unsigned char c = text.at[begin - 1];
         if (!in_word(c) && c != '.') break;
-        /* Quotes and dashes that take three bytes. */
+        /* quotes and dashes encoded in three bytes */
         if (c >= 0x80 && begin >= 3 && text.at[begin - 3] == 0xE2 && text.at[begin - 2] == 0x80) break;
         begin--;
     }
     return begin;
 }
 
-/* ---- what a full stop means ---- */
+/* ---- full stops ---- */
 
 static bool is_number(const Word *word) {
     for (size_t i = 0; i < word->size; i++)
@@ -210,7 +210,7 @@ static bool begins_line(Text text, size_t at) {
     return at == 0 || text.at[at - 1] == '\n';
 }
 
-/* "u.s", "a.m", "ph.d": letters by ones to threes with full stops between them. */
+/* Whether the word is like "u.s", "a.m" or "ph.d": groups of up to three letters separated by full stops. */
 static bool is_dotted(const Word *word) {
     size_t run = 0, stops = 0;
     for (size_t i = 0; i < word->size; i++) {
@@ -222,7 +222,7 @@ static bool is_dotted(const Word *word) {
     return stops > 0;
 }
 
-/* Whether the letter before the stop is a word of its own: "than I.", "6.6 g." */
+/* Whether the letter before the stop is a complete word rather than an initial: "than I.", "6.6 g." */
 static bool is_lone_letter(Text text, size_t begin, const Word *word) {
     size_t at = begin;
     while (at > 0 && is_space(text.at[at - 1])) at--;
@@ -232,7 +232,8 @@ static bool is_lone_letter(Text text, size_t begin, const Word *word) {
            !memchr(before.text, '.', before.size);
 }
 
-/* The stop behind a word [begin, end), `next` the first letter or digit after it. */
+/* Whether the full stop after the word [begin, end) ends the sentence; `next` is the first letter or digit
+ * after it. */
 static bool full_stop_ends(Text text, size_t begin, size_t end, size_t next, bool closed) {
     Word word = word_of(text, begin, end), after = word_at(text, next);
     if (!word.size) return true;
@@ -250,9 +251,9 @@ static bool full_stop_ends(Text text, size_t begin, size_t end, size_t next, boo
     return !short_form || starter || (closed && !word.capital);
 }
 
-/* ---- ends ---- */
+/* ---- sentence ends ---- */
 
-/* Behind stops, closing quotes and brackets, and references such as [12]. */
+/* Skips stops, closing quotes and brackets, and references such as [12]. */
 static size_t skip_closers(Text text, size_t at, bool *ret_closed, bool *ret_quoted) {
     size_t bytes;
     for (;;) {
@@ -272,8 +273,8 @@ static size_t skip_closers(Text text, size_t at, bool *ret_closed, bool *ret_quo
     }
 }
 
-/* "Why?" John asked. */
-static bool goes_on_speaking(Text text, size_t next) {
+/* Whether the text continues like: "Why?" John asked. */
+static bool continues_speech(Text text, size_t next) {
     size_t at = next;
     while (at < text.size && in_word(text.at[at])) at++;
     size_t second = skip_spaces(text, at);
@@ -287,14 +288,14 @@ static size_t count_newlines(Text text, size_t from, size_t to) {
     return count;
 }
 
-/* The first letter or digit after opening quotes and brackets. */
+/* Skips opening quotes and brackets. */
 static size_t skip_openers(Text text, size_t at) {
     size_t bytes;
     while (is_opener(char_at(text, at, &bytes))) at = skip_spaces(text, at + bytes);
     return at;
 }
 
-/* Whether the sentence ends with the stop at `at`; *ret_end is behind what belongs to it. */
+/* Whether the stop at `at` ends the sentence; *ret_end is behind the characters that belong to it. */
 static bool stop_ends(Text text, size_t at, size_t *ret_end) {
     size_t bytes;
     bool closed = false, quoted = false;
@@ -306,18 +307,18 @@ static bool stop_ends(Text text, size_t at, size_t *ret_end) {
     if (space >= text.size || count_newlines(text, end, space) > 1) return true;
     size_t next = skip_openers(text, space);
     uint32_t first = char_at(text, next, &bytes), second = char_at(text, next + bytes, &bytes);
-    if (is_small(first)) return is_capital(second); /* iPhones are sold. */
-    if (first < 0x80 && !is_capital(first) && !is_digit(first)) return next > space || first == '$';
-    if (c != '.') return !(quoted && goes_on_speaking(text, next));
+    if (is_lower(first)) return is_upper(second); /* "iPhones are sold." */
+    if (first < 0x80 && !is_upper(first) && !is_digit(first)) return next > space || first == '$';
+    if (c != '.') return !(quoted && continues_speech(text, next));
     if (end > at + 1 && text.at[at + 1] == '.') return true; /* an ellipsis */
     return full_stop_ends(text, word_begin(text, at), at, next, closed);
 }
 
-/* Whether the sentence ends with the line whose last character is before `end`; the next begins at `next`. */
+/* Whether the line that ends at `end` ends the sentence; the next line begins at `next`. */
 static bool line_ends(Text text, size_t end, size_t next) {
     if (count_newlines(text, end, next) > 1) return true;
     size_t bytes, begin = end;
-    if (is_small(char_at(text, next, &bytes))) return false;
+    if (is_lower(char_at(text, next, &bytes))) return false;
     while (begin > 0 && end - begin <= WRAP_HIGH && text.at[begin - 1] != '\n') begin--;
     size_t length = end - begin;
     if (length < WRAP_LOW || length > WRAP_HIGH) return true;
@@ -325,14 +326,14 @@ static bool line_ends(Text text, size_t end, size_t next) {
     if (last == ',' || last == ';' || last == '-') return false;
     size_t word = end;
     while (word > begin && !is_space(text.at[word - 1])) word--;
-    return !is_small(char_at(text, word, &bytes)) || !in_word(last);
+    return !is_lower(char_at(text, word, &bytes)) || !in_word(last);
 }
 
 static bool is_mark(unsigned char c) {
     return c == '.' || c == '!' || c == '?' || c == '\n' || c == 0xE2;
 }
 
-/* The next place at or after `at` where something may end. */
+/* Next offset at or after `at` where a sentence may end. */
 static size_t find_mark(Text text, size_t at) {
     while (at < text.size && !is_mark(text.at[at])) at++;
     return at;
@@ -367,8 +368,8 @@ size_t sentence_last_end(const char *text, size_t size) {
         if (end == size) break;
         last = from = end;
     }
-    Text whole = {(const unsigned char *)text, size};
-    size_t stop = size > 1 && is_closer(whole.at[size - 1]) ? size - 2 : size - 1;
-    if (size == 0 || !is_stop(whole.at[stop])) return last;
-    return full_stop_ends(whole, word_begin(whole, stop), stop, size, false) ? size : last;
+    Text all = {(const unsigned char *)text, size};
+    size_t stop = size > 1 && is_closer(all.at[size - 1]) ? size - 2 : size - 1;
+    if (size == 0 || !is_stop(all.at[stop])) return last;
+    return full_stop_ends(all, word_begin(all, stop), stop, size, false) ? size : last;
 }

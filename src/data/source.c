@@ -1,6 +1,6 @@
-/* Opening input files. Decompression takes gzip members one after the other, as `gzip -d` does, into
- * a buffer that doubles; a file that would pass the limit is refused while it is read, whatever its
- * trailer says about its size. */
+/* Opens input files. Decompression handles concatenated gzip members, as `gzip -d` does, into a buffer that
+ * doubles. A file that exceeds the limit is rejected while it is being decompressed, whatever its trailer
+ * says about its size. */
 #include "data/source.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 
-enum { GZIP_WINDOW = 15 + 16, PIECE = 1 << 28 };
+enum { GZIP_WINDOW = 15 + 16, CHUNK = 1 << 28 };
 
 bool path_has_suffix(const char *path, const char *suffix) {
     size_t length = strlen(path), wanted = strlen(suffix);
@@ -37,32 +37,34 @@ static void inflater_done(Inflater *inflater) {
     free(inflater->out);
 }
 
-/* Makes room for more output. One byte past the limit is allowed for, so that passing it shows. */
+/* Grows the output buffer if it is full. It may exceed the limit by one byte, so that an oversized file is
+ * detected. */
 static Status inflater_grow(Inflater *inflater) {
     if (inflater->size < inflater->capacity) return OK;
     size_t wanted = inflater->capacity ? inflater->capacity * 2 : 1 << 16;
     if (wanted > inflater->limit) wanted = inflater->limit + 1;
     unsigned char *grown = realloc(inflater->out, wanted);
     if (!grown)
-        return FAILED("%s: out of memory while decompressing it (%zu bytes so far); decompress it to a file",
-                      inflater->path, inflater->size);
+        return FAILED(
+            "%s: out of memory while decompressing (%zu bytes so far); decompress it to a file first",
+            inflater->path, inflater->size);
     inflater->out = grown;
     inflater->capacity = wanted;
     return OK;
 }
 
-/* Runs inflate to the end of one member; *used grows by the input it took. */
+/* Inflates one member and advances *used past its input. */
 static Status inflater_member(Inflater *inflater, const FileMap *in, size_t *used) {
     z_stream *z = &inflater->z;
     if (inflateReset(z) != Z_OK) return FAILED("%s: the decompressor cannot be reset", inflater->path);
     for (int result = Z_OK; result != Z_STREAM_END;) {
         TRY(inflater_grow(inflater));
-        size_t left = in->size - *used, room = inflater->capacity - inflater->size;
+        size_t left = in->size - *used, space = inflater->capacity - inflater->size;
         z->next_in = (unsigned char *)(uintptr_t)(in->data + *used);
-        z->avail_in = (uInt)(left < PIECE ? left : PIECE);
+        z->avail_in = (uInt)(left < CHUNK ? left : CHUNK);
         z->next_out = inflater->out + inflater->size;
-        z->avail_out = (uInt)(room < PIECE ? room : PIECE);
-        if (left == 0) return FAILED("%s: the compressed data ends in the middle", inflater->path);
+        z->avail_out = (uInt)(space < CHUNK ? space : CHUNK);
+        if (left == 0) return FAILED("%s: the compressed data is truncated", inflater->path);
         result = inflate(z, Z_NO_FLUSH);
         *used = (size_t)(z->next_in - in->data);
         inflater->size = (size_t)(z->next_out - inflater->out);
@@ -85,7 +87,7 @@ static bool only_zeros(const unsigned char *data, size_t size) {
 static Status source_inflate(Source *source, size_t limit) {
     CLEANUP(inflater_done) Inflater inflater = {.path = source->name, .limit = limit};
     if (inflateInit2(&inflater.z, GZIP_WINDOW) != Z_OK)
-        return FAILED("%s: the decompressor cannot be started", source->name);
+        return FAILED("%s: the decompressor cannot be initialized", source->name);
     inflater.started = true;
     const FileMap *in = &source->map;
     size_t used = 0;
@@ -138,7 +140,7 @@ Status source_init_memory(Source *ret_source, const char *name, const void *data
     return OK;
 }
 
-void source_expect_jumps(const Source *source) {
+void source_advise_random(const Source *source) {
     if (source->map.data) madvise((void *)(uintptr_t)source->map.data, source->map.size, MADV_RANDOM);
 }
 
@@ -147,7 +149,7 @@ Status source_check(const Source *source) {
     if (!source->map.data || stat(source->name, &st) != 0) return OK;
     bool same = st.st_dev == source->device && st.st_ino == source->inode;
     if (same && (size_t)st.st_size < source->map.size)
-        return FAILED("%s: was cut to %lld bytes while in use, expected the %zu that it had", source->name,
+        return FAILED("%s: was truncated to %lld bytes while in use, expected %zu", source->name,
                       (long long)st.st_size, source->map.size);
     return OK;
 }

@@ -1,6 +1,5 @@
-/* The bytes of one input file, however they are kept: a plain file is mapped and costs no memory of
- * its own, a .gz file is decompressed into memory, and a part of the corpus inside the program is
- * pointed at. */
+/* The contents of one input file: a plain file is memory-mapped, a .gz file is decompressed into memory, and
+ * a file of the embedded corpus is used in place. */
 #ifndef WEFT_DATA_SOURCE_H
 #define WEFT_DATA_SOURCE_H
 
@@ -12,29 +11,29 @@ typedef struct Source {
     char *name; /* for messages */
     const unsigned char *data;
     size_t size;
-    FileMap map;  /* plain files */
-    dev_t device; /* ... and which file that is */
+    FileMap map;  /* plain files only */
+    dev_t device; /* identify the mapped file, for source_check */
     ino_t inode;
-    unsigned char *owned; /* .gz files */
+    unsigned char *owned; /* .gz files and source_init_owned */
 } Source;
 
-/* Decompressed bytes that one .gz file may have. */
+/* Maximum decompressed size of a .gz file, in bytes. */
 #define SOURCE_GZ_LIMIT ((size_t)4 << 30)
 
-/* An empty file is an error. */
+/* Maps the file, or decompresses it up to gz_limit bytes. An empty file is an error. */
 MUST_USE Status source_init(Source *ret_source, const char *path, size_t gz_limit);
-/* The same in memory of its own, for files that are taken apart once: what happens to the file then does not
- * matter. */
+/* Like source_init, but reads plain files into memory as well, up to `limit` bytes. For files that are parsed
+ * once; later changes to the file do not matter. */
 MUST_USE Status source_init_owned(Source *ret_source, const char *path, size_t limit);
-/* Borrows `data`. */
+/* Borrows `data`, which must outlive the source. */
 MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
 void source_done(Source *source);
-/* Small pieces will be read from all over: reading ahead would be waste. */
-void source_expect_jumps(const Source *source);
-/* Fails when the mapped file has been made shorter since: to read on would end the process. */
+/* Announces random access in small chunks, for which read-ahead would be wasted. */
+void source_advise_random(const Source *source);
+/* Fails if the mapped file was truncated since; accessing it would raise SIGBUS. */
 MUST_USE Status source_check(const Source *source);
 
-/* Does `path` end in `suffix`, a .gz after it aside? */
+/* Whether `path` ends in `suffix`, ignoring case and a final .gz. */
 bool path_has_suffix(const char *path, const char *suffix);
 
 #endif

@@ -1,7 +1,9 @@
-/* From blocks to the documents in them.
+/* Extracts documents from blocks.
  *
- * A block may begin and end in the middle of a document. It never ends between the last word of one and
- * the newline that decides whether it goes on (data/reader.c), so each block can be split on its own. */
+ * A block may begin and end in the middle of a document. It never ends between the last word of a document
+ * and the newline that decides whether the document continues (data/reader.c), so each block can be split
+ * independently.
+ */
 #include <string.h>
 
 #include "data/json_text.h"
@@ -15,7 +17,7 @@ typedef struct Split {
     void *context;
 } Split;
 
-static Status give(const Split *split, const char *text, size_t size, bool first, bool last) {
+static Status emit(const Split *split, const char *text, size_t size, bool first, bool last) {
     if (size == 0 && (first || !last)) return OK;
     return split->func(
         split->context,
@@ -24,7 +26,7 @@ static Status give(const Split *split, const char *text, size_t size, bool first
 
 /* ---- text ---- */
 
-/* Each line a document. */
+/* Each line is a document. */
 static Status split_lines(const Split *split) {
     const TextBlock *block = split->block;
     const char *at = block->text, *end = at + block->size;
@@ -34,21 +36,21 @@ static Status split_lines(const Split *split) {
         size_t size = (size_t)((newline ? newline : end) - at);
         bool last = newline || block->ends;
         if (newline && size && at[size - 1] == '\r') size--;
-        if (!first || !text_is_blank(at, size)) TRY(give(split, at, size, first, last));
+        if (!first || !text_is_blank(at, size)) TRY(emit(split, at, size, first, last));
         at = newline ? newline + 1 : end;
         first = last;
     }
-    /* The rest of a line that came before may be nothing. */
-    return !first && block->ends ? give(split, end, 0, false, true) : OK;
+    /* the rest of a line from the previous block may be empty */
+    return !first && block->ends ? emit(split, end, 0, false, true) : OK;
 }
 
-/* What lies between blank lines is a document. `begin` is where one began, NULL: none is open; `stop` the
+/* Documents are separated by blank lines. `begin` is the start of the open document, or NULL; `stop` is the
  * end of its last line that is not blank. */
 static Status split_blank(const Split *split) {
     const TextBlock *block = split->block;
     const char *at = block->text, *end = at + block->size, *begin = block->starts ? NULL : at, *stop = at;
     bool first = block->starts;
-    /* The rest of a line that came before is not a blank line. */
+    /* The rest of a line from the previous block does not count as a blank line. */
     for (bool inside = !block->starts; at < end; inside = false) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
@@ -57,7 +59,7 @@ static Status split_blank(const Split *split) {
             stop = at + size;
             if (newline && size && stop[-1] == '\r') stop--;
         } else if (begin && newline) {
-            TRY(give(split, begin, (size_t)(stop - begin), first, true));
+            TRY(emit(split, begin, (size_t)(stop - begin), first, true));
             begin = NULL;
             first = true;
         }
@@ -65,26 +67,26 @@ static Status split_blank(const Split *split) {
     }
     if (!begin) return OK;
     if (!block->ends) stop = end;
-    return give(split, begin, (size_t)(stop - begin), first, block->ends);
+    return emit(split, begin, (size_t)(stop - begin), first, block->ends);
 }
 
-/* An article of WikiText with its title, as it lies there, is a document. */
+/* A document is a WikiText article including its title. */
 static Status split_titles(const Split *split) {
     const TextBlock *block = split->block;
-    bool first = block->starts, words = !block->starts;
+    bool first = block->starts, has_text = !block->starts;
     size_t begin = 0;
     for (size_t at = 0; at < block->size;) {
-        if (at > 0 && words && title_at(block->text, block->size, at, block->starts)) {
-            TRY(give(split, block->text + begin, at - begin, first, true));
+        if (at > 0 && has_text && title_at(block->text, block->size, at, block->starts)) {
+            TRY(emit(split, block->text + begin, at - begin, first, true));
             begin = at;
             first = true;
         }
         const char *newline = memchr(block->text + at, '\n', block->size - at);
         size_t next = newline ? (size_t)(newline - block->text) + 1 : block->size;
-        words = words || !text_is_blank(block->text + at, next - at);
+        has_text = has_text || !text_is_blank(block->text + at, next - at);
         at = next;
     }
-    return words ? give(split, block->text + begin, block->size - begin, first, block->ends) : OK;
+    return has_text ? emit(split, block->text + begin, block->size - begin, first, block->ends) : OK;
 }
 
 /* ---- JSON lines ---- */
@@ -93,16 +95,16 @@ static Status split_object(const Split *split, JsonText *text, int64_t number, c
                            size_t size) {
     const char *file = split->block->file, *field = split->spec->field ? split->spec->field : "text";
     TRY(json_text_read(text, line, size, field, file, number));
-    if (text->text) return give(split, text->text, text->size, true, true);
+    if (text->text) return emit(split, text->text, text->size, true, true);
     if (text->found)
         return FAILED("%s: line %lld: \"%s\" must be a string, found %s", file, (long long)number, field,
                       text->found);
-    return FAILED("%s: line %lld: has no \"%s\", expected the text of a document there (see --field)", file,
+    return FAILED("%s: line %lld: no field \"%s\", expected the text of a document there (see --field)", file,
                   (long long)number, field);
 }
 
 static Status split_json(const Split *split) {
-    static const char mark[] = "\xef\xbb\xbf"; /* of byte order, which some programs begin a file with */
+    static const char mark[] = "\xef\xbb\xbf"; /* byte-order mark at the start of a file */
     const TextBlock *block = split->block;
     const char *at = block->text, *end = at + block->size;
     CLEANUP(json_text_done) JsonText text = {0};
@@ -120,7 +122,7 @@ Status reader_split(const ReaderSpec *spec, const TextBlock *block, PieceFunc fu
     Split split = {.spec = spec, .block = block, .func = func, .context = context};
     if (block->json) return split_json(&split);
     switch (spec->documents) {
-    case DOCUMENTS_FILE: return give(&split, block->text, block->size, block->starts, block->ends);
+    case DOCUMENTS_FILE: return emit(&split, block->text, block->size, block->starts, block->ends);
     case DOCUMENTS_LINE: return split_lines(&split);
     case DOCUMENTS_BLANK: return split_blank(&split);
     case DOCUMENTS_WIKITEXT: return split_titles(&split);

@@ -1,6 +1,6 @@
-/* The official JSON: {"version", "data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question",
- * "answers": [{"text", "answer_start"}], "is_impossible"}]}]}]}. Version 1.1 has no "is_impossible". Fields
- * that are not named here are passed over. Texts are not copied: the parsed file stays in memory. */
+/* Parser for the official JSON: {"version", "data": [{"title", "paragraphs": [{"context", "qas": [{"id",
+ * "question", "answers": [{"text", "answer_start"}], "is_impossible"}]}]}]}. Version 1.1 has no
+ * "is_impossible". Other fields are ignored. Strings are not copied; the parsed file stays in memory. */
 #include "data/squad.h"
 
 #include <string.h>
@@ -22,8 +22,7 @@ static Status read_whole(const char *path, char **ret_text, size_t *ret_size) {
         TRY(input_read(input, text + size, capacity - size, &got));
         size += got;
         if (size > SQUAD_FILE_LIMIT)
-            return FAILED("%s: has more than %zu bytes, expected a file in SQuAD's format", path,
-                          SQUAD_FILE_LIMIT);
+            return FAILED("%s: more than %zu bytes, expected a file in SQuAD format", path, SQUAD_FILE_LIMIT);
         if (size < capacity) break;
     }
     *ret_text = text;
@@ -48,65 +47,67 @@ Status squad_json_read(const char *path, json_t **ret_json) {
 
 /* ---- the format ---- */
 
-/* Where reading is, for messages: data[1].paragraphs[2].qas[3].answers[4]. */
-typedef struct Place {
+/* Current position in the document, for messages: data[1].paragraphs[2].qas[3].answers[4]. */
+typedef struct Position {
     const char *from;
     size_t at[4];
     int depth;
-} Place;
+} Position;
 
-static Status wrong(const Place *place, const char *name, const char *expected) {
+static Status wrong(const Position *position, const char *name, const char *expected) {
     static const char *const levels[] = {"data", "paragraphs", "qas", "answers"};
     char where[160] = "";
     size_t used = 0;
-    for (int i = 0; i < place->depth; i++)
+    for (int i = 0; i < position->depth; i++)
         used += (size_t)snprintf(where + used, sizeof where - used, "%s%s[%zu]", i ? "." : ": ", levels[i],
-                                 place->at[i]);
-    return FAILED("%s%s: '%s' must be %s", place->from, where, name, expected);
+                                 position->at[i]);
+    return FAILED("%s%s: '%s' must be %s", position->from, where, name, expected);
 }
 
-static Status get_list(const Place *place, const json_t *object, const char *name, const json_t **ret_list) {
+static Status get_list(const Position *position, const json_t *object, const char *name,
+                       const json_t **ret_list) {
     const json_t *list = json_object_get(object, name);
-    if (!json_is_array(list)) return wrong(place, name, "a list");
+    if (!json_is_array(list)) return wrong(position, name, "an array");
     *ret_list = list;
     return OK;
 }
 
-static Status get_text(const Place *place, const json_t *object, const char *name, SquadText *ret_text) {
+static Status get_text(const Position *position, const json_t *object, const char *name,
+                       SquadText *ret_text) {
     const json_t *text = json_object_get(object, name);
-    if (!json_is_string(text)) return wrong(place, name, "a text");
+    if (!json_is_string(text)) return wrong(position, name, "a string");
     *ret_text = (SquadText){json_string_value(text), json_string_length(text)};
     return OK;
 }
 
-static Status read_answers(SquadSet *set, Place place, const json_t *list) {
+static Status read_answers(SquadSet *set, Position position, const json_t *list) {
     size_t count = json_array_size(list);
     TRY(mem_grow(&set->answer, &set->answer_capacity, set->answers + count, sizeof *set->answer));
     for (size_t i = 0; i < count; i++) {
         const json_t *object = json_array_get(list, i), *start = json_object_get(object, "answer_start");
         SquadAnswer answer = {.start = -1};
-        place.at[3] = i;
-        TRY(get_text(&place, object, "text", &answer.text));
+        position.at[3] = i;
+        TRY(get_text(&position, object, "text", &answer.text));
         if (start && (!json_is_integer(start) || json_integer_value(start) < 0))
-            return wrong(&place, "answer_start", "a number of at least 0");
+            return wrong(&position, "answer_start", "a non-negative integer");
         if (start) answer.start = json_integer_value(start);
         set->answer[set->answers++] = answer;
     }
     return OK;
 }
 
-static Status read_question(SquadSet *set, Place place, const json_t *object) {
+static Status read_question(SquadSet *set, Position position, const json_t *object) {
     SquadQuestion question = {.paragraph = set->paragraphs, .first_answer = set->answers};
     const json_t *answers = NULL, *impossible = json_object_get(object, "is_impossible");
     SquadText id = {0};
-    TRY(get_text(&place, object, "id", &id));
-    if (strlen(id.data) != id.size) return wrong(&place, "id", "a text without NUL");
-    TRY(get_text(&place, object, "question", &question.text));
-    if (impossible && !json_is_boolean(impossible)) return wrong(&place, "is_impossible", "true or false");
+    TRY(get_text(&position, object, "id", &id));
+    if (strlen(id.data) != id.size) return wrong(&position, "id", "a string without NUL");
+    TRY(get_text(&position, object, "question", &question.text));
+    if (impossible && !json_is_boolean(impossible)) return wrong(&position, "is_impossible", "true or false");
     if (json_object_get(object, "answers") || !impossible) {
-        TRY(get_list(&place, object, "answers", &answers));
-        place.depth++;
-        TRY(read_answers(set, place, answers));
+        TRY(get_list(&position, object, "answers", &answers));
+        position.depth++;
+        TRY(read_answers(set, position, answers));
     }
     question.id = id.data;
     question.answers = set->answers - question.first_answer;
@@ -116,15 +117,15 @@ static Status read_question(SquadSet *set, Place place, const json_t *object) {
     return OK;
 }
 
-static Status read_paragraph(SquadSet *set, Place place, const json_t *object) {
+static Status read_paragraph(SquadSet *set, Position position, const json_t *object) {
     SquadParagraph paragraph = {.first_question = set->questions};
     const json_t *list = NULL;
-    TRY(get_text(&place, object, "context", &paragraph.context));
-    TRY(get_list(&place, object, "qas", &list));
-    place.depth++;
+    TRY(get_text(&position, object, "context", &paragraph.context));
+    TRY(get_list(&position, object, "qas", &list));
+    position.depth++;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        place.at[2] = i;
-        TRY(read_question(set, place, json_array_get(list, i)));
+        position.at[2] = i;
+        TRY(read_question(set, position, json_array_get(list, i)));
     }
     paragraph.questions = set->questions - paragraph.first_question;
     TRY(mem_grow(&set->paragraph, &set->paragraph_capacity, set->paragraphs + 1, sizeof paragraph));
@@ -133,19 +134,18 @@ static Status read_paragraph(SquadSet *set, Place place, const json_t *object) {
 }
 
 static Status read_articles(SquadSet *set, const json_t *json, const char *from) {
-    Place place = {.from = from};
+    Position position = {.from = from};
     const json_t *articles = NULL, *paragraphs = NULL;
-    if (!json_is_object(json))
-        return FAILED("%s: expected an object with \"data\", as SQuAD's files are", from);
-    TRY(get_list(&place, json, "data", &articles));
+    if (!json_is_object(json)) return FAILED("%s: expected an object with \"data\", as in SQuAD", from);
+    TRY(get_list(&position, json, "data", &articles));
     for (size_t i = 0; i < json_array_size(articles); i++) {
-        place.depth = 1;
-        place.at[0] = i;
-        TRY(get_list(&place, json_array_get(articles, i), "paragraphs", &paragraphs));
-        place.depth = 2;
+        position.depth = 1;
+        position.at[0] = i;
+        TRY(get_list(&position, json_array_get(articles, i), "paragraphs", &paragraphs));
+        position.depth = 2;
         for (size_t k = 0; k < json_array_size(paragraphs); k++) {
-            place.at[1] = k;
-            TRY(read_paragraph(set, place, json_array_get(paragraphs, k)));
+            position.at[1] = k;
+            TRY(read_paragraph(set, position, json_array_get(paragraphs, k)));
         }
     }
     return OK;

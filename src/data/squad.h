@@ -1,7 +1,7 @@
-/* SQuAD v1.1 and v2.0: the official JSON, and the official score.
+/* SQuAD v1.1 and v2.0: the official JSON format and the official metrics.
  *
- *   squad.c           the file as paragraphs, questions and answers
- *   squad_text.c      texts as the scorer compares them
+ *   squad.c           parses a file into paragraphs, questions and answers
+ *   squad_text.c      normalizes answers for comparison
  *   squad_score.c     exact match and F1, as evaluate-v2.0.py computes them
  */
 #ifndef WEFT_DATA_SQUAD_H
@@ -11,10 +11,10 @@
 
 #include "base/json.h"
 
-/* Decompressed bytes of a file. */
+/* Maximum decompressed size of a file, in bytes. */
 #define SQUAD_FILE_LIMIT ((size_t)1 << 30)
 
-/* A text in the set; valid UTF-8, perhaps with NULs in it. */
+/* A string of the set; valid UTF-8, may contain NUL. Points into SquadSet.files. */
 typedef struct SquadText {
     const char *data;
     size_t size;
@@ -22,7 +22,7 @@ typedef struct SquadText {
 
 typedef struct SquadAnswer {
     SquadText text;
-    int64_t start; /* in characters of the context; -1: not given */
+    int64_t start; /* offset in characters of the context; -1: not given */
 } SquadAnswer;
 
 typedef struct SquadQuestion {
@@ -30,7 +30,7 @@ typedef struct SquadQuestion {
     SquadText text;
     size_t paragraph;
     size_t first_answer, answers;
-    bool impossible; /* there is no answer to learn: is_impossible, or no answers at all */
+    bool impossible; /* unanswerable: is_impossible is set, or "answers" is empty */
 } SquadQuestion;
 
 typedef struct SquadParagraph {
@@ -38,28 +38,28 @@ typedef struct SquadParagraph {
     size_t first_question, questions;
 } SquadParagraph;
 
-/* One file or several after each other; start with zeroes. */
+/* The contents of one or more files; initialize with zeros. */
 typedef struct SquadSet {
     SquadParagraph *paragraph;
     SquadQuestion *question;
     SquadAnswer *answer;
     size_t paragraphs, questions, answers;
     size_t paragraph_capacity, question_capacity, answer_capacity;
-    json_t *files; /* an array; texts point into it */
+    json_t *files; /* array of the parsed files; all strings point into it */
 } SquadSet;
 
-/* A JSON file, plain or .gz. What is no JSON is an error that names the line. */
+/* Reads a JSON file, plain or .gz. Malformed JSON is an error that names the line. */
 MUST_USE Status squad_json_read(const char *path, json_t **ret_json);
-/* Adds the questions of a file. Whatever is not as the format has it is an error that names the place. */
+/* Appends the questions of a file. A deviation from the format is an error that names its position. */
 MUST_USE Status squad_set_read(SquadSet *set, const char *path);
-/* The same from parsed JSON, of which a reference is kept. */
+/* The same from parsed JSON, of which the set keeps a reference. */
 MUST_USE Status squad_set_add(SquadSet *set, json_t *json, const char *from);
 void squad_set_done(SquadSet *set);
 
-/* ---- texts as the scorer compares them ---- */
+/* ---- normalized answers ---- */
 
-/* A text in lower case, without punctuation, articles and more than single spaces: exactly what the official
- * normalize_answer gives in Python. Memory is used again; start with zeroes. */
+/* An answer in lower case, without punctuation and articles, with words separated by single spaces: exactly
+ * the result of the official normalize_answer in Python. The buffers are reused; initialize with zeros. */
 typedef struct NormalAnswer {
     uint32_t *chars;
     size_t count;
@@ -72,13 +72,13 @@ typedef struct NormalAnswer {
 
 MUST_USE Status normal_answer_set(NormalAnswer *answer, const char *text, size_t size);
 bool normal_answer_same(const NormalAnswer *a, const NormalAnswer *b);
-/* F1 over words. Sorts the words of both. */
+/* F1 over words. Sorts the words of both answers. */
 double normal_answer_f1(NormalAnswer *gold, NormalAnswer *found);
 void normal_answer_done(NormalAnswer *answer);
 
-/* ---- the score ---- */
+/* ---- metrics ---- */
 
-/* Means in percent over a set of questions. */
+/* Means over a set of questions, in percent. */
 typedef struct SquadMean {
     double exact, f1;
     int64_t total;
@@ -86,24 +86,24 @@ typedef struct SquadMean {
 
 typedef struct SquadScore {
     SquadMean all, has_answer, no_answer;
-    int64_t missing; /* questions without a prediction: they count nowhere */
-    bool has_best;   /* the best thresholds, where there are null odds */
+    int64_t missing; /* questions without a prediction; they are excluded from all means */
+    bool has_best;   /* the best thresholds are known, because na_prob was given */
     double best_exact, best_exact_thresh, best_f1, best_f1_thresh;
 } SquadScore;
 
 typedef struct SquadPredictions {
     const json_t *answers; /* {id: text} */
     const char *from;      /* for messages */
-    const json_t *na_prob; /* {id: number}: above na_thresh the answer counts as none; NULL: none */
+    const json_t *na_prob; /* {id: number}: above na_thresh, score as "no answer"; NULL: not given */
     const char *na_from;
-    double na_thresh; /* the official default is 1 */
-    bool some;        /* questions without a prediction were not asked: they count nowhere */
+    double na_thresh; /* the script's default is 1 */
+    bool some;        /* ask only some questions: the others do not affect the best thresholds */
 } SquadPredictions;
 
-/* Sums are taken in the order of the questions, so every digit is the script's (as run by a Python before
- * 3.12, whose sum() rounds at each step). Fails when not one question has a prediction. */
+/* Sums run in question order, so every digit matches the script (run by Python before 3.12, whose sum()
+ * rounds at each step). Fails if no question has a prediction. */
 MUST_USE Status squad_score(const SquadSet *set, const SquadPredictions *predictions, SquadScore *ret_score);
-/* With the names that the script prints. */
+/* The score as JSON, with the names that the script prints. */
 MUST_USE Status squad_score_json(const SquadScore *score, json_t **ret_json);
 
 #endif

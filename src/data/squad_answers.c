@@ -10,7 +10,7 @@
 Status squad_scores_init(SquadScores *scores, const SquadFeatures *features, int64_t n_best) {
     CLEANUP(squad_scores_done) SquadScores made = {.n = n_best};
     if (n_best < 1 || n_best > SQUAD_N_BEST_LIMIT)
-        return USAGE("the number of answers to look at is %lld, expected 1 to %d", (long long)n_best,
+        return USAGE("the number of candidate answers is %lld, expected 1 to %d", (long long)n_best,
                      SQUAD_N_BEST_LIMIT);
     TRY(mem_new(2 * features->features * (size_t)n_best, sizeof *made.top, &made.top));
     TRY(mem_new(2 * features->features, sizeof *made.count, &made.count));
@@ -27,7 +27,7 @@ void squad_scores_done(SquadScores *scores) {
     *scores = (SquadScores){0};
 }
 
-/* Puts a candidate into a list of the best `n`; of equal ones the first stays before. */
+/* Inserts a candidate into a list of the best `n`; among equal scores the earlier one comes first. */
 static int32_t put_top(SquadTop *top, int32_t count, int64_t n, SquadTop next) {
     if (count == n && !(next.score > top[count - 1].score)) return count;
     int32_t at = count < n ? count++ : count - 1;
@@ -56,10 +56,10 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
 /* ---- pairs ---- */
 
 struct SquadPair {
-    double score;        /* of both sides together */
-    float side[2];       /* of start and end */
-    int32_t first, last; /* tokens of the context; -1: no answer */
-    size_t order;        /* equal ones stay in the order they came */
+    double score;        /* sum of both sides */
+    float side[2];       /* start and end */
+    int32_t first, last; /* context tokens; -1: no answer */
+    size_t order;        /* insertion order, breaks ties */
 };
 
 void squad_best_done(SquadBest *best) {
@@ -100,10 +100,10 @@ static Status add_window(SquadBest *best, const SquadFeatures *features, const S
     return OK;
 }
 
-/* The lowest score of "no answer" over the windows: each must be without one. */
-static SquadChoice choose_none(const SquadScores *scores, const SquadAsked *asked) {
+/* The lowest "no answer" score over the windows, because every window must be without an answer. */
+static SquadChoice choose_none(const SquadScores *scores, const SquadQuery *query) {
     SquadChoice lowest = {.none = true, .score = INFINITY};
-    for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++) {
+    for (size_t i = query->feature; i < query->feature + (size_t)query->features; i++) {
         const float *side = scores->none + 2 * i;
         double score = (double)side[0] + (double)side[1];
         if (score >= lowest.score) continue;
@@ -120,17 +120,17 @@ static bool continues(SquadText text, size_t at) {
     return at < text.size && ((unsigned char)text.data[at] & 0xC0) == 0x80;
 }
 
-/* The piece of the context, in whole characters. */
-static SquadChoice choice_of(const SquadFeatures *features, const SquadAsked *asked, SquadText context,
+/* Converts a pair of tokens to a byte range of the context, extended to complete characters. */
+static SquadChoice choice_of(const SquadFeatures *features, const SquadQuery *query, SquadText context,
                              const struct SquadPair *pair) {
     SquadChoice choice = {.none = pair->first < 0,
                           .start_score = pair->side[0],
                           .end_score = pair->side[1],
                           .score = pair->score};
     if (choice.none) return choice;
-    const SquadPlace *place = features->place + asked->context.at;
-    choice.start = place[pair->first].start;
-    choice.end = place[pair->last].end;
+    const SquadOffsets *offsets = features->offsets + query->context.at;
+    choice.start = offsets[pair->first].start;
+    choice.end = offsets[pair->last].end;
     while (choice.start > 0 && continues(context, choice.start)) choice.start--;
     while (continues(context, choice.end)) choice.end++;
     return choice;
@@ -171,19 +171,19 @@ static void set_probabilities(SquadBest *best) {
 
 Status squad_best_find(SquadBest *best, const SquadFeatures *features, const SquadScores *scores,
                        size_t number, SquadText context, const SquadAnswerSpec *spec) {
-    const SquadAsked *asked = &features->asked[number];
+    const SquadQuery *query = &features->query[number];
     bool none_seen = false;
     best->pairs = best->count = 0;
     best->null_odds = best->none_probability = 0;
     best->answer = NULL;
-    for (size_t i = asked->feature; i < asked->feature + (size_t)asked->features; i++)
+    for (size_t i = query->feature; i < query->feature + (size_t)query->features; i++)
         TRY(add_window(best, features, scores, i, spec->max_answer));
-    SquadChoice none = choose_none(scores, asked);
+    SquadChoice none = choose_none(scores, query);
     if (spec->may_be_none)
         TRY(add_pair(best, (SquadTop){-1, none.start_score}, (SquadTop){-1, none.end_score}));
     if (best->pairs) qsort(best->pair, best->pairs, sizeof *best->pair, by_score);
     for (size_t i = 0; i < best->pairs && best->count < (size_t)scores->n; i++) {
-        SquadChoice choice = choice_of(features, asked, context, &best->pair[i]);
+        SquadChoice choice = choice_of(features, query, context, &best->pair[i]);
         if (is_new(best, context, &choice)) TRY(add_choice(best, choice));
         none_seen |= choice.none;
     }

@@ -1,6 +1,6 @@
-/* How an answer becomes two tokens, as in BERT's run_squad: its characters widen to whole words between white
- * space, the words to all of their tokens, and then the first run of tokens in there that is the answer's own
- * tokens is taken, so that "1895" is found in "(1895-1943)". */
+/* Maps answers to tokens as BERT's run_squad does: the answer's characters are extended to whole words
+ * between white space, and these to all of their tokens. Within that range, the first run that equals the
+ * answer's own tokens is used, so that "1895" is found in "(1895-1943)". */
 #include "data/squad_features.h"
 
 #include <string.h>
@@ -9,30 +9,29 @@
 
 void squad_features_done(SquadFeatures *features) {
     free(features->pool);
-    free(features->place);
-    free(features->asked);
+    free(features->offsets);
+    free(features->query);
     free(features->feature);
     *features = (SquadFeatures){0};
 }
 
 /* ---- settings ---- */
 
-static Status settle(const SquadSpec *asked, const Tokenizer *tokenizer, SquadFeatures *features) {
-    enum { LEAST = 8, SPECIALS = 3, WINDOW = 32 };
-    SquadSpec spec = *asked;
+static Status resolve_spec(const SquadSpec *requested, const Tokenizer *tokenizer, SquadFeatures *features) {
+    enum { MIN_SEQ = 8, SPECIALS = 3, WINDOW = 32 };
+    SquadSpec spec = *requested;
     features->special = tokenizer_special(tokenizer);
     if (features->special.cls < 0 || features->special.sep < 0)
-        return USAGE(
-            "questions and contexts are joined by [CLS] and [SEP], and the vocabulary of this tokenizer "
-            "(%s) has none",
-            tokenizer_kind_name(tokenizer));
-    if (spec.seq < LEAST)
-        return USAGE("the sequence length is %lld, expected at least %d to hold a question and a context",
-                     (long long)spec.seq, LEAST);
+        return USAGE("questions and contexts are joined with [CLS] and [SEP], which the vocabulary of this "
+                     "tokenizer (%s) lacks",
+                     tokenizer_kind_name(tokenizer));
+    if (spec.seq < MIN_SEQ)
+        return USAGE("the sequence length is %lld, expected at least %d to fit a question and a context",
+                     (long long)spec.seq, MIN_SEQ);
     if (!spec.doc_stride) spec.doc_stride = SQUAD_STRIDE;
     if (!spec.max_query) spec.max_query = SQUAD_QUERY;
     if (spec.doc_stride < 1 || spec.max_query < 1)
-        return USAGE("the stride of windows and the longest question must be at least 1");
+        return USAGE("the window stride and the maximum question length must be at least 1");
     if (spec.seq - SPECIALS - spec.max_query < WINDOW && spec.max_query > (spec.seq - SPECIALS) / 2)
         spec.max_query = (spec.seq - SPECIALS) / 2;
     features->spec = spec;
@@ -41,34 +40,35 @@ static Status settle(const SquadSpec *asked, const Tokenizer *tokenizer, SquadFe
 
 /* ---- tokens ---- */
 
-typedef struct Making {
+typedef struct Builder {
     SquadFeatures *features;
     const SquadSet *set;
     Encoder *encoder;
     TokenList list;
-} Making;
+} Builder;
 
-static void making_done(Making *making) {
-    encoder_free(making->encoder);
-    token_list_done(&making->list);
+static void builder_done(Builder *builder) {
+    encoder_free(builder->encoder);
+    token_list_done(&builder->list);
 }
 
-/* Encodes a text into making->list. */
-static Status encode(Making *making, SquadText text) {
-    making->list.count = 0;
-    TRY(encoder_add(making->encoder, text.data, text.size, &making->list));
-    if (making->list.count > INT32_MAX) return FAILED("a text of SQuAD has %zu tokens", making->list.count);
+/* Encodes a text into builder->list. */
+static Status encode(Builder *builder, SquadText text) {
+    builder->list.count = 0;
+    TRY(encoder_add(builder->encoder, text.data, text.size, &builder->list));
+    if (builder->list.count > INT32_MAX)
+        return FAILED("a SQuAD text has %zu tokens, which is too many", builder->list.count);
     return OK;
 }
 
-static Status keep_tokens(Making *making, size_t count, SquadTokens *ret_tokens) {
-    SquadFeatures *f = making->features;
+static Status keep_tokens(Builder *builder, size_t count, SquadTokens *ret_tokens) {
+    SquadFeatures *f = builder->features;
     TRY(mem_grow(&f->pool, &f->pool_capacity, f->used + count + 1, sizeof *f->pool));
-    TRY(mem_grow(&f->place, &f->place_capacity, f->used + count + 1, sizeof *f->place));
+    TRY(mem_grow(&f->offsets, &f->offsets_capacity, f->used + count + 1, sizeof *f->offsets));
     for (size_t i = 0; i < count; i++) {
-        const TokenPlace *place = &making->list.places[i];
-        f->pool[f->used + i] = making->list.ids[i];
-        f->place[f->used + i] = (SquadPlace){(uint32_t)place->start, (uint32_t)place->end};
+        const TokenOffset *source = &builder->list.offsets[i];
+        f->pool[f->used + i] = builder->list.ids[i];
+        f->offsets[f->used + i] = (SquadOffsets){(uint32_t)source->start, (uint32_t)source->end};
     }
     *ret_tokens = (SquadTokens){f->used, (int32_t)count};
     f->used += count;
@@ -77,7 +77,8 @@ static Status keep_tokens(Making *making, size_t count, SquadTokens *ret_tokens)
 
 /* ---- answers ---- */
 
-/* What BERT's code takes for white space between words; a narrow no-break space is one of them. */
+/* Bytes of white space at `at` as BERT's code defines it, which includes the narrow no-break space; 0: not
+ * white space. */
 static size_t space_at(SquadText text, size_t at) {
     unsigned char c = (unsigned char)text.data[at];
     if (c == ' ' || c == '\t' || c == '\r' || c == '\n') return 1;
@@ -99,7 +100,7 @@ static SquadText trimmed(SquadText text) {
     return (SquadText){text.data + start, end - start};
 }
 
-/* Where character number `index` begins; the size when the text has fewer. */
+/* Byte offset of character `index`; the size if the text is shorter. */
 static size_t byte_of(SquadText text, int64_t index) {
     size_t at = 0;
     for (; at < text.size; at++)
@@ -107,8 +108,9 @@ static size_t byte_of(SquadText text, int64_t index) {
     return at;
 }
 
-/* Whether the text stands at `at`, any white space being as good as other; *ret_end is where it ends. */
-static bool stands_at(SquadText context, size_t at, SquadText text, size_t *ret_end) {
+/* Whether `text` matches the context at `at`, where any white space matches any other; *ret_end is the end of
+ * the match. */
+static bool matches_at(SquadText context, size_t at, SquadText text, size_t *ret_end) {
     size_t i = 0;
     while (i < text.size) {
         size_t bytes = space_at(text, i);
@@ -127,158 +129,159 @@ static bool stands_at(SquadText context, size_t at, SquadText text, size_t *ret_
     return true;
 }
 
-typedef struct Found {
-    size_t start, end; /* bytes */
+typedef struct Match {
+    size_t start, end; /* byte range in the context */
     bool is, moved;
-} Found;
+} Match;
 
-static Found find_answer(SquadText context, const SquadAnswer *answer) {
+static Match find_answer(SquadText context, const SquadAnswer *answer) {
     SquadText text = trimmed(answer->text);
-    Found found = {0};
+    Match match = {0};
     size_t lead = (size_t)(text.data - answer->text.data), end = 0;
     size_t from = byte_of(context, answer->start < 0 ? 0 : answer->start);
-    if (text.size == 0) return found;
+    if (text.size == 0) return match;
     if (answer->text.size <= context.size - from &&
         !memcmp(context.data + from, answer->text.data, answer->text.size))
-        return (Found){from + lead, from + lead + text.size, .is = true};
+        return (Match){from + lead, from + lead + text.size, .is = true};
     for (size_t at = 0; at < context.size; at++) {
         size_t distance = at < from ? from - at : at - from;
-        if (found.is && distance >= (found.start < from ? from - found.start : found.start - from)) continue;
-        if (stands_at(context, at, text, &end)) found = (Found){at, end, .is = true, .moved = true};
+        if (match.is && distance >= (match.start < from ? from - match.start : match.start - from)) continue;
+        if (matches_at(context, at, text, &end)) match = (Match){at, end, .is = true, .moved = true};
     }
-    return found;
+    return match;
 }
 
-/* Widens a found answer to whole words. */
-static void widen(SquadText context, Found *found) {
+/* Extends an answer to whole words. */
+static void widen(SquadText context, Match *match) {
     size_t start = 0, at = 0;
-    while (at < found->start) {
+    while (at < match->start) {
         size_t bytes = space_at(context, at);
         at += bytes ? bytes : 1;
         if (bytes) start = at;
     }
-    found->start = start < found->start ? start : found->start;
-    while (found->end < context.size && !space_at(context, found->end)) found->end++;
+    match->start = start < match->start ? start : match->start;
+    while (match->end < context.size && !space_at(context, match->end)) match->end++;
 }
 
-/* The tokens of a found answer; false when there are none. */
-static Status find_tokens(Making *making, SquadText context, SquadText text, Found found, SquadAsked *asked) {
-    const SquadFeatures *f = making->features;
-    const SquadPlace *place = f->place + asked->context.at;
-    const int32_t *pool = f->pool + asked->context.at;
-    int32_t first = 0, end = asked->context.count;
-    widen(context, &found);
-    while (first < end && place[first].end <= found.start) first++;
-    while (end > first && place[end - 1].start >= found.end) end--;
+/* Finds the tokens of an answer; sets query->lost if it covers no token. */
+static Status find_tokens(Builder *builder, SquadText context, SquadText text, Match match,
+                          SquadQuery *query) {
+    const SquadFeatures *f = builder->features;
+    const SquadOffsets *offsets = f->offsets + query->context.at;
+    const int32_t *pool = f->pool + query->context.at;
+    int32_t first = 0, end = query->context.count;
+    widen(context, &match);
+    while (first < end && offsets[first].end <= match.start) first++;
+    while (end > first && offsets[end - 1].start >= match.end) end--;
     if (first == end) {
-        asked->lost = true;
+        query->lost = true;
         return OK;
     }
-    TRY(encode(making, text));
-    int32_t own = (int32_t)making->list.count;
-    asked->first = first;
-    asked->last = end - 1;
+    TRY(encode(builder, text));
+    int32_t own = (int32_t)builder->list.count;
+    query->first = first;
+    query->last = end - 1;
     for (int32_t at = first; own > 0 && at + own <= end; at++) {
-        if (memcmp(pool + at, making->list.ids, (size_t)own * sizeof *pool)) continue;
-        asked->first = at;
-        asked->last = at + own - 1;
+        if (memcmp(pool + at, builder->list.ids, (size_t)own * sizeof *pool)) continue;
+        query->first = at;
+        query->last = at + own - 1;
         break;
     }
     return OK;
 }
 
-static Status place_answer(Making *making, const SquadQuestion *question, SquadAsked *asked) {
-    SquadCounts *counts = &making->features->counts;
-    asked->first = asked->last = -1;
+static Status locate_answer(Builder *builder, const SquadQuestion *question, SquadQuery *query) {
+    SquadCounts *counts = &builder->features->counts;
+    query->first = query->last = -1;
     if (question->impossible || !question->answers) return OK;
-    const SquadAnswer *answer = &making->set->answer[question->first_answer];
-    SquadText context = making->set->paragraph[question->paragraph].context;
-    Found found = find_answer(context, answer);
-    asked->lost = !found.is;
-    if (found.is) TRY(find_tokens(making, context, answer->text, found, asked));
-    counts->lost += asked->lost;
-    counts->moved += found.moved && !asked->lost;
+    const SquadAnswer *answer = &builder->set->answer[question->first_answer];
+    SquadText context = builder->set->paragraph[question->paragraph].context;
+    Match match = find_answer(context, answer);
+    query->lost = !match.is;
+    if (match.is) TRY(find_tokens(builder, context, answer->text, match, query));
+    counts->lost += query->lost;
+    counts->moved += match.moved && !query->lost;
     return OK;
 }
 
 /* ---- windows ---- */
 
-static Status add_feature(SquadFeatures *f, const SquadAsked *asked, int32_t first, int32_t count) {
-    SquadFeature feature = {.asked = f->askeds, .first = first, .count = count};
-    int32_t offset = asked->tokens.count + 2 - first;
-    if (asked->lost)
+static Status add_feature(SquadFeatures *f, const SquadQuery *query, int32_t first, int32_t count) {
+    SquadFeature feature = {.query = f->queries, .first = first, .count = count};
+    int32_t offset = query->tokens.count + 2 - first;
+    if (query->lost)
         feature.start = feature.end = (int32_t)f->spec.seq;
-    else if (asked->first >= first && asked->last >= 0 && asked->last < first + count)
-        feature.start = asked->first + offset, feature.end = asked->last + offset;
+    else if (query->first >= first && query->last >= 0 && query->last < first + count)
+        feature.start = query->first + offset, feature.end = query->last + offset;
     TRY(mem_grow(&f->feature, &f->feature_capacity, f->features + 1, sizeof feature));
     f->feature[f->features++] = feature;
     return OK;
 }
 
-static Status add_windows(SquadFeatures *f, SquadAsked *asked) {
-    int32_t room = (int32_t)(f->spec.seq - asked->tokens.count - 3), total = asked->context.count;
+static Status add_windows(SquadFeatures *f, SquadQuery *query) {
+    int32_t room = (int32_t)(f->spec.seq - query->tokens.count - 3), total = query->context.count;
     int64_t stride = f->spec.doc_stride;
-    asked->feature = f->features;
+    query->feature = f->features;
     for (int32_t first = 0;;) {
         int32_t count = total - first < room ? total - first : room;
-        TRY(add_feature(f, asked, first, count));
+        TRY(add_feature(f, query, first, count));
         if (first + count >= total) break;
         first += stride < count ? (int32_t)stride : count;
     }
-    asked->features = (int32_t)(f->features - asked->feature);
+    query->features = (int32_t)(f->features - query->feature);
     return OK;
 }
 
-static Status add_question(Making *making, size_t number, SquadTokens context) {
-    SquadFeatures *f = making->features;
-    const SquadQuestion *question = &making->set->question[number];
-    SquadAsked asked = {.context = context, .number = number};
-    TRY(encode(making, question->text));
-    size_t count = making->list.count;
+static Status add_question(Builder *builder, size_t number, SquadTokens context) {
+    SquadFeatures *f = builder->features;
+    const SquadQuestion *question = &builder->set->question[number];
+    SquadQuery query = {.context = context, .number = number};
+    TRY(encode(builder, question->text));
+    size_t count = builder->list.count;
     f->counts.questions++;
     if (count > (size_t)f->spec.max_query) {
         count = (size_t)f->spec.max_query;
         f->counts.cut++;
     }
-    TRY(keep_tokens(making, count, &asked.tokens));
-    TRY(place_answer(making, question, &asked));
-    if (asked.lost && !f->spec.keep_lost) return OK;
-    TRY(add_windows(f, &asked));
-    TRY(mem_grow(&f->asked, &f->asked_capacity, f->askeds + 1, sizeof asked));
-    f->asked[f->askeds++] = asked;
+    TRY(keep_tokens(builder, count, &query.tokens));
+    TRY(locate_answer(builder, question, &query));
+    if (query.lost && !f->spec.keep_lost) return OK;
+    TRY(add_windows(f, &query));
+    TRY(mem_grow(&f->query, &f->query_capacity, f->queries + 1, sizeof query));
+    f->query[f->queries++] = query;
     return OK;
 }
 
 Status squad_features_make(SquadFeatures *features, const SquadSet *set, const Tokenizer *tokenizer,
                            const SquadSpec *spec) {
-    CLEANUP(making_done) Making making = {.features = features, .set = set};
-    EncodeOptions options = {.places = true, .plain = true};
-    TRY(settle(spec, tokenizer, features));
-    TRY(encoder_new(&making.encoder, tokenizer, &options));
+    CLEANUP(builder_done) Builder builder = {.features = features, .set = set};
+    EncodeOptions options = {.offsets = true, .plain = true};
+    TRY(resolve_spec(spec, tokenizer, features));
+    TRY(encoder_new(&builder.encoder, tokenizer, &options));
     for (size_t i = 0; i < set->paragraphs; i++) {
         const SquadParagraph *paragraph = &set->paragraph[i];
         SquadTokens context;
-        TRY(encode(&making, paragraph->context));
-        TRY(keep_tokens(&making, making.list.count, &context));
+        TRY(encode(&builder, paragraph->context));
+        TRY(keep_tokens(&builder, builder.list.count, &context));
         features->counts.empty += context.count == 0;
         for (size_t k = 0; k < paragraph->questions; k++)
-            TRY(add_question(&making, paragraph->first_question + k, context));
+            TRY(add_question(&builder, paragraph->first_question + k, context));
     }
     features->counts.features = (int64_t)features->features;
     return OK;
 }
 
-/* ---- using them ---- */
+/* ---- sequences ---- */
 
 int32_t squad_feature_fill(const SquadFeatures *features, size_t index, int32_t *tokens, int32_t *types) {
     const SquadFeature *feature = &features->feature[index];
-    const SquadAsked *asked = &features->asked[feature->asked];
-    int32_t at = 0, second = asked->tokens.count + 2;
+    const SquadQuery *query = &features->query[feature->query];
+    int32_t at = 0, second = query->tokens.count + 2;
     tokens[at++] = features->special.cls;
-    memcpy(tokens + at, features->pool + asked->tokens.at, (size_t)asked->tokens.count * sizeof *tokens);
-    at += asked->tokens.count;
+    memcpy(tokens + at, features->pool + query->tokens.at, (size_t)query->tokens.count * sizeof *tokens);
+    at += query->tokens.count;
     tokens[at++] = features->special.sep;
-    memcpy(tokens + at, features->pool + asked->context.at + feature->first,
+    memcpy(tokens + at, features->pool + query->context.at + feature->first,
            (size_t)feature->count * sizeof *tokens);
     at += feature->count;
     tokens[at++] = features->special.sep;
@@ -287,10 +290,10 @@ int32_t squad_feature_fill(const SquadFeatures *features, size_t index, int32_t 
 }
 
 bool squad_is_max_context(const SquadFeatures *features, const SquadFeature *feature, int32_t token) {
-    const SquadAsked *asked = &features->asked[feature->asked];
-    const SquadFeature *window = features->feature + asked->feature, *best = NULL;
+    const SquadQuery *query = &features->query[feature->query];
+    const SquadFeature *window = features->feature + query->feature, *best = NULL;
     double best_score = 0;
-    for (int32_t i = 0; i < asked->features; i++) {
+    for (int32_t i = 0; i < query->features; i++) {
         int32_t left = token - window[i].first, right = window[i].first + window[i].count - 1 - token;
         if (left < 0 || right < 0) continue;
         double score = (left < right ? left : right) + 0.01 * window[i].count;
@@ -306,12 +309,12 @@ Status squad_counts_text(const SquadCounts *counts, char **ret_text) {
         int64_t count;
         const char *one, *many;
     } row[] = {
-        {counts->moved, "answer was not where answer_start says and was taken from the nearest place",
-         "answers were not where answer_start says and were taken from the nearest place"},
-        {counts->lost, "answer is nowhere in its context: the question is left out of the loss",
-         "answers are nowhere in their contexts: the questions are left out of the loss"},
-        {counts->cut, "question was too long and was cut", "questions were too long and were cut"},
-        {counts->empty, "context has no text", "contexts have no text"},
+        {counts->moved, "answer was not at its answer_start and was moved to the nearest match",
+         "answers were not at their answer_start and were moved to the nearest match"},
+        {counts->lost, "answer does not occur in its context; the question is excluded from the loss",
+         "answers do not occur in their contexts; the questions are excluded from the loss"},
+        {counts->cut, "question was truncated", "questions were truncated"},
+        {counts->empty, "context is empty", "contexts are empty"},
     };
     CLEANUP(mem_freep) char *text = NULL;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {

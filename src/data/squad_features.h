@@ -1,13 +1,13 @@
-/* SQuAD's questions as sequences for BERT, made as BERT's own code makes them:
+/* SQuAD questions as BERT sequences, built like BERT's own code does:
  *
- *   [CLS] question [SEP] a window of the context [SEP]
+ *   [CLS] question [SEP] window of the context [SEP]
  *
- * The question is cut to `max_query` tokens. A context that does not fit is covered by windows that start
- * `doc_stride` tokens after each other; each is an example of its own. Its labels are the first and the last
- * token of the first answer, or 0 and 0, the place of [CLS], when the window does not hold all of that answer
- * or there is none.
+ * The question is truncated to `max_query` tokens. A context that does not fit is covered by windows that
+ * start `doc_stride` tokens apart, each a separate example. The labels are the positions of the first and the
+ * last token of the first answer, or 0 and 0 (the position of [CLS]) if the window does not contain that
+ * whole answer or the question has none.
  *
- * Contexts and questions are encoded once and kept; a sequence is put together when it is asked for.
+ * Contexts and questions are tokenized once and kept; sequences are assembled on request.
  */
 #ifndef WEFT_DATA_SQUAD_FEATURES_H
 #define WEFT_DATA_SQUAD_FEATURES_H
@@ -15,77 +15,78 @@
 #include "data/squad.h"
 #include "tokenizer/tokenizer.h"
 
-enum { SQUAD_SEQ = 384, SQUAD_STRIDE = 128, SQUAD_QUERY = 64 }; /* as published */
+enum { SQUAD_SEQ = 384, SQUAD_STRIDE = 128, SQUAD_QUERY = 64 }; /* BERT's published defaults */
 
 typedef struct SquadSpec {
-    int64_t seq;                   /* T */
-    int64_t doc_stride, max_query; /* 0: as published. A small T makes max_query smaller */
-    bool keep_lost;                /* questions whose answer is not in the context stay, without labels */
+    int64_t seq;                   /* sequence length T */
+    int64_t doc_stride, max_query; /* 0: published default; max_query is reduced if T is small */
+    bool keep_lost; /* keep questions whose answer is not in the context, with their labels ignored */
 } SquadSpec;
 
-/* Bytes of a context that a token came from. */
-typedef struct SquadPlace {
+/* Byte range of the context that a token covers. */
+typedef struct SquadOffsets {
     uint32_t start, end;
-} SquadPlace;
+} SquadOffsets;
 
-/* Tokens in a row in the pool. */
+/* A range of tokens in the pool. */
 typedef struct SquadTokens {
     size_t at;
     int32_t count;
 } SquadTokens;
 
-typedef struct SquadAsked {
-    SquadTokens tokens;  /* of the question, cut */
-    SquadTokens context; /* of its paragraph */
-    size_t feature;      /* its first... */
-    int32_t features;    /* ...and how many */
-    size_t number;       /* in the SquadSet */
-    int32_t first, last; /* context tokens of the answer; -1: none */
-    bool lost;           /* there is an answer, but the context does not have it */
-} SquadAsked;
+typedef struct SquadQuery {
+    SquadTokens tokens;  /* the question, truncated */
+    SquadTokens context; /* its paragraph's context */
+    size_t feature;      /* first window */
+    int32_t features;    /* number of windows */
+    size_t number;       /* index of the question in the SquadSet */
+    int32_t first, last; /* context tokens of the answer; -1: no answer */
+    bool lost;           /* there is an answer, but it does not occur in the context */
+} SquadQuery;
 
 typedef struct SquadFeature {
-    size_t asked;
+    size_t query;
     int32_t first, count; /* context tokens in the window */
-    int32_t start, end;   /* labels; T: not counted */
+    int32_t start, end;   /* label positions; T: ignored */
 } SquadFeature;
 
-/* What a person should know about the data. */
+/* Statistics for warnings. */
 typedef struct SquadCounts {
     int64_t questions, features;
-    int64_t moved; /* answers that were not where answer_start says, and were found elsewhere */
-    int64_t lost;  /* ... and were not found: such a question is left out */
-    int64_t cut;   /* questions that were cut */
-    int64_t empty; /* contexts without a token */
+    int64_t moved; /* answers that were not at their answer_start but were found elsewhere */
+    int64_t lost;  /* answers that do not occur in the context; the question is dropped unless keep_lost */
+    int64_t cut;   /* truncated questions */
+    int64_t empty; /* contexts without tokens */
 } SquadCounts;
 
-/* Start with zeroes. */
+/* Initialize with zeros. */
 typedef struct SquadFeatures {
-    SquadSpec spec; /* settled */
+    SquadSpec spec; /* with defaults filled in */
     SpecialTokens special;
     int32_t *pool;
-    SquadPlace *place; /* beside the pool; only contexts have them */
-    SquadAsked *asked;
+    SquadOffsets *offsets; /* parallel to the pool; meaningful for contexts only */
+    SquadQuery *query;
     SquadFeature *feature;
-    size_t used, askeds, features;
-    size_t pool_capacity, place_capacity, asked_capacity, feature_capacity;
+    size_t used, queries, features;
+    size_t pool_capacity, offsets_capacity, query_capacity, feature_capacity;
     SquadCounts counts;
 } SquadFeatures;
 
-/* Adds all of a set's questions. */
+/* Appends all questions of a set. */
 MUST_USE Status squad_features_make(SquadFeatures *features, const SquadSet *set, const Tokenizer *tokenizer,
                                     const SquadSpec *spec);
 void squad_features_done(SquadFeatures *features);
 
-/* The sequence, at most T long; returns its length. Neither array is padded. */
+/* Writes the sequence and its token types, up to T entries each, without padding; returns the length. */
 int32_t squad_feature_fill(const SquadFeatures *features, size_t index, int32_t *tokens, int32_t *types);
-/* The position of the window's first context token. */
+/* Position in the sequence of the window's first context token. */
 static inline int32_t squad_feature_offset(const SquadFeatures *features, const SquadFeature *feature) {
-    return features->asked[feature->asked].tokens.count + 2;
+    return features->query[feature->query].tokens.count + 2;
 }
-/* Whether, of all windows that hold this context token, this one has the most context around it. */
+/* Whether this window gives the token the most context on its shorter side, among all windows that contain
+ * it. The longer window wins a tie, then the first one. */
 bool squad_is_max_context(const SquadFeatures *features, const SquadFeature *feature, int32_t token);
-/* What there is to warn of, in one line; NULL: nothing. */
+/* A one-line warning, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status squad_counts_text(const SquadCounts *counts, char **ret_text);
 
 #endif

@@ -5,16 +5,16 @@
 #include "base/fs.h"
 #include "base/memory.h"
 
-/* Digits of an int32, its sign and what stands between numbers. */
+/* digits of an int32, its sign and the separator */
 enum { NUMBER_SIZE = 13 };
 
-/* A list into `to`, which has NUMBER_SIZE bytes for each number; returns its size. */
+/* Formats a list; `to` must have NUMBER_SIZE bytes per entry. Returns the number of bytes written. */
 static size_t put_numbers(char *to, const int32_t *numbers, int32_t count) {
     size_t size = 0;
     for (int32_t i = 0; i < count; i++) {
         char digits[NUMBER_SIZE];
         int used = 0;
-        int32_t left = numbers[i]; /* ids and types are not negative */
+        int32_t left = numbers[i]; /* ids and types are never negative */
         do digits[used++] = (char)('0' + left % 10);
         while ((left /= 10) > 0);
         if (i) to[size++] = ',', to[size++] = ' ';

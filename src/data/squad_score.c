@@ -1,9 +1,10 @@
-/* The score of evaluate-v2.0.py, step by step: raw scores per question (the best over its answers), answers
- * taken back where the chance of "no answer" lies above a threshold, means over all questions and over those
- * with and without an answer, and the thresholds that would have been best.
+/* The metrics of evaluate-v2.0.py, step by step: raw scores per question (the best over its answers),
+ * predictions replaced by "no answer" if its probability exceeds the threshold, means over all questions and
+ * over those with and without an answer, and the thresholds that would have been best.
  *
- * As in the script, questions are known by their ids: of two with the same id the later one counts, at the
- * place of the first. Whether a question has an answer is whether "answers" has an entry. */
+ * As in the script, questions are identified by their ids: of two with the same id the later one is scored,
+ * in the position of the first. A question has an answer if its "answers" are not empty.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -12,8 +13,8 @@
 typedef struct Row {
     const SquadQuestion *question;
     bool has_answer, found; /* found: there is a prediction */
-    bool empty;             /* which is the empty text */
-    double exact, f1;       /* raw */
+    bool empty;             /* the prediction is the empty string */
+    double exact, f1;       /* before applying the threshold */
     double na_prob;
 } Row;
 
@@ -22,32 +23,32 @@ typedef struct Scoring {
     const SquadPredictions *given;
     Row *row;
     size_t rows;
-    json_t *place; /* row by id */
+    json_t *index; /* id to row index */
     NormalAnswer gold, found;
 } Scoring;
 
 static void scoring_done(Scoring *scoring) {
     free(scoring->row);
-    json_decref(scoring->place);
+    json_decref(scoring->index);
     normal_answer_done(&scoring->gold);
     normal_answer_done(&scoring->found);
 }
 
 static Row *find_row(const Scoring *scoring, const char *id) {
-    const json_t *place = json_object_get(scoring->place, id);
-    return place ? &scoring->row[json_integer_value(place)] : NULL;
+    const json_t *index = json_object_get(scoring->index, id);
+    return index ? &scoring->row[json_integer_value(index)] : NULL;
 }
 
 static Status collect_rows(Scoring *scoring) {
     const SquadSet *set = scoring->set;
     TRY(mem_new(set->questions, sizeof *scoring->row, &scoring->row));
-    scoring->place = json_object();
+    scoring->index = json_object();
     for (size_t i = 0; i < set->questions; i++) {
         const SquadQuestion *question = &set->question[i];
         Row *row = find_row(scoring, question->id);
         if (!row) {
-            json_t *place = json_integer((json_int_t)scoring->rows);
-            if (json_object_set_new_nocheck(scoring->place, question->id, place) != 0)
+            json_t *index = json_integer((json_int_t)scoring->rows);
+            if (json_object_set_new_nocheck(scoring->index, question->id, index) != 0)
                 return FAILED("out of memory while scoring");
             row = &scoring->row[scoring->rows++];
         }
@@ -57,8 +58,8 @@ static Status collect_rows(Scoring *scoring) {
     return OK;
 }
 
-/* The best over the answers that are more than articles and punctuation; without any, the right answer is
- * none. */
+/* Scores the best match among the answers that contain more than articles and punctuation. Without such an
+ * answer, the empty prediction is correct. */
 static Status score_row(Scoring *scoring, Row *row, const json_t *prediction) {
     NormalAnswer *gold = &scoring->gold, *found = &scoring->found;
     const SquadAnswer *answer = scoring->set->answer + row->question->first_answer;
@@ -87,18 +88,18 @@ static Status score_rows(Scoring *scoring) {
         const json_t *prediction = json_object_get(given->answers, id);
         if (!prediction) continue;
         if (!json_is_string(prediction))
-            return FAILED("%s: the answer to question %s must be a text", given->from, id);
+            return FAILED("%s: the answer to question %s must be a string", given->from, id);
         TRY(score_row(scoring, row, prediction));
         if (!given->na_prob) continue;
         const json_t *na_prob = json_object_get(given->na_prob, id);
         if (!json_is_number(na_prob))
-            return FAILED("%s: has no number for question %s, which has a prediction", given->na_from, id);
+            return FAILED("%s: no number for question %s, which has a prediction", given->na_from, id);
         row->na_prob = json_number_value(na_prob);
     }
     return OK;
 }
 
-/* The mean over rows of one kind. */
+/* Means over the rows with and/or without an answer. */
 static SquadMean mean_of(const Scoring *scoring, bool with, bool without) {
     SquadMean mean = {0};
     for (size_t i = 0; i < scoring->rows; i++) {
@@ -117,20 +118,20 @@ static SquadMean mean_of(const Scoring *scoring, bool with, bool without) {
 
 /* ---- thresholds ---- */
 
-typedef struct Odds {
+typedef struct NullProb {
     Row *row;
     double value;
-    size_t at; /* in the file: what is equal stays in its order */
-} Odds;
+    size_t at; /* index in the file, breaks ties */
+} NullProb;
 
 static int by_value(const void *a, const void *b) {
-    const Odds *x = a, *y = b;
+    const NullProb *x = a, *y = b;
     if (x->value != y->value) return x->value < y->value ? -1 : 1;
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* From "no answer at all" on, giving more and more answers in the order of their odds. */
-static void best_threshold(const Scoring *scoring, const Odds *odds, size_t count, bool exact,
+/* Starts from "no answer" for every question and accepts predictions in ascending order of their value. */
+static void best_threshold(const Scoring *scoring, const NullProb *probs, size_t count, bool exact,
                            double *ret_best, double *ret_thresh) {
     double score = 0, best, thresh = 0;
     int64_t total = 0;
@@ -141,14 +142,14 @@ static void best_threshold(const Scoring *scoring, const Odds *odds, size_t coun
     }
     best = score;
     for (size_t i = 0; i < count; i++) {
-        const Row *row = odds[i].row;
+        const Row *row = probs[i].row;
         if (row->has_answer)
             score += exact ? row->exact : row->f1;
         else if (!row->empty)
             score -= 1;
         if (score > best) {
             best = score;
-            thresh = odds[i].value;
+            thresh = probs[i].value;
         }
     }
     *ret_best = 100.0 * best / (double)total;
@@ -156,19 +157,19 @@ static void best_threshold(const Scoring *scoring, const Odds *odds, size_t coun
 }
 
 static Status find_best(const Scoring *scoring, SquadScore *score) {
-    CLEANUP(mem_freep) Odds *odds = NULL;
+    CLEANUP(mem_freep) NullProb *probs = NULL;
     size_t count = 0, at = 0;
     const char *id;
     json_t *value, *all = (json_t *)(uintptr_t)scoring->given->na_prob;
-    TRY(mem_new(json_object_size(all) + 1, sizeof *odds, &odds));
+    TRY(mem_new(json_object_size(all) + 1, sizeof *probs, &probs));
     json_object_foreach(all, id, value) {
         Row *row = find_row(scoring, id);
-        if (row && row->found) odds[count++] = (Odds){row, json_number_value(value), at};
+        if (row && row->found) probs[count++] = (NullProb){row, json_number_value(value), at};
         at++;
     }
-    qsort(odds, count, sizeof *odds, by_value);
-    best_threshold(scoring, odds, count, true, &score->best_exact, &score->best_exact_thresh);
-    best_threshold(scoring, odds, count, false, &score->best_f1, &score->best_f1_thresh);
+    qsort(probs, count, sizeof *probs, by_value);
+    best_threshold(scoring, probs, count, true, &score->best_exact, &score->best_exact_thresh);
+    best_threshold(scoring, probs, count, false, &score->best_f1, &score->best_f1_thresh);
     score->has_best = true;
     return OK;
 }
@@ -176,16 +177,16 @@ static Status find_best(const Scoring *scoring, SquadScore *score) {
 Status squad_score(const SquadSet *set, const SquadPredictions *predictions, SquadScore *ret_score) {
     CLEANUP(scoring_done) Scoring scoring = {.set = set, .given = predictions};
     if (!json_is_object(predictions->answers))
-        return FAILED("%s: expected an object with an answer for each question's id", predictions->from);
+        return FAILED("%s: expected an object that maps question ids to answers", predictions->from);
     if (predictions->na_prob && !json_is_object(predictions->na_prob))
-        return FAILED("%s: expected an object with a number for each question's id", predictions->na_from);
+        return FAILED("%s: expected an object that maps question ids to numbers", predictions->na_from);
     TRY(collect_rows(&scoring));
     TRY(score_rows(&scoring));
     SquadScore score = {.all = mean_of(&scoring, true, true),
                         .has_answer = mean_of(&scoring, true, false),
                         .no_answer = mean_of(&scoring, false, true)};
     if (score.all.total == 0)
-        return FAILED("%s: has no answer for any of the %zu questions", predictions->from, scoring.rows);
+        return FAILED("%s: no answer for any of the %zu questions", predictions->from, scoring.rows);
     score.missing = (int64_t)scoring.rows - score.all.total;
     if (predictions->na_prob) TRY(find_best(&scoring, &score));
     *ret_score = score;

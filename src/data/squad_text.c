@@ -1,10 +1,11 @@
-/* What the official scorer makes of an answer, character by character as Python does it:
- *   lower()             each character's own lower case; a capital I with a dot becomes two characters, and a
- *                       capital sigma the final form at the end of a word
- *   punctuation         the 32 signs of ASCII go, and leave nothing behind
- *   \b(a|an|the)\b      whole words, where a word is a run of letters and numbers: a combining mark is none
- *   ' '.join(split())   white space as str.split has it
- * The texts are valid UTF-8, as jansson has checked. */
+/* Normalizes answers like the official scorer, matching Python character by character:
+ *   lower()             simple case mapping per character, except that U+0130 (I with dot) becomes two
+ *                       characters and a capital sigma takes its final form at the end of a word
+ *   punctuation         the 32 ASCII punctuation characters are removed
+ *   \b(a|an|the)\b      whole words, where a word is a run of letters and numbers; combining marks end it
+ *   ' '.join(split())   white space as defined by str.split
+ * The input is valid UTF-8; jansson has checked it.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,7 +69,8 @@ static bool is_skipped(uint32_t c) {
     return in_ranges(skipped_ranges, COUNT(skipped_ranges), c);
 }
 
-/* Final: a cased character stands before it and none after it, others skipped. */
+/* The final form is used after a cased character if no cased character follows, skipping
+ * case-ignorable ones. */
 static uint32_t lower_sigma(const uint32_t *chars, size_t count, size_t at) {
     size_t before = at, after = at + 1;
     while (before > 0 && is_skipped(chars[before - 1])) before--;
@@ -77,7 +79,7 @@ static uint32_t lower_sigma(const uint32_t *chars, size_t count, size_t at) {
     return after < count && is_cased(chars[after]) ? SIGMA : FINAL_SIGMA;
 }
 
-/* Into `to`, which has room for twice as many. */
+/* `to` must have space for 2 * count characters. */
 static size_t lower(const uint32_t *chars, size_t count, uint32_t *to) {
     size_t made = 0;
     for (size_t i = 0; i < count; i++) {
@@ -127,7 +129,7 @@ static void blank_articles(uint32_t *chars, size_t count) {
     }
 }
 
-/* Joins the words with single spaces, in place, and notes where they are. */
+/* Joins the words with single spaces, in place, and records their positions. */
 static Status join_words(NormalAnswer *answer) {
     size_t to = 0;
     answer->words = 0;
@@ -148,7 +150,7 @@ static Status join_words(NormalAnswer *answer) {
 }
 
 Status normal_answer_set(NormalAnswer *answer, const char *text, size_t size) {
-    /* The lower case first, then behind it the text as it was. */
+    /* lower case at the start of the buffer, the original text behind it */
     TRY(mem_grow(&answer->chars, &answer->capacity, 3 * size + 1, sizeof *answer->chars));
     uint32_t *chars = answer->chars, *original = chars + 2 * size;
     size_t count = lower(original, decode(text, size, original), chars), kept = 0;
@@ -159,7 +161,7 @@ Status normal_answer_set(NormalAnswer *answer, const char *text, size_t size) {
     return join_words(answer);
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 bool normal_answer_same(const NormalAnswer *a, const NormalAnswer *b) {
     return a->count == b->count && !memcmp(a->chars, b->chars, a->count * sizeof *a->chars);
@@ -179,7 +181,7 @@ static void sort_words(NormalAnswer *answer) {
     if (answer->words > 1) qsort_r(answer->word, answer->words, sizeof *answer->word, by_word, answer->chars);
 }
 
-/* Words that both have, as often as both have them. */
+/* Number of common words, counted with multiplicity. */
 static size_t count_same(const NormalAnswer *a, const NormalAnswer *b) {
     size_t same = 0;
     for (size_t i = 0, k = 0; i < a->words && k < b->words;) {

@@ -10,17 +10,17 @@ static size_t token_width(DataFormat format) {
     return format == FORMAT_U32 ? 4 : format == FORMAT_U16 ? 2 : 1;
 }
 
-/* Tokens in one source; a byte file's end token counts. */
+/* Number of tokens in a source, including the end token of a byte file. */
 static Status source_tokens(const Source *source, DataFormat format, int64_t *ret_count) {
     size_t width = token_width(format);
     if (source->size % width)
-        return FAILED("%s: is %zu bytes, expected a multiple of %zu as its tokens are u%zu", source->name,
-                      source->size, width, width * 8);
+        return FAILED("%s: is %zu bytes, expected a multiple of %zu because its tokens are u%zu",
+                      source->name, source->size, width, width * 8);
     *ret_count = (int64_t)(source->size / width) + (format == FORMAT_BYTES);
     return OK;
 }
 
-/* Counts one more source of so many tokens. */
+/* Registers one more source with this number of tokens. */
 static Status add_tokens(TokenStream *stream, int64_t tokens) {
     size_t need = (size_t)stream->count + 1;
     TRY(mem_grow(&stream->first, &stream->first_capacity, need + 1, sizeof *stream->first));
@@ -29,7 +29,7 @@ static Status add_tokens(TokenStream *stream, int64_t tokens) {
     return OK;
 }
 
-/* Takes over `source` as the stream's next. */
+/* Appends `source` and takes ownership. */
 static Status add_source(TokenStream *stream, Source *source) {
     int64_t tokens = 0;
     TRY(source_tokens(source, stream->format, &tokens));
@@ -42,7 +42,7 @@ static Status add_source(TokenStream *stream, Source *source) {
 
 static Status add_corpus(TokenStream *stream) {
     if (stream->format != FORMAT_BYTES)
-        return USAGE("the corpus 'self' is text, read it with the format bytes");
+        return USAGE("the corpus 'self' is text; read it with --format bytes");
     for (int i = 0; i < corpus_count(); i++) {
         CLEANUP(source_done) Source source = {0};
         TRY(corpus_source(&source, i));
@@ -63,7 +63,7 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
             TRY(add_corpus(&stream));
         } else {
             TRY(source_init(&source, paths[i], SOURCE_GZ_LIMIT));
-            source_expect_jumps(&source);
+            source_advise_random(&source);
             TRY(add_source(&stream, &source));
         }
     }
@@ -81,11 +81,11 @@ static Status check_tokenizer(const TokenStream *stream, const TokenFile *token_
     }
     char has[TOKENIZER_ID_TEXT], wants[TOKENIZER_ID_TEXT];
     if (expected && !tokenizer_id_same(id, expected))
-        return USAGE("%s: was made with another tokenizer (%s) than that of %s (%s)",
+        return USAGE("%s: was prepared with a different tokenizer (%s) than that of %s (%s)",
                      token_file_path(token_file), tokenizer_id_text(id, has), name,
                      tokenizer_id_text(expected, wants));
     if (id->vocab > stream->vocab)
-        return USAGE("%s: holds tokens of a vocabulary of %lld, and the model's is %lld",
+        return USAGE("%s: has a vocabulary of %lld tokens, but the model's has %lld",
                      token_file_path(token_file), (long long)id->vocab, (long long)stream->vocab);
     return OK;
 }

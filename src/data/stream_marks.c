@@ -1,4 +1,4 @@
-/* Documents and sentences of a stream of shards, from the marks in them. */
+/* Documents and sentences of a stream, from the marks in its token files. */
 #include "base/memory.h"
 #include "data/stream.h"
 
@@ -11,7 +11,7 @@ bool token_stream_marked(const TokenStream *stream) {
 
 /* ---- documents ---- */
 
-/* The first document of a shard at its token `at` or after it. */
+/* Index of the first document that begins at or after token `at` of the file. */
 static Status document_from(const TokenFile *token_file, int64_t at, int64_t *ret_index) {
     int64_t low = 0, high = token_file_info(token_file)->documents;
     while (low < high) {
@@ -64,7 +64,7 @@ Status token_stream_text_end(const TokenStream *stream, int64_t next, int64_t *r
 
 /* ---- sentences ---- */
 
-/* Sentences *ret_first .. *ret_last - 1 of shard i are those that begin in [from, to). */
+/* Sentences *ret_first .. *ret_last - 1 of file i are those that begin in [from, to). */
 static Status sentence_range(const TokenStream *stream, int i, int64_t from, int64_t to, int64_t *ret_first,
                              int64_t *ret_last) {
     int64_t base = stream->first[i];
@@ -79,9 +79,9 @@ Status token_stream_sentences(const TokenStream *stream, int64_t from, int64_t t
         TRY(sentence_range(stream, i, from, to, &first, &last));
         TRY(mem_grow(start, capacity, *count + (size_t)(last - first), sizeof **start));
         for (; first < last; first++) {
-            int64_t place = 0;
-            TRY(token_file_sentence(stream->token_file[i], first, &place));
-            (*start)[(*count)++] = stream->first[i] + place;
+            int64_t offset = 0;
+            TRY(token_file_sentence(stream->token_file[i], first, &offset));
+            (*start)[(*count)++] = stream->first[i] + offset;
         }
     }
     return OK;
@@ -94,9 +94,9 @@ Status token_stream_sentences_within(const TokenStream *stream, int64_t from, in
         int64_t first = 0, last = 0;
         TRY(sentence_range(stream, i, from, to, &first, &last));
         for (; first < last && count < to - from; first++) {
-            int64_t place = 0;
-            TRY(token_file_sentence(stream->token_file[i], first, &place));
-            out[count++] = (int32_t)(stream->first[i] + place - from);
+            int64_t offset = 0;
+            TRY(token_file_sentence(stream->token_file[i], first, &offset));
+            out[count++] = (int32_t)(stream->first[i] + offset - from);
         }
     }
     *ret_count = count;

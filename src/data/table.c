@@ -1,5 +1,5 @@
-/* Tables are read in one pass over the mapped file. A row's fields are pieces of the file where they need no
- * unquoting; the others are put together in memory that is used again for the next row. */
+/* Tables are read in a single pass. The fields of a row, unquoted, are copied to a buffer that is reused for
+ * every row. */
 #include "data/table.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@ typedef struct Table {
     const char *at, *end;
     int64_t line;
     char separator; /* 0: JSON lines */
-    /* The row at hand: its fields, as places in `text`. */
+    /* The current row: its fields, back to back in `text`. */
     char *text;
     size_t size, capacity;
-    size_t *stop; /* behind each field */
+    size_t *stop; /* end of each field in `text` */
     size_t fields, stop_capacity;
 } Table;
 
@@ -25,13 +25,13 @@ static void table_done(Table *table) {
     free(table->stop);
 }
 
-bool table_is_one(const char *path) {
+bool path_is_table(const char *path) {
     return path_has_suffix(path, ".csv") || path_has_suffix(path, ".tsv") || reader_is_json(path);
 }
 
 /* ---- UTF-8 ---- */
 
-/* Bytes of the character at the start, 0 when it is none. */
+/* Length of the UTF-8 character at c; 0: invalid. */
 static size_t char_length(const unsigned char *c, size_t left) {
     if (c[0] < 0x80) return 1;
     size_t length = c[0] >= 0xF0 ? 4 : c[0] >= 0xE0 ? 3 : 2;
@@ -39,8 +39,8 @@ static size_t char_length(const unsigned char *c, size_t left) {
     for (size_t i = 1; i < length; i++)
         if ((c[i] & 0xC0) != 0x80) return 0;
     bool overlong = (c[0] == 0xE0 && c[1] < 0xA0) || (c[0] == 0xF0 && c[1] < 0x90);
-    bool none = (c[0] == 0xED && c[1] > 0x9F) || (c[0] == 0xF4 && c[1] > 0x8F);
-    return overlong || none ? 0 : length;
+    bool outside = (c[0] == 0xED && c[1] > 0x9F) || (c[0] == 0xF4 && c[1] > 0x8F);
+    return overlong || outside ? 0 : length;
 }
 
 static Status check_utf8(const Table *table, int64_t line, const TableField *field) {
@@ -48,14 +48,14 @@ static Status check_utf8(const Table *table, int64_t line, const TableField *fie
     for (size_t at = 0; at < field->size;) {
         size_t length = char_length(text + at, field->size - at);
         if (length == 0)
-            return FAILED("%s: line %lld: the byte 0x%02x is not UTF-8, expected text in that encoding",
-                          table->source->name, (long long)line, text[at]);
+            return FAILED("%s: line %lld: byte 0x%02x is not valid UTF-8", table->source->name,
+                          (long long)line, text[at]);
         at += length;
     }
     return OK;
 }
 
-/* ---- separated values ---- */
+/* ---- .csv and .tsv ---- */
 
 static Status put(Table *table, const char *text, size_t size) {
     TRY(mem_grow(&table->text, &table->capacity, table->size + size + 1, 1));
@@ -70,13 +70,13 @@ static Status end_field(Table *table) {
     return OK;
 }
 
-/* From behind the quote that opens a field to behind the one that closes it. */
+/* Reads a quoted field; `at` is behind the opening quote and ends up behind the closing one. */
 static Status read_quoted(Table *table, int64_t row) {
     for (;;) {
         const char *quote = memchr(table->at, '"', (size_t)(table->end - table->at));
         if (!quote)
-            return FAILED("%s: line %lld: a quoted field has no end, expected a closing quote",
-                          table->source->name, (long long)row);
+            return FAILED("%s: line %lld: a quoted field has no closing quote", table->source->name,
+                          (long long)row);
         TRY(put(table, table->at, (size_t)(quote - table->at)));
         for (const char *c = table->at; c < quote; c++) table->line += *c == '\n';
         table->at = quote + 1;
@@ -85,7 +85,7 @@ static Status read_quoted(Table *table, int64_t row) {
         table->at++;
     }
     if (table->at < table->end && !strchr("\r\n", *table->at) && *table->at != table->separator)
-        return FAILED("%s: line %lld: '%c' follows a quoted field, expected a comma or the line's end",
+        return FAILED("%s: line %lld: '%c' after a quoted field, expected a comma or the end of the line",
                       table->source->name, (long long)table->line, *table->at);
     return OK;
 }
@@ -99,7 +99,7 @@ static Status read_plain(Table *table) {
     return put(table, from, size);
 }
 
-/* The next row that is not blank; false at the end. */
+/* Reads the next row that is not blank; *ret_more is false at the end. */
 static Status next_row(Table *table, int64_t *ret_line, bool *ret_more) {
     table->size = table->fields = 0;
     for (; table->at < table->end && (*table->at == '\n' || *table->at == '\r'); table->at++)
@@ -116,7 +116,7 @@ static Status next_row(Table *table, int64_t *ret_line, bool *ret_more) {
         char c = *table->at++;
         table->line += c == '\n';
         if (c == '\n') break;
-        if (table->at == table->end) TRY(end_field(table)); /* an empty last one */
+        if (table->at == table->end) TRY(end_field(table)); /* an empty last field */
     }
     return OK;
 }
@@ -126,7 +126,7 @@ static TableField field_at(const Table *table, size_t index) {
     return (TableField){table->text + from, table->stop[index] - from};
 }
 
-/* "3" as a column's number, 0 when it is none. */
+/* Column number from a name such as "3"; 0: not a number. */
 static size_t column_number(const char *name) {
     size_t digits = strspn(name, "0123456789");
     if (digits == 0 || digits > 6 || name[digits]) return 0;
@@ -145,11 +145,12 @@ static Status no_field(const Table *table, int64_t line, const char *name) {
             used += (size_t)snprintf(found + used, sizeof found - used, "%.*s ", width, field.text);
         if (used >= sizeof found) break;
     }
-    return FAILED("%s: line %lld: has no field \"%s\", found: %s", table->source->name, (long long)line, name,
+    return FAILED("%s: line %lld: no field \"%s\"; found: %s", table->source->name, (long long)line, name,
                   found);
 }
 
-/* Which columns the names are; by their numbers where all of them are numbers. */
+/* Finds the columns of the names. If all names are numbers, they are column numbers and there is no header
+ * row. */
 static Status find_columns(Table *table, const char *const *names, int count, size_t *column,
                            bool *ret_named) {
     bool numbers = true;
@@ -190,7 +191,7 @@ static Status read_separated(Table *table, const char *const *names, int count, 
         for (int i = 0; i < count; i++) {
             if (!names[i]) continue;
             if (column[i] >= width)
-                return FAILED("%s: line %lld: has %zu fields, and field %s was asked for",
+                return FAILED("%s: line %lld: has %zu fields, but field %s was requested",
                               table->source->name, (long long)line, width, names[i]);
             fields[i] = field_at(table, column[i]);
             TRY(check_utf8(table, line, &fields[i]));
@@ -201,7 +202,7 @@ static Status read_separated(Table *table, const char *const *names, int count, 
 
 /* ---- JSON lines ---- */
 
-/* A value as text, in `number` where it is no string. */
+/* A value as text; `number` is the buffer for values other than strings. */
 static Status value_text(const Table *table, int64_t line, const char *name, const json_t *value,
                          char number[32], TableField *ret_field) {
     if (json_is_string(value)) {
@@ -216,7 +217,7 @@ static Status value_text(const Table *table, int64_t line, const char *name, con
         snprintf(number, 32, "%s", json_is_true(value) ? "true" : "false");
     else
         return FAILED("%s: line %lld: \"%s\" is %s, expected a string or a number", table->source->name,
-                      (long long)line, name, value ? "of another kind" : "missing");
+                      (long long)line, name, value ? "of an unsupported type" : "missing");
     *ret_field = (TableField){number, strlen(number)};
     return OK;
 }
@@ -225,7 +226,7 @@ static Status read_object(const Table *table, int64_t line, const char *text, si
                           const char *const *names, int count, TableRow func, void *context) {
     json_error_t error;
     if (size > TABLE_LINE_LIMIT)
-        return FAILED("%s: line %lld: is longer than %d bytes", table->source->name, (long long)line,
+        return FAILED("%s: line %lld: longer than %d bytes", table->source->name, (long long)line,
                       TABLE_LINE_LIMIT);
     CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_ALLOW_NUL, &error);
     if (!json)
@@ -262,7 +263,7 @@ Status table_read(const Source *source, const char *const *names, int count, Tab
                    .separator = reader_is_json(source->name)            ? 0
                                 : path_has_suffix(source->name, ".tsv") ? '\t'
                                                                         : ','};
-    if (count > TABLE_FIELDS) return FAILED("internal: %d fields of a table", count);
+    if (count > TABLE_FIELDS) return FAILED("internal: %d table fields requested at once", count);
     TRY(source_check(source));
     if (source->size >= 3 && !memcmp(source->data, "\xef\xbb\xbf", 3)) table.at += 3;
     return table.separator ? read_separated(&table, names, count, func, context)

@@ -1,5 +1,6 @@
-/* Reading shards. The file is mapped; a byte per block says whether it has been verified. Several threads
- * may verify the same block at once, which does no harm: they come to the same result. */
+/* Reads token files. The file is memory-mapped; one flag per block records whether it has been verified.
+ * Several threads may verify the same block concurrently, which is harmless because they reach the same
+ * result. */
 #include "data/token_file.h"
 
 #include <endian.h>
@@ -16,7 +17,7 @@ struct TokenFile {
     TokenFileInfo info;
     TokenFileLayout layout;
     const unsigned char *body, *documents, *sentences, *sums;
-    atomic_uchar *verified; /* per block */
+    atomic_uchar *verified; /* one flag per block */
 };
 
 TokenizerId tokenizer_id(const Tokenizer *tokenizer) {
@@ -51,12 +52,12 @@ static uint64_t number_at(const unsigned char *array, uint64_t index) {
 static Status check_size(const TokenFile *token_file) {
     uint64_t is = token_file->source.size, wanted = token_file->layout.file_size;
     if (is == wanted) return OK;
-    return FAILED("%s: is %llu bytes, expected %llu: %s", token_file->source.name, (unsigned long long)is,
-                  (unsigned long long)wanted,
-                  is < wanted ? "it was cut short" : "something was added at its end");
+    return FAILED("%s: size is %llu bytes, expected %llu: %s", token_file->source.name,
+                  (unsigned long long)is, (unsigned long long)wanted,
+                  is < wanted ? "the file is truncated" : "there is extra data at the end");
 }
 
-Status token_file_open(TokenFile **ret_shard, const char *path) {
+Status token_file_open(TokenFile **ret_token_file, const char *path) {
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
     TRY(mem_new(1, sizeof *token_file, &token_file));
     TRY(source_init(&token_file->source, path, 0));
@@ -65,7 +66,7 @@ Status token_file_open(TokenFile **ret_shard, const char *path) {
     token_file->info = header.info;
     if (!token_file_layout(&token_file->info, &token_file->layout))
         return FAILED(
-            "%s: its header names %lld tokens, %lld documents and %lld sentences, more than a file can hold",
+            "%s: the header gives %lld tokens, %lld documents and %lld sentences, more than a file can hold",
             path, (long long)token_file->info.tokens, (long long)token_file->info.documents,
             (long long)token_file->info.sentences);
     TRY(check_size(token_file));
@@ -74,10 +75,10 @@ Status token_file_open(TokenFile **ret_shard, const char *path) {
     token_file->sentences = token_file->body + token_file->layout.documents;
     token_file->sums = token_file->body + token_file->layout.body;
     if (checksum(token_file->sums, (size_t)token_file->layout.blocks * 8, 0) != header.sums)
-        return FAILED("%s: its list of checksums is damaged: prepare the data again", path);
+        return FAILED("%s: the checksum table is damaged; prepare the data again", path);
     TRY(mem_new((size_t)token_file->layout.blocks, sizeof *token_file->verified, &token_file->verified));
-    source_expect_jumps(&token_file->source);
-    *ret_shard = token_file;
+    source_advise_random(&token_file->source);
+    *ret_token_file = token_file;
     token_file = NULL;
     return OK;
 }
@@ -101,14 +102,14 @@ size_t token_file_bytes(const TokenFile *token_file) {
     return token_file->source.size;
 }
 
-/* ---- verifying ---- */
+/* ---- verification ---- */
 
 static size_t block_size(const TokenFile *token_file, uint64_t block) {
     uint64_t left = token_file->layout.body - block * TOKEN_FILE_BLOCK;
     return left < TOKEN_FILE_BLOCK ? (size_t)left : TOKEN_FILE_BLOCK;
 }
 
-static bool block_is_whole(const TokenFile *token_file, uint64_t block) {
+static bool block_is_valid(const TokenFile *token_file, uint64_t block) {
     if (atomic_load_explicit(&token_file->verified[block], memory_order_relaxed)) return true;
     const unsigned char *at = token_file->body + block * TOKEN_FILE_BLOCK;
     if (checksum(at, block_size(token_file, block), block + 1) != number_at(token_file->sums, block))
@@ -119,16 +120,15 @@ static bool block_is_whole(const TokenFile *token_file, uint64_t block) {
 
 static Status damaged(const TokenFile *token_file, uint64_t block) {
     uint64_t from = TOKEN_FILE_HEADER + block * TOKEN_FILE_BLOCK;
-    return FAILED(
-        "%s: is damaged between byte %llu and byte %llu (the checksum differs): prepare the data again",
-        token_file->source.name, (unsigned long long)from,
-        (unsigned long long)(from + block_size(token_file, block) - 1));
+    return FAILED("%s: damaged between byte %llu and byte %llu (checksum mismatch); prepare the data again",
+                  token_file->source.name, (unsigned long long)from,
+                  (unsigned long long)(from + block_size(token_file, block) - 1));
 }
 
-/* Verifies what lies in bytes `from` .. `to - 1` of the body. */
+/* Verifies the blocks that contain bytes `from` .. `to - 1` of the body. */
 static Status verify_range(const TokenFile *token_file, uint64_t from, uint64_t to) {
     for (uint64_t block = from / TOKEN_FILE_BLOCK; block * TOKEN_FILE_BLOCK < to; block++)
-        if (!block_is_whole(token_file, block)) return damaged(token_file, block);
+        if (!block_is_valid(token_file, block)) return damaged(token_file, block);
     return OK;
 }
 
@@ -200,12 +200,12 @@ Status token_file_read(const TokenFile *token_file, int64_t at, int64_t count, i
     return OK;
 }
 
-/* The first block that is damaged, or their number. */
+/* Index of the first damaged block; the number of blocks if all are intact. */
 static uint64_t first_damaged(const TokenFile *token_file) {
     uint64_t found = token_file->layout.blocks;
 #pragma omp parallel for schedule(dynamic, 16) reduction(min : found)
     for (uint64_t block = 0; block < token_file->layout.blocks; block++)
-        if (block < found && !block_is_whole(token_file, block)) found = block;
+        if (block < found && !block_is_valid(token_file, block)) found = block;
     return found;
 }
 
@@ -217,7 +217,7 @@ static int64_t first_wrong_token(const TokenFile *token_file) {
     return found;
 }
 
-/* Documents or sentences begin one after the other. */
+/* Checks that the start positions of documents or sentences are strictly ascending. */
 static Status check_order(const TokenFile *token_file,
                           Status (*start_of)(const TokenFile *, int64_t, int64_t *), int64_t count,
                           const char *what) {
@@ -226,7 +226,7 @@ static Status check_order(const TokenFile *token_file,
         int64_t start = 0;
         TRY(start_of(token_file, i, &start));
         if (start <= before)
-            return FAILED("%s: %s %lld begins at token %lld, not after the one before it at %lld",
+            return FAILED("%s: %s %lld begins at token %lld, not after the previous one at %lld",
                           token_file->source.name, what, (long long)i, (long long)start, (long long)before);
         before = start;
     }

@@ -1,27 +1,26 @@
-/* Token shards: files that hold the tokens of documents, ready to be mapped.
+/* Token files: tokenized documents in a format that can be memory-mapped.
  *
- * Layout, all numbers little-endian:
- *   header      TOKEN_FILE_HEADER bytes, at fixed places:
- *                 0 magic "weftTOK\n"    8 u32 version       12 u32 0x01020304
- *                16 u32 bytes a token   20 u32 tokenizer kind  24 u64 vocabulary  32 u64 fingerprint
- *                40 u64 tokens          48 u64 documents
- *                56 u32 index and 60 u32 count of the set's shards
+ * Layout, all integers little-endian:
+ *   header      TOKEN_FILE_HEADER bytes, at fixed offsets:
+ *                 0 magic "weftTOK\n"      8 u32 version         12 u32 0x01020304
+ *                16 u32 bytes per token   20 u32 tokenizer kind  24 u64 vocabulary size
+ *                32 u64 fingerprint       40 u64 tokens          48 u64 documents
+ *                56 u32 index of the file in its set             60 u32 number of files in the set
  *                64 i32 x 6 special tokens: pad cls sep mask unk end
- *                88 u64 bytes of a block  96 u64 checksum of the checksums
+ *                88 u64 bytes per block   96 u64 checksum of the block checksums
  *               104 u64 sentences (version 2)
- *               248 u64 checksum of the 248 bytes before it
- *   tokens      u16 where the vocabulary fits, else u32; then zeroes up to a multiple of 8
- *   documents   u64 each: the place in this shard of a document's first token. Tokens before the first of
- *               these go on with the last document of the shard before.
- *   sentences   version 2 alone: u32 each, the place of a sentence's first token, documents' first ones
- *               included; then zeroes up to a multiple of 8
- *   checksums   u64 for each block of all these together
+ *               248 u64 checksum of the preceding 248 bytes
+ *   tokens      u16 if the vocabulary fits, else u32; zero-padded to a multiple of 8 bytes
+ *   documents   u64 each: index in this file of a document's first token. Tokens before the first of
+ *               them continue the last document of the previous file.
+ *   sentences   version 2 only: u32 each, index of a sentence's first token (including the first sentence
+ *               of each document); zero-padded to a multiple of 8 bytes
+ *   checksums   u64 per block; the blocks cover tokens, documents and sentences together
  *
- * Shards without sentences are of version 1, so that programs that know no other read them.
+ * Files without sentence marks use version 1, so that programs that only support version 1 can read them.
  *
- * A shard is checked in two ways. What the header says is held against the file's size when it is opened.
- * The blocks are verified before anything in them is used: each when it is first read from, or all at once
- * by token_file_verify.
+ * Integrity is checked in two stages. Opening a file checks that its size matches the header. Blocks are
+ * verified before their contents are used: each on first access, or all at once by token_file_verify.
  */
 #ifndef WEFT_DATA_TOKEN_FILE_H
 #define WEFT_DATA_TOKEN_FILE_H
@@ -39,7 +38,7 @@ enum {
     TOKEN_FILE_BLOCK = 1 << 20
 };
 
-/* What tokenizer a shard's tokens are of. */
+/* Identifies the tokenizer that produced a token file. */
 typedef struct TokenizerId {
     TokenizerKind kind;
     int64_t vocab;
@@ -48,42 +47,43 @@ typedef struct TokenizerId {
 } TokenizerId;
 
 TokenizerId tokenizer_id(const Tokenizer *tokenizer);
-/* Whether both give the same tokens for the same text. The byte vocabularies of GPT-2 and BERT do. */
+/* Whether both tokenizers encode any text to the same tokens. The byte vocabularies of GPT-2 and BERT do. */
 bool tokenizer_id_same(const TokenizerId *a, const TokenizerId *b);
-/* "bpe, 50257 tokens, 0123456789abcdef", into a buffer that is returned. */
+/* Writes "bpe, 50257 tokens, 0123456789abcdef" to the buffer and returns it. */
 enum { TOKENIZER_ID_TEXT = 96 };
 const char *tokenizer_id_text(const TokenizerId *id, char buffer[TOKENIZER_ID_TEXT]);
 
 typedef struct TokenFileInfo {
     TokenizerId tokenizer;
-    int width; /* bytes a token: 2 or 4 */
+    int width; /* bytes per token: 2 or 4 */
     int64_t tokens, documents;
-    bool marked;          /* it says where sentences begin... */
-    int64_t sentences;    /* ...so many of them */
-    int64_t index, count; /* which of how many shards of its set */
+    bool marked;          /* the file marks where sentences begin */
+    int64_t sentences;    /* number of marks; 0 if not marked */
+    int64_t index, count; /* position of the file in its set, and number of files in the set */
 } TokenFileInfo;
 
 typedef struct TokenFile TokenFile;
 
-MUST_USE Status token_file_open(TokenFile **ret_shard, const char *path);
+MUST_USE Status token_file_open(TokenFile **ret_token_file, const char *path);
 void token_file_free(TokenFile *token_file);
 DEFINE_FREEP(TokenFile, token_file)
 const TokenFileInfo *token_file_info(const TokenFile *token_file);
 const char *token_file_path(const TokenFile *token_file);
-/* Tokens `at` .. `at + count - 1`, which must be there. Blocks that are read for the first time are verified,
- * so a damaged one is an error that says where. Threads may read at once. */
+/* Reads tokens `at` .. `at + count - 1`, which must exist. Blocks are verified on first access; a damaged
+ * block is an error that reports its byte range. Safe to call from several threads. */
 MUST_USE Status token_file_read(const TokenFile *token_file, int64_t at, int64_t count, int32_t *out);
-/* Where document `index` of the shard begins. */
+/* Token at which document `index` of the file begins. */
 MUST_USE Status token_file_document(const TokenFile *token_file, int64_t index, int64_t *ret_start);
-/* Where sentence `index` of a marked shard begins. */
+/* Token at which sentence `index` of a marked file begins. */
 MUST_USE Status token_file_sentence(const TokenFile *token_file, int64_t index, int64_t *ret_start);
-/* The number of the first sentence that begins at token `at` or after it. */
+/* Index of the first sentence that begins at or after token `at`; the number of sentences if there
+ * is none. */
 MUST_USE Status token_file_sentence_from(const TokenFile *token_file, int64_t at, int64_t *ret_index);
-/* Verifies every block, on all cores, and that documents, sentences and tokens are in range. */
+/* Verifies every block, on all cores, and checks that documents, sentences and tokens are in range. */
 MUST_USE Status token_file_verify(const TokenFile *token_file);
-size_t token_file_bytes(const TokenFile *token_file); /* of the file */
+size_t token_file_bytes(const TokenFile *token_file); /* file size in bytes */
 
-/* ---- sets of shards: NAME-00000.tokens and so on in one directory ---- */
+/* ---- sets of token files: NAME-00000.tokens, NAME-00001.tokens, ... in one directory ---- */
 
 typedef struct TokenFileList {
     char **path;
@@ -91,19 +91,20 @@ typedef struct TokenFileList {
 } TokenFileList;
 
 void token_file_list_done(TokenFileList *list);
-/* Whether a path is a shard by its name, or a directory that holds some. */
-bool token_file_is_there(const char *path);
-/* The shards of the set `name` in a directory, in order; none when there are none. A set that lacks one, or
- * has one too many, is an error. */
+/* Whether `path` is named like a token file, or is a directory that contains one. */
+bool path_has_token_files(const char *path);
+/* Appends the token files of set `name` in a directory, in order; nothing if there are none. An incomplete
+ * set, or one with an extra file, is an error. */
 MUST_USE Status token_file_list_dir(TokenFileList *list, const char *dir, const char *name);
-/* What `--data PATH` means: the file, or the directory's set "train". */
+/* Appends what `--data PATH` stands for: the file itself, or the "train" set of a directory. */
 MUST_USE Status token_file_list_add(TokenFileList *list, const char *path);
 
-/* Writes a set. Each shard is whole when it has its name; the set is after token_file_set_finish. */
+/* Writes a set of token files. A file gets its final name once it is complete; the set is complete after
+ * token_file_set_finish. */
 typedef struct TokenFileSet TokenFileSet;
 
-/* `size` bounds the bytes of tokens, documents and sentences in one shard; `marked`: sentences will be told.
- */
+/* `size` limits the bytes of tokens, documents and sentences per file. `marked`: the caller will mark
+ * sentences. */
 MUST_USE Status token_file_set_new(TokenFileSet **ret_set, const char *dir, const char *name,
                                    const TokenizerId *id, int64_t size, bool marked);
 void token_file_set_free(TokenFileSet *set);
@@ -111,11 +112,12 @@ DEFINE_FREEP(TokenFileSet, token_file_set)
 int token_file_token_width(int64_t vocab);
 /* The next token begins a document. */
 MUST_USE Status token_file_set_document(TokenFileSet *set);
-/* The next token begins a sentence, which a document's first does without saying. */
+/* The next token begins a sentence. Implied at the start of a document. */
 void token_file_set_sentence(TokenFileSet *set);
-/* Tokens as they will lie in the file. */
+/* Appends tokens that are already packed in file format. */
 MUST_USE Status token_file_set_add(TokenFileSet *set, const void *tokens, size_t count);
-/* Completes the last shard and writes into each how many there are. A set without tokens has none. */
+/* Completes the last file and writes the number of files into every header. A set without tokens has no
+ * files. */
 MUST_USE Status token_file_set_finish(TokenFileSet *set);
 int64_t token_file_set_tokens(const TokenFileSet *set);
 int64_t token_file_set_documents(const TokenFileSet *set);

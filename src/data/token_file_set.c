@@ -1,8 +1,10 @@
-/* Sets of shards: writing them, and finding them in a directory.
+/* Writes sets of token files and finds them in a directory.
  *
- * The writer gathers a block of the body, takes its checksum when it is full, and writes it. The places of
- * documents are kept until the shard's tokens are complete; they count against its size, which bounds them
- * too. The header, written over in the end, knows then what came of it. */
+ * The writer collects the body block by block; a full block is checksummed and written. Document and sentence
+ * positions stay in memory until the file's tokens are complete. They count toward the size limit, which
+ * therefore bounds them too. The header is written first as a placeholder and filled in at the end, when all
+ * counts are known.
+ */
 #include <dirent.h>
 #include <endian.h>
 #include <errno.h>
@@ -22,16 +24,16 @@ struct TokenFileSet {
     int64_t size;
     bool marked;
     TokenFileList files;
-    TokenFileHeader *header; /* of each file */
+    TokenFileHeader *header; /* one per file */
     size_t header_capacity;
-    int64_t tokens, documents, sentences; /* of the shards before this one */
-    /* The shard being written. */
-    FileWriter *writer; /* NULL: none yet */
+    int64_t tokens, documents, sentences; /* totals of the completed files */
+    /* The file being written. */
+    FileWriter *writer; /* NULL: no file is open */
     TokenFileInfo info;
-    bool begins;   /* the next token begins a document... */
-    bool sentence; /* ...or a sentence */
+    bool begins;   /* the next token begins a document */
+    bool sentence; /* the next token begins a sentence */
     uint64_t *start, *sum;
-    uint32_t *mark; /* the sentences */
+    uint32_t *mark; /* first token of each sentence */
     size_t start_capacity, sum_count, sum_capacity, mark_capacity;
     unsigned char *block;
     size_t block_used;
@@ -85,7 +87,8 @@ static Status begin_file(TokenFileSet *set) {
     static const unsigned char nothing[TOKEN_FILE_HEADER];
     size_t index = set->files.count;
     if (index > 99999)
-        return FAILED("%s: the data needs more than 100000 shards, choose a larger --shard-size", set->dir);
+        return FAILED("%s: the data needs more than 100000 token files; choose a larger --file-size",
+                      set->dir);
     CLEANUP(mem_freep) char *path = NULL;
     TRY(str_format(&path, "%s/%s-%05zu" TOKEN_FILE_SUFFIX, set->dir, set->name, index));
     TRY(file_writer_new(&set->writer, path));
@@ -113,7 +116,7 @@ static Status flush_block(TokenFileSet *set) {
 static Status add_body(TokenFileSet *set, const void *data, size_t size) {
     const unsigned char *at = data;
     while (size > 0) {
-        size_t room = TOKEN_FILE_BLOCK - set->block_used, here = size < room ? size : room;
+        size_t space = TOKEN_FILE_BLOCK - set->block_used, here = size < space ? size : space;
         memcpy(set->block + set->block_used, at, here);
         set->block_used += here;
         at += here;
@@ -123,7 +126,7 @@ static Status add_body(TokenFileSet *set, const void *data, size_t size) {
     return OK;
 }
 
-/* Documents, checksums and header; then the file gets its name. */
+/* Writes documents, sentences, checksums and the header, then gives the file its final name. */
 static Status end_file(TokenFileSet *set) {
     static const unsigned char zeroes[8];
     TokenFileInfo *info = &set->info;
@@ -157,19 +160,20 @@ void token_file_set_sentence(TokenFileSet *set) {
     set->sentence = true;
 }
 
-/* Bytes that are left in the shard. */
-static int64_t room_left(const TokenFileSet *set) {
+/* Bytes left until the file reaches its size limit. */
+static int64_t bytes_left(const TokenFileSet *set) {
     const TokenFileInfo *info = &set->info;
-    int64_t room = set->size - info->tokens * info->width - info->documents * 8 - info->sentences * 4;
-    int64_t numbered = (UINT32_MAX - info->tokens) * info->width; /* sentences' places are of 32 bits */
-    return set->marked && numbered < room ? numbered : room;
+    int64_t space = set->size - info->tokens * info->width - info->documents * 8 - info->sentences * 4;
+    int64_t numbered = (UINT32_MAX - info->tokens) * info->width; /* sentence positions are 32-bit */
+    return set->marked && numbered < space ? numbered : space;
 }
 
-/* Makes sure that there is a shard with room for one more token, and for its document. */
-static Status make_room(TokenFileSet *set) {
+/* Ensures that the open file has space for one more token and for its document and sentence marks; records
+ * these marks. */
+static Status reserve_token(TokenFileSet *set) {
     int width = token_file_token_width(set->id.vocab);
     bool mark = set->marked && set->sentence;
-    if (set->writer && room_left(set) < width + (set->begins ? 8 : 0) + (mark ? 4 : 0)) TRY(end_file(set));
+    if (set->writer && bytes_left(set) < width + (set->begins ? 8 : 0) + (mark ? 4 : 0)) TRY(end_file(set));
     if (!set->writer) TRY(begin_file(set));
     if (mark) {
         size_t sentences = (size_t)set->info.sentences;
@@ -190,9 +194,9 @@ static Status make_room(TokenFileSet *set) {
 Status token_file_set_add(TokenFileSet *set, const void *tokens, size_t count) {
     const unsigned char *at = tokens;
     while (count > 0) {
-        TRY(make_room(set));
-        size_t width = (size_t)set->info.width, room = (size_t)room_left(set) / width;
-        size_t here = room == 0 ? 1 : count < room ? count : room;
+        TRY(reserve_token(set));
+        size_t width = (size_t)set->info.width, space = (size_t)bytes_left(set) / width;
+        size_t here = space == 0 ? 1 : count < space ? count : space;
         TRY(add_body(set, at, here * width));
         set->info.tokens += (int64_t)here;
         at += here * width;
@@ -209,7 +213,7 @@ static Status write_header(const char *path, const TokenFileHeader *header) {
                 (fsync(fd) == 0 || errno == EINVAL);
     int error = errno;
     if (fd >= 0) close(fd);
-    return fine ? OK : FAILED("%s: its header cannot be written: %s", path, strerror(error));
+    return fine ? OK : FAILED("%s: the header cannot be written: %s", path, strerror(error));
 }
 
 Status token_file_set_finish(TokenFileSet *set) {
@@ -248,7 +252,7 @@ static void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 
-bool token_file_is_there(const char *path) {
+bool path_has_token_files(const char *path) {
     if (!path_is_dir(path)) return ends_with(path, TOKEN_FILE_SUFFIX);
     CLEANUP(dir_closep) DIR *dir = opendir(path);
     if (!dir) return false;
@@ -268,7 +272,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names end in their numbers, so a set in order has its shard `i` at place `i`. */
+/* File names end in their index, so in a complete sorted set file `i` is at position `i`. */
 static Status check_set(const TokenFileList *list, size_t from, const char *dir, const char *name) {
     size_t count = list->count - from;
     for (size_t i = 0; i < count; i++) {
@@ -276,11 +280,10 @@ static Status check_set(const TokenFileList *list, size_t from, const char *dir,
         TRY(token_file_open(&token_file, list->path[from + i]));
         const TokenFileInfo *info = token_file_info(token_file);
         if (info->index == (int64_t)i && info->count == (int64_t)count) continue;
-        return FAILED(
-            "%s: is shard %lld of %lld, but in %s it is number %zu of the %zu of %s: one is missing, "
-            "or one too many",
-            list->path[from + i], (long long)info->index + 1, (long long)info->count, dir, i + 1, count,
-            name);
+        return FAILED("%s: is token file %lld of %lld, but in %s it is number %zu of the %zu of %s: a file "
+                      "is missing, or there is an extra one",
+                      list->path[from + i], (long long)info->index + 1, (long long)info->count, dir, i + 1,
+                      count, name);
     }
     return OK;
 }
@@ -305,7 +308,7 @@ Status token_file_list_add(TokenFileList *list, const char *path) {
     if (path_is_dir(path)) {
         TRY(token_file_list_dir(list, path, "train"));
         if (list->count > before) return OK;
-        return FAILED("%s: holds no training shards, expected train-00000" TOKEN_FILE_SUFFIX, path);
+        return FAILED("%s: contains no training data, expected train-00000" TOKEN_FILE_SUFFIX, path);
     }
     CLEANUP(mem_freep) char *copy = NULL;
     TRY(str_dup(path, &copy));

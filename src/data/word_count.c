@@ -2,8 +2,8 @@
 
 typedef struct Counting {
     WordCounts counts;
-    bool inside; /* a word */
-    bool open;   /* a line that has begun */
+    bool inside; /* within a word */
+    bool open;   /* within a line */
 } Counting;
 
 static bool is_space(char c) {

@@ -1,8 +1,7 @@
-/* Each thread runs the same loop: take the next block from the reader, split it and work on its pieces,
- * then hand the result on. Reading is done by whichever thread comes for a block, under a lock of its own.
- * Results stand in a ring of places; the thread that completes the oldest one finishes it and all that are
- * complete behind it, so nobody waits unless the whole ring is full. That bounds the memory: a ring of twice
- * the threads and one more, each with a block and what became of it. */
+/* Every thread runs the same loop: read the next block, process its pieces, pass the result on. The thread
+ * that needs a block reads it, under a separate lock. Results wait in a ring of slots; the thread that
+ * completes the oldest one finishes it and all completed slots behind it, so threads wait only if the ring is
+ * full. The ring has 2 * threads + 1 slots, each with one block and its result, which bounds memory. */
 #include "data/workers.h"
 
 #include <omp.h>
@@ -10,33 +9,33 @@
 
 #include "base/memory.h"
 
-typedef enum { PLACE_FREE, PLACE_TAKEN, PLACE_READY } PlaceState;
+typedef enum { SLOT_FREE, SLOT_TAKEN, SLOT_READY } SlotState;
 
-typedef struct Place {
+typedef struct Slot {
     TextBlock block;
-    PlaceState state;
-    Status status; /* of the work on it */
-} Place;
+    SlotState state;
+    Status status; /* result of processing the block */
+} Slot;
 
 typedef struct WorkerPool {
     const ReaderSpec *spec;
-    const WorkerTask *work;
+    const WorkerTask *task;
     const volatile sig_atomic_t *stop;
     Reader *reader;
-    pthread_mutex_t reading; /* held while a block is read; taken before `lock` */
-    pthread_mutex_t lock;    /* guards all below */
-    pthread_cond_t room;     /* a place has become free, or the end has come */
-    Place *place;
-    int places;
-    int64_t taken, finished; /* blocks so far */
-    bool finishing;          /* a thread is at it */
-    bool ended;              /* nothing more to read, or something failed */
+    pthread_mutex_t reading;   /* held while a block is read; acquired before `lock` */
+    pthread_mutex_t lock;      /* guards everything below */
+    pthread_cond_t slot_freed; /* a slot became free, or the input ended */
+    Slot *slot;
+    int slots;
+    int64_t taken, finished; /* number of blocks */
+    bool finishing;          /* some thread is in finish_ready */
+    bool ended;              /* end of input, or a failure */
     Status status;           /* the first failure */
 } WorkerPool;
 
 typedef struct Worker {
-    WorkerPool *pipeline;
-    int slot, place;
+    WorkerPool *pool;
+    int index, slot;
     pthread_t thread;
     bool started;
 } Worker;
@@ -49,135 +48,136 @@ int workers_slots(int threads) {
     return 2 * threads + 1;
 }
 
-/* Keeps the first failure; takes it over. */
-static void fail(WorkerPool *pipeline, Status status) {
-    if (pipeline->status)
+/* Takes ownership of the status; keeps the first failure. */
+static void fail(WorkerPool *pool, Status status) {
+    if (pool->status)
         status_free(status);
     else
-        pipeline->status = status;
-    pipeline->ended = true;
-    pthread_cond_broadcast(&pipeline->room);
+        pool->status = status;
+    pool->ended = true;
+    pthread_cond_broadcast(&pool->slot_freed);
 }
 
-/* A free place in the ring; false when there is nothing more to do. */
-static bool take_place(WorkerPool *pipeline, int *ret_place) {
-    pthread_mutex_lock(&pipeline->lock);
-    while (!pipeline->ended && pipeline->taken - pipeline->finished >= pipeline->places)
-        pthread_cond_wait(&pipeline->room, &pipeline->lock);
-    if (!pipeline->ended && pipeline->stop && *pipeline->stop) fail(pipeline, FAILED("stopped by a signal"));
-    bool more = !pipeline->ended;
-    if (more) *ret_place = (int)(pipeline->taken % pipeline->places);
-    pthread_mutex_unlock(&pipeline->lock);
+/* Waits for a free slot in the ring; false if there is no more work. */
+static bool take_slot(WorkerPool *pool, int *ret_slot) {
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->ended && pool->taken - pool->finished >= pool->slots)
+        pthread_cond_wait(&pool->slot_freed, &pool->lock);
+    if (!pool->ended && pool->stop && *pool->stop) fail(pool, FAILED("stopped by a signal"));
+    bool more = !pool->ended;
+    if (more) *ret_slot = (int)(pool->taken % pool->slots);
+    pthread_mutex_unlock(&pool->lock);
     return more;
 }
 
-/* Reads the next block into a place; false at the end. Only the thread that reads takes places, so the one
- * found free stays so. A failure to read comes after what was read before it: it is kept as the result of
- * a block of its own. */
-static bool take_block(WorkerPool *pipeline, int *ret_place) {
-    pthread_mutex_lock(&pipeline->reading);
-    bool more = take_place(pipeline, ret_place);
+/* Reads the next block into a slot; false at the end. Only the reading thread takes slots, so a free one
+ * stays free. A read error is stored as the result of an extra block, because it must be reported after the
+ * blocks read before it. */
+static bool take_block(WorkerPool *pool, int *ret_slot) {
+    pthread_mutex_lock(&pool->reading);
+    bool more = take_slot(pool, ret_slot);
     if (more) {
-        Place *place = &pipeline->place[*ret_place];
-        Status status = reader_next(pipeline->reader, &place->block, &more);
-        pthread_mutex_lock(&pipeline->lock);
+        Slot *slot = &pool->slot[*ret_slot];
+        Status status = reader_next(pool->reader, &slot->block, &more);
+        pthread_mutex_lock(&pool->lock);
         if (status) {
             more = true;
-            place->status = status;
+            slot->status = status;
         }
         if (more) {
-            place->state = PLACE_TAKEN;
-            pipeline->taken++;
+            slot->state = SLOT_TAKEN;
+            pool->taken++;
         }
         if (status || !more) {
-            pipeline->ended = true;
-            pthread_cond_broadcast(&pipeline->room);
+            pool->ended = true;
+            pthread_cond_broadcast(&pool->slot_freed);
         }
-        pthread_mutex_unlock(&pipeline->lock);
+        pthread_mutex_unlock(&pool->lock);
     }
-    pthread_mutex_unlock(&pipeline->reading);
+    pthread_mutex_unlock(&pool->reading);
     return more;
 }
 
-/* Finishes what is ready, in order. The lock is held on entry and on return, not during the work. */
-static void finish_ready(WorkerPool *pipeline) {
-    if (pipeline->finishing) return;
-    pipeline->finishing = true;
+/* Finishes completed blocks in order. The lock is held on entry and on return, but not during
+ * the callback. */
+static void finish_ready(WorkerPool *pool) {
+    if (pool->finishing) return;
+    pool->finishing = true;
     for (;;) {
-        int at = (int)(pipeline->finished % pipeline->places);
-        Place *place = &pipeline->place[at];
-        if (pipeline->finished == pipeline->taken || place->state != PLACE_READY) break;
-        Status status = place->status;
-        place->status = OK;
-        if (!status && !pipeline->status && pipeline->work->finish) {
-            pthread_mutex_unlock(&pipeline->lock);
-            status = pipeline->work->finish(pipeline->work->context, at, place->block.used);
-            pthread_mutex_lock(&pipeline->lock);
+        int at = (int)(pool->finished % pool->slots);
+        Slot *slot = &pool->slot[at];
+        if (pool->finished == pool->taken || slot->state != SLOT_READY) break;
+        Status status = slot->status;
+        slot->status = OK;
+        if (!status && !pool->status && pool->task->finish) {
+            pthread_mutex_unlock(&pool->lock);
+            status = pool->task->finish(pool->task->context, at, slot->block.used);
+            pthread_mutex_lock(&pool->lock);
         }
-        if (status) fail(pipeline, status);
-        place->state = PLACE_FREE;
-        pipeline->finished++;
-        pthread_cond_broadcast(&pipeline->room);
+        if (status) fail(pool, status);
+        slot->state = SLOT_FREE;
+        pool->finished++;
+        pthread_cond_broadcast(&pool->slot_freed);
     }
-    pipeline->finishing = false;
+    pool->finishing = false;
 }
 
-static Status give_piece(void *context, const TextPiece *piece) {
+static Status process_piece(void *context, const TextPiece *piece) {
     Worker *worker = context;
-    const WorkerTask *work = worker->pipeline->work;
-    return work->piece(work->context, worker->slot, worker->place, piece);
+    const WorkerTask *task = worker->pool->task;
+    return task->piece(task->context, worker->index, worker->slot, piece);
 }
 
-static void *work_on(void *argument) {
+static void *run_worker(void *argument) {
     Worker *worker = argument;
-    WorkerPool *pipeline = worker->pipeline;
-    const WorkerTask *work = pipeline->work;
-    while (take_block(pipeline, &worker->place)) {
-        Place *place = &pipeline->place[worker->place];
-        Status status = place->status;
-        if (!status) status = reader_split(pipeline->spec, &place->block, give_piece, worker);
-        if (!status && work->pack) status = work->pack(work->context, worker->slot, worker->place);
-        pthread_mutex_lock(&pipeline->lock);
-        place->status = status;
-        place->state = PLACE_READY;
-        finish_ready(pipeline);
-        pthread_mutex_unlock(&pipeline->lock);
+    WorkerPool *pool = worker->pool;
+    const WorkerTask *task = pool->task;
+    while (take_block(pool, &worker->slot)) {
+        Slot *slot = &pool->slot[worker->slot];
+        Status status = slot->status;
+        if (!status) status = reader_split(pool->spec, &slot->block, process_piece, worker);
+        if (!status && task->pack) status = task->pack(task->context, worker->index, worker->slot);
+        pthread_mutex_lock(&pool->lock);
+        slot->status = status;
+        slot->state = SLOT_READY;
+        finish_ready(pool);
+        pthread_mutex_unlock(&pool->lock);
     }
     return NULL;
 }
 
-static void pipeline_done(WorkerPool *pipeline) {
-    for (int i = 0; pipeline->place && i < pipeline->places; i++) {
-        text_block_done(&pipeline->place[i].block);
-        status_free(pipeline->place[i].status);
+static void pool_done(WorkerPool *pool) {
+    for (int i = 0; pool->slot && i < pool->slots; i++) {
+        text_block_done(&pool->slot[i].block);
+        status_free(pool->slot[i].status);
     }
-    free(pipeline->place);
-    reader_free(pipeline->reader);
-    status_free(pipeline->status);
-    pthread_cond_destroy(&pipeline->room);
-    pthread_mutex_destroy(&pipeline->lock);
-    pthread_mutex_destroy(&pipeline->reading);
+    free(pool->slot);
+    reader_free(pool->reader);
+    status_free(pool->status);
+    pthread_cond_destroy(&pool->slot_freed);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_mutex_destroy(&pool->reading);
 }
 
-Status workers_run(const ReaderSpec *spec, int threads, const WorkerTask *work,
+Status workers_run(const ReaderSpec *spec, int threads, const WorkerTask *task,
                    const volatile sig_atomic_t *stop) {
-    CLEANUP(pipeline_done)
-    WorkerPool pipeline = {.spec = spec, .work = work, .stop = stop, .places = workers_slots(threads)};
-    pthread_mutex_init(&pipeline.reading, NULL);
-    pthread_mutex_init(&pipeline.lock, NULL);
-    pthread_cond_init(&pipeline.room, NULL);
+    CLEANUP(pool_done)
+    WorkerPool pool = {.spec = spec, .task = task, .stop = stop, .slots = workers_slots(threads)};
+    pthread_mutex_init(&pool.reading, NULL);
+    pthread_mutex_init(&pool.lock, NULL);
+    pthread_cond_init(&pool.slot_freed, NULL);
     CLEANUP(mem_freep) Worker *worker = NULL;
-    TRY(reader_new(&pipeline.reader, spec));
-    TRY(mem_new((size_t)pipeline.places, sizeof *pipeline.place, &pipeline.place));
+    TRY(reader_new(&pool.reader, spec));
+    TRY(mem_new((size_t)pool.slots, sizeof *pool.slot, &pool.slot));
     TRY(mem_new((size_t)threads, sizeof *worker, &worker));
-    for (int i = 0; i < threads; i++) worker[i] = (Worker){.pipeline = &pipeline, .slot = i};
-    /* The caller is one of them; with fewer threads than asked for the work is the same. */
+    for (int i = 0; i < threads; i++) worker[i] = (Worker){.pool = &pool, .index = i};
+    /* The calling thread is worker 0. If some threads cannot be created, the others do all the work. */
     for (int i = 1; i < threads; i++)
-        worker[i].started = pthread_create(&worker[i].thread, NULL, work_on, &worker[i]) == 0;
-    work_on(&worker[0]);
+        worker[i].started = pthread_create(&worker[i].thread, NULL, run_worker, &worker[i]) == 0;
+    run_worker(&worker[0]);
     for (int i = 1; i < threads; i++)
         if (worker[i].started) pthread_join(worker[i].thread, NULL);
-    Status status = pipeline.status;
-    pipeline.status = OK;
+    Status status = pool.status;
+    pool.status = OK;
     return status;
 }

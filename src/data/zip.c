@@ -1,8 +1,9 @@
-/* A reader of zip archives.
+/* Zip archive reader.
  *
- * The directory at the end of the file says what there is: it is found from the record that ends the archive,
- * which a comment may follow. A member's own header says only where its bytes begin; sizes, method and
- * checksum are taken from the directory. Whatever the file says is held against its length before it is used.
+ * The central directory at the end of the file lists the members. It is located through the end record, which
+ * may be followed by a comment. A member's local header is used only to find its data; sizes, method and
+ * checksum come from the central directory. Every offset and size is checked against the file size before
+ * use.
  */
 #include "data/zip.h"
 
@@ -67,7 +68,7 @@ int64_t zip_size(const Zip *zip, size_t member) {
     return zip->members[member].size;
 }
 
-/* Where the record that ends the archive begins. */
+/* Finds the end record. */
 static Status find_end(const Zip *zip, size_t *ret_at) {
     const FileMap *map = &zip->map;
     for (size_t back = END_SIZE; back <= map->size && back <= END_SIZE + COMMENT_LIMIT; back++) {
@@ -76,10 +77,11 @@ static Status find_end(const Zip *zip, size_t *ret_at) {
         *ret_at = map->size - back;
         return OK;
     }
-    return FAILED("%s: is not a zip archive, or its end is missing", zip->path);
+    return FAILED("%s: not a zip archive, or its end is missing", zip->path);
 }
 
-/* Takes the entry at *at of the directory, which ends at `end`; directories are left out. */
+/* Reads the directory entry at *at and advances *at; the directory ends at `end`. Entries for directories are
+ * skipped. */
 static Status read_entry(Zip *zip, size_t *at, size_t end) {
     const unsigned char *entry = zip->map.data + *at;
     if (end - *at < ENTRY_SIZE || get32(entry) != ENTRY_MARK)
@@ -109,12 +111,11 @@ static Status read_directory(Zip *zip) {
     const unsigned char *record = zip->map.data + at_end;
     size_t count = get16(record + 10), size = get32(record + 12), at = get32(record + 16);
     if (count == 0xffff || size == 0xffffffffu || at == 0xffffffffu)
-        return FAILED("%s: is an archive of more than 4 GiB or 65534 members, which is not supported",
-                      zip->path);
+        return FAILED("%s: archives of more than 4 GiB or 65534 members are not supported", zip->path);
     if (get16(record + 4) != 0 || get16(record + 8) != count)
-        return FAILED("%s: is one part of an archive in several files, which is not supported", zip->path);
+        return FAILED("%s: archives split into several files are not supported", zip->path);
     if (at > at_end || size > at_end - at)
-        return FAILED("%s: the archive's directory lies outside of the file", zip->path);
+        return FAILED("%s: the archive's directory is outside of the file", zip->path);
     TRY(mem_new(count + 1, sizeof *zip->members, &zip->members));
     for (size_t i = 0, end = at + size; i < count; i++) TRY(read_entry(zip, &at, end));
     return OK;
@@ -136,31 +137,31 @@ Status zip_find(const Zip *zip, const char *name, size_t *ret_member) {
     for (size_t i = 0; i < zip->count; i++) {
         const char *slash = strrchr(zip->members[i].name, '/');
         if (strcmp(slash ? slash + 1 : zip->members[i].name, name) != 0) continue;
-        if (found < zip->count) return FAILED("%s: holds '%s' more than once", zip->path, name);
+        if (found < zip->count) return FAILED("%s: contains '%s' more than once", zip->path, name);
         found = i;
     }
-    if (found == zip->count) return FAILED("%s: holds no '%s'", zip->path, name);
+    if (found == zip->count) return FAILED("%s: does not contain '%s'", zip->path, name);
     *ret_member = found;
     return OK;
 }
 
-/* The member's packed bytes in the file. */
+/* Finds the member's compressed data in the file. */
 static Status locate(const Zip *zip, const Member *member, const unsigned char **ret_data) {
     if (member->flags & FLAG_ENCRYPTED) return FAILED("%s: '%s' is encrypted", zip->path, member->name);
     if (member->method != STORED && member->method != DEFLATED)
-        return FAILED("%s: '%s' is packed by method %u; only stored and deflated members are read", zip->path,
-                      member->name, member->method);
+        return FAILED("%s: '%s' uses compression method %u; only stored and deflated members are supported",
+                      zip->path, member->name, member->method);
     size_t at = member->offset, size = zip->map.size;
     if (at > size || size - at < LOCAL_SIZE || get32(zip->map.data + at) != LOCAL_MARK)
-        return FAILED("%s: '%s' is not where the archive's directory says", zip->path, member->name);
+        return FAILED("%s: '%s' is not where the archive's directory points", zip->path, member->name);
     size_t head = LOCAL_SIZE + get16(zip->map.data + at + 26) + get16(zip->map.data + at + 28);
     if (size - at < head || size - at - head < member->packed)
-        return FAILED("%s: '%s' goes on past the end of the file", zip->path, member->name);
+        return FAILED("%s: '%s' extends past the end of the file", zip->path, member->name);
     *ret_data = zip->map.data + at + head;
     return OK;
 }
 
-/* What has come out of a member so far. */
+/* Progress of unpacking one member. */
 typedef struct Unpacked {
     const Zip *zip;
     const Member *member;
@@ -170,9 +171,10 @@ typedef struct Unpacked {
     void *user;
 } Unpacked;
 
-static Status hand_on(Unpacked *out, const unsigned char *data, size_t size) {
+static Status emit(Unpacked *out, const unsigned char *data, size_t size) {
     if (size > out->member->size - out->size)
-        return FAILED("%s: '%s' is longer than the archive says", out->zip->path, out->member->name);
+        return FAILED("%s: '%s' is longer than the archive's directory states", out->zip->path,
+                      out->member->name);
     out->size += size;
     out->crc = (uint32_t)crc32(out->crc, data, (uInt)size);
     return out->sink(out->user, data, size);
@@ -193,17 +195,17 @@ static Status unpack_deflated(Unpacked *out, const unsigned char *data) {
         code = inflate(&z, Z_NO_FLUSH);
         if (code != Z_OK && code != Z_STREAM_END)
             return FAILED("%s: '%s' is damaged", out->zip->path, out->member->name);
-        TRY(hand_on(out, buffer, sizeof buffer - z.avail_out));
+        TRY(emit(out, buffer, sizeof buffer - z.avail_out));
     }
     if (z.avail_in) return FAILED("%s: '%s' is damaged", out->zip->path, out->member->name);
     return OK;
 }
 
 static Status unpack_stored(Unpacked *out, const unsigned char *data) {
-    enum { PIECE = 1 << 16 };
-    for (size_t at = 0; at < out->member->packed; at += PIECE) {
+    enum { CHUNK = 1 << 16 };
+    for (size_t at = 0; at < out->member->packed; at += CHUNK) {
         size_t left = out->member->packed - at;
-        TRY(hand_on(out, data + at, left < PIECE ? left : PIECE));
+        TRY(emit(out, data + at, left < CHUNK ? left : CHUNK));
     }
     return OK;
 }
@@ -214,9 +216,9 @@ Status zip_unpack(const Zip *zip, size_t member, ZipSink sink, void *user) {
     TRY(locate(zip, out.member, &data));
     TRY(out.member->method == STORED ? unpack_stored(&out, data) : unpack_deflated(&out, data));
     if (out.size != out.member->size)
-        return FAILED("%s: '%s' is %llu bytes, and the archive says %llu", zip->path, out.member->name,
-                      (unsigned long long)out.size, (unsigned long long)out.member->size);
+        return FAILED("%s: '%s' is %llu bytes, but the archive's directory states %llu", zip->path,
+                      out.member->name, (unsigned long long)out.size, (unsigned long long)out.member->size);
     if (out.crc != out.member->crc)
-        return FAILED("%s: '%s' is damaged: its checksum is not the archive's", zip->path, out.member->name);
+        return FAILED("%s: '%s' is damaged (checksum mismatch)", zip->path, out.member->name);
     return OK;
 }

@@ -99,8 +99,8 @@ static void test_room(void **state) {
     small.bytes--;
     assert_fails(host_batch_upload(batch, up.stream, small, 0, &up.micro), 1, "internal");
     HostBatch *none = NULL;
-    assert_fails(host_batch_new(&none, 1 << 20, 1 << 20), 2, "cannot be made");
-    assert_fails(host_batch_new(&none, 0, 4), 2, "cannot be made");
+    assert_fails(host_batch_new(&none, 1 << 20, 1 << 20), 2, "invalid batch");
+    assert_fails(host_batch_new(&none, 0, 4), 2, "invalid batch");
 }
 
 int main(void) {

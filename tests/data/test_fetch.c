@@ -177,7 +177,7 @@ static void test_stated(void **state) {
     snprintf(tag, sizeof tag, "\"%s\"", world->sum);
     world->server->linked = tag;
     world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "is not what its home says it is");
+    assert_fails(fetch(world), 1, "does not match the checksum that the server reports");
     assert_nothing_left(world);
     world->server->files[0].data = world->data;
     assert_ok(fetch(world));
@@ -190,7 +190,7 @@ static void test_stated(void **state) {
 static void test_redirect_loop(void **state) {
     World *world = online(state);
     snprintf(world->home, sizeof world->home, "%sloop/", world->server->url);
-    assert_fails(fetch(world), 1, "leads from one address to the next, more than 10 times");
+    assert_fails(fetch(world), 1, "more than 10 redirects");
     assert_nothing_left(world);
 }
 
@@ -213,7 +213,7 @@ static void test_resumes_later(void **state) {
     world->spec.retries = 0;
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "the connection was cut; the 1.00 MB that have come are kept");
+    assert_fails(fetch(world), 1, "connection lost; the 1.00 MB received so far are kept");
     assert_int_equal(size_of(world->part), 1000000);
     assert_false(path_exists(world->path));
     assert_ok(fetch(world));
@@ -269,7 +269,7 @@ static void test_changed(void **state) {
     world->spec.retries = 0;
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "cut");
+    assert_fails(fetch(world), 1, "connection lost");
     world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"two\""};
     assert_ok(fetch(world));
     assert_arrived(world, world->other);
@@ -284,7 +284,7 @@ static void test_changed_unconditionally(void **state) {
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
     world->server->no_conditions = true;
-    assert_fails(fetch(world), 1, "cut");
+    assert_fails(fetch(world), 1, "connection lost");
     world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"two\""};
     assert_ok(fetch(world));
     assert_arrived(world, world->other);
@@ -297,7 +297,7 @@ static void test_glued(void **state) {
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
     world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, NULL};
-    assert_fails(fetch(world), 1, "cut");
+    assert_fails(fetch(world), 1, "connection lost");
     world->server->files[0] = (ServedFile){"file.bin", world->data, SIZE, NULL};
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
@@ -310,7 +310,7 @@ static void test_wrong_again(void **state) {
     world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"one\""};
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "is not the published file");
+    assert_fails(fetch(world), 1, "not the published file");
     assert_nothing_left(world);
     assert_int_equal(world->server->requests, 3);
 }
@@ -323,7 +323,7 @@ static void test_nothing_to_tell_by(void **state) {
     world->server->files[0].tag = NULL;
     world->server->cuts = 1;
     world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "cut");
+    assert_fails(fetch(world), 1, "connection lost");
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
     assert_int_equal(world->server->last_from, 0);
@@ -342,7 +342,7 @@ static void test_silent(void **state) {
     world->spec.retries = 1;
     world->server->silent = true;
     world->server->cut_at = 2000;
-    assert_fails(fetch(world), 1, "nothing came for 1 s; the 4.00 kB that have come are kept");
+    assert_fails(fetch(world), 1, "no data received for 1 s; the 4.00 kB received so far are kept");
     assert_int_equal(size_of(world->part), 4000);
     assert_int_equal(world->server->requests, 2);
 }
@@ -352,7 +352,7 @@ static void test_stopped(void **state) {
     world->server->silent = true;
     world->server->cut_at = 2000;
     world->server->stop = &world->stop;
-    assert_fails(fetch(world), 1, "stopped by a signal; the 2.00 kB that have come are kept");
+    assert_fails(fetch(world), 1, "stopped by a signal; the 2.00 kB received so far are kept");
     assert_int_equal(size_of(world->part), 2000);
     world->server->silent = false;
     world->stop = 0;
@@ -365,7 +365,7 @@ static void test_stopped(void **state) {
 static void test_wrong_sum(void **state) {
     World *world = online(state);
     world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "is not the published file: its SHA-256 is ");
+    assert_fails(fetch(world), 1, "not the published file: SHA-256 is ");
     assert_nothing_left(world);
     assert_int_equal(world->server->requests, 1);
 }
@@ -374,13 +374,13 @@ static void test_refusals(void **state) {
     World *world = online(state);
     world->server->failures = 1;
     world->server->status = 403;
-    assert_fails(fetch(world), 1, "the server does not give it out (403)");
+    assert_fails(fetch(world), 1, "access denied (403)");
     world->server->failures = 1;
     world->server->status = 418;
-    assert_fails(fetch(world), 1, "the server answered 418 instead of the file");
+    assert_fails(fetch(world), 1, "unexpected HTTP status 418");
     assert_int_equal(world->server->requests, 2);
     snprintf(world->home, sizeof world->home, "%snothing/", world->server->url);
-    assert_fails(fetch(world), 1, "/nothing/file.bin: is not there (404)");
+    assert_fails(fetch(world), 1, "/nothing/file.bin: not found (404)");
     assert_nothing_left(world);
     assert_int_equal(world->server->requests, 3);
 }
@@ -393,7 +393,7 @@ static void test_busy(void **state) {
     assert_arrived(world, world->data);
     assert_int_equal(unlink(world->path), 0);
     world->server->failures = 3;
-    assert_fails(fetch(world), 1, "the server is in trouble or busy (503)");
+    assert_fails(fetch(world), 1, "the server is busy or has a temporary problem (503)");
     assert_nothing_left(world);
 }
 
@@ -405,28 +405,28 @@ static void test_no_server(void **state) {
     assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
     snprintf(world->home, sizeof world->home, "http://127.0.0.1:%d/", ntohs(address.sin_port));
-    assert_fails(fetch(world), 1, "127.0.0.1 does not take connections");
+    assert_fails(fetch(world), 1, "cannot connect to 127.0.0.1");
     close(fd);
 }
 
 static void test_lengths(void **state) {
     World *world = online(state);
     world->server->said_longer = 5;
-    assert_fails(fetch(world), 1, "has 3145733 bytes, and the published file has 3145728");
+    assert_fails(fetch(world), 1, "has 3145733 bytes, but the published file has 3145728");
     assert_nothing_left(world);
     world->server->said_longer = -5;
-    assert_fails(fetch(world), 1, "has 3145723 bytes, and the published file has 3145728");
+    assert_fails(fetch(world), 1, "has 3145723 bytes, but the published file has 3145728");
     assert_nothing_left(world);
     world->server->said_longer = 5;
     /* No size is published: it says more than it sends, every time. */
     world->file.size = 0;
-    assert_fails(fetch(world), 1, "has fewer bytes than it said");
+    assert_fails(fetch(world), 1, "has fewer bytes than it reported before");
     assert_nothing_left(world);
     /* It says nothing and sends more, or less. */
     world->server->said_longer = 0;
     world->server->no_length = true;
     world->file.size = SIZE - 1;
-    assert_fails(fetch(world), 1, "is longer than the 3145727 bytes it should have");
+    assert_fails(fetch(world), 1, "longer than the expected 3145727 bytes");
     assert_nothing_left(world);
     world->file.size = SIZE + 1;
     world->server->no_ranges = true;
@@ -437,7 +437,7 @@ static void test_absurd(void **state) {
     World *world = online(state);
     world->file.size = 0;
     world->server->said_longer = (int64_t)1 << 60;
-    assert_fails(fetch(world), 1, "more than any file that belongs here");
+    assert_fails(fetch(world), 1, "more than any file expected here");
     world->server->said_longer = (int64_t)60 << 30;
     CLEANUP(status_freep) Status status = fetch(world);
     assert_non_null(status); /* no room for it, or the connection is cut: it depends on the disk */
@@ -453,7 +453,7 @@ static void test_no_room(void **state) {
     CLEANUP(status_freep) Status status = fetch(world);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_non_null(status);
-    assert_non_null(strstr(status_message(status), "file.bin.part: cannot be written: File too large"));
+    assert_non_null(strstr(status_message(status), "file.bin.part: cannot write: File too large"));
     assert_int_equal(size_of(world->part), 100000);
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
@@ -472,7 +472,7 @@ static void test_recorded(void **state) {
     /* Another file by now at its home. */
     assert_int_equal(unlink(world->path), 0);
     world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "is not the file that came the first time");
+    assert_fails(fetch(world), 1, "not the same file as on the first download");
     assert_nothing_left(world);
     world->server->files[0].data = world->data;
     assert_ok(fetch(world));
@@ -483,7 +483,7 @@ static void test_changed_here(void **state) {
     World *world = online(state);
     assert_ok(fetch(world));
     write_file(world->fetched.dir, "file.bin", "mine", 4);
-    assert_fails(fetch(world), 1, "move it away to fetch it anew");
+    assert_fails(fetch(world), 1, "move it away to fetch it again");
     assert_file(world->path, "mine", 4);
 }
 
@@ -509,16 +509,16 @@ static void test_directory(void **state) {
     char folder[160];
     world->spec.from = world->mirror;
     snprintf(folder, sizeof folder, "%s/set", world->mirror);
-    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot be opened");
+    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot open");
     write_file(folder, "file.bin", world->data, SIZE);
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
     assert_int_equal(world->server->requests, 0);
     assert_int_equal(unlink(world->path), 0);
     write_file(folder, "file.bin", world->data, SIZE - 1);
-    assert_fails(fetch(world), 1, "has 3145727 bytes, and the published file has 3145728");
+    assert_fails(fetch(world), 1, "has 3145727 bytes, but the published file has 3145728");
     write_file(folder, "file.bin", world->other, SIZE);
-    assert_fails(fetch(world), 1, "is not the published file");
+    assert_fails(fetch(world), 1, "not the published file");
     assert_nothing_left(world);
 }
 
@@ -526,7 +526,7 @@ static void test_flat_directory(void **state) {
     World *world = *state;
     world->spec.from = world->mirror;
     write_file(world->mirror, "file.bin", world->data, SIZE);
-    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot be opened");
+    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot open");
     world->spec.from_flat = true;
     assert_ok(fetch(world));
     assert_arrived(world, world->data);
@@ -560,12 +560,12 @@ static void test_archive(void **state) {
     assert_ok(fetch(world));
     assert_file(path, "second", 6);
     write_file(world->fetched.dir, "two.txt", "mine", 4);
-    assert_fails(fetch(world), 1, "two.txt: is there, but its SHA-256 is");
+    assert_fails(fetch(world), 1, "two.txt: exists, but its SHA-256 is");
     assert_file(path, "mine", 4);
     /* The same without a record: it is held against the archive. */
     snprintf(path, sizeof path, "%s/set/fetched.json", world->dir);
     assert_int_equal(unlink(path), 0);
-    assert_fails(fetch(world), 1, "two.txt: is there, but its SHA-256 is");
+    assert_fails(fetch(world), 1, "two.txt: exists, but its SHA-256 is");
 }
 
 /* ---- libcurl's numbers ---- */

@@ -142,7 +142,7 @@ static const struct {
     {TASK_LM, 1, "{}", "line 2: 'ids' must be an array of at least one token"},
     {TASK_LM, 1, "{\"ids\": []}", "'ids' must be an array of at least one token"},
     {TASK_LM, 1, "{\"ids\": 3}", "'ids' must be an array of at least one token"},
-    {TASK_LM, 2, "{\"ids\": [1,1,1,1,1]}", "line 2: 'ids' holds 5 tokens, more than the sequence length 4"},
+    {TASK_LM, 2, "{\"ids\": [1,1,1,1,1]}", "line 2: 'ids' has 5 tokens, more than the sequence length 4"},
     {TASK_LM, 1, "{\"ids\": [1, 262]}", "line 2: 'ids'[1] is 262, expected 0 to 261"},
     {TASK_LM, 1, "{\"ids\": [-1]}", "'ids'[0] is -1, expected 0 to 261"},
     {TASK_LM, 1, "{\"ids\": [9223372036854775807]}", "'ids'[0] is 9223372036854775807, expected"},
@@ -199,7 +199,7 @@ static void test_hostile_lines(void **state) {
     files->count = 0;
     files_add(files, "long.jsonl", line, size);
     DataSpec spec = files_spec(files, 4);
-    assert_fails(dataset_open(&data, &spec), 1, "long.jsonl: line 1: is longer than 16777216 bytes");
+    assert_fails(dataset_open(&data, &spec), 1, "long.jsonl: line 1: longer than 16777216 bytes");
 
     files->count = 0;
     files_add(files, "deep.jsonl", line, 1 << 20);
@@ -223,15 +223,15 @@ static void test_no_special_tokens(void **state) {
     const SpecialTokens good = spec.special;
     Dataset *data = NULL;
     spec.special.mask = -1;
-    assert_fails(
-        dataset_open(&data, &spec), 1,
-        "line 1: 'labels' is missing, and to draw masks the vocabulary would need a mask ([MASK]) token");
+    assert_fails(dataset_open(&data, &spec), 1,
+                 "line 1: 'labels' is missing, and masks cannot be drawn because the vocabulary lacks a mask "
+                 "([MASK]) token");
     spec.special = good;
     spec.special.cls = -1;
-    assert_fails(dataset_open(&data, &spec), 1, "would need a start ([CLS]) token");
+    assert_fails(dataset_open(&data, &spec), 1, "the vocabulary lacks a start ([CLS]) token");
     spec.special = good;
     spec.special.sep = -1;
-    assert_fails(dataset_open(&data, &spec), 1, "would need a separator ([SEP]) token");
+    assert_fails(dataset_open(&data, &spec), 1, "the vocabulary lacks a separator ([SEP]) token");
     spec.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
     files->count = 0;
     files_add_text(files, "given.jsonl", "{\"ids\": [1], \"labels\": [2]}");

@@ -246,7 +246,7 @@ static void open_wikipedia(const Files *files, const uint8_t *continues, Tokeniz
 
 static void test_wikipedia(void **state) {
     Files *files = *state;
-    if (!path_exists(WIKIPEDIA) || !tokenizer_is_there(BERT)) skip();
+    if (!path_exists(WIKIPEDIA) || !tokenizer_exists(BERT)) skip();
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(mem_freep) uint8_t *continues = NULL;
     assert_ok(tokenizer_load(&tokenizer, BERT));

@@ -64,12 +64,12 @@ static void sequences_are_those_of_transformers(void **state) {
 static void count_same(const SquadSet *set, const SquadFeatures *features, size_t *ret_with,
                        size_t *ret_same) {
     *ret_with = *ret_same = 0;
-    for (size_t i = 0; i < features->askeds; i++) {
-        const SquadAsked *asked = &features->asked[i];
+    for (size_t i = 0; i < features->queries; i++) {
+        const SquadQuery *asked = &features->query[i];
         const SquadQuestion *question = &set->question[asked->number];
         if (asked->first < 0) continue;
         const SquadAnswer *answer = &set->answer[question->first_answer];
-        const SquadPlace *place = features->place + asked->context.at;
+        const SquadOffsets *place = features->offsets + asked->context.at;
         SquadText context = set->paragraph[question->paragraph].context;
         size_t start = place[asked->first].start, size = place[asked->last].end - start;
         *ret_same += size == answer->text.size && !memcmp(context.data + start, answer->text.data, size);
@@ -159,8 +159,8 @@ static void assert_placed(const char *json, int32_t first, int32_t last, int64_t
     SquadSpec spec = {.seq = 64, .keep_lost = true};
     assert_ok(tokenizer_load(&tokenizer, GOLDEN "vocab.txt"));
     CLEANUP(squad_features_done) SquadFeatures features = features_of(json, &set, tokenizer, &spec);
-    assert_int_equal(features.asked[0].first, first);
-    assert_int_equal(features.asked[0].last, last);
+    assert_int_equal(features.query[0].first, first);
+    assert_int_equal(features.query[0].last, last);
     assert_int_equal(features.counts.moved, moved);
     assert_int_equal(features.counts.lost, lost);
 }
@@ -194,8 +194,8 @@ static void lost_answers_are_left_out_of_training_and_told(void **state) {
     assert_ok(dataset_open(&data, &spec));
     assert_int_equal(dataset_count(data), 1);
     assert_ok(dataset_warning(data, &warning));
-    assert_non_null(strstr(warning, "1 answer was not where answer_start says"));
-    assert_non_null(strstr(warning, "1 answer is nowhere in its context"));
+    assert_non_null(strstr(warning, "1 answer was not at its answer_start"));
+    assert_non_null(strstr(warning, "1 answer does not occur in its context"));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, 1, 32));
     assert_ok(dataset_fill(data, 0, true, batch));
@@ -222,9 +222,9 @@ static void long_questions_and_empty_contexts_fit(void **state) {
                                          &set, tokenizer, &spec);
     assert_int_equal(features.counts.empty, 1);
     assert_int_equal(features.counts.cut, 1);
-    assert_int_equal(features.asked[0].features, 1);
+    assert_int_equal(features.query[0].features, 1);
     assert_int_equal(squad_feature_fill(&features, 0, tokens, types), 5);
-    assert_int_equal(features.asked[1].features, 2);
+    assert_int_equal(features.query[1].features, 2);
     for (size_t i = 1; i < features.features; i++)
         assert_true(squad_feature_fill(&features, i, tokens, types) <= 8);
     assert_int_equal(features.feature[2].start, 2 + 7 - features.feature[2].first);
@@ -295,19 +295,19 @@ static void what_is_wrong_with_a_file_is_named(void **state) {
     assert_bad(files, "{\"data\": [\n{\"paragraphs\": [\n{]}", "bad.json: not valid JSON at line 3");
     assert_bad(files, "", "bad.json: not valid JSON at line 1");
     assert_bad(files, "[]", "expected an object with \"data\"");
-    assert_bad(files, "{\"data\": 3}", "bad.json: 'data' must be a list");
+    assert_bad(files, "{\"data\": 3}", "bad.json: 'data' must be an array");
     assert_bad(files, "{\"data\": []}", "bad.json: has no questions");
-    assert_bad(files, "{\"data\": [{}]}", "bad.json: data[0]: 'paragraphs' must be a list");
+    assert_bad(files, "{\"data\": [{}]}", "bad.json: data[0]: 'paragraphs' must be an array");
     assert_bad(files, "{\"data\": [{\"paragraphs\": []}, {\"paragraphs\": [{\"context\": 1}]}]}",
-               "data[1].paragraphs[0]: 'context' must be a text");
+               "data[1].paragraphs[0]: 'context' must be a string");
     assert_bad(files,
                "{\"data\": [{\"paragraphs\": [{\"context\": \"\", \"qas\": [{\"question\": \"\"}]}]}]}",
-               "data[0].paragraphs[0].qas[0]: 'id' must be a text");
+               "data[0].paragraphs[0].qas[0]: 'id' must be a string");
     assert_bad(files,
                "{\"data\": [{\"paragraphs\": [{\"context\": \"\", \"qas\": [{\"id\": \"\", \"question\": "
                "\"\"}]}]}]}",
-               "qas[0]: 'answers' must be a list");
-    assert_bad(files, QUESTION("a", "a", "-1"), "answers[0]: 'answer_start' must be a number of at least 0");
+               "qas[0]: 'answers' must be an array");
+    assert_bad(files, QUESTION("a", "a", "-1"), "answers[0]: 'answer_start' must be a non-negative integer");
     assert_bad(files, QUESTION("a", "a", "\"0\""), "answers[0]: 'answer_start' must be");
     assert_bad(files, "{\"data\": \"caf\xe9\"}", "line 1");           /* Latin-1 */
     assert_bad(files, "\xff\xfe{\1\"\1", "not valid JSON at line 1"); /* UTF-16 */
@@ -324,8 +324,7 @@ static void compressed_files_are_read_and_cut_ones_refused(void **state) {
     size_t size = 0;
     assert_ok(file_read(path, 1 << 20, &bytes, &size));
     const char *cut = files_add(files, "cut.json.gz", bytes, size / 2);
-    assert_fails(squad_set_read(&set, cut), STATUS_FAILED,
-                 "cut.json.gz: the compressed data ends in the middle");
+    assert_fails(squad_set_read(&set, cut), STATUS_FAILED, "cut.json.gz: the compressed data is truncated");
     files->count = 0;
 }
 

@@ -94,21 +94,22 @@ static void what_cannot_be_scored_is_named(void **state) {
     const char *number = files_add_text(files, "number.json", "{\"x\": 3}");
     const char *good = files_add_text(files, "good.json", "{\"x\": \"the Red\", \"unknown\": \"\"}");
     const char *broken = files_add_text(files, "broken.json", "{\"x\": \"red\",\n\n \"y\" \"z\"}\n");
-    assert_refused(1, "other.json: has no answer for any of the 1 questions", "eval", "--task", "squad",
-                   "--data", data, "--predictions", other);
+    assert_refused(1, "other.json: no answer for any of the 1 questions", "eval", "--task", "squad", "--data",
+                   data, "--predictions", other);
     assert_refused(1, "list.json: expected an object", "eval", "--task", "squad", "--data", data,
                    "--predictions", list);
-    assert_refused(1, "number.json: the answer to question x must be a text", "eval", "--task", "squad",
+    assert_refused(1, "number.json: the answer to question x must be a string", "eval", "--task", "squad",
                    "--data", data, "--predictions", number);
     assert_refused(1, "broken.json: not valid JSON at line 3", "eval", "--task", "squad", "--data", data,
                    "--predictions", broken);
-    assert_refused(1, "other.json: has no number for question x", "eval", "--task", "squad", "--data", data,
+    assert_refused(1, "other.json: no number for question x", "eval", "--task", "squad", "--data", data,
                    "--predictions", good, "--na-prob", other);
-    assert_refused(2, "--model DIR is needed", "eval", "--task", "squad", "--data", data);
-    assert_refused(2, "for --task squad", "eval", "--task", "lm", "--data", data, "--predictions", good);
+    assert_refused(2, "missing --model DIR", "eval", "--task", "squad", "--data", data);
+    assert_refused(2, "applies to --task squad", "eval", "--task", "lm", "--data", data, "--predictions",
+                   good);
     Ran ran = program_run("eval", "--task", "squad", "--data", data, "--predictions", good);
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "exact 100.00  F1 100.00  of 1");
+    assert_contains(ran.out, "exact 100.00  F1 100.00  (1 question)");
     ran_done(&ran);
     files->count = 0;
 }

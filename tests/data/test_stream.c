@@ -251,7 +251,7 @@ static void test_gz_damage(void **state) {
     Source source;
     for (size_t cut = 0; cut < size; cut++) {
         files_write(bad, whole, cut);
-        assert_fails(source_init(&source, bad, 1000), 1, cut ? "ends in the middle" : "is empty");
+        assert_fails(source_init(&source, bad, 1000), 1, cut ? "is truncated" : "is empty");
     }
     for (size_t at = 10; at < size; at++) {
         whole[at] ^= 0x55;
@@ -269,10 +269,10 @@ static void test_errors(void **state) {
         const char *name, *text, *message;
     } cases[] = {
         {"empty.txt", "", "empty.txt: is empty"},
-        {"odd.u16", "abc", "odd.u16: is 3 bytes, expected a multiple of 2 as its tokens are u16"},
+        {"odd.u16", "abc", "odd.u16: is 3 bytes, expected a multiple of 2 because its tokens are u16"},
         {"odd.u32", "abcdef", "odd.u32: is 6 bytes, expected a multiple of 4"},
         {"short.txt", "abcdefg", "short.txt: too little data: 8 tokens, expected at least 9"},
-        {"absent", NULL, "absent: cannot be opened"},
+        {"absent", NULL, "absent: cannot open"},
         {".", NULL, "found a directory"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -303,21 +303,21 @@ static void test_wrong_requests(void **state) {
     DataSpec good = files_spec(files, 8);
     assert_wrong(spec.path_count = 0, "no data was given");
     assert_wrong(spec.seq = 0, "sequence length is 0");
-    assert_wrong(spec.vocab = 0, "vocabulary is 0");
-    assert_wrong(spec.task = TASK_SPAN, "task span needs SQuAD's questions or examples in JSON lines");
+    assert_wrong(spec.vocab = 0, "vocabulary size is 0");
+    assert_wrong(spec.task = TASK_SPAN, "task span needs SQuAD questions or examples as JSON lines");
     assert_wrong(spec.task = TASK_CLASSIFY, "task classify needs records");
-    assert_wrong(spec.keep_first = 1.5, "part of the data to use is 1.5");
-    assert_wrong(spec.keep_first = spec.keep_last = 0.5, "at one end");
+    assert_wrong(spec.keep_first = 1.5, "fraction of the data to use is 1.5");
+    assert_wrong(spec.keep_first = spec.keep_last = 0.5, "from one end");
     good.task = TASK_MLM;
     assert_wrong(spec.special.mask = -1, "needs a mask ([MASK]) token");
     assert_wrong(spec.special.cls = -1, "needs a start ([CLS]) token");
     assert_wrong(spec.special.sep = -1, "needs a separator ([SEP]) token");
     assert_wrong(spec.special.sep = 300, "separator ([SEP]) token is 300, outside the vocabulary of 262");
-    assert_wrong(spec.mask_rate = 1.5, "share of masked tokens is 1.5");
-    assert_wrong(spec.seq = 2, "expected at least 3 to hold the special tokens");
+    assert_wrong(spec.mask_rate = 1.5, "fraction of masked tokens is 1.5");
+    assert_wrong(spec.seq = 2, "expected at least 3 to fit the special tokens");
     good.next_sentence = true;
-    assert_wrong(spec.seq = 4, "expected at least 5 to hold the special tokens");
-    assert_wrong(spec.types = 1, "pairs of sentences need 2 token types");
+    assert_wrong(spec.seq = 4, "expected at least 5 to fit the special tokens");
+    assert_wrong(spec.types = 1, "sentence pairs need 2 token types");
     good = files_spec(files, 8);
     good.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
     assert_wrong(spec.vocab = 256, "vocabulary of at least 257");
@@ -339,7 +339,8 @@ static void test_file_changes_in_use(void **state) {
     assert_ok(host_batch_new(&batch, 1, 8));
     assert_ok(dataset_open(&data, &spec));
     assert_int_equal(truncate(path, 100), 0);
-    assert_fails(dataset_fill(data, 2000, false, batch), 1, "moving.txt: was cut to 100 bytes while in use");
+    assert_fails(dataset_fill(data, 2000, false, batch), 1,
+                 "moving.txt: was truncated to 100 bytes while in use");
     files_write(path, text, sizeof text);
     assert_ok(dataset_open(&kept, &spec));
     assert_ok(file_replace(path, "y", 1));

@@ -59,7 +59,7 @@ static void test_numbers(void **state) {
     assert_string_equal(rows.field[0][0], "some text");
     assert_string_equal(rows.field[1][1], "4");
     assert_fails(read_text(*state, "b.csv", "3,some text\n", (const char *const[]){"5", "1"}, &rows), 1,
-                 "has 2 fields, and field 5 was asked for");
+                 "has 2 fields, but field 5 was requested");
 }
 
 static void test_tsv(void **state) {
@@ -90,15 +90,15 @@ static void test_wrong(void **state) {
     static const struct {
         const char *name, *text, *says;
     } cases[] = {
-        {"e.csv", "text,label\n\"never closed,1\n2,3\n", "line 2: a quoted field has no end"},
-        {"e.csv", "text,label\n\"a\"b,1\n", "line 2: 'b' follows a quoted field"},
+        {"e.csv", "text,label\n\"never closed,1\n2,3\n", "line 2: a quoted field has no closing quote"},
+        {"e.csv", "text,label\n\"a\"b,1\n", "line 2: 'b' after a quoted field"},
         {"e.csv", "text,label\na,1,2\n", "line 2: has 3 fields, expected 2"},
-        {"e.csv", "txt,label\na,1\n", "line 1: has no field \"text\", found: txt label"},
-        {"e.csv", ",,,,,,,,,,,,x\n", "line 1: has no field \"text\""},
-        {"e.csv", "text,label\n\na\xe9,1\n", "line 3: the byte 0xe9 is not UTF-8"},
+        {"e.csv", "txt,label\na,1\n", "line 1: no field \"text\"; found: txt label"},
+        {"e.csv", ",,,,,,,,,,,,x\n", "line 1: no field \"text\""},
+        {"e.csv", "text,label\n\na\xe9,1\n", "line 3: byte 0xe9 is not valid UTF-8"},
         {"e.tsv", "text\tlabel\na\n", "line 2: has 1 fields, expected 2"},
         {"e.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\"}\n", "line 2: \"label\" is missing"},
-        {"e.jsonl", "{\"text\": [], \"label\": 1}\n", "line 1: \"text\" is of another kind"},
+        {"e.jsonl", "{\"text\": [], \"label\": 1}\n", "line 1: \"text\" is of an unsupported type"},
         {"e.jsonl", "{\"text\": \"a\"\n", "line 1, column"},
         {"e.jsonl", "[]\n", "line 1: expected an object"},
     };

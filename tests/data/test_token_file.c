@@ -205,24 +205,24 @@ static void test_damage(void **state) {
     }
     assert_ok(use(made.file));
     flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
-    assert_fails(use(made.file), 1, "is damaged between byte 1048832 and byte ");
+    assert_fails(use(made.file), 1, "damaged between byte 1048832 and byte ");
     /* What is not damaged can be read; the rest is not handed out. */
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
     int32_t tokens[4];
     assert_ok(token_file_open(&token_file, made.file));
     assert_ok(token_file_read(token_file, 0, 4, tokens));
     assert_fails(token_file_read(token_file, TOKEN_FILE_BLOCK / 2 - 2, 4, tokens), 1,
-                 "is damaged between byte 1048832");
+                 "damaged between byte 1048832");
     flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
 
     assert_int_equal(truncate(made.file, st.st_size - 1), 0);
-    assert_fails(use(made.file), 1, "it was cut short");
+    assert_fails(use(made.file), 1, "the file is truncated");
     assert_int_equal(truncate(made.file, st.st_size + 5), 0);
-    assert_fails(use(made.file), 1, "something was added at its end");
+    assert_fails(use(made.file), 1, "there is extra data at the end");
     assert_int_equal(truncate(made.file, 100), 0);
-    assert_fails(use(made.file), 1, "is 100 bytes, cut short in its header");
+    assert_fails(use(made.file), 1, "truncated: has 100 bytes");
     files_write(made.file, "some text", 9);
-    assert_fails(use(made.file), 1, "is not a token shard");
+    assert_fails(use(made.file), 1, "not a token file");
     files_write(made.file, "", 0);
     assert_fails(use(made.file), 1, "is empty");
 }
@@ -234,10 +234,10 @@ static void test_version(void **state) {
     files_add_text(files, "a.txt", "text");
     assert_ok(make(files, "version", (PrepareSpec){0}, &made));
     flip(made.file, 8, 1);
-    assert_fails(use(made.file), 1, "is a token shard of version 3, expected 1");
+    assert_fails(use(made.file), 1, "token file version 3 is not supported, expected 1");
     flip(made.file, 8, 1);
     flip(made.file, 12, 1);
-    assert_fails(use(made.file), 1, "its bytes are in the wrong order");
+    assert_fails(use(made.file), 1, "wrong byte order");
 }
 
 static Status list(const char *dir) {
@@ -255,10 +255,10 @@ static void test_sets(void **state) {
     assert_int_equal(made.result.token_files.count, 5);
     assert_ok(list(made.dir));
     assert_int_equal(unlink(made.result.token_files.path[3]), 0);
-    assert_fails(list(made.dir), 1, "one is missing");
+    assert_fails(list(made.dir), 1, "a file is missing");
     assert_int_equal(unlink(made.result.token_files.path[4]), 0);
-    assert_fails(list(made.dir), 1, "is shard 1 of 5");
-    assert_fails(list(files->dir), 1, "holds no training shards");
+    assert_fails(list(made.dir), 1, "is token file 1 of 5");
+    assert_fails(list(files->dir), 1, "contains no training data");
 }
 
 /* Leftovers beside a directory: entries of its parent that begin with its name. */
@@ -292,15 +292,16 @@ static void test_all_or_nothing(void **state) {
     assert_ok(make(files, "out", (PrepareSpec){0}, &made));
     assert_int_equal(beside(files, "out"), 0);
     /* Shards are replaced only when asked to, and other files never. */
-    assert_fails(prepare_check(made.dir, false), 2, "holds token shards already; --overwrite replaces them");
+    assert_fails(prepare_check(made.dir, false), 2,
+                 "already contains token files; add --overwrite to replace them");
     assert_ok(make(files, "out", (PrepareSpec){.file_size = 20000}, &made));
     assert_int_equal(made.result.token_files.count, 5);
     assert_ok(list(made.dir));
     assert_int_equal(beside(files, "out"), 0);
     snprintf(left, sizeof left, "%s/notes.txt", made.dir);
     files_write(left, "mine", 4);
-    assert_fails(prepare_check(made.dir, true), 2, "holds notes.txt, which is not a token shard");
-    assert_fails(make(files, "out", (PrepareSpec){0}, &made), 2, "holds notes.txt");
+    assert_fails(prepare_check(made.dir, true), 2, "contains notes.txt, which is not a token file");
+    assert_fails(make(files, "out", (PrepareSpec){0}, &made), 2, "contains notes.txt");
     assert_true(path_exists(left));
 }
 
@@ -309,10 +310,10 @@ static void test_refusals(void **state) {
     CLEANUP(made_done) Made made = {0};
     files->count = 0;
     files_add_text(files, "a.txt", "");
-    assert_fails(make(files, "none", (PrepareSpec){0}, &made), 1, "a.txt: no text was found");
+    assert_fails(make(files, "none", (PrepareSpec){0}, &made), 1, "a.txt: no text found");
     files_add_text(files, "b.txt", "text");
     assert_fails(make(files, "none", (PrepareSpec){.val_fraction = 0.1}, &made), 2,
-                 "of 1 document it leaves none for validation");
+                 "of 1 document, none would be left for validation");
     assert_false(path_exists(made.dir));
 }
 
