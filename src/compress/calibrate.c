@@ -1,7 +1,6 @@
-/* An observer of the linear layers keeps the largest magnitude of each of their inputs while the model runs
- * over data or, without any, writes. Without data: the model writes a few short texts, each from a token
- * drawn at random. Which inputs are far larger than the others is a property of the model much more than of
- * the text. */
+/* An observer on the linear layers records the largest magnitude of each input while the model runs on data
+ * or, without data, generates a few short samples, each from a random token. Random samples are good enough:
+ * which inputs are outliers depends far more on the model than on the text. */
 #include "compress/calibrate.h"
 
 #include <math.h>
@@ -12,7 +11,7 @@
 #include "infer/session.h"
 #include "train/job.h"
 
-enum { TEXTS = 8, POSITIONS = 64, SEQUENCES = 16 /* of data */ };
+enum { SAMPLES = 8, SAMPLE_TOKENS = 64, DATA_SEQUENCES = 16 };
 
 void calibration_done(Calibration *calibration) {
     for (size_t i = 0; i < calibration->count; i++) free(calibration->input[i].largest);
@@ -20,21 +19,21 @@ void calibration_done(Calibration *calibration) {
     *calibration = (Calibration){0};
 }
 
-const SeenInput *calibration_find(const Calibration *calibration, const char *name) {
+const InputStats *calibration_find(const Calibration *calibration, const char *name) {
     for (size_t i = 0; i < calibration->count; i++)
         if (!strcmp(calibration->input[i].name, name)) return &calibration->input[i];
     return NULL;
 }
 
 typedef struct InputRecorder {
-    Observer observer; /* first: the observer is the recorder */
+    Observer observer; /* must be first: the recorder is cast from it */
     Calibration *calibration;
 } InputRecorder;
 
-static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
+static Status record_input(Observer *observer, Stream *stream, Tensor x, Tensor w) {
     (void)stream;
     const Calibration *calibration = ((InputRecorder *)(void *)observer)->calibration;
-    SeenInput *input = NULL;
+    InputStats *input = NULL;
     for (size_t i = 0; i < calibration->count && !input; i++)
         if (calibration->input[i].weights == w.data) input = &calibration->input[i];
     if (!input) return OK;
@@ -47,7 +46,8 @@ static Status see(Observer *observer, Stream *stream, Tensor x, Tensor w) {
     return OK;
 }
 
-/* The matrices that become of few bits, by name: the model that runs may have other heads. */
+/* Lists the matrices to be quantized. They are matched by name, since the running model may have other heads.
+ */
 static Status list_inputs(const Store *params, const Model *to, Calibration *calibration) {
     for (int i = 0; i < to->count; i++)
         for (size_t j = 0; j < to->block[i].params.count; j++) {
@@ -56,10 +56,10 @@ static Status list_inputs(const Store *params, const Model *to, Calibration *cal
             if (!desc->int8 || desc->tied || !store_find(params, desc->name, &found, &view)) continue;
             TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,
                          sizeof *calibration->input));
-            SeenInput *input = &calibration->input[calibration->count];
-            *input = (SeenInput){.weights = view.data,
-                                 .layer = to->block[i].ops == &block_ops_layer,
-                                 .cols = desc->dim[desc->ndim - 1]};
+            InputStats *input = &calibration->input[calibration->count];
+            *input = (InputStats){.weights = view.data,
+                                  .layer = to->block[i].ops == &block_ops_layer,
+                                  .cols = desc->dim[desc->ndim - 1]};
             snprintf(input->name, sizeof input->name, "%s", desc->name);
             TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));
             calibration->count++;
@@ -67,53 +67,55 @@ static Status list_inputs(const Store *params, const Model *to, Calibration *cal
     return OK;
 }
 
-static Status write_texts(Engine *engine, uint64_t seed) {
+static Status generate_samples(Engine *engine, uint64_t seed) {
     const ModelConfig *config = &engine->model->config;
-    int64_t positions = config->positions < POSITIONS ? config->positions : POSITIONS;
+    int64_t positions = config->positions < SAMPLE_TOKENS ? config->positions : SAMPLE_TOKENS;
     CLEANUP(session_freep) Session *session = NULL;
     CLEANUP(sampler_freep) Sampler *sampler = NULL;
-    TRY(session_new(&session, engine, TEXTS, positions, 1));
+    TRY(session_new(&session, engine, SAMPLES, positions, 1));
     TRY(sampler_new(&sampler, &(Sampling){.temperature = 1, .top_p = 1, .seed = seed}, config->vocab));
-    int32_t token[TEXTS];
-    Feed feed[TEXTS];
+    int32_t token[SAMPLES];
+    Feed feed[SAMPLES];
     RngKey key = rng_key(seed, "calibrate", 0);
-    for (int b = 0; b < TEXTS; b++) {
+    for (int b = 0; b < SAMPLES; b++) {
         token[b] = (int32_t)rng_below(key, (uint64_t)b, (uint64_t)config->vocab);
         feed[b] = (Feed){&token[b], 1};
     }
     for (int64_t at = 0; at < positions; at++) {
-        TRY(session_feed(session, feed, TEXTS));
-        for (int b = 0; b < TEXTS; b++)
-            TRY(sampler_pick(sampler, session_scores(session, b), (uint64_t)b, (uint64_t)at, &token[b]));
+        TRY(session_feed(session, feed, SAMPLES));
+        for (int b = 0; b < SAMPLES; b++)
+            TRY(sampler_pick(sampler, session_logits(session, b), (uint64_t)b, (uint64_t)at, &token[b]));
     }
     return OK;
 }
 
-Status calibrate(const char *dir, const Model *to, int threads, uint64_t seed, Calibration *ret_calibration) {
+Status calibrate_on_samples(const char *dir, const Model *to, int threads, uint64_t seed,
+                            Calibration *ret_calibration) {
     CLEANUP(engine_freep) Engine *engine = NULL;
     CLEANUP(calibration_done) Calibration calibration = {0};
     TRY(engine_new(&engine, dir, &(EngineOptions){.threads = threads, .dtype = DT_F32}));
     TRY(list_inputs(engine->params, to, &calibration));
-    InputRecorder recorder = {.observer = {see}, .calibration = &calibration};
+    InputRecorder recorder = {.observer = {record_input}, .calibration = &calibration};
     engine->exec.observer = &recorder.observer;
-    TRY(write_texts(engine, seed));
+    TRY(generate_samples(engine, seed));
     *ret_calibration = calibration;
     calibration = (Calibration){0};
     return OK;
 }
 
-/* A model that answers questions has no use for text alone. */
+/* A question-answering model needs questions, not plain text. */
 static Status check_task(const Job *job, const char *dir, const CalibrationData *data) {
     DataFormat format;
     TRY(job_format(job, data->files, data->files_count, &format));
     if (job->task == TASK_SPAN && format != FORMAT_SQUAD && format != FORMAT_IDS)
-        return USAGE("--calibrate: %s answers questions, expected some in SQuAD's format instead of %s", dir,
-                     data->files[0]);
+        return USAGE(
+            "--calibrate: %s is a question-answering model and needs data in SQuAD format, which %s is not",
+            dir, data->files[0]);
     return OK;
 }
 
-Status calibrate_on(const char *dir, const Model *to, const CalibrationData *data, int threads,
-                    Calibration *ret_calibration) {
+Status calibrate_on_data(const char *dir, const Model *to, const CalibrationData *data, int threads,
+                         Calibration *ret_calibration) {
     JobSpec spec = {.model = dir,
                     .task = "auto",
                     .format = data->format ? data->format : "auto",
@@ -138,9 +140,9 @@ Status calibrate_on(const char *dir, const Model *to, const CalibrationData *dat
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, dir, &job->model->config, true));
     TRY(list_inputs(job->runner->params, to, &calibration));
-    InputRecorder recorder = {.observer = {see}, .calibration = &calibration};
+    InputRecorder recorder = {.observer = {record_input}, .calibration = &calibration};
     job->runner->exec.observer = &recorder.observer;
-    TRY(job_evaluate(job, set, SEQUENCES, &result));
+    TRY(job_evaluate(job, set, DATA_SEQUENCES, &result));
     *ret_calibration = calibration;
     calibration = (Calibration){0};
     return OK;

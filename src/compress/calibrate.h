@@ -1,43 +1,43 @@
-/* What the linear layers of a model take: of given data, or while a GPT-2 writes text of its own. */
+/* Calibration: recording the input ranges of a model's linear layers on data, or on text that a GPT-2
+ * generates. */
 #ifndef WEFT_COMPRESS_CALIBRATE_H
 #define WEFT_COMPRESS_CALIBRATE_H
 
 #include "model/model.h"
 #include "train/train.h"
 
-/* Data to run over, as 'weft eval' takes it. */
+/* Calibration data, in the formats of 'weft eval'. */
 typedef struct CalibrationData {
     const char **files;
     int files_count;
     const char *format;
     TextOptions text;
-    FILE *log; /* where preparing text shows */
+    FILE *log; /* progress of tokenization, and warnings */
 } CalibrationData;
 
-/* The inputs of one matrix. */
-typedef struct SeenInput {
+/* Input range of one matrix. */
+typedef struct InputStats {
     char name[PARAM_NAME];
-    const void *weights; /* by which it is known */
-    bool layer;          /* of a layer, and not the output matrix */
+    const void *weights; /* identifies the matrix while the model runs */
+    bool layer;          /* true: a layer's matrix; false: the output matrix */
     int64_t cols;
-    float *largest; /* (cols) magnitudes */
-} SeenInput;
+    float *largest; /* (cols) largest magnitude of each input */
+} InputStats;
 
 typedef struct Calibration {
-    SeenInput *input;
+    InputStats *input;
     size_t count, capacity;
 } Calibration;
 
 void calibration_done(Calibration *calibration);
-/* Has the model of a directory write text, from tokens drawn with `seed`. Watched are the inputs of those
- * matrices that are of few bits in `to`, the model that is to come of it. */
-MUST_USE Status calibrate(const char *dir, const Model *to, int threads, uint64_t seed,
-                          Calibration *ret_calibration);
-/* Runs the model of a directory over the first sequences of files, as 'weft eval' reads them; data that is
- * empty, or tokens that are not the model's, are refused. */
-MUST_USE Status calibrate_on(const char *dir, const Model *to, const CalibrationData *data, int threads,
-                             Calibration *ret_calibration);
-/* NULL where nothing is known of the parameter. */
-const SeenInput *calibration_find(const Calibration *calibration, const char *name);
+/* Lets the model in `dir` generate text from random tokens drawn with `seed`, and records the inputs of the
+ * matrices that are quantized in `to`, the target model. */
+MUST_USE Status calibrate_on_samples(const char *dir, const Model *to, int threads, uint64_t seed,
+                                     Calibration *ret_calibration);
+/* The same on the first sequences of data files. Refuses empty data and tokens of another tokenizer. */
+MUST_USE Status calibrate_on_data(const char *dir, const Model *to, const CalibrationData *data, int threads,
+                                  Calibration *ret_calibration);
+/* NULL: the parameter was not recorded. */
+const InputStats *calibration_find(const Calibration *calibration, const char *name);
 
 #endif

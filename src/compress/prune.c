@@ -1,6 +1,7 @@
-/* Magnitudes are compared as the bits of floats without their sign, which order as the numbers do. The one of
- * rank k among hundreds of millions is found in two passes, by counting upper halves and then the lower
- * halves of the one that holds it; a third sets to 0 what lies below it, and as many equals as are due. */
+/* Magnitudes are compared as float bit patterns without the sign bit, which sort like the values. The k-th
+ * smallest among hundreds of millions is found in two counting passes, first over the upper 16 bits, then
+ * over the lower 16 bits of the selected bucket. A third pass zeroes everything below it and as many ties as
+ * needed. */
 #include "compress/prune.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 
 #include "base/memory.h"
 
-enum { HALF = 1 << 16, MATRICES = 6 /* of a layer */ };
+enum { BUCKETS = 1 << 16, MATRICES = 6 /* per layer; q, k, v count separately */ };
 
 typedef struct Matrix {
     float *data;
@@ -79,25 +80,26 @@ static uint32_t magnitude(float value) {
     return bits & 0x7fffffff;
 }
 
-/* The entry of counts that holds number *rank from 0; *rank becomes its place in that entry. */
+/* The bucket that contains element *rank (from 0); *rank becomes the index within the bucket. */
 static uint32_t find_rank(const int64_t *counts, int64_t *rank) {
     uint32_t at = 0;
     while (*rank >= counts[at]) *rank -= counts[at++];
     return at;
 }
 
-/* The magnitude of rank `rank` from 0, and how many equal ones come before it. `rank` is below the count. */
+/* The magnitude of rank `rank` (from 0, less than the number of weights); *ret_equals: how many equal ones
+ * precede it. */
 static uint32_t select_magnitude(const Matrix *matrix, size_t count, int64_t rank, int64_t *counts,
                                  int64_t *ret_equals) {
-    memset(counts, 0, HALF * sizeof *counts);
+    memset(counts, 0, BUCKETS * sizeof *counts);
     for (size_t m = 0; m < count; m++)
         for (int64_t i = 0; i < matrix[m].count; i++) counts[magnitude(matrix[m].data[i]) >> 16]++;
     uint32_t upper = find_rank(counts, &rank);
-    memset(counts, 0, HALF * sizeof *counts);
+    memset(counts, 0, BUCKETS * sizeof *counts);
     for (size_t m = 0; m < count; m++)
         for (int64_t i = 0; i < matrix[m].count; i++) {
             uint32_t bits = magnitude(matrix[m].data[i]);
-            if (bits >> 16 == upper) counts[bits & (HALF - 1)]++;
+            if (bits >> 16 == upper) counts[bits & (BUCKETS - 1)]++;
         }
     uint32_t lower = find_rank(counts, &rank);
     *ret_equals = rank;
@@ -107,14 +109,14 @@ static uint32_t select_magnitude(const Matrix *matrix, size_t count, int64_t ran
 static void zero_smallest(const Matrix *matrix, size_t count, int64_t number, int64_t *counts) {
     if (number == 0) return;
     int64_t equals = 0;
-    uint32_t limit = select_magnitude(matrix, count, number - 1, counts, &equals);
-    equals++; /* that one itself */
+    uint32_t threshold = select_magnitude(matrix, count, number - 1, counts, &equals);
+    equals++; /* include the selected one */
     for (size_t m = 0; m < count; m++)
         for (int64_t i = 0; i < matrix[m].count; i++) {
             uint32_t bits = magnitude(matrix[m].data[i]);
-            bool goes = bits < limit || (bits == limit && equals > 0);
-            if (bits == limit) equals--;
-            if (goes) matrix[m].data[i] = 0;
+            bool prune = bits < threshold || (bits == threshold && equals > 0);
+            if (bits == threshold) equals--;
+            if (prune) matrix[m].data[i] = 0;
         }
 }
 
@@ -122,11 +124,12 @@ Status prune_weights(Store *params, double amount, bool per_matrix) {
     CLEANUP(matrix_list_done) MatrixList list = {0};
     CLEANUP(mem_freep) int64_t *counts = NULL;
     TRY(list_matrices(params, &list));
-    TRY(mem_new(HALF, sizeof *counts, &counts));
+    TRY(mem_new(BUCKETS, sizeof *counts, &counts));
     PruneCount now = count_all(list.at, list.count);
     if (llround(amount * (double)now.total) < now.zeros)
-        return USAGE("--amount %g: %.4g of the layers' weights are zero already; expected more than that",
-                     amount, (double)now.zeros / (double)now.total);
+        return USAGE(
+            "--amount %g: the fraction %.4g of the layers' weights is already zero; use a larger value",
+            amount, (double)now.zeros / (double)now.total);
     size_t step = per_matrix ? 1 : list.count;
     for (size_t i = 0; i < list.count; i += step) {
         int64_t total = count_all(&list.at[i], step).total;
@@ -135,7 +138,7 @@ Status prune_weights(Store *params, double amount, bool per_matrix) {
     return OK;
 }
 
-/* ---- rows ---- */
+/* ---- FFN neurons (rows) ---- */
 
 int64_t prune_rows_kept(int64_t rows, double amount, int64_t multiple) {
     int64_t kept = rows - llround(amount * (double)rows);
@@ -165,7 +168,7 @@ typedef struct Scored {
     int64_t row;
 } Scored;
 
-static int by_worth(const void *one, const void *two) {
+static int by_importance(const void *one, const void *two) {
     const Scored *a = one, *b = two;
     if (a->score != b->score) return a->score > b->score ? -1 : 1;
     return (a->row > b->row) - (a->row < b->row);
@@ -178,14 +181,15 @@ static int by_row(const void *one, const void *two) {
 
 typedef Status (*Scores)(const Store *params, int64_t layer, double *score);
 
-/* The rows, or heads, of a layer that stay, in their order: the first `kept` of `ret_rows` (count). */
+/* Selects the rows or heads of a layer to keep: the first `kept` entries of ret_rows (count), in original
+ * order. */
 static Status choose(const Store *params, int64_t layer, Scores scores, int64_t count, int64_t kept,
                      Scored *ret_rows) {
     CLEANUP(mem_freep) double *score = NULL;
     TRY(mem_new((size_t)count, sizeof *score, &score));
     TRY(scores(params, layer, score));
     for (int64_t i = 0; i < count; i++) ret_rows[i] = (Scored){score[i], i};
-    qsort(ret_rows, (size_t)count, sizeof *ret_rows, by_worth);
+    qsort(ret_rows, (size_t)count, sizeof *ret_rows, by_importance);
     qsort(ret_rows, (size_t)kept, sizeof *ret_rows, by_row);
     return OK;
 }
@@ -206,7 +210,7 @@ static void copy_rows(const Store *from, Store *to, int64_t layer, const Scored 
         for (int64_t k = 0; k < kept; k++) new_down[c * kept + k] = down[c * F + rows[k].row];
 }
 
-/* Parameters whose size is the same. */
+/* Copies the parameters whose size does not change. */
 static void copy_same(const Store *from, Store *to) {
     for (int i = 0; i < to->model->count; i++) {
         const ParamList *list = &to->model->block[i].params;
@@ -220,7 +224,7 @@ static void copy_same(const Store *from, Store *to) {
 
 typedef void (*Copy)(const Store *from, Store *to, int64_t layer, const Scored *rows);
 
-/* A model of `config` with what is worth most of each layer's `count` rows or heads. */
+/* A model of `config` with the `kept` most important of each layer's `count` rows or heads. */
 static Status shrink(const Store *params, const ModelConfig *config, int64_t count, int64_t kept,
                      Scores scores, Copy copy, Device *device, Model **ret_model, Store **ret_params) {
     CLEANUP(model_freep) Model *model = NULL;
@@ -263,13 +267,13 @@ Status prune_head_scores(const Store *params, int64_t index, double *score) {
     const float *bias = tensor_f32(layer_param(params, index, "attn.qkv.bias")) + 2 * A;
     const float *out = tensor_f32(layer_param(params, index, "attn.out.weight")); /* (C,A) */
     for (int64_t h = 0; h < c->heads; h++) {
-        double reads = 0, writes = 0;
+        double value = 0, output = 0;
         for (int64_t a = h * D; a < (h + 1) * D; a++) {
-            reads += (double)bias[a] * bias[a];
-            for (int64_t k = 0; k < C; k++) reads += (double)v[a * C + k] * v[a * C + k];
-            for (int64_t k = 0; k < C; k++) writes += (double)out[k * A + a] * out[k * A + a];
+            value += (double)bias[a] * bias[a];
+            for (int64_t k = 0; k < C; k++) value += (double)v[a * C + k] * v[a * C + k];
+            for (int64_t k = 0; k < C; k++) output += (double)out[k * A + a] * out[k * A + a];
         }
-        score[h] = sqrt(reads) * sqrt(writes);
+        score[h] = sqrt(value) * sqrt(output);
     }
     return OK;
 }

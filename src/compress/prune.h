@@ -1,43 +1,45 @@
-/* Pruning: which weights of a model count least, and the model without them.
+/* Pruning: removing the least important weights, FFN neurons or attention heads of a model.
  *
- * What can be pruned are the matrices of the layers: q, k, v and the output of attention, up and down of the
- * feed-forward part. Embeddings, norms, biases and heads stay as they are. Stores are whole, in fp32 and in
- * the host's memory. */
+ * Only the layers' matrices are pruned: q, k, v and the output projection of attention, up and down of the
+ * FFN. Embeddings, norms and output heads never change; biases go only with their neuron or head. Stores are
+ * unsharded, fp32 and in host memory. */
 #ifndef WEFT_COMPRESS_PRUNE_H
 #define WEFT_COMPRESS_PRUNE_H
 
 #include "model/model.h"
 
-/* How many weights of the layers' matrices there are, and how many of them are 0. */
+/* Number of weights in the layers' matrices, and how many of them are zero. */
 typedef struct PruneCount {
     int64_t zeros, total;
 } PruneCount;
 
 MUST_USE Status prune_count(const Store *params, PruneCount *ret_count);
 
-/* Sets the smallest magnitudes to 0, so that the part `amount` of all these weights is 0: the smallest of all
- * together or, with per_matrix, of each matrix (q, k and v are one each). Of equal ones the first go. What is
- * 0 already counts as the smallest; more of it than `amount` asks for is refused. */
+/* Magnitude pruning: zeroes the smallest weights until the fraction `amount` is zero, over all matrices
+ * together or, with per_matrix, in each one (q, k and v separately). Ties go to the first weights. Existing
+ * zeros count towards `amount`; if there are already more, the call fails. */
 MUST_USE Status prune_weights(Store *params, double amount, bool per_matrix);
 
-/* Rows of a feed-forward part of `rows` that stay when the part `amount` goes: rounded up to a multiple, so
- * that kernels and tensor ranks find sizes that suit them. */
+/* Number of FFN neurons (rows) left of `rows` after pruning the fraction `amount`, rounded up to a multiple
+ * that suits kernels and tensor parallelism. */
 int64_t prune_rows_kept(int64_t rows, double amount, int64_t multiple);
-/* What a row, with its bias, and the column that reads it are worth: the product of their norms. It bounds
- * what the neuron can add to the output, and does not change when one is scaled up and the other down. score
- * (F) from layer `index`. */
+/* Importance of each FFN neuron of layer `index`: the norm of its row in `up` (with bias) times the norm of
+ * its column in `down`. It bounds the neuron's contribution to the output and is invariant to scaling one up
+ * and the other down. Writes score (F). */
 MUST_USE Status prune_row_scores(const Store *params, int64_t index, double *score);
-/* The same model with `kept` rows in each layer's feed-forward part: those worth most, in their order; of
- * equal ones the later go. *ret_model must outlive *ret_params. */
+/* A copy of the model with the `kept` most important FFN neurons of each layer, in their original order. Ties
+ * keep the earlier ones. The caller owns both results; *ret_model must outlive *ret_params. */
 MUST_USE Status prune_rows(const Store *params, int64_t kept, Device *device, Model **ret_model,
                            Store **ret_params);
 
-/* Heads that stay of `heads` when the part `amount` goes: at least one, and as many as `multiple` divides. */
+/* Number of heads left of `heads` after pruning the fraction `amount`: a multiple of `multiple`, and at least
+ * that. */
 int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple);
-/* What a head is worth: the norm of its values' rows, with their biases, times that of the columns that read
- * them, which bounds what it can add to the output. score (H) from layer `index`. */
+/* Importance of each head of layer `index`: the norm of its value rows (with biases) times the norm of the
+ * output projection's columns that read them, which bounds its contribution to the output. Writes score (H).
+ */
 MUST_USE Status prune_head_scores(const Store *params, int64_t index, double *score);
-/* The same model with `kept` heads in each layer, chosen as rows are. */
+/* A copy of the model with the `kept` most important heads of each layer; otherwise like prune_rows. */
 MUST_USE Status prune_heads(const Store *params, int64_t kept, Device *device, Model **ret_model,
                             Store **ret_params);
 

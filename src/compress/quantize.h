@@ -1,4 +1,4 @@
-/* Quantizing a checkpoint: the layers' matrices, and on demand the token embedding, become int8 or int4. */
+/* Quantizing a checkpoint: the layers' matrices, and optionally the token embedding, become int8 or int4. */
 #ifndef WEFT_COMPRESS_QUANTIZE_H
 #define WEFT_COMPRESS_QUANTIZE_H
 
@@ -7,18 +7,19 @@
 
 typedef struct QuantizeConfig {
     const char *model, *out;
-    const char *bits;     /* of the layers' matrices: "8" or "4" */
-    bool embedding;       /* the token embedding and the output matrix too, in 8 bits ... */
-    bool int4_embedding;  /* ... or in 4 */
-    CalibrationData data; /* to find out from how large inputs are; none: a GPT-2 writes its own */
-    bool no_balance;      /* take inputs as they are, see quantize.c */
-    const char
-        *activations; /* "dynamic" or "static": rounded by each row's largest, or by that of them all */
-    int64_t threads;  /* 0: all */
-    uint64_t seed;    /* of the text that a GPT-2 writes for calibration */
+    const char *bits;        /* weights of the layers' matrices: "8" or "4"; NULL: 8 */
+    bool embedding;          /* also quantize the token embedding and the output matrix, to int8 ... */
+    bool int4_embedding;     /* ... or to int4; not both */
+    CalibrationData data;    /* calibration data; no files: a GPT-2 generates its own text */
+    bool no_balance;         /* do not balance inputs against weights, see quantize.c */
+    const char *activations; /* activation scales: "dynamic" (per row, at run time) or "static" (from
+                                calibration); NULL: dynamic */
+    int64_t threads;         /* 0: all cores */
+    uint64_t seed;           /* for the text that a GPT-2 generates for calibration */
 } QuantizeConfig;
 
-/* Writes the directory `out`, all of it or, after a failure, nothing. */
+/* Writes the checkpoint directory `out`; nothing is left behind after a failure. Returns a description of the
+ * result. */
 MUST_USE Status quantize_run(const QuantizeConfig *config, json_t **ret_result);
 
 #endif

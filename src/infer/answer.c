@@ -1,5 +1,5 @@
-/* A text and questions go the way of SQuAD's: they become a set of one paragraph, whose windows the model
- * scores. */
+/* The text and its questions become a SQuAD set of one paragraph, and are then handled by the code for SQuAD.
+ */
 #include "infer/answer.h"
 
 #include "infer/prompt.h"
@@ -10,7 +10,7 @@ static Status make_set(const AnswerConfig *config, const char *text, size_t size
     json_t *paragraph =
         json_array_get(json_object_get(json_array_get(json_object_get(json, "data"), 0), "paragraphs"), 0);
     json_t *context = json_stringn(text, size);
-    if (!context) return FAILED("%s: is not UTF-8 text", config->context);
+    if (!context) return FAILED("%s is not UTF-8 text", config->context);
     if (json_object_set_new(paragraph, "context", context) != 0) return FAILED("out of memory");
     for (int i = 0; i < config->questions_count; i++) {
         json_t *question = json_string(config->questions[i]);
@@ -37,21 +37,21 @@ static Status open_job(const AnswerConfig *config, Job **ret_job) {
                     .text = {.tokenizer = config->tokenizer}};
     CLEANUP(job_freep) Job *job = NULL;
     TRY(job_new(&job, &spec));
-    if (!job->model_dir) return USAGE("--model %s: answers need a checkpoint directory", config->model);
+    if (!job->model_dir) return USAGE("--model %s: not a checkpoint directory", config->model);
     TRY(job_need_tokenizer(job));
     *ret_job = job;
     job = NULL;
     return OK;
 }
 
-/* Weights are read once the texts are known to be fit. */
+/* Loads the weights; called last, after the text and questions have been checked. */
 static Status load_weights(Job *job) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(job_start(job, &report));
     return load_report_check(&report, job->model_dir, &job->model->config, false);
 }
 
-/* As short as the windows allow: padding costs time and changes nothing. */
+/* Length of the longest window: more padding costs time and changes nothing. */
 static int64_t longest(const SquadFeatures *features) {
     int64_t length = 1;
     for (size_t i = 0; i < features->features; i++) {
@@ -70,7 +70,7 @@ static json_int_t chars_before(SquadText text, size_t end) {
     return count;
 }
 
-/* "answer", "start" and "end"; an answer of null where there is none. */
+/* Sets "answer", "start" and "end"; "answer" is null if there is no answer. */
 static int put_choice(json_t *json, SquadText context, const SquadChoice *choice) {
     if (!choice || choice->none) return json_object_set_new(json, "answer", json_null());
     json_t *text = json_stringn(context.data + choice->start, choice->end - choice->start);
@@ -104,9 +104,9 @@ static Status collect(const AnswerConfig *config, const SquadSet *set, const Squ
     CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "answers");
     SquadAnswerSpec spec = {config->max_answer, !config->always, config->null_threshold};
     SquadText context = set->paragraph[0].context;
-    for (size_t i = 0; i < features->askeds; i++) {
+    for (size_t i = 0; i < features->queries; i++) {
         TRY(squad_best_find(&best, features, scores, i, context, &spec));
-        TRY(put_answer(json_object_get(result, "answers"), &set->question[features->asked[i].number], context,
+        TRY(put_answer(json_object_get(result, "answers"), &set->question[features->query[i].number], context,
                        &best, config->shown));
     }
     *ret_result = json_incref(result);
@@ -121,16 +121,16 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     CLEANUP(job_freep) Job *job = NULL;
     size_t size = 0;
     SquadLoss loss;
-    if (config->questions_count == 0) return USAGE("no question was given, expected at least one --question");
+    if (config->questions_count == 0) return USAGE("no question; pass at least one --question");
     for (int i = 0; i < config->questions_count; i++)
         if (!config->questions[i][strspn(config->questions[i], " \t\r\n")])
-            return USAGE("--question '%s' asks nothing, expected a text", config->questions[i]);
+            return USAGE("--question '%s' is empty; pass a question", config->questions[i]);
     TRY(open_job(config, &job));
     TRY(prompt_read(config->context, &text, &size));
     TRY(make_set(config, text, size, &set));
     SquadSpec spec = {.seq = job->seq, .doc_stride = config->doc_stride, .max_query = config->max_query};
     TRY(squad_features_make(&features, &set, job->tokenizer, &spec));
-    if (features.counts.empty) return FAILED("%s: has no text to look for an answer in", config->context);
+    if (features.counts.empty) return FAILED("%s contains no text to find an answer in", config->context);
     TRY(squad_scores_init(&scores, &features, config->n_best));
     TRY(load_weights(job));
     TRY(squad_run_model(job, &features, features.features, longest(&features), &scores, NULL, &loss));

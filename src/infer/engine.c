@@ -7,15 +7,15 @@
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
     if (config->family != FAMILY_GPT2)
-        return FAILED("%s: a BERT model does not generate text; a GPT-2 checkpoint was expected", dir);
+        return FAILED("%s: BERT models cannot generate text; use a GPT-2 checkpoint", dir);
     if (!config_has(config, OUTPUT_LM))
-        return FAILED("%s: the model has no language-modelling head to generate with", dir);
+        return FAILED("%s: the model has no language-modeling head, so it cannot generate text", dir);
     return OK;
 }
 
 Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config) {
     if (!path_is_dir(dir))
-        return FAILED("%s: %s; a checkpoint directory was expected", dir,
+        return FAILED("%s: %s; expected a checkpoint directory", dir,
                       path_exists(dir) ? "not a directory" : "no such directory");
     CLEANUP(mem_freep) char *from = NULL;
     TRY(ckpt_model_dir(dir, &from));
@@ -39,31 +39,30 @@ static Status load_params(Engine *engine, const char *dir) {
     return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
 }
 
-static Status settle_cache(Engine *engine, const EngineOptions *options) {
+static Status set_cache_type(Engine *engine, const EngineOptions *options) {
     static const struct {
         const char *name;
         DType dtype;
     } types[] = {{"fp32", DT_F32}, {"bf16", DT_BF16}, {"int8", DT_I8}};
     engine->cache = options->dtype;
     if (!options->cache) return OK;
-    int at = 0, count = (int)(sizeof types / sizeof *types);
-    while (at < count && strcmp(options->cache, types[at].name)) at++;
-    if (at == count)
-        return USAGE("caches of '%s' are not known: expected fp32, bf16 or int8", options->cache);
-    engine->cache = types[at].dtype;
+    int i = 0, count = (int)(sizeof types / sizeof *types);
+    while (i < count && strcmp(options->cache, types[i].name)) i++;
+    if (i == count) return USAGE("unknown KV cache type '%s'; expected fp32, bf16 or int8", options->cache);
+    engine->cache = types[i].dtype;
     if (engine->cache == options->dtype) return OK;
     if (engine->cache == DT_I8 || (engine->cache == DT_BF16 && options->dtype == DT_F32)) return OK;
-    return USAGE("caches of %s beside a computation in %s: expected %s or int8", options->cache,
+    return USAGE("a KV cache of type %s cannot be used when computing in %s; use %s or int8", options->cache,
                  dtype_name(options->dtype), dtype_name(options->dtype));
 }
 
-/* All but the model and its weights. */
+/* Creates everything but the model and its weights. */
 static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
     const char *device = options->device ? options->device : "cpu";
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
     TRY(device_new(&engine->device, device, 0, options->threads));
-    TRY(settle_cache(engine, options));
+    TRY(set_cache_type(engine, options));
     TRY(kernels_for(device, options->kernels, &engine->exec.table));
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;
@@ -77,10 +76,10 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     CLEANUP(mem_freep) char *from = NULL;
     CLEANUP(engine_freep) Engine *engine = NULL;
     ModelConfig config;
-    TRY(kernels_suit(options->device ? options->device : "cpu", options->kernels));
+    TRY(kernels_check_device(options->device ? options->device : "cpu", options->kernels));
     TRY(engine_find(dir, &from, &config));
     TRY(engine_begin(&engine, options));
-    TRY(hf_int8_suits(from, &config, engine->device, options->dtype));
+    TRY(hf_int8_check(from, &config, engine->device, options->dtype));
     config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from));
@@ -93,7 +92,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
 Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,
                          const EngineOptions *options) {
     CLEANUP(engine_freep) Engine *engine = NULL;
-    TRY(kernels_suit(options->device ? options->device : "cpu", options->kernels));
+    TRY(kernels_check_device(options->device ? options->device : "cpu", options->kernels));
     TRY(check_generates("the model", config));
     TRY(engine_begin(&engine, options));
     TRY(model_new(&engine->model, config));

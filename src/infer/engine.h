@@ -1,4 +1,4 @@
-/* A model ready to generate: a checkpoint's weights on a device, with everything a pass needs. */
+/* A model ready for generation: a checkpoint's weights on a device, and what a forward pass needs. */
 #ifndef WEFT_INFER_ENGINE_H
 #define WEFT_INFER_ENGINE_H
 
@@ -8,10 +8,10 @@
 
 typedef struct EngineOptions {
     const char *device;  /* "cpu", "cuda"; NULL: "cpu" */
-    const char *kernels; /* NULL: the device's own */
-    int threads;         /* 0: all that the process may use */
-    DType dtype;         /* what it computes with, and keeps weights in */
-    const char *cache;   /* what it keeps keys and values in: "fp32", "bf16", "int8"; NULL: as dtype */
+    const char *kernels; /* NULL: the device's default */
+    int threads;         /* 0: all cores that the process may use */
+    DType dtype;         /* compute type, also of the weights */
+    const char *cache;   /* type of the KV cache: "fp32", "bf16", "int8"; NULL: dtype */
 } EngineOptions;
 
 typedef struct Engine {
@@ -21,16 +21,16 @@ typedef struct Engine {
     Model *model;
     Store *params;
     Exec exec;
-    DType cache;       /* of keys and values */
-    LoadReport report; /* tensors of the files that were not used; nothing is missing */
+    DType cache;       /* type of the KV cache */
+    LoadReport report; /* tensors in the files that the model does not use; none are missing */
 } Engine;
 
-/* What engine_new would load: the checkpoint's directory, owned by the caller, and its configuration with
- * the tokens of generation_config.json. `dir` is a checkpoint, or a run, whose newest checkpoint is taken. A
- * model that cannot generate is refused. */
+/* Finds what engine_new would load. `dir` is a checkpoint, or a run directory, whose newest checkpoint is
+ * used. *ret_dir is the checkpoint's directory, owned by the caller; *ret_config includes the tokens of
+ * generation_config.json. Fails for a model that cannot generate. */
 MUST_USE Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config);
 MUST_USE Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options);
-/* The same with weights drawn as at the start of a training, for measuring. */
+/* The same with randomly initialized weights, for benchmarks. */
 MUST_USE Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,
                                   const EngineOptions *options);
 void engine_free(Engine *engine);

@@ -1,7 +1,7 @@
-/* The loop of generation: prompts are sorted by length and taken in groups that fit a session. Equal
- * prompts go through the model once and their caches are copied. Then every turn chooses a token for each
- * sequence and feeds it; a sequence that is done gives its place to the last one, so that work shrinks
- * with what is left to do.
+/* The generation loop. Prompts are sorted by length and processed in groups that fit a session. Identical
+ * prompts are prefilled once and their caches copied. Each decode step then chooses a token for each sequence
+ * and feeds it. The last sequence moves into the slot of a finished one, so the batch shrinks as sequences
+ * finish.
  */
 #include "infer/generate.h"
 
@@ -17,13 +17,13 @@ typedef struct Run {
     Engine *engine;
     const GenerateSpec *spec;
     Session *session;
-    Sampler **sampler; /* (pickers) one for each thread that draws */
-    int pickers;
-    int32_t *token;  /* (batch) what was picked */
-    Status *failure; /* (batch) or why nothing was */
+    Sampler **sampler; /* (samplers) one per sampling thread */
+    int samplers;
+    int32_t *token;  /* (batch) tokens chosen */
+    Status *failure; /* (batch) errors while choosing; OK: none */
     Generated *out;
-    int64_t *order; /* (count) prompts, the longest first */
-    int64_t *place; /* (batch) which prompt is in which of the session's sequences */
+    int64_t *order; /* (count) prompt indices, longest first */
+    int64_t *slot;  /* (batch) prompt index of each session sequence; -1: finished */
     Feed *feed;     /* (batch) */
     int64_t batch;
 } Run;
@@ -38,19 +38,20 @@ static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConf
     const Prompt *prompt = &spec->prompts[at];
     if (prompt->count < 1) return USAGE("prompt %lld is empty", (long long)at + 1);
     if (prompt->count > config->positions - spec->max_tokens)
-        return USAGE("prompt %lld: %lld tokens and %lld new ones are more than the model's %lld positions",
-                     (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
-                     (long long)config->positions);
+        return USAGE(
+            "prompt %lld: %lld prompt tokens plus %lld new tokens exceed the model's context length of %lld",
+            (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
+            (long long)config->positions);
     for (int64_t i = 0; i < prompt->count; i++)
         if (prompt->ids[i] < 0 || prompt->ids[i] >= config->vocab)
-            return USAGE("prompt %lld: token %d at place %lld is outside the vocabulary of %lld",
+            return USAGE("prompt %lld: token %d at position %lld is outside the vocabulary of %lld tokens",
                          (long long)at + 1, (int)prompt->ids[i], (long long)i + 1, (long long)config->vocab);
     return OK;
 }
 
 static Status check_spec(const GenerateSpec *spec, const ModelConfig *config) {
-    if (spec->count < 1) return USAGE("there is no prompt");
-    if (spec->max_tokens < 1) return USAGE("no new tokens are asked for");
+    if (spec->count < 1) return USAGE("no prompt");
+    if (spec->max_tokens < 1) return USAGE("the number of new tokens must be at least 1");
     for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
     return OK;
 }
@@ -60,7 +61,8 @@ static bool same_prompt(const Prompt *a, const Prompt *b) {
            (a->ids == b->ids || !memcmp(a->ids, b->ids, (size_t)a->count * sizeof *a->ids));
 }
 
-/* The longest first, so that a chunk's sequences are the session's first ones; otherwise as given. */
+/* Longest first, so that the sequences of a chunk are always the first ones of the session; ties keep their
+ * order. */
 static int by_length(const void *left, const void *right, void *context) {
     const Prompt *prompts = context;
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
@@ -74,7 +76,7 @@ static Status run_init(Run *run) {
     TRY(mem_new((size_t)spec->count, sizeof *run->order, &run->order));
     for (int64_t i = 0; i < spec->count; i++) run->order[i] = i;
     qsort_r(run->order, (size_t)spec->count, sizeof *run->order, by_length, (void *)spec->prompts);
-    /* The last token is chosen and never fed. */
+    /* The last token is chosen but never fed. */
     int64_t context = spec->prompts[run->order[0]].count + spec->max_tokens - 1;
     int64_t batch = spec->batch, chunk = spec->chunk;
     if (batch == 0) {
@@ -86,29 +88,30 @@ static Status run_init(Run *run) {
         chunk = device_is_host(run->engine->device) ? AUTO_CHUNK : AUTO_ROWS / run->batch;
         chunk = chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
     }
-    TRY(mem_new((size_t)run->batch, sizeof *run->place, &run->place));
+    TRY(mem_new((size_t)run->batch, sizeof *run->slot, &run->slot));
     TRY(mem_new((size_t)run->batch, sizeof *run->feed, &run->feed));
     TRY(mem_new((size_t)run->batch, sizeof *run->token, &run->token));
     TRY(mem_new((size_t)run->batch, sizeof *run->failure, &run->failure));
-    /* As many as compute elsewhere: OpenMP ends threads that a smaller team has no use for. */
-    run->pickers = spec->sampling.temperature == 0 || run->batch == 1 ? 1 : run->engine->device->threads;
-    TRY(mem_new((size_t)run->pickers, sizeof *run->sampler, &run->sampler));
-    for (int i = 0; i < run->pickers; i++) TRY(sampler_new(&run->sampler[i], &spec->sampling, config->vocab));
+    /* Use the same team size as the kernels: OpenMP terminates surplus threads when a smaller team runs. */
+    run->samplers = spec->sampling.temperature == 0 || run->batch == 1 ? 1 : run->engine->device->threads;
+    TRY(mem_new((size_t)run->samplers, sizeof *run->sampler, &run->sampler));
+    for (int i = 0; i < run->samplers; i++)
+        TRY(sampler_new(&run->sampler[i], &spec->sampling, config->vocab));
     TRY(session_new(&run->session, run->engine, run->batch, context, chunk));
-    if (spec->sampling.temperature == 0) session_want_best(run->session);
+    if (spec->sampling.temperature == 0) session_enable_argmax(run->session);
     return OK;
 }
 
 static void run_done(Run *run) {
     session_free(run->session);
-    for (int i = 0; run->sampler && i < run->pickers; i++) sampler_free(run->sampler[i]);
+    for (int i = 0; run->sampler && i < run->samplers; i++) sampler_free(run->sampler[i]);
     for (int64_t b = 0; run->failure && b < run->batch; b++) status_free(run->failure[b]);
     free(run->sampler);
     free(run->token);
     free(run->failure);
     generated_free(run->out);
     free(run->order);
-    free(run->place);
+    free(run->slot);
     free(run->feed);
 }
 
@@ -128,21 +131,21 @@ static Status samples_init(Run *run) {
     return OK;
 }
 
-/* Feeds the prompts of `count` places, equal neighbours once, and spreads the result. */
+/* Feeds the prompts of `count` slots, identical neighbors once, and copies the results to all slots. */
 static Status prefill(Run *run, int64_t count) {
     const Prompt *prompts = run->spec->prompts;
     int64_t unique = 0;
     for (int64_t b = 0; b < count; b++) {
-        const Prompt *prompt = &prompts[run->place[b]];
-        if (b == 0 || !same_prompt(prompt, &prompts[run->place[b - 1]]))
+        const Prompt *prompt = &prompts[run->slot[b]];
+        if (b == 0 || !same_prompt(prompt, &prompts[run->slot[b - 1]]))
             run->feed[unique++] = (Feed){.ids = prompt->ids, .count = prompt->count};
     }
     session_reset(run->session);
     TRY(session_feed(run->session, run->feed, unique));
-    /* From the end: the source never lies behind its copy, so none is overwritten too early. */
+    /* Backwards: a source never comes after its copy, so no source is overwritten before it is used. */
     for (int64_t b = count, from = unique - 1; b-- > 0;) {
         TRY(session_copy(run->session, b, from));
-        if (b > 0 && !same_prompt(&prompts[run->place[b]], &prompts[run->place[b - 1]])) from--;
+        if (b > 0 && !same_prompt(&prompts[run->slot[b]], &prompts[run->slot[b - 1]])) from--;
     }
     return OK;
 }
@@ -153,30 +156,30 @@ static bool is_end(const GenerateSpec *spec, int64_t token) {
     return end;
 }
 
-/* The next token of the sequence at place b. Where the device has found the best there is nothing to choose;
- * if it found none, the sampler says what is wrong with the scores. */
+/* Chooses the next token of slot b. Greedy decoding uses the device's argmax; if there is none, the sampler
+ * reports what is wrong with the logits. */
 static Status pick(Run *run, Sampler *sampler, int64_t b, int32_t *ret_token) {
-    int64_t at = run->place[b];
+    int64_t at = run->slot[b];
     if (run->spec->sampling.temperature == 0) {
-        *ret_token = session_best(run->session, b);
+        *ret_token = session_argmax(run->session, b);
         if (*ret_token >= 0) return OK;
-        TRY(session_fetch_scores(run->session, b));
+        TRY(session_fetch_logits(run->session, b));
     }
-    return sampler_pick(sampler, session_scores(run->session, b), run->spec->prompts[at].sequence,
+    return sampler_pick(sampler, session_logits(run->session, b), run->spec->prompts[at].sequence,
                         (uint64_t)run->out->samples[at].count, ret_token);
 }
 
-/* Draws go through the whole vocabulary, and none depends on another. */
-static void pick_all(Run *run, int64_t count) {
-#pragma omp parallel for schedule(static) num_threads(run->pickers) if (run->pickers > 1 && count > 1)
+/* Sampling scans the whole vocabulary, and sequences are independent, so it runs in parallel. */
+static void pick_tokens(Run *run, int64_t count) {
+#pragma omp parallel for schedule(static) num_threads(run->samplers) if (run->samplers > 1 && count > 1)
     for (int64_t b = 0; b < count; b++)
         run->failure[b] = pick(run, run->sampler[omp_get_thread_num()], b, &run->token[b]);
 }
 
-/* Adds the token that was picked to the sequence at place b. */
-static Status choose(Run *run, int64_t b, bool *ret_finished) {
+/* Appends the chosen token to the sequence in slot b. */
+static Status append_token(Run *run, int64_t b, bool *ret_finished) {
     const GenerateSpec *spec = run->spec;
-    int64_t at = run->place[b];
+    int64_t at = run->slot[b];
     Sample *sample = &run->out->samples[at];
     int32_t token = run->token[b];
     Status status = run->failure[b];
@@ -192,39 +195,39 @@ static Status choose(Run *run, int64_t b, bool *ret_finished) {
     return OK;
 }
 
-/* Chooses a token for each of `*count` places and closes the gaps that finished sequences leave. */
-static Status turn(Run *run, int64_t *count) {
-    pick_all(run, *count);
+/* Chooses a token for each of *count slots, then fills the slots of finished sequences and lowers *count. */
+static Status choose_tokens(Run *run, int64_t *count) {
+    pick_tokens(run, *count);
     for (int64_t b = 0; b < *count; b++) {
         bool finished = false;
-        TRY(choose(run, b, &finished));
-        if (finished) run->place[b] = -1;
+        TRY(append_token(run, b, &finished));
+        if (finished) run->slot[b] = -1;
     }
     for (int64_t b = 0; b < *count;) {
-        if (run->place[b] >= 0) {
+        if (run->slot[b] >= 0) {
             b++;
             continue;
         }
-        run->place[b] = run->place[--*count];
-        if (b < *count && run->place[b] >= 0) TRY(session_copy(run->session, b, *count));
+        run->slot[b] = run->slot[--*count];
+        if (b < *count && run->slot[b] >= 0) TRY(session_copy(run->session, b, *count));
     }
     return OK;
 }
 
 static Status run_group(Run *run, int64_t first) {
     int64_t left = run->spec->count - first, count = left < run->batch ? left : run->batch;
-    for (int64_t b = 0; b < count; b++) run->place[b] = run->order[first + b];
+    for (int64_t b = 0; b < count; b++) run->slot[b] = run->order[first + b];
     double start = now();
     TRY(prefill(run, count));
-    TRY(turn(run, &count));
+    TRY(choose_tokens(run, &count));
     double prefilled = now();
     while (count > 0) {
         for (int64_t b = 0; b < count; b++) {
-            const Sample *sample = &run->out->samples[run->place[b]];
+            const Sample *sample = &run->out->samples[run->slot[b]];
             run->feed[b] = (Feed){.ids = sample->ids + sample->count - 1, .count = 1};
         }
         TRY(session_feed(run->session, run->feed, count));
-        TRY(turn(run, &count));
+        TRY(choose_tokens(run, &count));
     }
     run->out->prefill_s += prefilled - start;
     run->out->decode_s += now() - prefilled;

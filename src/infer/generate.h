@@ -1,4 +1,4 @@
-/* From prompts to continuations. */
+/* Text generation: continuing prompts token by token. */
 #ifndef WEFT_INFER_GENERATE_H
 #define WEFT_INFER_GENERATE_H
 
@@ -9,30 +9,30 @@
 typedef struct Prompt {
     const int32_t *ids;
     int64_t count;     /* at least 1 */
-    uint64_t sequence; /* its number for the sampler; equal prompts of equal number come out equal */
+    uint64_t sequence; /* number for the sampler; equal prompts with equal numbers get equal output */
 } Prompt;
 
-/* Called with each new token as it is chosen. *ret_stop, false so far, ends the sequence with this token when
- * set. A failure ends the generation with it. */
+/* Called with each new token. Setting *ret_stop (initially false) ends the sequence after this token. A
+ * failure aborts the generation and is returned by it. */
 typedef Status (*TokenSink)(void *context, int64_t prompt, int32_t token, bool *ret_stop);
 
 typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
-    int64_t max_tokens;       /* new ones, at least 1 */
-    int64_t end_token;        /* a sequence stops after it; -1: none */
-    const int64_t *more_ends; /* as it stops after any of these */
+    int64_t max_tokens;       /* new tokens per sequence, at least 1 */
+    int64_t end_token;        /* ends a sequence; -1: no end token */
+    const int64_t *more_ends; /* further end tokens */
     int more_end_count;
     Sampling sampling;
-    int64_t batch, chunk; /* sequences at once, positions of a prompt at once; 0: as memory suggests */
-    TokenSink sink;       /* NULL: none */
+    int64_t batch, chunk; /* sequences per batch, prompt tokens per chunk; 0: chosen automatically */
+    TokenSink sink;       /* may be NULL */
     void *context;
 } GenerateSpec;
 
-/* Why a sequence ended: there was no room for more, by an end token, or because the sink said so. */
+/* Why a sequence ended: max_tokens reached, an end token, or stopped by the sink. */
 typedef enum { ENDED_LENGTH, ENDED_END, ENDED_STOP } Ended;
 
-/* A prompt and its continuation, its end token included. */
+/* A prompt and its continuation, including the end token. */
 typedef struct Sample {
     int32_t *ids;
     int64_t count, prompt_count;
@@ -40,15 +40,15 @@ typedef struct Sample {
 } Sample;
 
 typedef struct Generated {
-    Sample *samples; /* in the order of the prompts */
+    Sample *samples; /* one per prompt, in order */
     int64_t count;
     int64_t prompt_tokens, new_tokens;
-    double prefill_s, decode_s; /* prompts until the first new tokens; the rest */
+    double prefill_s, decode_s; /* prefill: up to and including the first new tokens; decode: the rest */
 } Generated;
 
-/* Continues all prompts. What a prompt gives does not depend on the others or on the batch: on the CPU in no
- * bit, on a GPU but for the last bits of rounding, as it is with the chunk. A prompt without room for
- * max_tokens is refused before anything runs. */
+/* Continues all prompts. A prompt's output does not depend on the other prompts or the batch size: bit for
+ * bit on the CPU, up to rounding on a GPU. The chunk size matters up to rounding. Fails before running if a
+ * prompt plus max_tokens exceeds the context length. */
 MUST_USE Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
 void generated_free(Generated *generated);
 DEFINE_FREEP(Generated, generated)

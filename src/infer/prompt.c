@@ -1,4 +1,4 @@
-/* Prompts from texts, files and token numbers. */
+/* Prompts from text, files and token ids. */
 #include "infer/prompt.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ void prompt_list_done(PromptList *list) {
     free(list->prompts);
 }
 
-/* Takes ids over. */
+/* Takes ownership of *ids. */
 static Status append(PromptList *list, int32_t **ids, int64_t count) {
     TRY(mem_grow(&list->ids, &list->ids_capacity, list->used + 1, sizeof *list->ids));
     TRY(mem_grow(&list->count, &list->count_capacity, list->used + 1, sizeof *list->count));
@@ -40,9 +40,9 @@ static Status read_stdin(char **ret_text, size_t *ret_size) {
         TRY(mem_grow(&text, &capacity, size + 4096, 1));
         got = fread(text + size, 1, capacity - size, stdin);
         size += got;
-        if (size > PROMPT_LIMIT) return FAILED("standard input: more than %d bytes", (int)PROMPT_LIMIT);
+        if (size > PROMPT_LIMIT) return FAILED("standard input: longer than %d bytes", (int)PROMPT_LIMIT);
     }
-    if (ferror(stdin)) return FAILED("standard input: cannot be read: %s", strerror(errno));
+    if (ferror(stdin)) return FAILED("standard input: cannot read: %s", strerror(errno));
     *ret_text = text;
     *ret_size = size;
     text = NULL;
@@ -58,8 +58,8 @@ Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
     bool from_stdin = !strcmp(path, "-");
-    if (from_stdin && list->stdin_taken) return USAGE("standard input is the prompt twice, expected once");
-    list->stdin_taken |= from_stdin;
+    if (from_stdin && list->stdin_used) return USAGE("standard input (-) can be used for only one prompt");
+    list->stdin_used |= from_stdin;
     TRY(prompt_read(path, &text, &size));
     return prompt_list_add_text(list, encoder, text, size);
 }
@@ -73,7 +73,7 @@ Status prompt_list_add_ids(PromptList *list, const char *text) {
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", ", *end)))
-            return USAGE("--prompt-ids: expected token numbers parted by commas, found '%.40s'", at);
+            return USAGE("--prompt-ids: expected token ids separated by commas, found '%.40s'", at);
         TRY(mem_grow(&ids, &capacity, count + 1, sizeof *ids));
         ids[count++] = (int32_t)id;
         at = end + strspn(end, ", ");
@@ -85,20 +85,21 @@ static bool in_vocab(const ModelConfig *model, int64_t token) {
     return token >= 0 && token < model->vocab;
 }
 
-/* An empty prompt starts as training does: after the end of another text. */
+/* An empty prompt starts like a training document: after an end token. */
 static int64_t start_token(const ModelConfig *model, const Tokenizer *tokenizer) {
-    /* A config.json may carry the token numbers of a larger vocabulary. */
+    /* A config.json may have token ids outside its vocabulary. */
     if (in_vocab(model, model->bos_token)) return model->bos_token;
     if (in_vocab(model, model->eos_token)) return model->eos_token;
     return tokenizer ? tokenizer_special(tokenizer).end : -1;
 }
 
 static Status fill_empty(PromptList *list, const ModelConfig *model, int64_t start) {
-    int32_t *none = NULL;
-    if (list->used == 0) TRY(append(list, &none, 0));
+    int32_t *empty = NULL;
+    if (list->used == 0) TRY(append(list, &empty, 0));
     for (size_t i = 0; i < list->used; i++) {
         if (list->count[i] > 0) continue;
-        if (!in_vocab(model, start)) return USAGE("the model has no end token to start from: give a prompt");
+        if (!in_vocab(model, start))
+            return USAGE("the model has no end token to start an empty prompt from; pass a prompt");
         free(list->ids[i]);
         list->ids[i] = NULL;
         TRY(mem_new(1, sizeof **list->ids, &list->ids[i]));
@@ -108,7 +109,7 @@ static Status fill_empty(PromptList *list, const ModelConfig *model, int64_t sta
     return OK;
 }
 
-/* How many of the prompts before it are the same. */
+/* Number of earlier prompts that are identical. */
 static size_t repeats(const PromptList *list, size_t prompt) {
     size_t count = 0, bytes = (size_t)list->count[prompt] * sizeof **list->ids;
     for (size_t i = 0; i < prompt; i++)
@@ -116,18 +117,18 @@ static size_t repeats(const PromptList *list, size_t prompt) {
     return count;
 }
 
-/* A sequence's number is made of its sample's and of how often its prompt came before, so that neither
- * --samples nor other prompts change what a prompt gives. */
+/* A sequence number combines the sample's index with the number of earlier identical prompts, so neither
+ * --samples nor other prompts change a prompt's output. */
 static Status number_sequences(PromptList *list, int64_t samples) {
-    size_t before = 0;
+    size_t earlier = 0;
     TRY(mem_new(list->used * (size_t)samples, sizeof *list->prompts, &list->prompts));
     for (size_t i = 0; i < list->used * (size_t)samples; i++) {
         size_t prompt = i / (size_t)samples, sample = i % (size_t)samples;
-        if (sample == 0) before = repeats(list, prompt);
+        if (sample == 0) earlier = repeats(list, prompt);
         list->prompts[i] = (Prompt){
             .ids = list->ids[prompt],
             .count = list->count[prompt],
-            .sequence = (uint64_t)before << 32 | sample,
+            .sequence = (uint64_t)earlier << 32 | sample,
         };
     }
     return OK;

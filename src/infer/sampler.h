@@ -1,9 +1,9 @@
-/* Choosing the next token from a model's scores.
+/* Sampling the next token from a model's logits.
  *
- * Temperature, top-k and top-p are applied in that order, as transformers does: scores are divided by the
- * temperature, those below the k-th largest are dropped (its equals stay), then the least likely ones
- * whose probabilities sum to at most 1 - p. The draw depends on the seed, the sequence's number and the
- * position alone, so neither other sequences nor their number change it.
+ * Temperature, top-k and top-p are applied in that order, as in transformers: logits are divided by the
+ * temperature; those below the k-th largest are dropped (ties with it stay); then the least likely tokens
+ * whose probabilities sum to at most 1 - p are dropped. The draw depends only on the seed, the sequence
+ * number and the position, not on other sequences.
  */
 #ifndef WEFT_INFER_SAMPLER_H
 #define WEFT_INFER_SAMPLER_H
@@ -13,23 +13,24 @@
 #include "base/status.h"
 
 typedef struct Sampling {
-    double temperature; /* 0: always the largest score, the lowest id among equals */
-    int64_t top_k;      /* 0: all */
-    double top_p;       /* 1: all */
+    double temperature; /* 0: greedy, the largest logit; ties go to the lowest id */
+    int64_t top_k;      /* 0: off */
+    double top_p;       /* 1: off */
     uint64_t seed;
 } Sampling;
 
 typedef struct Sampler Sampler;
 
+/* Fails if a setting is out of range. One sampler serves one thread at a time. */
 MUST_USE Status sampler_new(Sampler **ret_sampler, const Sampling *sampling, int64_t vocab);
 void sampler_free(Sampler *sampler);
 DEFINE_FREEP(Sampler, sampler)
 
-/* The token at `position` of sequence number `sequence`, from scores (V). Scores that are not numbers are
- * an error. */
-MUST_USE Status sampler_pick(Sampler *sampler, const float *scores, uint64_t sequence, uint64_t position,
+/* Chooses the token at `position` of sequence number `sequence` from logits (V). Fails if a logit is NaN or
+ * the largest is infinite. */
+MUST_USE Status sampler_pick(Sampler *sampler, const float *logits, uint64_t sequence, uint64_t position,
                              int32_t *ret_token);
-/* What sampler_pick draws from: probabilities (V). */
-MUST_USE Status sampler_probabilities(Sampler *sampler, const float *scores, float *ret_probabilities);
+/* The distribution that sampler_pick draws from: probabilities (V). */
+MUST_USE Status sampler_probabilities(Sampler *sampler, const float *logits, float *ret_probabilities);
 
 #endif

@@ -1,56 +1,56 @@
-/* B sequences, K positions fed at once, S positions of room, C width, H heads of D, V vocabulary.
+/* B sequences, K tokens per chunk, S context length, C hidden size, H heads of size D, V vocabulary.
  *
- * session_feed cuts what is new into chunks. A chunk is a (b,T) rectangle: sequence b has fresh[b] <= T
- * new tokens in it and the rest of its row is filler, which attention_decode ignores. The hidden state of
- * a sequence's last token is put aside when its chunk comes, and the head sees these (B,C) rows only.
- * Everything but the weights lies in two buffers that are laid out once.
+ * session_feed splits new tokens into chunks. A chunk is a (b,T) rectangle: sequence b has fresh[b] <= T new
+ * tokens in it and the rest of its row is padding, which attention_decode ignores. The hidden state of a
+ * sequence's last token is saved when its chunk is processed, and the head runs only on these (B,C) rows.
+ * Everything but the weights is in two buffers that are laid out once.
  *
- * On the CPU a chunk is of one sequence, and a step of no more sequences than products are summed up alike
- * for (STEP_ROWS): then what a sequence gives does not depend on the others in any bit.
+ * On the CPU a chunk has one sequence, and a decode step at most STEP_ROWS sequences, up to which GEMMs sum
+ * in the same order. So a sequence's results do not depend on the other sequences, bit for bit.
  *
- * A step, one token for each sequence, is the same work every time but for what lies in memory: it is done
- * once as it comes, recorded the next time, and then replayed, for each number of sequences apart. Where the
- * device has no recordings, or a step cannot be recorded, it goes on as it came.
+ * A decode step (one token per sequence) launches the same operations every time. For each number of
+ * sequences it runs normally once, is recorded the second time (a CUDA graph) and replayed from then on. If
+ * the device cannot record, steps keep running normally.
  */
 #include "infer/session.h"
 
 #include <string.h>
 
-enum { MOST_RECORDED = 64 }; /* sequences of a step that is recorded */
-enum { STEP_ROWS = 64 };     /* sequences of a step on the CPU */
+enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
+enum { STEP_ROWS = 64 };    /* sequences per decode step on the CPU */
 
-/* Steps of a number of sequences. */
-typedef struct Steps {
-    bool done_once, unrecordable;
-    Recording *recording; /* NULL: not yet */
-} Steps;
+/* State of decode steps with a given number of sequences. */
+typedef struct StepState {
+    bool done_once, not_recordable;
+    Recording *recording; /* NULL: not recorded yet */
+} StepState;
 
 struct Session {
     Engine *engine;
-    bool best_only, apart; /* apart: chunks are of one sequence */
+    bool best_only, separate; /* separate: one sequence per chunk */
     int64_t B, S, K;
     Buffer memory, scratch;
     KvCache *cache;        /* per layer */
-    KvCache *active;       /* its first sequences, those of the chunk at hand */
-    Tensor news;           /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b) and fresh (b) */
-    Tensor x, y;           /* (B,K,C), or as much as a chunk or step takes of it */
+    KvCache *active;       /* per layer: the part that belongs to the current chunk */
+    Tensor inputs;         /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b), fresh (b) */
+    Tensor x, y;           /* (B,K,C), or less if chunks have one sequence */
     Tensor last;           /* (B,C) */
     Tensor logits;         /* (B,V) */
     Tensor best;           /* (B) int32 */
-    Buffer saved;          /* a part of `memory` that layers use in turn */
-    int64_t *length, *fed; /* (B) on the host, like all that follows */
-    Steps steps[MOST_RECORDED + 1];
-    /* Of the host, where the device's copies come from and go to. */
-    Buffer stage;  /* int32: as `news` */
+    Buffer saved;          /* part of `memory`, reused by every layer */
+    int64_t *length, *fed; /* (B) in host memory: tokens in the cache, tokens of the current feed processed */
+    StepState step_state[MAX_RECORDED + 1];
+    /* Host buffers for transfers to and from the device. */
+    Buffer stage;  /* int32: like `inputs` */
     Buffer scores; /* (B,V) fp32 */
-    Buffer chosen; /* (B) int32: as `best` */
+    Buffer chosen; /* (B) int32: like `best` */
 };
 
-static int64_t min_of(int64_t a, int64_t b) {
+static int64_t min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Elements of a cache's row: one head of one position. */
+/* Elements of a cache row: one head of one position, plus its scale for int8. */
 static int64_t cache_width(const ModelConfig *config, DType dtype) {
     return config_head_width(config) + (dtype == DT_I8 ? CACHE_SCALE : 0);
 }
@@ -64,13 +64,13 @@ static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
     DType dtype = s->engine->params->dtype;
     Tensor cache = tensor_4d(NULL, s->engine->cache, s->B, c->heads, s->S, cache_width(c, s->engine->cache));
-    int64_t rows = s->apart ? (s->B > s->K ? s->B : s->K) : s->B * s->K;
+    int64_t rows = s->separate ? (s->B > s->K ? s->B : s->K) : s->B * s->K;
     Tensor wide = tensor_2d(NULL, dtype, rows, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
         s->cache[i].k = tensor_take(bump, cache);
         s->cache[i].v = tensor_take(bump, cache);
     }
-    s->news = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B * (s->K + 2)));
+    s->inputs = tensor_take(bump, tensor_1d(NULL, DT_I32, s->B * (s->K + 2)));
     s->x = tensor_take(bump, wide);
     s->y = tensor_take(bump, wide);
     s->last = tensor_take(bump, tensor_2d(NULL, dtype, s->B, c->hidden));
@@ -83,7 +83,7 @@ static Shape shape_of(const Session *s, int64_t B, int64_t T) {
     return (Shape){.B = B, .T = T, .tp = 1, .dtype = s->engine->params->dtype};
 }
 
-/* What blocks need for (B,T) at most. */
+/* Raises *saved and *scratch to what any block needs for `shape`. */
 static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratch) {
     const Model *model = s->engine->model;
     for (int i = 0; i < model->count - 1; i++) {
@@ -98,35 +98,35 @@ static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratc
 static Status allocate(Session *s) {
     const Model *model = s->engine->model;
     size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], OUTPUT_LM, s->B);
-    measure(s, shape_of(s, s->apart ? 1 : s->B, s->K), &saved, &scratch);
+    measure(s, shape_of(s, s->separate ? 1 : s->B, s->K), &saved, &scratch);
     measure(s, shape_of(s, s->B, 1), &saved, &scratch);
     Bump bump = {0};
     layout(s, saved, &bump);
     Device *device = s->engine->device;
     TRY(dev_alloc(device, MEM_ACTIVATIONS, bump.used, &s->memory));
     TRY(dev_alloc(device, MEM_SCRATCH, scratch, &s->scratch));
-    TRY(dev_alloc_host(device, tensor_bytes(s->news), &s->stage));
+    TRY(dev_alloc_host(device, tensor_bytes(s->inputs), &s->stage));
     TRY(dev_alloc_host(device, tensor_bytes(s->logits), &s->scores));
     TRY(dev_alloc_host(device, tensor_bytes(s->best), &s->chosen));
     bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
     layout(s, saved, &bump);
     TRY(bump_check(&bump, "a session"));
-    /* Rows of `last` that were never set still go through the head. */
+    /* The head also runs on rows of `last` that were never set. */
     return stream_zero(s->engine->stream, s->last.data, tensor_bytes(s->last));
 }
 
 static Status check_sizes(const Engine *engine, int64_t batch, int64_t context, int64_t chunk) {
     const ModelConfig *c = &engine->model->config;
-    if (batch < 1 || context < 1 || chunk < 1) return FAILED("internal: an empty session");
+    if (batch < 1 || context < 1 || chunk < 1) return FAILED("internal: empty session");
     if (context > c->positions)
-        return USAGE("%lld positions are needed, but the model has %lld", (long long)context,
-                     (long long)c->positions);
+        return USAGE("a context of %lld tokens is needed, but the model's context length is %lld",
+                     (long long)context, (long long)c->positions);
     size_t bytes, widest = (size_t)(c->inner > c->hidden ? c->inner : c->hidden);
     if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->cache), &bytes) ||
         !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
         !mul_size((size_t)batch, (size_t)c->vocab * sizeof(float), &bytes))
-        return FAILED("%lld sequences of %lld positions do not fit into memory", (long long)batch,
-                      (long long)context);
+        return FAILED("%lld sequences of %lld tokens do not fit into memory; use a smaller batch",
+                      (long long)batch, (long long)context);
     return OK;
 }
 
@@ -136,8 +136,8 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     CLEANUP(session_freep) Session *s = NULL;
     TRY(mem_new(1, sizeof *s, &s));
     s->engine = engine;
-    s->apart = device_is_host(engine->device);
-    s->B = batch, s->S = context, s->K = min_of(chunk, context);
+    s->separate = device_is_host(engine->device);
+    s->B = batch, s->S = context, s->K = min(chunk, context);
     TRY(mem_new((size_t)c->layers, sizeof *s->cache, &s->cache));
     TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
     TRY(mem_new((size_t)s->B, sizeof *s->length, &s->length));
@@ -148,17 +148,17 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     return OK;
 }
 
-/* Steps that are to come are other work than those so far. */
-static void forget_recordings(Session *s) {
-    for (int i = 0; i <= MOST_RECORDED; i++) {
-        recording_free(s->steps[i].recording);
-        s->steps[i] = (Steps){0};
+/* Call when later steps will differ from the recorded ones. */
+static void discard_recordings(Session *s) {
+    for (int i = 0; i <= MAX_RECORDED; i++) {
+        recording_free(s->step_state[i].recording);
+        s->step_state[i] = (StepState){0};
     }
 }
 
 void session_free(Session *s) {
     if (!s) return;
-    forget_recordings(s);
+    discard_recordings(s);
     dev_free(&s->memory);
     dev_free(&s->scratch);
     free(s->cache);
@@ -171,25 +171,26 @@ void session_free(Session *s) {
     free(s);
 }
 
-/* Sequences of the session that go through the model together. */
-typedef struct Part {
+/* A range of sequences that go through the model together. */
+typedef struct Range {
     int64_t first, count;
-} Part;
+} Range;
 
-/* The rectangle of a part's next chunk; 0 x 0 when all is fed. No filler may lie past the last position. */
-static Shape next_chunk(const Session *s, const Feed *feed, Part part) {
-    int64_t rows = 0, longest = 0, room = s->K;
-    for (int64_t b = part.first; b < part.first + part.count; b++) {
+/* The shape of a range's next chunk; 0 x 0 when all tokens are fed. Padding must not extend past the context.
+ */
+static Shape next_chunk(const Session *s, const Feed *feed, Range range) {
+    int64_t rows = 0, longest = 0, free_tokens = s->K;
+    for (int64_t b = range.first; b < range.first + range.count; b++) {
         int64_t left = feed[b].count - s->fed[b];
         if (left == 0) continue;
-        rows = b - part.first + 1;
-        room = min_of(room, s->S - s->length[b]);
+        rows = b - range.first + 1;
+        free_tokens = min(free_tokens, s->S - s->length[b]);
         if (left > longest) longest = left;
     }
-    return shape_of(s, rows, min_of(longest, room));
+    return shape_of(s, rows, min(longest, free_tokens));
 }
 
-/* Where in `news` a chunk has its numbers. */
+/* Offsets of past and fresh in `inputs`. */
 static int64_t past_at(Shape shape) {
     return shape.B * shape.T;
 }
@@ -197,12 +198,13 @@ static int64_t fresh_at(Shape shape) {
     return past_at(shape) + shape.B;
 }
 
-/* Puts the chunk's tokens, and how many are new where, on the stage, which the device must have read. */
+/* Writes the chunk's tokens, past and fresh counts to the staging buffer. The previous transfer must be
+ * complete. */
 static void stage_chunk(Session *s, const Feed *feed, int64_t first, Shape shape) {
     int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
     memset(tokens, 0, (size_t)(shape.B * shape.T) * sizeof *tokens);
     for (int64_t i = 0; i < shape.B; i++) {
-        int64_t b = first + i, added = min_of(feed[b].count - s->fed[b], shape.T);
+        int64_t b = first + i, added = min(feed[b].count - s->fed[b], shape.T);
         fresh[i] = (int32_t)added;
         past[i] = added ? (int32_t)s->length[b] : 0;
         if (added) memcpy(tokens + i * shape.T, feed[b].ids + s->fed[b], (size_t)added * sizeof *tokens);
@@ -219,19 +221,18 @@ static Pass pass_of(Session *s, Shape shape) {
     };
 }
 
-/* Takes the chunk of sequences from `first` on from the stage through all blocks but the head; their output
- * is in *ret_x. */
+/* Runs the staged chunk of sequences first .. through all blocks but the head; *ret_x is the output. */
 static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
-    Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->news.data, DT_I32, B, T)};
+    Micro micro = {.B = B, .T = T, .tokens = tensor_2d(s->inputs.data, DT_I32, B, T)};
     Decode decode = {
-        .past = tensor_slice(s->news, past_at(shape), B),
-        .fresh = tensor_slice(s->news, fresh_at(shape), B),
+        .past = tensor_slice(s->inputs, past_at(shape), B),
+        .fresh = tensor_slice(s->inputs, fresh_at(shape), B),
         .cache = s->active,
     };
     size_t staged = (size_t)(fresh_at(shape) + B) * sizeof(int32_t);
-    TRY(stream_copy(s->engine->stream, s->news.data, s->stage.data, staged, COPY_TO_DEVICE));
+    TRY(stream_copy(s->engine->stream, s->inputs.data, s->stage.data, staged, COPY_TO_DEVICE));
     for (int64_t i = 0; i < model->config.layers; i++) {
         s->active[i].k = tensor_slice(s->cache[i].k, first, B);
         s->active[i].v = tensor_slice(s->cache[i].v, first, B);
@@ -251,11 +252,11 @@ static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
     return OK;
 }
 
-/* Counts the chunk's tokens as fed and puts the rows aside whose sequence is at its end. */
+/* Marks the chunk's tokens as fed, and saves the hidden state of each sequence whose last token was in it. */
 static Status finish_chunk(Session *s, const Feed *feed, int64_t first, Shape shape, Tensor x) {
     size_t row = (size_t)s->last.dim[1] * dtype_size(s->last.dtype);
     for (int64_t i = 0; i < shape.B; i++) {
-        int64_t b = first + i, added = min_of(feed[b].count - s->fed[b], shape.T);
+        int64_t b = first + i, added = min(feed[b].count - s->fed[b], shape.T);
         s->fed[b] += added;
         s->length[b] += added;
         if (!added || s->fed[b] < feed[b].count) continue;
@@ -265,12 +266,13 @@ static Status finish_chunk(Session *s, const Feed *feed, int64_t first, Shape sh
     return OK;
 }
 
-static float *scores_of(const Session *s, int64_t sequence) {
+static float *logits_of(const Session *s, int64_t sequence) {
     return (float *)s->scores.data + sequence * s->logits.dim[1];
 }
 
-/* Scores for what follows x (b,C) of sequences from `first` on, and what the host is to have of them. */
-static Status score(Session *s, int64_t first, Tensor x) {
+/* Computes logits of the next tokens from x (b,C), for sequences first .., and copies logits or argmax to the
+ * host. */
+static Status compute_logits(Session *s, int64_t first, Tensor x) {
     const Model *model = s->engine->model;
     Stream *stream = s->engine->stream;
     int64_t count = x.dim[0];
@@ -280,98 +282,98 @@ static Status score(Session *s, int64_t first, Tensor x) {
     Tensor logits = tensor_slice(s->logits, first, count), best = tensor_slice(s->best, first, count);
     TRY(output_logits(&model->block[at], &pass, OUTPUT_LM, logits, x));
     if (!s->best_only)
-        return stream_copy(stream, scores_of(s, first), logits.data, tensor_bytes(logits), COPY_TO_HOST);
+        return stream_copy(stream, logits_of(s, first), logits.data, tensor_bytes(logits), COPY_TO_HOST);
     TRY(argmax(&s->engine->exec, best, logits));
     return stream_copy(stream, (int32_t *)s->chosen.data + first, best.data, tensor_bytes(best),
                        COPY_TO_HOST);
 }
 
-/* One token, on the stage, for each of a part's sequences. */
-static Status step(Session *s, Part part) {
+/* One staged token for each sequence of a range. */
+static Status step(Session *s, Range range) {
     Tensor x;
-    TRY(run_chunk(s, part.first, shape_of(s, part.count, 1), &x));
-    return score(s, part.first, tensor_2d(x.data, x.dtype, part.count, s->last.dim[1]));
+    TRY(run_chunk(s, range.first, shape_of(s, range.count, 1), &x));
+    return compute_logits(s, range.first, tensor_2d(x.data, x.dtype, range.count, s->last.dim[1]));
 }
 
-/* A step that cannot be recorded stays as it is; if something is wrong with it, doing it will say so. */
-static Status record_step(Session *s, int64_t count, Steps *steps) {
+/* If recording fails, steps keep running normally; a genuine error will then show up there. */
+static Status record_step(Session *s, int64_t count, StepState *step_state) {
     Stream *stream = s->engine->stream;
     bool begun = false;
     TRY(stream_record_begin(stream, &begun));
     if (begun) {
-        CLEANUP(status_freep) Status status = step(s, (Part){0, count});
+        CLEANUP(status_freep) Status status = step(s, (Range){0, count});
         CLEANUP(recording_freep) Recording *recording = NULL;
         CLEANUP(status_freep) Status end = stream_record_end(stream, &recording);
         if (!status && !end) {
-            steps->recording = recording;
+            step_state->recording = recording;
             recording = NULL;
         }
     }
-    steps->unrecordable = !steps->recording;
+    step_state->not_recordable = !step_state->recording;
     return OK;
 }
 
-static Status take_step(Session *s, int64_t count) {
-    Steps *steps = &s->steps[min_of(count, MOST_RECORDED)];
-    if (count > MOST_RECORDED || steps->unrecordable || !steps->done_once) {
-        steps->done_once = true;
-        return step(s, (Part){0, count});
+static Status replay_step(Session *s, int64_t count) {
+    StepState *step_state = &s->step_state[min(count, MAX_RECORDED)];
+    if (count > MAX_RECORDED || step_state->not_recordable || !step_state->done_once) {
+        step_state->done_once = true;
+        return step(s, (Range){0, count});
     }
-    if (steps->recording && !recording_holds(steps->recording)) {
-        recording_free(steps->recording);
-        steps->recording = NULL;
+    if (step_state->recording && !recording_holds(step_state->recording)) {
+        recording_free(step_state->recording);
+        step_state->recording = NULL;
     }
-    if (!steps->recording) TRY(record_step(s, count, steps));
-    return steps->recording ? recording_replay(steps->recording) : step(s, (Part){0, count});
+    if (!step_state->recording) TRY(record_step(s, count, step_state));
+    return step_state->recording ? recording_replay(step_state->recording) : step(s, (Range){0, count});
 }
 
-/* As many sequences as go together. */
-static Part part_from(const Session *s, int64_t first, int64_t count, int64_t most) {
-    return (Part){first, s->apart ? min_of(count - first, most) : count};
+/* The next range: up to `max` sequences on the CPU, all of them on a GPU. */
+static Range next_range(const Session *s, int64_t first, int64_t count, int64_t max) {
+    return (Range){first, s->separate ? min(count - first, max) : count};
 }
 
 static Status feed_step(Session *s, const Feed *feed, int64_t count) {
-    Part part;
-    for (int64_t first = 0; first < count; first += part.count) {
-        part = part_from(s, first, count, STEP_ROWS);
-        stage_chunk(s, feed, first, shape_of(s, part.count, 1));
-        TRY(s->apart ? step(s, part) : take_step(s, part.count));
+    Range range;
+    for (int64_t first = 0; first < count; first += range.count) {
+        range = next_range(s, first, count, STEP_ROWS);
+        stage_chunk(s, feed, first, shape_of(s, range.count, 1));
+        TRY(s->separate ? step(s, range) : replay_step(s, range.count));
     }
     for (int64_t b = 0; b < count; b++) s->length[b]++;
     return OK;
 }
 
-static Status feed_part(Session *s, const Feed *feed, Part part) {
-    for (Shape shape; (shape = next_chunk(s, feed, part)).B > 0;) {
+static Status feed_range(Session *s, const Feed *feed, Range range) {
+    for (Shape shape; (shape = next_chunk(s, feed, range)).B > 0;) {
         Tensor x;
-        TRY(stream_sync(s->engine->stream)); /* the last chunk has left the stage */
-        stage_chunk(s, feed, part.first, shape);
-        TRY(run_chunk(s, part.first, shape, &x));
-        TRY(finish_chunk(s, feed, part.first, shape, x));
+        TRY(stream_sync(s->engine->stream)); /* the previous chunk has left the staging buffer */
+        stage_chunk(s, feed, range.first, shape);
+        TRY(run_chunk(s, range.first, shape, &x));
+        TRY(finish_chunk(s, feed, range.first, shape, x));
     }
     return OK;
 }
 
 static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
-    Part part;
-    for (int64_t first = 0; first < count; first += part.count) {
-        part = part_from(s, first, count, 1);
-        TRY(feed_part(s, feed, part));
+    Range range;
+    for (int64_t first = 0; first < count; first += range.count) {
+        range = next_range(s, first, count, 1);
+        TRY(feed_range(s, feed, range));
     }
-    for (int64_t first = 0; first < count; first += part.count) {
-        part = part_from(s, first, count, STEP_ROWS);
-        TRY(score(s, first, tensor_slice(s->last, first, part.count)));
+    for (int64_t first = 0; first < count; first += range.count) {
+        range = next_range(s, first, count, STEP_ROWS);
+        TRY(compute_logits(s, first, tensor_slice(s->last, first, range.count)));
     }
     return OK;
 }
 
 Status session_feed(Session *s, const Feed *feed, int64_t count) {
     if (count < 1 || count > s->B)
-        return FAILED("internal: %lld sequences in a session of %lld", (long long)count, (long long)s->B);
+        return FAILED("internal: %lld sequences fed to a session of %lld", (long long)count, (long long)s->B);
     bool is_step = true;
     for (int64_t b = 0; b < count; b++) {
         if (feed[b].count > s->S - s->length[b])
-            return FAILED("sequence %lld: %lld tokens after %lld are more than the %lld positions there are",
+            return FAILED("sequence %lld: %lld tokens after %lld exceed the context of %lld tokens",
                           (long long)b, (long long)feed[b].count, (long long)s->length[b], (long long)s->S);
         is_step &= feed[b].count == 1;
     }
@@ -380,22 +382,22 @@ Status session_feed(Session *s, const Feed *feed, int64_t count) {
     return stream_sync(s->engine->stream);
 }
 
-void session_want_best(Session *s) {
+void session_enable_argmax(Session *s) {
     s->best_only = true;
-    forget_recordings(s);
+    discard_recordings(s);
 }
 
-int32_t session_best(const Session *s, int64_t sequence) {
+int32_t session_argmax(const Session *s, int64_t sequence) {
     return ((const int32_t *)s->chosen.data)[sequence];
 }
 
-const float *session_scores(const Session *s, int64_t sequence) {
-    return scores_of(s, sequence);
+const float *session_logits(const Session *s, int64_t sequence) {
+    return logits_of(s, sequence);
 }
 
-Status session_fetch_scores(Session *s, int64_t sequence) {
+Status session_fetch_logits(Session *s, int64_t sequence) {
     Tensor row = tensor_slice(s->logits, sequence, 1);
-    TRY(stream_copy(s->engine->stream, scores_of(s, sequence), row.data, tensor_bytes(row), COPY_TO_HOST));
+    TRY(stream_copy(s->engine->stream, logits_of(s, sequence), row.data, tensor_bytes(row), COPY_TO_HOST));
     return stream_sync(s->engine->stream);
 }
 
@@ -416,7 +418,7 @@ Status session_copy(Session *s, int64_t to, int64_t from) {
     }
     s->length[to] = s->length[from];
     if (!s->best_only) {
-        memcpy(scores_of(s, to), scores_of(s, from), (size_t)c->vocab * sizeof(float));
+        memcpy(logits_of(s, to), logits_of(s, from), (size_t)c->vocab * sizeof(float));
         return OK;
     }
     int32_t *chosen = s->chosen.data;

@@ -1,5 +1,5 @@
-/* Sequences that grow: keys and values of all positions so far are cached, so that a new token costs one
- * position of work. Sequences of a session advance together and need not be equally long. */
+/* A batch of sequences with a KV cache, so that appending a token costs one position of work. The sequences
+ * of a session advance together but may differ in length. */
 #ifndef WEFT_INFER_SESSION_H
 #define WEFT_INFER_SESSION_H
 
@@ -7,38 +7,39 @@
 
 typedef struct Session Session;
 
-/* Room for `batch` sequences of up to `context` positions. New tokens go through the model in chunks of
- * `chunk` positions, which bounds the memory a long prompt takes. The engine must outlive it. */
+/* Allocates caches for `batch` sequences of up to `context` tokens. New tokens are processed in chunks of up
+ * to `chunk` tokens, which bounds the memory of a long prompt. The engine must outlive the session. */
 MUST_USE Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t context,
                             int64_t chunk);
 void session_free(Session *session);
 DEFINE_FREEP(Session, session)
 
-/* Bytes that the caches of one sequence take. */
+/* Bytes of KV cache per sequence of `context` tokens. */
 size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype);
 
-/* New tokens of one sequence. */
+/* New tokens of one sequence (borrowed). */
 typedef struct Feed {
     const int32_t *ids;
     int64_t count;
 } Feed;
 
-/* Appends feed[b] to sequence b, for b below `count`; afterwards session_scores(b) are for the token that
- * follows. Those of a sequence that was fed nothing are undefined. */
+/* Appends feed[b] to sequence b for b < count; afterwards session_logits(b) are the logits of the next token.
+ * The logits of a sequence whose feed was empty are undefined. Fails if a sequence would exceed its context.
+ */
 MUST_USE Status session_feed(Session *session, const Feed *feed, int64_t count);
-/* (V) scores, until the next session_feed. */
-const float *session_scores(const Session *session, int64_t sequence);
-/* From now on session_feed brings no scores to the host but only whose is the largest: session_best, the
- * lowest token among equals, or -1 where scores are not numbers or the largest is infinite. Then
- * session_scores(b) are there after session_fetch_scores(b) only. */
-void session_want_best(Session *session);
-int32_t session_best(const Session *session, int64_t sequence);
-MUST_USE Status session_fetch_scores(Session *session, int64_t sequence);
+/* (V) logits, valid until the next session_feed. */
+const float *session_logits(const Session *session, int64_t sequence);
+/* From now on session_feed copies only the argmax to the host, not the logits. session_argmax returns it:
+ * ties go to the lowest token; -1 if a logit is NaN or the largest is infinite. session_logits(b) then needs
+ * session_fetch_logits(b) first. */
+void session_enable_argmax(Session *session);
+int32_t session_argmax(const Session *session, int64_t sequence);
+MUST_USE Status session_fetch_logits(Session *session, int64_t sequence);
 int64_t session_length(const Session *session, int64_t sequence);
 
-/* Makes sequence `to` a copy of sequence `from`, scores included. */
+/* Makes sequence `to` a copy of sequence `from`, logits included. */
 MUST_USE Status session_copy(Session *session, int64_t to, int64_t from);
-/* All sequences are empty again. */
+/* Makes all sequences empty. */
 void session_reset(Session *session);
 
 #endif

@@ -1,3 +1,4 @@
+/* A stop string is searched for at the end of the text after each byte added, so the earliest match wins. */
 #include "infer/text.h"
 
 #include <string.h>
@@ -10,14 +11,14 @@
 static Status check_vocab(const char *dir, const ModelConfig *config, const char *name,
                           const Tokenizer *tokenizer) {
     if (tokenizer_fits(tokenizer_vocab(tokenizer), config->vocab)) return OK;
-    return USAGE("the tokenizer %s has %lld tokens, which does not go with the model %s, whose vocabulary is "
-                 "%lld: expected as many, or up to %d more for padding",
-                 name, (long long)tokenizer_vocab(tokenizer), dir, (long long)config->vocab,
-                 VOCAB_PADDING - 1);
+    return USAGE(
+        "the tokenizer %s (%lld tokens) does not match the model %s, whose vocabulary is %lld; the model "
+        "may have up to %d more, for padding",
+        name, (long long)tokenizer_vocab(tokenizer), dir, (long long)config->vocab, VOCAB_PADDING - 1);
 }
 
-/* A byte vocabulary may be padded; then its end token still tells. */
-static bool speaks_bytes(const ModelConfig *config) {
+/* A padded byte vocabulary is recognized by its end token. */
+static bool is_byte_vocab(const ModelConfig *config) {
     return config->vocab == BYTE_VOCAB_GPT2 ||
            (config->eos_token == BYTE_END && config->vocab > BYTE_VOCAB_GPT2 &&
             config->vocab < BYTE_VOCAB_GPT2 + BYTE_PADDING);
@@ -26,8 +27,8 @@ static bool speaks_bytes(const ModelConfig *config) {
 Status text_tokenizer(const char *dir, const ModelConfig *config, const char *name,
                       Tokenizer **ret_tokenizer) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    if (!name && tokenizer_is_there(dir)) name = dir;
-    bool bytes = name ? !strcmp(name, "bytes") && !path_exists(name) : speaks_bytes(config);
+    if (!name && tokenizer_exists(dir)) name = dir;
+    bool bytes = name ? !strcmp(name, "bytes") && !path_exists(name) : is_byte_vocab(config);
     if (bytes)
         TRY(tokenizer_new_bytes(&tokenizer, false));
     else if (name)
@@ -38,21 +39,22 @@ Status text_tokenizer(const char *dir, const ModelConfig *config, const char *na
     return OK;
 }
 
-/* ---- stop texts ---- */
+/* ---- stop strings ---- */
 
-Status stop_texts_check(const StopTexts *stops) {
+Status stop_strings_check(const StopStrings *stops) {
     for (int i = 0; i < stops->count; i++) {
         const char *text = stops->texts[i];
-        if (!*text) return USAGE("stop text %d is empty, expected a text to end at", i + 1);
-        CLEANUP(mem_freep) char *whole = NULL;
+        if (!*text) return USAGE("stop string %d is empty", i + 1);
+        CLEANUP(mem_freep) char *utf8 = NULL;
         size_t size;
-        TRY(text_to_utf8(text, strlen(text), &whole, &size));
-        if (strcmp(whole, text)) return USAGE("stop text %d is not UTF-8, so it would never come", i + 1);
+        TRY(text_to_utf8(text, strlen(text), &utf8, &size));
+        if (strcmp(utf8, text))
+            return USAGE("stop string %d is not valid UTF-8, so it can never match", i + 1);
     }
     return OK;
 }
 
-/* The stop text that ends at `end`, the longest of them; -1: none. */
+/* The longest stop string that ends at `end`; -1: none. */
 static int stop_ending_at(const TextStream *stream, size_t end) {
     int found = -1;
     size_t longest = 0;
@@ -66,8 +68,8 @@ static int stop_ending_at(const TextStream *stream, size_t end) {
     return found;
 }
 
-/* Bytes at the end of the new text that one stop text may begin with. */
-static size_t begun(const TextStream *stream, const char *stop) {
+/* Number of bytes at the end of the new text that could be the start of `stop`. */
+static size_t partial_match(const TextStream *stream, const char *stop) {
     size_t size = strlen(stop) - 1, fresh = stream->size - stream->prompt_size;
     if (size > fresh) size = fresh;
     while (size && memcmp(stream->text + stream->size - size, stop, size)) size--;
@@ -76,7 +78,7 @@ static size_t begun(const TextStream *stream, const char *stop) {
 
 /* ---- the stream ---- */
 
-Status text_stream_init(TextStream *stream, const Tokenizer *tokenizer, const StopTexts *stops,
+Status text_stream_init(TextStream *stream, const Tokenizer *tokenizer, const StopStrings *stops,
                         bool skip_special) {
     *stream = (TextStream){.vocab = tokenizer_vocab(tokenizer), .stops = *stops, .stop = -1};
     return decoder_new(&stream->decoder, tokenizer, skip_special);
@@ -94,20 +96,20 @@ static Status append(TextStream *stream, const char *piece, size_t size) {
     return OK;
 }
 
-/* Looks at what was added from `from` on. */
-static void settle(TextStream *stream, size_t from) {
+/* Searches for stop strings in the text added since `from`, and updates final_size. */
+static void find_stop(TextStream *stream, size_t from) {
     for (size_t end = from + 1; end <= stream->size; end++) {
         stream->stop = stop_ending_at(stream, end);
         if (stream->stop < 0) continue;
-        stream->size = stream->sure = end - strlen(stream->stops.texts[stream->stop]);
+        stream->size = stream->final_size = end - strlen(stream->stops.texts[stream->stop]);
         return;
     }
-    size_t held = 0;
+    size_t pending = 0;
     for (int i = 0; i < stream->stops.count; i++) {
-        size_t size = begun(stream, stream->stops.texts[i]);
-        if (size > held) held = size;
+        size_t size = partial_match(stream, stream->stops.texts[i]);
+        if (size > pending) pending = size;
     }
-    stream->sure = stream->size - held;
+    stream->final_size = stream->size - pending;
 }
 
 Status text_stream_prompt(TextStream *stream, const int32_t *ids, int64_t count) {
@@ -118,7 +120,7 @@ Status text_stream_prompt(TextStream *stream, const int32_t *ids, int64_t count)
         TRY(decoder_push(stream->decoder, ids[i], &piece, &size));
         TRY(append(stream, piece, size));
     }
-    stream->prompt_size = stream->sure = stream->size;
+    stream->prompt_size = stream->final_size = stream->size;
     return OK;
 }
 
@@ -128,7 +130,7 @@ Status text_stream_push(TextStream *stream, int32_t id) {
     size_t size, from = stream->size;
     TRY(decoder_push(stream->decoder, id, &piece, &size));
     TRY(append(stream, piece, size));
-    settle(stream, from);
+    find_stop(stream, from);
     return OK;
 }
 
@@ -138,7 +140,7 @@ Status text_stream_end(TextStream *stream) {
     size_t size, from = stream->size;
     TRY(decoder_end(stream->decoder, &piece, &size));
     TRY(append(stream, piece, size));
-    settle(stream, from);
-    stream->sure = stream->size;
+    find_stop(stream, from);
+    stream->final_size = stream->size;
     return OK;
 }

@@ -1,3 +1,4 @@
+/* Learning-rate schedules. */
 #include "optim/lr.h"
 
 #include <math.h>
@@ -10,28 +11,28 @@ Status lr_parse(const char *name, LrKind *ret_kind) {
         *ret_kind = (LrKind)i;
         return OK;
     }
-    return USAGE("schedule '%s' is unknown, expected linear, cosine or constant", name);
+    return USAGE("unknown schedule '%s'; expected linear, cosine or constant", name);
 }
 
 Status lr_parse_warmup(const char *name, LrWarmup *ret_type) {
     bool is_log = name && strcmp(name, "log") == 0;
     if (name && !is_log && strcmp(name, "linear") != 0)
-        return USAGE("warm-up '%s' is unknown, expected linear or log", name);
+        return USAGE("unknown warm-up '%s'; expected linear or log", name);
     *ret_type = is_log ? WARMUP_LOG : WARMUP_LINEAR;
     return OK;
 }
 
-static double warmup_share(const LrSchedule *schedule, int64_t step) {
+static double warmup_factor(const LrSchedule *schedule, int64_t step) {
     if (schedule->warmup < 2) return 1;
     if (schedule->warmup_type == WARMUP_LOG) return log((double)step) / log((double)schedule->warmup);
     return (double)step / (double)schedule->warmup;
 }
 
 double lr_at(const LrSchedule *schedule, int64_t step) {
-    if (step <= schedule->warmup) return schedule->peak * warmup_share(schedule, step);
+    if (step <= schedule->warmup) return schedule->peak * warmup_factor(schedule, step);
     if (schedule->kind == LR_CONSTANT) return schedule->peak;
     int64_t past = step - schedule->warmup, length = schedule->steps + 1 - schedule->warmup;
     double done = past >= length ? 1.0 : (double)past / (double)length;
-    double share = schedule->kind == LR_LINEAR ? 1.0 - done : 0.5 * (1.0 + cos(3.141592653589793 * done));
-    return schedule->floor + (schedule->peak - schedule->floor) * share;
+    double factor = schedule->kind == LR_LINEAR ? 1.0 - done : 0.5 * (1.0 + cos(3.141592653589793 * done));
+    return schedule->floor + (schedule->peak - schedule->floor) * factor;
 }

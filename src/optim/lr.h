@@ -1,4 +1,5 @@
-/* Learning rate by step: one of two warm-ups, then one of three ways on. */
+/* Learning-rate schedules: a linear or logarithmic warm-up, then linear decay, cosine decay or a constant
+ * rate. */
 #ifndef WEFT_OPTIM_LR_H
 #define WEFT_OPTIM_LR_H
 
@@ -7,20 +8,20 @@
 #include "base/status.h"
 
 typedef enum { LR_LINEAR, LR_COSINE, LR_CONSTANT } LrKind;
-/* Of W steps, step s has the share s / W, or log s / log W of the peak: the latter rises early. */
+/* Step s of W warm-up steps has s / W (linear) or log s / log W (log) of the peak rate; log rises earlier. */
 typedef enum { WARMUP_LINEAR, WARMUP_LOG } LrWarmup;
 
 typedef struct LrSchedule {
     LrKind kind;
     LrWarmup warmup_type;
-    double peak, floor; /* the decay would meet the floor one step past the last */
+    double peak, floor; /* decay reaches the floor one step after the last */
     int64_t warmup, steps;
 } LrSchedule;
 
 MUST_USE Status lr_parse(const char *name, LrKind *ret_kind);
-/* NULL is linear. */
+/* NULL means linear. */
 MUST_USE Status lr_parse_warmup(const char *name, LrWarmup *ret_type);
-/* step counts from 1. */
+/* The learning rate of `step`, counted from 1. */
 double lr_at(const LrSchedule *schedule, int64_t step);
 
 #endif

@@ -1,3 +1,4 @@
+/* Gradient clipping, AdamW coefficients and dynamic loss scaling. */
 #include "optim/optim.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* AdamW with decoupled decay, gradients clipped by their global norm: the numbers of one update. Who holds
- * what, and the update itself, is parallel/shard.h. */
+/* Scalar coefficients of an AdamW update: decoupled weight decay, clipping by the global norm, loss scaling.
+ * The state and the update itself are in parallel/shard.h. */
 #ifndef WEFT_OPTIM_OPTIM_H
 #define WEFT_OPTIM_OPTIM_H
 
@@ -7,21 +7,22 @@
 
 typedef struct OptimSpec {
     double beta1, beta2, eps;
-    double weight_decay; /* on parameters whose descriptor says so */
-    double clip;         /* largest norm; 0: not clipped */
-    bool keep_zeros;     /* weights of matrices that are 0 stay 0: pruned ones */
+    double weight_decay; /* applied to parameters whose descriptor enables it */
+    double clip;         /* maximum gradient norm; 0: no clipping */
+    bool keep_zeros;     /* zero weights of matrices (pruned ones) stay zero */
 } OptimSpec;
 
-/* What gradients of this norm are multiplied by. */
+/* Factor on gradients of this norm: at most 1. */
 double optim_clip_scale(const OptimSpec *spec, double norm);
-/* The update number `step` from 1; the decay is the caller's to set, parameter by parameter. */
+/* Coefficients of update number `step`, counted from 1. The caller sets `decay` per parameter. */
 AdamW optim_adamw(const OptimSpec *spec, int64_t step, double lr, double grad_scale);
 
-/* The factor that keeps fp16's small gradients from vanishing: halved when they overflow, and the step is
- * left out; doubled after `interval` steps without. */
+/* Dynamic loss scaling, which keeps small fp16 gradients from underflowing: the scale is halved when
+ * gradients overflow (that step is skipped) and doubled after `interval` steps without overflow, up to 2^24.
+ */
 typedef struct LossScale {
     double scale;
-    int64_t good, interval; /* steps since the last change */
+    int64_t good, interval; /* good: steps since the last change */
 } LossScale;
 
 void loss_scale_next(LossScale *scale, bool overflowed);

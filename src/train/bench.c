@@ -1,13 +1,14 @@
-/* Step time by kernel, on made-up tokens drawn from the counter-based generator. */
+/* weft bench: step times, then step times by kernel, on synthetic tokens from the counter-based generator.
+ * All steps reuse the same batch; the first step is a warm-up and is not timed. */
 
 #include "base/clock.h"
 #include "train/job.h"
 #include "train/peak.h"
 #include "train/tracer.h"
 
-enum { PICK_EVERY = 7 /* about 15 % of the positions */ };
+enum { MASK_EVERY = 7 /* about 15% of positions, as in MLM */ };
 
-void job_make_up(const Job *job, HostBatch *batch) {
+void job_fill_synthetic(const Job *job, HostBatch *batch) {
     const ModelConfig *c = &job->model->config;
     RngKey key = rng_key(1, "bench", 0);
     int64_t B = batch->B, T = batch->T;
@@ -19,7 +20,7 @@ void job_make_up(const Job *job, HostBatch *batch) {
         batch->tokens[i] = (int32_t)rng_below(key, (uint64_t)i, (uint64_t)c->vocab);
         batch->types[i] = i % T > T / 2 && c->types > 1;
         batch->labels[i] = (int32_t)rng_below(key, (uint64_t)(B * T + i), (uint64_t)c->vocab);
-        if (job->task != TASK_MLM || i % PICK_EVERY) continue;
+        if (job->task != TASK_MLM || i % MASK_EVERY) continue;
         batch->picks[batch->pick_count] = (int32_t)i;
         batch->pick_labels[batch->pick_count++] = batch->labels[i];
     }
@@ -53,10 +54,10 @@ static json_t *kernels_json(const Profile *profile, int64_t steps) {
 
 typedef struct Timing {
     double best, total, cpu;
-    json_t *each; /* milliseconds, or NULL: not wanted */
+    json_t *each; /* milliseconds per step; NULL: not collected */
 } Timing;
 
-/* Steps on the same batches: plain ones for the time, then as many measured by kernel. */
+/* Runs `steps` steps numbered from *number + 1 and times them; best and total are in seconds. */
 static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t steps, int64_t *number,
                          Timing *timing) {
     timing->best = 1e300;
@@ -76,7 +77,7 @@ static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t s
     return OK;
 }
 
-/* Of each rank, in seconds of all steps. */
+/* Per rank, in seconds over all steps. */
 typedef struct RankTimes {
     double cpu;
     RunnerTimes runner;
@@ -101,7 +102,7 @@ static Status ranks_json(Group *world, RankTimes own, int64_t steps, json_t **re
     return OK;
 }
 
-/* By kernel, and against the machine's peak. */
+/* Adds times by kernel, the measured peak of the hardware, and MFU. */
 static Status add_kernels(json_t *result, Job *job, const Timing *measured, const Profile *profile,
                           int64_t steps) {
     double peak;
@@ -116,7 +117,7 @@ static Status add_kernels(json_t *result, Job *job, const Timing *measured, cons
     return OK;
 }
 
-/* The mean over all ranks. */
+/* Mean bubble fraction over all ranks. */
 static Status measured_bubble(const Runner *runner, double *ret_bubble) {
     double bubble = runner_bubble(&runner->times) / runner->mesh->size;
     TRY(host_reduce(runner->mesh->world, &bubble, 1, DT_F64, REDUCE_SUM));
@@ -124,7 +125,7 @@ static Status measured_bubble(const Runner *runner, double *ret_bubble) {
     return OK;
 }
 
-/* Steps of their own, so that what was measured stays clear of it. */
+/* Traces extra steps, so that tracing does not affect the timed ones. */
 static Status trace_steps(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
                           int64_t *number) {
     CLEANUP(tracer_freep) Tracer *tracer = NULL;
@@ -175,7 +176,7 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
 
 Status bench_run(const TrainConfig *c, json_t **ret_result) {
     JobSpec spec = job_spec_of(c);
-    spec.format = "u32"; /* the preset's own vocabulary, not that of bytes */
+    spec.format = "u32"; /* keep the preset's vocabulary instead of the byte vocabulary */
     spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(job_freep) Job *job = NULL;
@@ -183,7 +184,7 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     TRY(job_start(job, &report));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
-    job_make_up(job, batch);
+    job_fill_synthetic(job, batch);
     int count = job->plan.micros;
     CLEANUP(mem_freep) HostBatch **micro = NULL;
     TRY(mem_new((size_t)count, sizeof *micro, &micro));

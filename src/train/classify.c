@@ -1,18 +1,20 @@
+/* Runs the classifier over a data set and tallies predictions against the given labels. Precision, recall and
+ * F1 are 0 where their denominator is 0. */
 #include "train/classify.h"
 
 #include <string.h>
 
 typedef struct Tally {
     int64_t labels;
-    int64_t *given, *predicted, *right; /* (labels) */
-    int64_t *matrix;                    /* (labels,labels) given, predicted; NULL: too many */
+    int64_t *given, *predicted, *correct; /* (labels) */
+    int64_t *matrix;                      /* (given, predicted); NULL: more than CLASSIFY_MATRIX labels */
     int64_t examples, hits;
 } Tally;
 
 static void tally_done(Tally *tally) {
     free(tally->given);
     free(tally->predicted);
-    free(tally->right);
+    free(tally->correct);
     free(tally->matrix);
 }
 
@@ -20,7 +22,7 @@ static Status tally_init(Tally *tally, int64_t labels) {
     tally->labels = labels;
     TRY(mem_new((size_t)labels, sizeof *tally->given, &tally->given));
     TRY(mem_new((size_t)labels, sizeof *tally->predicted, &tally->predicted));
-    TRY(mem_new((size_t)labels, sizeof *tally->right, &tally->right));
+    TRY(mem_new((size_t)labels, sizeof *tally->correct, &tally->correct));
     if (labels > CLASSIFY_MATRIX) return OK;
     return mem_new((size_t)(labels * labels), sizeof *tally->matrix, &tally->matrix);
 }
@@ -31,43 +33,42 @@ static void count(Tally *tally, int32_t given, const float *scores) {
         if (scores[i] > scores[best]) best = i;
     tally->given[given]++;
     tally->predicted[best]++;
-    tally->right[given] += best == given;
+    tally->correct[given] += best == given;
     tally->hits += best == given;
     tally->examples++;
     if (tally->matrix) tally->matrix[given * tally->labels + best]++;
 }
 
-typedef struct Classified {
+typedef struct Context {
     const Dataset *data;
     Tally *tally;
-} Classified;
+} Context;
 
 static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
-    const Classified *classified = context;
-    return dataset_fill(classified->data, (uint64_t)at, false, batch);
+    const Context *c = context;
+    return dataset_fill(c->data, (uint64_t)at, false, batch);
 }
 
-static Status take_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
-    const Classified *classified = context;
+static Status count_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
+    const Context *c = context;
     (void)at;
-    for (int64_t b = 0; b < batch->B; b++)
-        count(classified->tally, batch->classes[b], scores + b * classified->tally->labels);
+    for (int64_t b = 0; b < batch->B; b++) count(c->tally, batch->classes[b], scores + b * c->tally->labels);
     return OK;
 }
 
 static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
     int64_t examples = dataset_count(data);
-    Classified classified = {data, tally};
+    Context c = {data, tally};
     ScoreWork work = {.head = OUTPUT_CLASSIFY,
                       .seq = job->seq,
                       .width = tally->labels,
-                      .context = &classified,
+                      .context = &c,
                       .fill = fill_rows,
-                      .take = take_rows};
+                      .consume = count_rows};
     return job_scores(job, limit > 0 && limit < examples ? limit : examples, &work);
 }
 
-static double share(int64_t part, int64_t all) {
+static double ratio(int64_t part, int64_t all) {
     return all ? (double)part / (double)all : 0;
 }
 
@@ -79,19 +80,19 @@ static json_t *label_json(const Job *job, int64_t label) {
 static json_t *classes_json(const Job *job, const Tally *tally, double *ret_macro, double *ret_weighted) {
     json_t *classes = json_array();
     double macro = 0, weighted = 0;
-    int64_t occurring = 0;
+    int64_t present = 0;
     for (int64_t i = 0; i < tally->labels; i++) {
         int64_t both = tally->given[i] + tally->predicted[i];
-        double f1 = share(2 * tally->right[i], both);
-        occurring += both > 0;
+        double f1 = ratio(2 * tally->correct[i], both);
+        present += both > 0;
         macro += f1;
         weighted += f1 * (double)tally->given[i];
         json_array_append_new(classes, json_pack("{s:o, s:f, s:f, s:f, s:I}", "label", label_json(job, i),
-                                                 "precision", share(tally->right[i], tally->predicted[i]),
-                                                 "recall", share(tally->right[i], tally->given[i]), "f1", f1,
-                                                 "count", (json_int_t)tally->given[i]));
+                                                 "precision", ratio(tally->correct[i], tally->predicted[i]),
+                                                 "recall", ratio(tally->correct[i], tally->given[i]), "f1",
+                                                 f1, "count", (json_int_t)tally->given[i]));
     }
-    *ret_macro = occurring ? macro / (double)occurring : 0;
+    *ret_macro = present ? macro / (double)present : 0;
     *ret_weighted = tally->examples ? weighted / (double)tally->examples : 0;
     return classes;
 }
@@ -113,7 +114,7 @@ Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *
     TRY(tally_init(&tally, job->model->config.labels));
     TRY(run_model(job, data, limit, &tally));
     json_t *classes = classes_json(job, &tally, &macro, &weighted);
-    int failed = json_object_set_new(result, "accuracy", json_real(share(tally.hits, tally.examples)));
+    int failed = json_object_set_new(result, "accuracy", json_real(ratio(tally.hits, tally.examples)));
     failed |= json_object_set_new(result, "f1_macro", json_real(macro));
     failed |= json_object_set_new(result, "f1_weighted", json_real(weighted));
     failed |= json_object_set_new(result, "classes", classes);

@@ -1,13 +1,16 @@
-/* How well a model classifies: accuracy, F1 and the confusion matrix. */
+/* Metrics of a classifier: accuracy, F1 and the confusion matrix. */
 #ifndef WEFT_TRAIN_CLASSIFY_H
 #define WEFT_TRAIN_CLASSIFY_H
 
 #include "train/job.h"
 
-/* Adds to a result, from the first `limit` (0: all) examples of the data:
- *   accuracy, f1_macro (the mean over the labels that occur, given or predicted), f1_weighted (by how often
- *   they are given), classes [{label, precision, recall, f1, count}], and, for up to CLASSIFY_MATRIX labels,
- *   confusion: for each given label how often each was predicted. */
+/* Evaluates the first `limit` examples (0: all) and adds to `result`:
+ *   accuracy
+ *   f1_macro      mean over the labels that occur, given or predicted
+ *   f1_weighted   weighted by how often a label is given
+ *   classes       [{label, precision, recall, f1, count}]
+ *   confusion     rows: given labels, columns: predictions; only up to CLASSIFY_MATRIX labels
+ * Collective. */
 enum { CLASSIFY_MATRIX = 200 };
 MUST_USE Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result);
 

@@ -1,4 +1,5 @@
-/* Evaluation: the mean loss of a checkpoint over a data set. */
+/* weft eval: the mean loss of a checkpoint on a data set, and the task's own metrics: perplexity, accuracy
+ * and F1, or the SQuAD score. */
 #include <math.h>
 
 #include "base/clock.h"
@@ -8,10 +9,10 @@
 #include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
-    if (config->data_count == 0) return USAGE("no data: name files with --data");
+    if (config->data_count == 0) return USAGE("no data; pass files with --data");
     if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
-    if (config->squad.na_prob) return USAGE("--na-prob goes with --predictions, and none are given");
-    if (!config->model) return USAGE("--model DIR is needed; see 'weft help eval'");
+    if (config->squad.na_prob) return USAGE("--na-prob needs --predictions");
+    if (!config->model) return USAGE("missing --model DIR; see 'weft help eval'");
     JobSpec spec = {
         .model = config->model,
         .task = config->task,
@@ -39,11 +40,11 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(progress_new(&progress, config->log, "eval", 0, 5, config->quiet));
     TRY(job_new(&job, &spec));
-    if (!job->model_dir) return USAGE("--model %s: evaluation needs a checkpoint directory", config->model);
+    if (!job->model_dir)
+        return USAGE("--model %s: not a checkpoint directory; eval needs trained weights", config->model);
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
     if (config->squad.out || config->squad.write_n_best)
-        return USAGE("%s is for a model's answers to SQuAD, and the data is not SQuAD's",
-                     config->squad.out ? "--out" : "--nbest");
+        return USAGE("%s applies only to SQuAD data", config->squad.out ? "--out" : "--nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
     job->windows = !config->max_batches;
     TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
@@ -53,7 +54,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (dataset_windows(data, 1) && !config->max_batches)
         return perplexity_run(job, config, data, ret_result);
     if (config->stride)
-        return USAGE("--stride is for language models over all of a text, without --max-batches");
+        return USAGE("--stride applies only to language models on a whole text, without --max-batches");
     EvalResult result;
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches * spec.micro_batch, &result));

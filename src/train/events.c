@@ -1,3 +1,5 @@
+/* Writes TensorBoard event files without a protocol buffer library: a message is built in a fixed buffer,
+ * field by field, and written as one record. */
 #include "train/events.h"
 
 #include <dirent.h>
@@ -13,12 +15,13 @@
 
 enum { NAME_LIMIT = 200, EVENT_LIMIT = 64 << 10, SESSION_START = 1 };
 
-/* Field numbers of Event, Summary, Value and SessionLog, and the ways a field is written. */
+/* Field numbers of Event, Summary, Value and SessionLog; wire types. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1 };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-/* A message in the making; what does not fit makes it longer than its room. */
+/* A message being built. Bytes that do not fit are dropped but still counted, so size > EVENT_LIMIT means
+ * overflow. */
 typedef struct Message {
     unsigned char bytes[EVENT_LIMIT];
     size_t size;
@@ -92,7 +95,7 @@ static void put_bytes(Message *message, int field, const void *bytes, size_t siz
 static Status write_event(Events *events) {
     const Message *message = &events->event;
     if (message->size > sizeof message->bytes)
-        return FAILED("internal: an event of %zu bytes", message->size);
+        return FAILED("internal: event of %zu bytes exceeds the buffer", message->size);
     uint64_t length = htole64(message->size);
     uint32_t before = htole32(events_checksum(&length, sizeof length));
     uint32_t after = htole32(events_checksum(message->bytes, message->size));
@@ -100,7 +103,7 @@ static Status write_event(Events *events) {
         fwrite(&before, sizeof before, 1, events->file) != 1 ||
         fwrite(message->bytes, message->size, 1, events->file) != 1 ||
         fwrite(&after, sizeof after, 1, events->file) != 1 || fflush(events->file) != 0)
-        return FAILED("%s: cannot be written: %s", events->path, strerror(errno));
+        return FAILED("%s: cannot write: %s", events->path, strerror(errno));
     return OK;
 }
 
@@ -128,13 +131,13 @@ static Status write_head(Events *events, int64_t step) {
 
 static Status remove_earlier(const char *path) {
     DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, "events.out.tfevents.", 20)) continue;
         CLEANUP(mem_freep) char *file = NULL;
         status = path_join(&file, path, entry->d_name);
-        if (!status && unlink(file) != 0) status = FAILED("%s: cannot be removed: %s", file, strerror(errno));
+        if (!status && unlink(file) != 0) status = FAILED("%s: cannot remove: %s", file, strerror(errno));
     }
     closedir(dir);
     return status;
@@ -148,11 +151,12 @@ Status events_new(Events **ret_events, const char *dir, int64_t step) {
     if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "host");
     for (char *c = host; *c; c++)
         if (*c == '/') *c = '_';
-    /* TensorBoard reads files by their names in order: by time, and by step within a second. */
+    /* TensorBoard reads files in order of their names, so names sort by time, then by step within a second.
+     */
     TRY(str_format(&events->path, "%s/events.out.tfevents.%lld.%s.%09lld.%ld", dir, (long long)time(NULL),
                    host, (long long)step, (long)getpid()));
     events->file = fopen(events->path, "wbe");
-    if (!events->file) return FAILED("%s: cannot be written: %s", events->path, strerror(errno));
+    if (!events->file) return FAILED("%s: cannot write: %s", events->path, strerror(errno));
     TRY(write_head(events, step));
     *ret_events = events;
     events = NULL;
@@ -166,7 +170,7 @@ void events_free(Events *events) {
     free(events);
 }
 
-/* One Value: its tag and its number, each after a key. */
+/* Appends one Value message: tag and number. */
 static void put_value(Message *summary, const char *tag, double number) {
     size_t length = strlen(tag), prefix = length > 0x7f ? 3 : 2;
     put_key(summary, SUMMARY_VALUE, WIRE_BYTES);
@@ -175,7 +179,7 @@ static void put_value(Message *summary, const char *tag, double number) {
     put_float(summary, VALUE_SIMPLE, (float)number);
 }
 
-/* Names that are too long are left out. */
+/* Tags longer than NAME_LIMIT are skipped. */
 static void put_numbers(Message *summary, const char *prefix, const json_t *object) {
     const char *key;
     json_t *value;
@@ -192,7 +196,7 @@ Status events_add(Events *events, const json_t *line) {
     summary->size = 0;
     put_numbers(summary, "", line);
     if (summary->size > sizeof summary->bytes)
-        return FAILED("internal: metrics of %zu bytes in an event", summary->size);
+        return FAILED("internal: metrics of %zu bytes exceed the event buffer", summary->size);
     begin_event(events, json_integer_value(json_object_get(line, "step")));
     put_bytes(&events->event, EVENT_SUMMARY, summary->bytes, summary->size);
     return write_event(events);

@@ -1,7 +1,8 @@
-/* Event files, which TensorBoard reads: the numbers of metrics.jsonl once more, as scalars.
+/* TensorBoard event files: the values of metrics.jsonl as scalars.
  *
- * A file is a sequence of records: u64 length, u32 checksum of it, that many bytes, u32 checksum of those,
- * all little-endian; checksums are CRC-32C, masked. The bytes are an Event of TensorFlow's protocol buffers.
+ * A file is a sequence of records: u64 length, u32 checksum of the length, payload, u32 checksum of the
+ * payload, all little-endian; checksums are masked CRC-32C. The payload is an Event message of TensorFlow's
+ * protocol buffers.
  */
 #ifndef WEFT_TRAIN_EVENTS_H
 #define WEFT_TRAIN_EVENTS_H
@@ -10,16 +11,16 @@
 
 typedef struct Events Events;
 
-/* A new file in the directory `dir`. A run that goes on after `step` tells TensorBoard to forget what earlier
- * files say of later steps; one that begins (0) removes them. */
+/* Creates an event file in `dir`. For a run resumed after `step` it tells TensorBoard to discard later steps
+ * of earlier files; for a new run (step 0) earlier event files are removed. */
 MUST_USE Status events_new(Events **ret_events, const char *dir, int64_t step);
 void events_free(Events *events);
 DEFINE_FREEP(Events, events)
 
-/* The numbers of a line of metrics, those in objects inside it as "outer/inner", at its "step". */
+/* Adds the numbers of a metrics line at its "step"; those in nested objects are tagged "outer/inner". */
 MUST_USE Status events_add(Events *events, const json_t *line);
 
-/* Of bytes, as records have it. */
+/* The masked CRC-32C of a record. */
 uint32_t events_checksum(const void *bytes, size_t size);
 
 #endif

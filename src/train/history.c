@@ -1,3 +1,5 @@
+/* Estimates a summary from metrics lines, and merges the summaries of two parts of a run: times and bytes add
+ * up, rates are averaged by time, peaks take the maximum. */
 #include "train/history.h"
 
 #include <math.h>
@@ -16,8 +18,8 @@ static double number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* What is not known adds nothing. */
-static double known(double value) {
+/* Unknown values count as 0 in sums. */
+static double or_zero(double value) {
     return isfinite(value) ? value : 0;
 }
 
@@ -25,25 +27,25 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static void keep(json_t **place, const json_t *line) {
-    json_decref(*place);
-    *place = json_incref((json_t *)(uintptr_t)line);
+static void set_line(json_t **slot, const json_t *line) {
+    json_decref(*slot);
+    *slot = json_incref((json_t *)(uintptr_t)line);
 }
 
-typedef double (*Both)(double a, double b);
+typedef double (*Combine)(double a, double b);
 
-/* Numbers of an object and of the objects in it. */
-static void join_numbers(json_t *object, const json_t *earlier, Both both) {
+/* Combines the numbers of `object` with those of `earlier`, recursively; copies keys that `object` lacks. */
+static void join_numbers(json_t *object, const json_t *earlier, Combine combine) {
     const char *key;
     json_t *before;
     json_object_foreach((json_t *)(uintptr_t)earlier, key, before) {
         json_t *own = json_object_get(object, key);
         if (json_is_object(before) && json_is_object(own))
-            join_numbers(own, before, both);
+            join_numbers(own, before, combine);
         else if (json_is_number(before) && json_is_number(own)) {
-            double value = both(json_number_value(own), json_number_value(before));
-            bool whole = json_is_integer(before) && json_is_integer(own) && fabs(value) < 1e18;
-            json_object_set_new(object, key, whole ? json_integer((json_int_t)value) : json_real(value));
+            double value = combine(json_number_value(own), json_number_value(before));
+            bool integral = json_is_integer(before) && json_is_integer(own) && fabs(value) < 1e18;
+            json_object_set_new(object, key, integral ? json_integer((json_int_t)value) : json_real(value));
         } else if (!own)
             json_object_set_new(object, key, json_deep_copy(before));
     }
@@ -57,26 +59,26 @@ void history_done(History *history) {
     *history = (History){0};
 }
 
-/* ---- by the metrics ---- */
+/* ---- from metrics ---- */
 
-static void take_ranks(History *h, const json_t *line, double step_ms) {
+static void add_ranks(History *h, const json_t *line, double step_ms) {
     const json_t *ranks = json_object_get(line, "ranks"), *busy = json_object_get(ranks, "utilization");
     int count = (int)json_array_size(busy);
     if (count < 1 || count > HISTORY_RANKS) return;
     h->ranks = count;
     for (int r = 0; r < count; r++) {
-        h->rank_busy[r] += step_ms * known(json_number_value(json_array_get(busy, (size_t)r)));
+        h->rank_busy[r] += step_ms * or_zero(json_number_value(json_array_get(busy, (size_t)r)));
         for (int p = 0; p < HISTORY_PHASES; p++) {
             char key[24];
             snprintf(key, sizeof key, "%s_ms", phase_names[p]);
             const json_t *list = json_object_get(ranks, key);
-            h->rank_ms[r][p] += known(json_number_value(json_array_get(list, (size_t)r)));
+            h->rank_ms[r][p] += or_zero(json_number_value(json_array_get(list, (size_t)r)));
         }
     }
 }
 
-/* A process that goes on with a run counts its memory anew. */
-static void take_peak(History *h, const json_t *peak) {
+/* A resumed process starts its peaks from zero, so take the maximum. */
+static void add_peak(History *h, const json_t *peak) {
     if (!json_is_object(peak)) return;
     if (h->peak)
         join_numbers(h->peak, peak, fmax);
@@ -84,41 +86,41 @@ static void take_peak(History *h, const json_t *peak) {
         h->peak = json_deep_copy(peak);
 }
 
-static void take_step(History *h, const json_t *line, double step_ms) {
-    double elapsed = known(number(line, "elapsed_s"));
+static void add_step(History *h, const json_t *line, double step_ms) {
+    double elapsed = or_zero(number(line, "elapsed_s"));
     h->lines++;
     h->step_ms += step_ms;
-    h->samples += 1e-3 * step_ms * known(number(line, "samples_per_s"));
-    h->tokens += 1e-3 * step_ms * known(number(line, "tokens_per_s"));
+    h->samples += 1e-3 * step_ms * or_zero(number(line, "samples_per_s"));
+    h->tokens += 1e-3 * step_ms * or_zero(number(line, "tokens_per_s"));
     h->busy += step_ms * number(line, "utilization");
     h->gpu += step_ms * number(line, "gpu_utilization");
     h->mfu += step_ms * number(line, "mfu");
-    h->sent += known(number(line, "sent_bytes"));
-    h->checkpoint_s += 1e-3 * known(number(line, "checkpoint_ms"));
+    h->sent += or_zero(number(line, "sent_bytes"));
+    h->checkpoint_s += 1e-3 * or_zero(number(line, "checkpoint_ms"));
     for (int p = 0; p < HISTORY_PHASES; p++)
-        h->phase_ms[p] += known(number(json_object_get(line, "phases_ms"), phase_names[p]));
-    take_ranks(h, line, step_ms);
-    if (elapsed < h->elapsed_s) h->earlier_s += h->elapsed_s; /* another process goes on */
+        h->phase_ms[p] += or_zero(number(json_object_get(line, "phases_ms"), phase_names[p]));
+    add_ranks(h, line, step_ms);
+    if (elapsed < h->elapsed_s) h->earlier_s += h->elapsed_s; /* the run was resumed by a new process */
     h->elapsed_s = elapsed;
-    take_peak(h, json_object_get(line, "peak_bytes"));
-    if (!h->first) keep(&h->first, line);
-    keep(&h->last, line);
+    add_peak(h, json_object_get(line, "peak_bytes"));
+    if (!h->first) set_line(&h->first, line);
+    set_line(&h->last, line);
 }
 
 void history_take(History *h, const json_t *line) {
     double step = number(line, "step"), step_ms = number(line, "step_ms");
     if (!(step >= 0 && step < 1e15)) return;
     if (isfinite(number(line, "val_loss"))) {
-        h->eval_s += 1e-3 * known(number(line, "eval_ms"));
-        keep(&h->val, line);
+        h->eval_s += 1e-3 * or_zero(number(line, "eval_ms"));
+        set_line(&h->val, line);
         return;
     }
     if (!(step_ms > 0) || (int64_t)step <= h->last_step) return;
     h->last_step = (int64_t)step;
-    take_step(h, line, step_ms);
+    add_step(h, line, step_ms);
 }
 
-/* The options that a layout has, under the summary's names for them. */
+/* The layout from the options in config.json, under the summary's key names. */
 static json_t *layout_of(const History *h, const json_t *settings) {
     static const char *const keys[][2] = {{"ranks", "ranks"},
                                           {"dp", "dp"},
@@ -148,7 +150,7 @@ static json_t *layout_of(const History *h, const json_t *settings) {
     return layout;
 }
 
-/* Seconds by phase; what is left of the time is what came before the first step. */
+/* Seconds by phase; the rest of the run time is setup before the first step. */
 static json_t *phases_of(const History *h, const double *ms, double scale) {
     json_t *phases = json_object();
     double left = h->earlier_s + h->elapsed_s - h->eval_s - h->checkpoint_s;
@@ -164,7 +166,7 @@ static json_t *phases_of(const History *h, const double *ms, double scale) {
     return phases;
 }
 
-/* Who a rank waited for is told apart by who is there. */
+/* The metrics do not tell data from tensor waits apart, so `tensor` attributes them by which groups exist. */
 static json_t *rank_of(const History *h, int rank, double scale, bool tensor) {
     const double *ms = h->ranks ? h->rank_ms[rank] : h->phase_ms;
     double busy = h->ranks ? h->rank_busy[rank] : h->busy;
@@ -184,7 +186,7 @@ static json_t *ranks_of(const History *h, double scale, bool tensor) {
 
 Status history_summary(const History *h, const json_t *settings, json_t **ret_summary) {
     if (!h->lines) return OK;
-    double steps = (double)h->last_step; /* lines are from the run's beginning on */
+    double steps = (double)h->last_step; /* lines start at the beginning of the run */
     double scale = 1e-3 * steps / (double)h->lines, seconds = 1e-3 * h->step_ms;
     const json_t *groups = json_object_get(h->last, "comm_bytes_by_group");
     bool tensor = json_object_get(groups, "tensor") && !json_object_get(groups, "data");
@@ -214,23 +216,23 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
     return OK;
 }
 
-/* ---- a directory ---- */
+/* ---- from a run directory ---- */
 
 static Status object_in(const char *dir, const char *name, json_t **ret_object) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, name));
     CLEANUP(json_decrefp) json_t *json = NULL;
-    /* What is damaged is as if it were not there. */
-    CLEANUP(status_freep) Status unread = path_exists(path) ? json_read_file(path, &json) : OK;
+    /* A damaged file is treated as missing. */
+    CLEANUP(status_freep) Status ignored = path_exists(path) ? json_read_file(path, &json) : OK;
     *ret_object = json_is_object(json) ? json_incref(json) : NULL;
     return OK;
 }
 
-static Status take_file(History *history, const char *path, int64_t step) {
+static Status add_file(History *history, const char *path, int64_t step) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
-    CLEANUP(status_freep) Status unread = file_read(path, METRICS_LIMIT, &text, &size);
-    if (unread) return OK;
+    CLEANUP(status_freep) Status ignored = file_read(path, METRICS_LIMIT, &text, &size);
+    if (ignored) return OK;
     for (char *line = text, *end; (end = memchr(line, '\n', size - (size_t)(line - text))); line = end + 1) {
         CLEANUP(json_decrefp) json_t *entry = json_loadb(line, (size_t)(end - line), 0, NULL);
         if (number(entry, "step") <= (double)step) history_take(history, entry);
@@ -249,17 +251,17 @@ Status history_read(const char *dir, int64_t step, json_t **ret_summary) {
     }
     TRY(object_in(dir, "config.json", &settings));
     TRY(path_join(&path, dir, "metrics.jsonl"));
-    TRY(take_file(&history, path, step));
+    TRY(add_file(&history, path, step));
     return history_summary(&history, settings, ret_summary);
 }
 
-/* ---- two parts ---- */
+/* ---- merging two parts ---- */
 
 static double sum_of(double a, double b) {
     return a + b;
 }
 
-/* Means, by the seconds that they are over. */
+/* Averages weighted by seconds. */
 static void join_means(json_t *object, const json_t *earlier, const char *const *keys, size_t count,
                        const double seconds[2]) {
     for (size_t i = 0; i < count; i++) {
@@ -295,8 +297,8 @@ static bool same_layout(const json_t *a, const json_t *b) {
     return true;
 }
 
-/* The metrics tell of the most of any rank, not of each. Where the run was over before its first step, its
- * ranks have held nothing that counts. */
+/* Metrics have only the maximum over ranks. If this part ended before its first step, its own per-rank peaks
+ * are meaningless and are removed unless the earlier part has them. */
 static void join_peaks(json_t *summary, const json_t *earlier, bool stepped) {
     const json_t *peak = json_object_get(earlier, "peak_bytes");
     json_t *own = json_object_get(summary, "peak_bytes"), *rank;
@@ -318,7 +320,7 @@ Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const sums[] = {"runtime_s", "sent_bytes", "phases", "comm_bytes_by_group"};
     double own = number(summary, "steps_measured"), before = number(earlier, "steps_measured");
     double seconds[2] = {own * number(summary, "step_ms"), before * number(earlier, "step_ms")};
-    if (!isfinite(seconds[0])) seconds[0] = own = 0; /* it was over before its first step */
+    if (!isfinite(seconds[0])) seconds[0] = own = 0; /* this part ended before its first step */
     if (!(seconds[1] > 0)) return OK;
     if (!same_layout(json_object_get(summary, "layout"), json_object_get(earlier, "layout"))) return OK;
     CLEANUP(json_decrefp) json_t *numbers = json_object();

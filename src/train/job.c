@@ -1,3 +1,4 @@
+/* Resolving a configuration into a model, a task and a device, and loading the weights. */
 #include "train/job.h"
 
 #include <math.h>
@@ -18,7 +19,7 @@ const char *task_name(Task task) {
     return task_names[task];
 }
 
-/* The index of a name in a list; the count when it is not there. */
+/* Index of a name in a list; `count` if absent. */
 static int index_of(const char *name, const char *const *names, int count) {
     int i = 0;
     while (i < count && strcmp(name, names[i])) i++;
@@ -31,12 +32,12 @@ static Status parse_format(const char *name, DataFormat *ret_format) {
         *ret_format = (DataFormat)i;
         return OK;
     }
-    return USAGE("format '%s' is unknown, expected auto, bytes, u16, u32, ids, shards, text, squad, pairs, "
+    return USAGE("unknown format '%s'; expected auto, bytes, u16, u32, ids, tokens, text, squad, pairs, "
                  "cornell or records",
                  name);
 }
 
-/* The vocabulary of a preset is that of the data, and so are its tokens with a role. */
+/* A preset takes its vocabulary and special tokens from the data. */
 static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *config) {
     bool gpt2 = config->family == FAMILY_GPT2;
     const SpecialTokens *special = &job->tokens.special;
@@ -57,7 +58,7 @@ static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *confi
     if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
 }
 
-/* The sizes of a preset, with the configuration's changes. */
+/* Applies the configuration's overrides to a preset. */
 static Status change_preset(const JobSpec *spec, ModelConfig *config) {
     int64_t width = config->hidden;
     if (spec->layers) config->layers = spec->layers;
@@ -65,7 +66,7 @@ static Status change_preset(const JobSpec *spec, ModelConfig *config) {
     if (config->hidden != width) {
         config->inner = 4 * config->hidden;
         if (!spec->heads && config->hidden % config->heads)
-            return USAGE("--hidden %lld does not divide into the preset's %lld heads: set --heads too",
+            return USAGE("--hidden %lld is not a multiple of the preset's %lld heads; set --heads too",
                          (long long)config->hidden, (long long)config->heads);
     }
     if (spec->heads) config->heads = spec->heads;
@@ -85,16 +86,16 @@ static Status refuse_changes(const JobSpec *spec, const char *dir, const ModelCo
                  {"--vocab", spec->vocab, config->vocab}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
-            return USAGE("%s %lld: the checkpoint %s has %lld, which cannot be changed", fixed[i].option,
-                         (long long)fixed[i].asked, dir, (long long)fixed[i].is);
+            return USAGE("%s %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",
+                         fixed[i].option, (long long)fixed[i].asked, dir, (long long)fixed[i].is);
     if (spec->seq > config->positions)
-        return USAGE("--seq %lld: the checkpoint %s has only %lld positions", (long long)spec->seq, dir,
-                     (long long)config->positions);
+        return USAGE("--seq %lld exceeds the context length of the checkpoint %s (%lld)",
+                     (long long)spec->seq, dir, (long long)config->positions);
     return OK;
 }
 
-/* The task, from the configuration or the model's heads; then the heads that the task needs. */
-static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_task) {
+/* Chooses the task from the configuration or the model's heads, then keeps only the heads that it needs. */
+static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_task) {
     bool gpt2 = config->family == FAMILY_GPT2;
     Task task;
     if (strcmp(spec->task, "auto") == 0) {
@@ -106,13 +107,12 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
         task = TASK_SPAN;
     } else {
         int at = index_of(spec->task, task_names, 4);
-        if (at == 4)
-            return USAGE("task '%s' is unknown, expected lm, mlm, span, classify or squad", spec->task);
+        if (at == 4) return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", spec->task);
         task = (Task)at;
     }
     if (gpt2 != (task == TASK_LM))
-        return USAGE("task %s is not for %s; it can do %s", task_names[task], gpt2 ? "GPT-2" : "BERT",
-                     gpt2 ? "lm" : "mlm, span and classify");
+        return USAGE("task %s is not supported by %s; use %s", task_names[task], gpt2 ? "GPT-2" : "BERT",
+                     gpt2 ? "lm" : "mlm, span, squad or classify");
     if (task == TASK_LM) config->outputs_mask = OUTPUT_LM;
     if (task == TASK_SPAN) config->outputs_mask = OUTPUT_SPAN;
     if (task == TASK_CLASSIFY) config->outputs_mask = OUTPUT_CLASSIFY;
@@ -120,7 +120,7 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
         config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
         if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
         if (spec->no_next_sentence && spec->no_masks)
-            return USAGE("without masked tokens and the next sentence, task mlm has nothing to learn");
+            return USAGE("task mlm has no objective left without masked tokens and next-sentence prediction");
         if (spec->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
         if (spec->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
         if (!config->outputs_mask) config->outputs_mask = spec->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
@@ -131,8 +131,8 @@ static Status settle_task(const JobSpec *spec, ModelConfig *config, Task *ret_ta
     return OK;
 }
 
-/* Special tokens: those of the data's tokenizer, or that the checkpoint's vocabulary names; else the byte
- * vocabulary's own, or those of BERT's published vocabularies, which differ in size and agree in these. */
+/* Special tokens come from the data's tokenizer, else from the checkpoint's vocabulary file, else from the
+ * byte vocabulary or from BERT's published vocabularies, which differ in size but share these ids. */
 static Status special_tokens(const Job *job, const ModelConfig *config, SpecialTokens *ret_special) {
     SpecialTokens none = {-1, -1, -1, -1, -1, -1}, special = none;
     if (job->tokens_known && !job->bytes)
@@ -140,12 +140,12 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     else if (job->model_dir)
         TRY(special_tokens_read(job->model_dir, &special));
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
-    bool told = job->tokens_known && !job->bytes; /* what a tokenizer lacks is not there */
+    bool from_tokenizer = job->tokens_known && !job->bytes; /* then a token missing from it does not exist */
     if (config->family == FAMILY_GPT2)
         special = none;
-    else if (!named && !told && config->vocab == BYTE_VOCAB_BERT)
+    else if (!named && !from_tokenizer && config->vocab == BYTE_VOCAB_BERT)
         special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1};
-    else if (!named && !told)
+    else if (!named && !from_tokenizer)
         special = config->vocab >= 28996 ? (SpecialTokens){0, 101, 102, 103, 100, -1} : none;
     if (special.pad < 0) special.pad = (int32_t)config->pad_token;
     *ret_special = special;
@@ -155,38 +155,39 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
 static Status check_bytes(const char *dir, const ModelConfig *config) {
     int64_t needed = config->family == FAMILY_GPT2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
     if (config->vocab >= needed && config->vocab < needed + BYTE_PADDING) return OK;
-    return USAGE("the data is bytes, which needs a vocabulary of %lld, and %s has %lld: give its tokenizer "
-                 "(--tokenizer DIR), or token files (--format u16, u32 or ids)",
+    return USAGE("the data is bytes, which need a vocabulary of %lld, but %s has %lld; pass its tokenizer "
+                 "(--tokenizer "
+                 "DIR), or use token files (--format u16, u32 or ids)",
                  (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
 }
 
-/* The model must have a place for every token, and not many more. */
+/* The model's vocabulary must cover every token, with at most the usual padding. */
 static Status check_vocab(const Job *job, const ModelConfig *config) {
     if (job->bytes) return check_bytes(job->model_dir, config);
     int64_t needed = job->tokens_known ? job->tokens.vocab : config->vocab;
     if (tokenizer_fits(needed, config->vocab)) return OK;
     char text[TOKENIZER_ID_TEXT];
-    return USAGE("%s has a vocabulary of %lld, which does not go with the tokenizer of %s (%s)",
+    return USAGE("%s has a vocabulary of %lld, which does not match the tokenizer %s (%s)",
                  job->model_dir ? job->model_dir : "--vocab", (long long)config->vocab, job->tokenizer_name,
                  tokenizer_id_text(&job->tokens, text));
 }
 
-static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_config) {
+static Status resolve_model(Job *job, const JobSpec *spec, ModelConfig *ret_config) {
     ModelConfig config;
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
         TRY(refuse_changes(spec, job->model_dir, &config));
         if (config.int8 && spec->train)
             return FAILED(
-                "%s: is quantized to int%d and cannot be trained: expected the model it was made from",
+                "%s is quantized to int%d and cannot be trained; use the checkpoint it was quantized from",
                 job->model_dir, config.int4 ? 4 : 8);
     } else {
-        if (strchr(spec->model, '/')) return USAGE("model '%s': there is no such directory", spec->model);
+        if (strchr(spec->model, '/')) return USAGE("model '%s': no such directory", spec->model);
         TRY(config_preset(spec->model, &config));
         TRY(change_preset(spec, &config));
         change_vocab(job, spec, &config);
     }
-    TRY(settle_task(spec, &config, &job->task));
+    TRY(resolve_task(spec, &config, &job->task));
     if (job->task == TASK_CLASSIFY) TRY(job_find_labels(job, spec, &config));
     if (spec->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
@@ -201,7 +202,8 @@ static Status settle_model(Job *job, const JobSpec *spec, ModelConfig *ret_confi
     return OK;
 }
 
-/* As asked for, or all that a replica has in a step; a pipeline wants several to be busy. */
+/* Default micro-batch size: a replica's whole share of the batch, or with a pipeline a share small enough
+ * that each stage sees several micro-batches. */
 static int64_t micro_batch_of(const TrainConfig *c) {
     if (c->micro_batch) return c->micro_batch;
     int64_t dp = c->mesh ? c->mesh->extent[AXIS_DP] : 1, pp = c->mesh ? c->mesh->extent[AXIS_PP] : 1;
@@ -262,9 +264,9 @@ JobSpec job_spec_of(const TrainConfig *c) {
     };
 }
 
-static Status settle_device(Job *job, const JobSpec *spec) {
+static Status resolve_device(Job *job, const JobSpec *spec) {
     Precision precision = {0};
-    TRY(kernels_suit(spec->device, spec->kernels));
+    TRY(kernels_check_device(spec->device, spec->kernels));
     TRY(kernels_precision(spec->device, spec->precision, &precision));
     if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
     job->device = spec->on ? spec->on : job->own_device;
@@ -282,11 +284,11 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     job->log = spec->log;
     job->quiet = spec->quiet;
     job->stop = spec->stop;
-    TRY(settle_device(job, spec));
+    TRY(resolve_device(job, spec));
     if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
-    TRY(job_settle_data(job, spec));
+    TRY(job_resolve_data(job, spec));
     ModelConfig config;
-    TRY(settle_model(job, spec, &config));
+    TRY(resolve_model(job, spec, &config));
     if (spec->whole_words && job->task == TASK_MLM) TRY(job_find_words(job, config.vocab));
     job->plan = (RunnerSpec){.micro_batch = spec->micro_batch,
                              .seq = job->seq,
@@ -298,11 +300,11 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     else
         TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
     TRY(recompute_parse(spec->recompute, &job->plan.recompute));
-    TRY(job_settle_layout(spec, &config, job->seq, &job->plan));
+    TRY(job_resolve_layout(spec, &config, job->seq, &job->plan));
     if (config.int8 && spec->mesh && spec->mesh->axis[AXIS_TP]->size > 1)
-        return USAGE("--tp %d: %s is quantized, and its matrices are not shared out; leave --tp out",
+        return USAGE("--tp %d: %s is quantized, and quantized weights cannot be split; drop --tp",
                      spec->mesh->axis[AXIS_TP]->size, job->model_dir);
-    if (config.int8) TRY(hf_int8_suits(job->model_dir, &config, job->device, job->plan.dtype));
+    if (config.int8) TRY(hf_int8_check(job->model_dir, &config, job->device, job->plan.dtype));
     config.sparse_products = config.sparse && !spec->train && device_is_host(job->device) &&
                              job->plan.dtype == DT_F32 && (!spec->mesh || spec->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
@@ -313,7 +315,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
 
 Status job_start(Job *job, LoadReport *ret_report) {
     LoadReport report = {0};
-    if (job->model_dir) { /* before a config that lies takes memory */
+    if (job->model_dir) { /* check shapes first: a wrong config must not allocate */
         TRY(hf_weights_check(job->model_dir, job->model, &report));
         load_report_done(&report);
     }
@@ -347,25 +349,26 @@ void job_free(Job *job) {
     free(job);
 }
 
-Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_print) {
-    enum { PLACES = 16 };
+Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_fingerprint) {
+    enum { SAMPLES = 16 };
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(host_batch_new(&batch, 1, job->seq));
     int64_t count = dataset_count(data);
-    uint64_t print = (uint64_t)count;
-    for (int64_t i = 0; i < PLACES && i < count; i++) {
-        TRY(dataset_fill(data, (uint64_t)(count < PLACES ? i : i * (count / PLACES)), false, batch));
-        for (int64_t t = 0; t < job->seq; t++) print = rng_mix(print, (uint64_t)batch->tokens[t]);
+    uint64_t fingerprint = (uint64_t)count;
+    for (int64_t i = 0; i < SAMPLES && i < count; i++) {
+        TRY(dataset_fill(data, (uint64_t)(count < SAMPLES ? i : i * (count / SAMPLES)), false, batch));
+        for (int64_t t = 0; t < job->seq; t++) fingerprint = rng_mix(fingerprint, (uint64_t)batch->tokens[t]);
     }
-    *ret_print = print;
+    *ret_fingerprint = fingerprint;
     return OK;
 }
 
 void job_report(const Job *job, const LoadReport *report, Progress *progress) {
     for (size_t i = 0; i < report->missing_count; i++)
-        progress_line(progress, "%s: not in %s, starts fresh", report->missing[i], job->model_dir);
-    for (size_t i = 0; i < report->unknown_count; i++)
-        progress_line(progress, "%s: in %s, has no place in this model", report->unknown[i], job->model_dir);
+        progress_line(progress, "warning: %s is missing from %s and is newly initialized", report->missing[i],
+                      job->model_dir);
+    for (size_t i = 0; i < report->unexpected_count; i++)
+        progress_line(progress, "%s in %s is not used by this model", report->unexpected[i], job->model_dir);
 }
 
 double job_flops_per_token(const Job *job) {

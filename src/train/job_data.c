@@ -1,4 +1,4 @@
-/* The data of a job: which format it is of, which tokenizer its tokens are of, and text prepared for it. */
+/* The data of a job: detecting its format and tokenizer, tokenizing text, opening data sets. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,18 +9,17 @@
 #include "data/table.h"
 #include "train/job.h"
 
-static bool asks_bytes(const Job *job) {
+static bool wants_bytes(const Job *job) {
     return job->text.tokenizer && !strcmp(job->text.tokenizer, "bytes");
 }
 
-/* Whether the checkpoint has a tokenizer of its own. */
-static bool has_beside(const Job *job) {
-    return job->model_dir && tokenizer_is_there(job->model_dir);
+static bool has_own_tokenizer(const Job *job) {
+    return job->model_dir && tokenizer_exists(job->model_dir);
 }
 
 /* ---- the tokenizer ---- */
 
-static Status take_tokenizer(Job *job, const char *path) {
+static Status load_tokenizer(Job *job, const char *path) {
     TRY(tokenizer_load(&job->tokenizer, path));
     TRY(str_dup(path, &job->tokenizer_name));
     job->tokens = tokenizer_id(job->tokenizer);
@@ -28,61 +27,61 @@ static Status take_tokenizer(Job *job, const char *path) {
     return OK;
 }
 
-/* A tokenizer may be named by one of its files; its directory is what a checkpoint takes along. */
-static Status find_dir(Job *job, const char *path) {
+/* --tokenizer may name one of the tokenizer's files; checkpoints copy from its directory. */
+static Status find_tokenizer_dir(Job *job, const char *path) {
     if (path_is_dir(path)) return str_dup(path, &job->tokenizer_dir);
     const char *slash = strrchr(path, '/');
     if (!slash) return str_dup(".", &job->tokenizer_dir);
     return str_format(&job->tokenizer_dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* A tokenizer that was asked for must be the checkpoint's, where that has one. */
-static Status check_beside(const Job *job) {
-    if (!has_beside(job)) return OK;
-    CLEANUP(tokenizer_freep) Tokenizer *beside = NULL;
-    TRY(tokenizer_load(&beside, job->model_dir));
-    TokenizerId id = tokenizer_id(beside);
+/* A requested tokenizer must equal the checkpoint's, if the checkpoint has one. */
+static Status check_same_tokenizer(const Job *job) {
+    if (!has_own_tokenizer(job)) return OK;
+    CLEANUP(tokenizer_freep) Tokenizer *own = NULL;
+    TRY(tokenizer_load(&own, job->model_dir));
+    TokenizerId id = tokenizer_id(own);
     if (tokenizer_id_same(&job->tokens, &id)) return OK;
-    char asked[TOKENIZER_ID_TEXT], there[TOKENIZER_ID_TEXT];
-    return USAGE("the tokenizer %s (%s) is not the one of the checkpoint %s (%s)", job->tokenizer_name,
-                 tokenizer_id_text(&job->tokens, asked), job->model_dir, tokenizer_id_text(&id, there));
+    char asked[TOKENIZER_ID_TEXT], existing[TOKENIZER_ID_TEXT];
+    return USAGE("the tokenizer %s (%s) differs from that of the checkpoint %s (%s)", job->tokenizer_name,
+                 tokenizer_id_text(&job->tokens, asked), job->model_dir, tokenizer_id_text(&id, existing));
 }
 
-/* Bytes that were asked for are not the tokens of a checkpoint or of shards that have others. */
+/* Refuses bytes where the checkpoint or the token files use another tokenizer. */
 static Status check_bytes(const Job *job, DataFormat format) {
     char text[TOKENIZER_ID_TEXT];
-    const char *asked = asks_bytes(job) ? "--tokenizer bytes" : "--format bytes";
-    if (!asks_bytes(job) && format != FORMAT_BYTES) return OK;
-    if (has_beside(job))
-        return USAGE("%s: the checkpoint %s has a tokenizer of its own, and bytes are not its tokens", asked,
-                     job->model_dir);
+    const char *asked = wants_bytes(job) ? "--tokenizer bytes" : "--format bytes";
+    if (!wants_bytes(job) && format != FORMAT_BYTES) return OK;
+    if (has_own_tokenizer(job))
+        return USAGE("%s: the checkpoint %s has its own tokenizer, so byte tokens cannot be used with it",
+                     asked, job->model_dir);
     if (format == FORMAT_TOKENS && job->tokens.kind != TOKENIZER_BYTES)
-        return USAGE("%s: was made with another tokenizer (%s) than the bytes asked for", job->tokenizer_name,
+        return USAGE("%s was prepared with a different tokenizer (%s), not bytes", job->tokenizer_name,
                      tokenizer_id_text(&job->tokens, text));
     return OK;
 }
 
 Status job_need_tokenizer(Job *job) {
     if (job->tokenizer) return OK;
-    if (!asks_bytes(job) && has_beside(job)) return take_tokenizer(job, job->model_dir);
+    if (!wants_bytes(job) && has_own_tokenizer(job)) return load_tokenizer(job, job->model_dir);
     char text[TOKENIZER_ID_TEXT];
     if (job->tokens_known && job->tokens.kind != TOKENIZER_BYTES)
         return USAGE(
-            "to read text beside these shards, their tokenizer (%s) is needed: name it with --tokenizer",
+            "reading text along with these token files needs their tokenizer (%s); pass it with --tokenizer",
             tokenizer_id_text(&job->tokens, text));
     return tokenizer_new_bytes(&job->tokenizer, job->model->config.family == FAMILY_BERT);
 }
 
 /* ---- formats ---- */
 
-/* Whether plain files are text for a tokenizer, as opposed to bytes. */
+/* Whether plain files are text to tokenize rather than bytes. */
 static bool plain_is_text(const Job *job) {
     if (job->text.documents && strcmp(job->text.documents, "file")) return true;
-    return job->text.tokenizer ? !asks_bytes(job) : has_beside(job);
+    return job->text.tokenizer ? !wants_bytes(job) : has_own_tokenizer(job);
 }
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
-    bool table = job->asks_classify && table_is_one(path);
+    bool table = job->classify_task && path_is_table(path);
     const char *field = table && job->text.text_field ? job->text.text_field : job->text.field;
     if (table && !reader_is_json(path)) {
         *ret_format = FORMAT_RECORDS;
@@ -90,14 +89,14 @@ static Status format_of(const Job *job, const char *path, DataFormat *ret_format
     }
     TRY(data_format_find(path, field, ret_format));
     if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS)) *ret_format = FORMAT_RECORDS;
-    if (*ret_format == FORMAT_BYTES && job->asks_squad)
+    if (*ret_format == FORMAT_BYTES && job->squad_task)
         *ret_format = FORMAT_SQUAD;
     else if (*ret_format == FORMAT_BYTES && plain_is_text(job))
         *ret_format = FORMAT_TEXT;
     return OK;
 }
 
-/* What a list of files comes to. Text of both kinds, plain and JSON lines, goes together. */
+/* The one format of a list of files. Plain text and JSON Lines may be mixed. */
 static Status common_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format) {
     DataFormat format = job->format;
     for (int i = 0; job->format == FORMAT_AUTO && i < count; i++) {
@@ -110,18 +109,18 @@ static Status common_format(const Job *job, const char *const *paths, int count,
         else if (other != format && both_texts)
             format = FORMAT_TEXT;
         else if (other != format)
-            return USAGE("%s is read as %s and %s as %s, expected files of one format (see --format)",
+            return USAGE("%s is read as %s but %s as %s; all files must have the same format (see --format)",
                          paths[0], data_format_name(format), paths[i], data_format_name(other));
     }
     if (job->format == FORMAT_BYTES && job->tokenizer && job->tokens.kind != TOKENIZER_BYTES)
-        return USAGE("--format bytes and the tokenizer %s exclude each other; the format text is for it",
+        return USAGE("--format bytes cannot be combined with the tokenizer %s; use --format text",
                      job->tokenizer_name);
     *ret_format = format;
     return OK;
 }
 
-/* Shards alone say what their tokens are. */
-static Status take_from_token_files(Job *job, const char *path) {
+/* Takes the tokenizer's identity from the header of a token file. */
+static Status read_tokenizer_id(Job *job, const char *path) {
     CLEANUP(token_file_list_done) TokenFileList list = {0};
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
     TRY(token_file_list_add(&list, path));
@@ -132,40 +131,39 @@ static Status take_from_token_files(Job *job, const char *path) {
     return OK;
 }
 
-/* Formats whose texts a tokenizer turns into tokens. */
-static bool has_texts(DataFormat format) {
+static bool needs_tokenizer(DataFormat format) {
     return format == FORMAT_TEXT || format == FORMAT_SQUAD || format == FORMAT_PAIRS ||
            format == FORMAT_CORNELL || format == FORMAT_RECORDS;
 }
 
-/* Whether the task is classification: it was asked for, or it is what the checkpoint is made for. */
-static Status asks_classify(const Job *job, const JobSpec *spec, bool *ret_asks) {
+/* Whether the task is classification, by request or by the checkpoint's head. */
+static Status is_classify_task(const Job *job, const JobSpec *spec, bool *ret_is) {
     ModelConfig config = {0};
-    *ret_asks = !strcmp(spec->task, "classify");
-    if (*ret_asks || strcmp(spec->task, "auto") || !job->model_dir) return OK;
+    *ret_is = !strcmp(spec->task, "classify");
+    if (*ret_is || strcmp(spec->task, "auto") || !job->model_dir) return OK;
     TRY(hf_config_read(job->model_dir, &config));
-    *ret_asks = config.family == FAMILY_BERT && config_has(&config, OUTPUT_CLASSIFY) &&
-                !config_has(&config, OUTPUT_SPAN);
+    *ret_is = config.family == FAMILY_BERT && config_has(&config, OUTPUT_CLASSIFY) &&
+              !config_has(&config, OUTPUT_SPAN);
     return OK;
 }
 
-Status job_settle_data(Job *job, const JobSpec *spec) {
+Status job_resolve_data(Job *job, const JobSpec *spec) {
     DataFormat format = FORMAT_AUTO;
     job->text = spec->text;
-    TRY(asks_classify(job, spec, &job->asks_classify));
-    job->asks_squad = !strcmp(spec->task, "squad");
-    if (spec->text.tokenizer && !asks_bytes(job)) {
-        TRY(take_tokenizer(job, spec->text.tokenizer));
-        TRY(find_dir(job, spec->text.tokenizer));
-        TRY(check_beside(job));
+    TRY(is_classify_task(job, spec, &job->classify_task));
+    job->squad_task = !strcmp(spec->task, "squad");
+    if (spec->text.tokenizer && !wants_bytes(job)) {
+        TRY(load_tokenizer(job, spec->text.tokenizer));
+        TRY(find_tokenizer_dir(job, spec->text.tokenizer));
+        TRY(check_same_tokenizer(job));
     }
     TRY(common_format(job, spec->data, spec->data_count, &format));
-    bool texts = has_texts(format), wants = texts || format == FORMAT_TOKENS;
+    bool texts = needs_tokenizer(format), tokenized = texts || format == FORMAT_TOKENS;
     job->squad = format == FORMAT_SQUAD;
-    if (wants && !job->tokenizer && !asks_bytes(job) && has_beside(job))
-        TRY(take_tokenizer(job, job->model_dir));
+    if (tokenized && !job->tokenizer && !wants_bytes(job) && has_own_tokenizer(job))
+        TRY(load_tokenizer(job, job->model_dir));
     if (format == FORMAT_TOKENS && !job->tokens_known && spec->data_count)
-        TRY(take_from_token_files(job, spec->data[0]));
+        TRY(read_tokenizer_id(job, spec->data[0]));
     TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
     return OK;
@@ -184,7 +182,7 @@ Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
     if (format != FORMAT_RECORDS || spec->labels) return OK;
     TRY(label_set_find(&job->labels, spec->data, spec->data_count, field));
     if (job->labels.count < 2)
-        return FAILED("%s: every row has the label '%s', expected at least two labels", spec->data[0],
+        return FAILED("%s: every row has the label '%s'; need at least two different labels", spec->data[0],
                       job->labels.name[0]);
     config->labels = (int64_t)job->labels.count;
     return OK;
@@ -192,7 +190,7 @@ Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
 
 Status job_find_words(Job *job, int64_t vocab) {
     if (!job->tokenizer || job->tokens.kind != TOKENIZER_WORDPIECE)
-        return USAGE("--whole-word-masking needs a WordPiece tokenizer: name it with --tokenizer");
+        return USAGE("--whole-word-masking needs a WordPiece tokenizer; pass it with --tokenizer");
     TRY(mem_new((size_t)vocab, 1, &job->continues));
     for (int64_t id = 0; id < tokenizer_vocab(job->tokenizer) && id < vocab; id++) {
         size_t size;
@@ -204,8 +202,7 @@ Status job_find_words(Job *job, int64_t vocab) {
 
 /* ---- opening ---- */
 
-/* Where text is prepared: in the cache or, without it, in the run's directory or one that goes with the job.
- */
+/* Where token files go: the cache or, without it, the run directory or a temporary directory. */
 static Status find_root(Job *job, char **ret_root) {
     if (!job->text.no_cache) {
         CLEANUP(mem_freep) char *cache = NULL;
@@ -217,14 +214,15 @@ static Status find_root(Job *job, char **ret_root) {
         const char *where = getenv("TMPDIR");
         CLEANUP(mem_freep) char *dir = NULL;
         TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
-        if (!mkdtemp(dir)) return FAILED("%s: cannot be made: %s", dir, strerror(errno));
+        if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
         job->scratch_dir = dir;
         dir = NULL;
     }
     return str_dup(job->scratch_dir, ret_root);
 }
 
-/* Training and validation take parts of the same files, which must not have changed in between. */
+/* Training and validation may use parts of the same files; both then read the same token files, even if the
+ * text has changed in between. */
 static bool is_prepared(const Job *job, const char *const *paths, int count) {
     if (!job->prepared || count != job->prepared_count) return false;
     for (int i = 0; i < count; i++)
@@ -251,7 +249,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     CLEANUP(mem_freep) char *dir = NULL;
     bool made = false;
     TRY(cache_prepare(&spec, root, progress, &dir, &made));
-    if (!made) progress_line(progress, "%s: prepared already, in %s", paths[0], dir);
+    if (!made) progress_line(progress, "%s: using cached tokens in %s", paths[0], dir);
     TRY(cache_tell_notes(dir, progress));
     free(job->prepared);
     job->prepared = NULL;
@@ -263,13 +261,13 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     return OK;
 }
 
-static Status tell_warning(const Job *job, const char *path, const Dataset *data) {
+static Status print_warning(const Job *job, const char *path, const Dataset *data) {
     CLEANUP(mem_freep) char *text = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(dataset_warning(data, &text));
     if (!text || !job->log) return OK;
     TRY(progress_new(&progress, job->log, "data", 0, 5, false));
-    progress_line(progress, "note: %s: %s", path, text);
+    progress_line(progress, "warning: %s: %s", path, text);
     return OK;
 }
 
@@ -309,7 +307,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.path_count = 1;
         spec.format = FORMAT_TOKENS;
     }
-    if (has_texts(spec.format)) {
+    if (needs_tokenizer(spec.format)) {
         TRY(job_need_tokenizer(job));
         spec.encoder = job->tokenizer;
         spec.text_field = job->text.text_field;
@@ -325,9 +323,9 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.tokenizer_name = job->tokenizer_name;
     }
     Status status = dataset_open(ret_data, &spec);
-    if (!status) return keep_last > 0 ? OK : tell_warning(job, paths[0], *ret_data);
+    if (!status) return keep_last > 0 ? OK : print_warning(job, paths[0], *ret_data);
     if (!dir || status_exit_code(status) == STATUS_USAGE) return status;
-    return status_wrap(status, "%s, as prepared (remove %s to have it done anew)", paths[0], dir);
+    return status_wrap(status, "%s, tokenized earlier (remove %s to tokenize it again)", paths[0], dir);
 }
 
 Status job_val_token_files(const char *const *paths, int count, TokenFileList *list) {

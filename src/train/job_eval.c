@@ -1,35 +1,37 @@
-/* Models at work without training, on all ranks of a layout.
+/* Evaluation on all ranks of a layout.
  *
- * Losses come in rounds: each replica takes some batches, and the stages pass them on one behind the other.
- * Scores go from each replica to all, so that whoever collects answers needs to know nothing of the layout.
- * Where the data ends in the middle of a round, replicas that have nothing left run a batch that does not
- * count: parameters that are shared out are gathered by all replicas at once. */
+ * Losses are computed in rounds: each replica takes a few batches, which flow through its pipeline stages.
+ * Logits are gathered from all replicas to all ranks, so the code that consumes them need not know the
+ * layout.
+ *
+ * If the data ends in the middle of a round, a replica without data still runs a batch with no loss terms,
+ * because gathering sharded parameters is collective. */
 #include <math.h>
 
 #include "train/job.h"
 
 /* ---- losses ---- */
 
-/* A round of an evaluation: batches that go through the stages one behind the other. */
 enum { ROUND_LIMIT = 64 };
 
 typedef struct EvalRound {
     HostBatch *batch[ROUND_LIMIT];
     int count;
-    int64_t stride; /* between windows; 0: examples */
+    int64_t stride; /* tokens between windows; 0: examples, not windows */
 } EvalRound;
 
 static void eval_round_done(EvalRound *round) {
     for (int i = 0; i < round->count; i++) host_batch_free(round->batch[i]);
 }
 
-static Status batch_of(HostBatch **batch, int64_t rows, int64_t seq) {
+/* Makes *batch one of `rows` sequences, reusing it if the size fits. */
+static Status resize_batch(HostBatch **batch, int64_t rows, int64_t seq) {
     if (*batch && (*batch)->B == rows) return OK;
     host_batch_freep(batch);
     return host_batch_new(batch, rows, seq);
 }
 
-/* This replica's batches of a round that starts at batch `first` of the data. */
+/* Fills this replica's batches of the round that starts at batch `first` of the data. */
 static Status fill_round(const Job *job, const Dataset *data, int64_t first, int64_t examples,
                          EvalRound *round) {
     int64_t B = job->runner->spec.micro_batch, replica = job->runner->mesh->at[AXIS_DP];
@@ -38,7 +40,7 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
         bool beyond = at >= examples;
         int64_t rows = beyond ? 1 : examples - at < B ? examples - at : B;
         HostBatch **batch = &round->batch[i];
-        TRY(batch_of(batch, rows, job->seq));
+        TRY(resize_batch(batch, rows, job->seq));
         if (beyond) at = 0;
         if (round->stride)
             TRY(dataset_fill_windows(data, round->stride, at, *batch));
@@ -62,12 +64,12 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
         TRY(fill_round(job, data, first, examples, &round));
         TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
     }
-    int64_t counted = 0;
-    for (int k = 0; k < LOSS_COUNT; k++) counted += result.counts[k];
-    if (!counted) return FAILED("nothing in the data counts towards the loss");
+    int64_t terms = 0;
+    for (int k = 0; k < LOSS_COUNT; k++) terms += result.counts[k];
+    if (!terms) return FAILED("the data has no tokens or labels to compute a loss on");
     result.loss = loss_objective(result.sum, result.counts);
     if (!isfinite(result.loss))
-        return FAILED("the loss over the data is %g: the weights are not fit for use", result.loss);
+        return FAILED("the loss is %g; the checkpoint's weights are corrupt or diverged", result.loss);
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k]) {
             result.part[k] = result.sum[k] / (double)result.counts[k];
@@ -86,20 +88,20 @@ Status job_evaluate_windows(const Job *job, const Dataset *data, int64_t stride,
     return evaluate(job, data, dataset_windows(data, stride), stride, ret_result);
 }
 
-/* ---- scores ---- */
+/* ---- logits ---- */
 
 static int64_t rows_at(int64_t at, int64_t B, int64_t count) {
     return at >= count ? 0 : count - at < B ? count - at : B;
 }
 
-/* The replicas' scores of a round, one behind the other in `all`; a replica beyond the end scores the first
- * example again, for nobody. */
+/* Gathers the replicas' logits of a round into `all`. A replica past the end of the data computes the first
+ * example again; its result is ignored. */
 static Status score_round(const Job *job, int64_t first, int64_t count, const ScoreWork *work,
                           HostBatch **batch, float *own, float *all) {
     Runner *runner = job->runner;
     int64_t B = runner->spec.micro_batch, at = first + runner->mesh->at[AXIS_DP] * B;
     int64_t rows = rows_at(at, B, count);
-    TRY(batch_of(batch, rows ? rows : 1, work->seq));
+    TRY(resize_batch(batch, rows ? rows : 1, work->seq));
     TRY(work->fill(work->context, rows ? at : 0, *batch));
     TRY(runner_logits(runner, *batch, work->head, own));
     return host_gather(runner->mesh->axis[AXIS_DP], all, own, (size_t)(B * work->width) * sizeof *own);
@@ -118,10 +120,10 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
             int64_t at = first + r * B, rows = rows_at(at, B, count);
             if (!rows) break;
             if (replicas > 1) {
-                TRY(batch_of(&batch, rows, work->seq));
+                TRY(resize_batch(&batch, rows, work->seq));
                 TRY(work->fill(work->context, at, batch));
             }
-            TRY(work->take(work->context, at, batch, all + r * B * work->width));
+            TRY(work->consume(work->context, at, batch, all + r * B * work->width));
         }
     }
     return OK;

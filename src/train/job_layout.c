@@ -1,14 +1,16 @@
-/* Layouts against models: what does not divide is refused before any work, with what would do. */
+/* Checks that a layout divides the model and the batch, before any memory is allocated. Each error names
+ * values that work. */
 #include <string.h>
 
+#include "base/format.h"
 #include "train/job.h"
 
-/* The divisors of `number` up to `most`, as "1, 2, 4"; into a buffer. */
+/* Writes the divisors of `number` up to `max`, as "1, 2, 4"; returns `text`. */
 enum { DIVISORS_TEXT = 160 };
-static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t most) {
+static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t max) {
     size_t used = 0;
     text[0] = 0;
-    for (int64_t d = 1; d <= most && used + 24 < DIVISORS_TEXT; d++)
+    for (int64_t d = 1; d <= max && used + 24 < DIVISORS_TEXT; d++)
         if (number % d == 0)
             used +=
                 (size_t)snprintf(text + used, DIVISORS_TEXT - used, used ? ", %lld" : "%lld", (long long)d);
@@ -18,35 +20,35 @@ static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t mo
 static Status check_tensor(const ModelConfig *c, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (c->heads % tp)
-        return USAGE("--tp %lld: the model's %lld heads do not divide into so many parts; --tp %s would do",
-                     (long long)tp, (long long)c->heads, divisors(text, c->heads, c->heads));
+        return USAGE("--tp %lld does not divide the model's %lld heads; valid values: %s", (long long)tp,
+                     (long long)c->heads, divisors(text, c->heads, c->heads));
     if (c->inner % tp)
-        return USAGE(
-            "--tp %lld: the inner width of %lld does not divide into so many parts; --tp %s would do",
-            (long long)tp, (long long)c->inner, divisors(text, c->inner, c->heads));
+        return USAGE("--tp %lld does not divide the feed-forward inner size %lld; valid values: %s",
+                     (long long)tp, (long long)c->inner, divisors(text, c->inner, c->heads));
     return OK;
 }
 
-/* Groups of inputs have a scale each, which no two tensor ranks may have to agree on. */
-static Status check_rounding(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t tp) {
-    if (!plan->round) return OK;
+/* Each int4 group of inputs has its own scale, so a group must not be split between tensor ranks. */
+static Status check_qat(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t tp) {
+    if (!plan->fake_quant) return OK;
     if (plan->fp8)
-        return USAGE("--quantize-aware %s: --precision fp8 rounds in its own way; bf16 would do",
+        return USAGE("--quantize-aware %s cannot be combined with --precision fp8; use --precision bf16",
                      spec->quantize_aware);
-    if (plan->round != ROUND_INT4 || tp == 1) return OK;
+    if (plan->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
     int64_t width = config_attention(c) / tp;
     if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
-        return USAGE("--quantize-aware int4: a tensor rank's %lld and %lld inputs are no whole groups of %d; "
-                     "a smaller --tp would do",
-                     (long long)width, (long long)(c->inner / tp), INT4_GROUP);
+        return USAGE(
+            "--quantize-aware int4: the %lld attention and %lld feed-forward inputs per tensor rank are not "
+            "multiples of the int4 group size %d; use a smaller --tp",
+            (long long)width, (long long)(c->inner / tp), INT4_GROUP);
     return OK;
 }
 
-static Status parse_rounding(const char *name, RoundTo *ret_round) {
+static Status parse_qat(const char *name, FakeQuant *ret_fake_quant) {
     static const char *const names[] = {"none", "int8", "int4"};
     for (int i = 0; i < 3; i++)
         if (!name || !strcmp(name, names[i])) {
-            *ret_round = (RoundTo)i;
+            *ret_fake_quant = (FakeQuant)i;
             return OK;
         }
     return USAGE("--quantize-aware %s: expected none, int8 or int4", name);
@@ -54,37 +56,36 @@ static Status parse_rounding(const char *name, RoundTo *ret_round) {
 
 static Status check_pipeline(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t pp) {
     if (spec->pp_chunks > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
-        return USAGE("--pp-chunks %lld: is for --pp-schedule interleaved", (long long)spec->pp_chunks);
+        return USAGE("--pp-chunks %lld applies only to --pp-schedule interleaved",
+                     (long long)spec->pp_chunks);
     if (plan->schedule == SCHEDULE_INTERLEAVED && pp == 1)
-        return USAGE("--pp-schedule interleaved: needs several stages; use --pp 2 or more");
+        return USAGE("--pp-schedule interleaved needs at least two stages; use --pp 2 or more");
     if (pp > c->layers)
         return USAGE(
-            "--pp %lld: the model has %lld layers, and every stage needs one; at most --pp %lld would do",
-            (long long)pp, (long long)c->layers, (long long)c->layers);
+            "--pp %lld: the model has %lld layer%s and every stage needs at least one; use --pp %lld or less",
+            (long long)pp, (long long)c->layers, PLURAL(c->layers), (long long)c->layers);
     if (pp * plan->chunks > c->layers)
-        return USAGE(
-            "--pp-chunks %d: %lld stages of so many chunks are more than the model's %lld layers; %s",
-            plan->chunks, (long long)pp, (long long)c->layers,
-            c->layers / pp > 1 ? "fewer chunks would do" : "--pp-schedule 1f1b would do");
+        return USAGE("--pp-chunks %d with --pp %lld needs more layers than the model's %lld; %s",
+                     plan->chunks, (long long)pp, (long long)c->layers,
+                     c->layers / pp > 1 ? "use fewer chunks" : "use --pp-schedule 1f1b");
     return OK;
 }
 
 static Status check_batch(const JobSpec *spec, int64_t dp) {
-    int64_t unit = dp * spec->micro_batch, below = spec->batch / unit * unit;
-    if (!spec->batch || spec->batch % unit == 0) return OK;
+    int64_t multiple = dp * spec->micro_batch, below = spec->batch / multiple * multiple;
+    if (!spec->batch || spec->batch % multiple == 0) return OK;
     if (!below)
         return USAGE(
-            "--batch %lld: is less than one micro-batch of %lld for each of %lld replicas; --batch %lld "
-            "would do",
-            (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, (long long)unit);
+            "--batch %lld is less than one micro-batch of %lld on each of %lld replica%s; use --batch %lld",
+            (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, PLURAL(dp),
+            (long long)multiple);
     return USAGE(
-        "--batch %lld: does not divide into micro-batches of %lld over %lld replicas; --batch %lld or "
-        "%lld would do",
-        (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, (long long)below,
-        (long long)(below + unit));
+        "--batch %lld does not divide into micro-batches of %lld on %lld replica%s; use --batch %lld or %lld",
+        (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, PLURAL(dp), (long long)below,
+        (long long)(below + multiple));
 }
 
-Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
+Status job_resolve_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
     const Mesh *mesh = spec->mesh;
     int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, tp = mesh ? mesh->extent[AXIS_TP] : 1;
     int64_t pp = mesh ? mesh->extent[AXIS_PP] : 1;
@@ -100,19 +101,20 @@ Status job_settle_layout(const JobSpec *spec, const ModelConfig *config, int64_t
     TRY(kernels_precision(spec->device, spec->precision, &precision));
     plan->dtype = precision.dtype;
     plan->fp8 = precision.fp8;
-    /* A GPU's memory is what a large vocabulary's loss takes time by. */
+    /* On a GPU the loss over a large vocabulary is limited by memory bandwidth, so logits use the compute
+     * type. */
     plan->logits = strcmp(spec->device, "cuda") == 0 ? plan->dtype : DT_F32;
     plan->loss_scale = spec->loss_scale;
     plan->scale_steps = spec->loss_scale_steps;
-    TRY(parse_rounding(spec->quantize_aware, &plan->round));
+    TRY(parse_qat(spec->quantize_aware, &plan->fake_quant));
     TRY(check_tensor(config, tp));
-    TRY(check_rounding(spec, config, plan, tp));
+    TRY(check_qat(spec, config, plan, tp));
     TRY(check_pipeline(spec, config, plan, pp));
     TRY(check_batch(spec, dp));
     if (spec->sequence && seq % tp)
-        return USAGE("--sequence-parallel: sequences of %lld positions do not divide over %lld tensor ranks; "
-                     "--seq %lld would do",
-                     (long long)seq, (long long)tp, (long long)(seq / tp * tp));
+        return USAGE(
+            "--sequence-parallel: the sequence length %lld is not a multiple of --tp %lld; use --seq %lld",
+            (long long)seq, (long long)tp, (long long)(seq / tp * tp));
     plan->micros = (int)(spec->batch ? spec->batch / (dp * spec->micro_batch) : 1);
     plan->noise = spec->train && dp * plan->micros > 1;
     return OK;

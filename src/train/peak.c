@@ -1,8 +1,10 @@
-/* Products grow until one takes long enough to be timed, so that slow kernels take no longer than fast ones.
- * A rank alone on a machine is faster than one of several, hence what is kept is kept by their number too.
+/* GEMMs grow until one takes long enough to time, so that slow kernels do not take longer than fast ones. A
+ * rank alone on a host is faster than one of several, so cached values are keyed by the number of ranks on
+ * the host too.
  *
- * Nobody else's work on the machine should show: a product on one core takes as long as it had the core (the
- * clock of several lags behind), and no less is assumed of some cores than was seen of fewer. */
+ * Other load on the host should not lower the result. With one thread, CPU time is used where it is less than
+ * wall-clock time (the CPU clock of several threads lags behind), and a set of cores is assumed to be at
+ * least as fast as fewer cores have been. */
 #include "train/peak.h"
 
 #include <math.h>
@@ -14,32 +16,32 @@
 #include "base/fs.h"
 #include "base/memory.h"
 
-/* Numbers as products meet them: a GPU's clock depends on what it multiplies.
- */
-static Status put_numbers(Stream *stream, Tensor matrix) {
-    enum { PIECE = 1 << 18 };
-    size_t size = dtype_size(matrix.dtype), bytes = tensor_bytes(matrix), piece = PIECE * size;
+/* Realistic operand values (normally distributed), because a GPU's power draw, and so its clock, depends on
+ * them. */
+static Status fill_random(Stream *stream, Tensor matrix) {
+    enum { CHUNK = 1 << 18 };
+    size_t size = dtype_size(matrix.dtype), bytes = tensor_bytes(matrix), chunk = CHUNK * size;
     CLEANUP(mem_freep) float *values = NULL;
     CLEANUP(mem_freep) char *typed = NULL;
-    TRY(mem_new(PIECE, sizeof *values, &values));
-    TRY(mem_new(PIECE, size, &typed));
+    TRY(mem_new(CHUNK, sizeof *values, &values));
+    TRY(mem_new(CHUNK, size, &typed));
     RngKey key = rng_key(1, "peak", 0);
-    for (uint64_t i = 0; i < PIECE; i++) values[i] = rng_normal(key, i);
-    TRY(dtype_convert(typed, matrix.dtype, values, DT_F32, PIECE));
-    for (size_t at = 0; at < bytes; at += piece)
-        TRY(stream_copy(stream, (char *)matrix.data + at, typed, piece < bytes - at ? piece : bytes - at,
+    for (uint64_t i = 0; i < CHUNK; i++) values[i] = rng_normal(key, i);
+    TRY(dtype_convert(typed, matrix.dtype, values, DT_F32, CHUNK));
+    for (size_t at = 0; at < bytes; at += chunk)
+        TRY(stream_copy(stream, (char *)matrix.data + at, typed, chunk < bytes - at ? chunk : bytes - at,
                         COPY_TO_DEVICE));
     return stream_sync(stream);
 }
 
-typedef struct Products {
+typedef struct GemmBench {
     Exec exec;
     Buffer memory;
     DType dtype;
-    int64_t largest; /* side */
-} Products;
+    int64_t largest; /* side of the largest matrices */
+} GemmBench;
 
-static Status time_product(Products *p, int64_t side, double *ret_seconds) {
+static Status time_gemm(GemmBench *p, int64_t side, double *ret_seconds) {
     Tensor matrix[3];
     for (int i = 0; i < 3; i++)
         matrix[i] =
@@ -53,18 +55,18 @@ static Status time_product(Products *p, int64_t side, double *ret_seconds) {
     return OK;
 }
 
-static Status time_products(Products *p, double budget_s, double *ret_flops) {
+static Status best_gemm(GemmBench *p, double budget_s, double *ret_flops) {
     const double enough_s = 0.01;
-    TRY(put_numbers(p->exec.stream, tensor_1d(p->memory.data, p->dtype, 3 * p->largest * p->largest)));
+    TRY(fill_random(p->exec.stream, tensor_1d(p->memory.data, p->dtype, 3 * p->largest * p->largest)));
     double best = 0, begun = clock_wall(), seconds;
     int64_t side = p->largest < 8192 ? 256 : p->largest;
-    TRY(time_product(p, side, &seconds));
+    TRY(time_gemm(p, side, &seconds));
     while (side < p->largest && seconds < enough_s) {
         side *= 2;
-        TRY(time_product(p, side, &seconds));
+        TRY(time_gemm(p, side, &seconds));
     }
     do {
-        TRY(time_product(p, side, &seconds));
+        TRY(time_gemm(p, side, &seconds));
         best = fmax(best, 2.0 * (double)(side * side * side) / seconds);
     } while (clock_wall() - begun < budget_s);
     *ret_flops = best;
@@ -75,19 +77,19 @@ static Status measure(const Job *job, double budget_s, double *ret_flops) {
     CLEANUP(stream_freep) Stream *stream = NULL;
     CLEANUP(dev_free) Buffer memory = {0};
     TRY(stream_new(&stream, job->device));
-    Products products = {.exec = {.stream = stream, .table = job->runner->exec.table},
-                         .dtype = job->plan.dtype,
-                         .largest = device_is_host(job->device) ? 1024 : 8192};
-    for (;; products.largest /= 2) { /* as large as what training has left of the memory allows */
-        size_t side = (size_t)products.largest;
+    GemmBench bench = {.exec = {.stream = stream, .table = job->runner->exec.table},
+                       .dtype = job->plan.dtype,
+                       .largest = device_is_host(job->device) ? 1024 : 8192};
+    for (;; bench.largest /= 2) { /* as large as the free memory allows */
+        size_t side = (size_t)bench.largest;
         CLEANUP(status_freep)
         Status status =
-            dev_alloc(job->device, MEM_SCRATCH, 3 * side * side * dtype_size(products.dtype), &memory);
+            dev_alloc(job->device, MEM_SCRATCH, 3 * side * side * dtype_size(bench.dtype), &memory);
         if (!status) break;
-        if (side <= 512) return FAILED("there is no memory to measure the machine's peak with");
+        if (side <= 512) return FAILED("not enough memory to measure the peak throughput");
     }
-    products.memory = memory;
-    return time_products(&products, budget_s, ret_flops);
+    bench.memory = memory;
+    return best_gemm(&bench, budget_s, ret_flops);
 }
 
 Status peak_measure(const Job *job, double budget_s, double *ret_flops) {
@@ -101,17 +103,16 @@ Status peak_measure(const Job *job, double budget_s, double *ret_flops) {
     return status;
 }
 
-/* ---- what was seen before ---- */
+/* ---- cached measurements ---- */
 
-/* How the ranks of this rank's machine share its cores. A GPU counts as one. */
+/* How the ranks on this host share its cores. A GPU counts as one core. */
 typedef struct Cores {
-    int ranks;   /* here */
-    double part; /* of its threads' time that a rank gets: where there are more threads than cores, they take
-                  * turns, and each is as fast in its turn as if it were alone */
-    double used; /* by all ranks here */
+    int ranks;   /* ranks on this host */
+    double part; /* fraction of time that each thread runs: below 1 if there are more threads than cores */
+    double used; /* cores used by all ranks on this host */
 } Cores;
 
-/* What a rank's rate depends on, but for its threads and the other ranks. */
+/* Cache key of a rank: host, device, precision and kernels. */
 static Status describe(const Job *job, const char *precision, char **ret_name) {
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
@@ -119,24 +120,24 @@ static Status describe(const Job *job, const char *precision, char **ret_name) {
                       precision, job->runner->exec.table->name, kernels_cpu_isa());
 }
 
-/* All that is kept, an empty object where that is nothing or damaged. */
-static Status read_kept(const char *path, json_t **ret_kept) {
-    json_t *kept = NULL;
-    CLEANUP(status_freep) Status unread = path_exists(path) ? json_read_file(path, &kept) : OK;
-    if (!json_is_object(kept)) {
-        json_decref(kept);
-        kept = json_object();
+/* Reads a cache file; a missing or damaged one reads as an empty object. */
+static Status read_cache(const char *path, json_t **ret_cache) {
+    json_t *cache = NULL;
+    CLEANUP(status_freep) Status ignored = path_exists(path) ? json_read_file(path, &cache) : OK;
+    if (!json_is_object(cache)) {
+        json_decref(cache);
+        cache = json_object();
     }
-    *ret_kept = kept;
-    return kept ? OK : FAILED("out of memory");
+    *ret_cache = cache;
+    return cache ? OK : FAILED("out of memory");
 }
 
-static Status keep(const char *dir, const char *path, const char *name, double flops) {
-    CLEANUP(json_decrefp) json_t *kept = NULL;
+static Status save(const char *dir, const char *path, const char *name, double flops) {
+    CLEANUP(json_decrefp) json_t *cache = NULL;
     TRY(dir_make(dir));
-    TRY(read_kept(path, &kept));
-    if (json_object_set_new(kept, name, json_real(flops)) != 0) return FAILED("out of memory");
-    return json_write_file(path, kept);
+    TRY(read_cache(path, &cache));
+    if (json_object_set_new(cache, name, json_real(flops)) != 0) return FAILED("out of memory");
+    return json_write_file(path, cache);
 }
 
 static Cores cores_of(bool host, int ranks, int threads) {
@@ -146,45 +147,45 @@ static Cores cores_of(bool host, int ranks, int threads) {
     return (Cores){ranks, part, part * wanted};
 }
 
-/* The most that ranks here were seen to do together on no more cores, for each of the ranks at hand; of a GPU
- * the most that was seen of it. */
-static double seen_of_fewer(json_t *kept, const char *machine, bool host, const Cores *here) {
-    double most = 0;
+/* The best cached total of this host with no more cores than now, per current rank. On a GPU, its best cached
+ * value. */
+static double best_of_fewer_cores(json_t *cache, const char *key, bool host, const Cores *here) {
+    double best = 0;
     const char *name;
     json_t *value;
-    json_object_foreach(kept, name, value) {
+    json_object_foreach(cache, name, value) {
         int threads, ranks;
-        size_t length = strlen(machine);
-        if (strncmp(name, machine, length)) continue;
+        size_t length = strlen(key);
+        if (strncmp(name, key, length)) continue;
         if (sscanf(name + length, ", %d threads, %d ranks", &threads, &ranks) != 2) continue;
         if (threads < 1 || ranks < 1) continue;
-        Cores then = cores_of(host, ranks, threads);
-        if (host && then.used > here->used + 1e-9) continue;
-        double together = json_number_value(value) * then.part * ranks;
-        most = fmax(most, host ? together / here->ranks : json_number_value(value));
+        Cores entry = cores_of(host, ranks, threads);
+        if (host && entry.used > here->used + 1e-9) continue;
+        double together = json_number_value(value) * entry.part * ranks;
+        best = fmax(best, host ? together / here->ranks : json_number_value(value));
     }
-    return most;
+    return best;
 }
 
-static Status measure_or_recall(const Job *job, const char *machine, const Cores *here, double *ret_flops) {
-    const double look_s = 0.02, first_s = 0.2;
+static Status measure_cached(const Job *job, const char *key, const Cores *here, double *ret_flops) {
+    const double brief_s = 0.02, first_s = 0.2;
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(mem_freep) char *name = NULL;
-    CLEANUP(json_decrefp) json_t *kept = NULL;
-    TRY(str_format(&name, "%s, %d threads, %d ranks", machine, job->device->threads, here->ranks));
+    CLEANUP(json_decrefp) json_t *cache = NULL;
+    TRY(str_format(&name, "%s, %d threads, %d ranks", key, job->device->threads, here->ranks));
     TRY(user_cache(&dir));
     if (dir) TRY(path_join(&path, dir, "peak.json"));
-    if (path) TRY(read_kept(path, &kept));
-    double seen = json_number_value(json_object_get(kept, name)), flops = 0;
-    TRY(peak_measure(job, seen > 0 ? look_s : first_s, &flops));
-    if (flops > seen && path && job->runner->mesh->rank == 0) {
-        /* A place that cannot be written to costs only time. */
-        CLEANUP(status_freep) Status lost = keep(dir, path, name, flops);
-        (void)lost;
+    if (path) TRY(read_cache(path, &cache));
+    double cached = json_number_value(json_object_get(cache, name)), flops = 0;
+    TRY(peak_measure(job, cached > 0 ? brief_s : first_s, &flops));
+    if (flops > cached && path && job->runner->mesh->rank == 0) {
+        /* If the cache cannot be written, the next run just measures again. */
+        CLEANUP(status_freep) Status ignored = save(dir, path, name, flops);
+        (void)ignored;
     }
-    flops = fmax(flops, seen) * here->part;
-    *ret_flops = fmax(flops, seen_of_fewer(kept, machine, device_is_host(job->device), here));
+    flops = fmax(flops, cached) * here->part;
+    *ret_flops = fmax(flops, best_of_fewer_cores(cache, key, device_is_host(job->device), here));
     return OK;
 }
 
@@ -201,47 +202,47 @@ static Status find_cores(const Job *job, Cores *ret_cores) {
     return OK;
 }
 
-/* ---- one for several runs ---- */
+/* ---- one value for several runs ---- */
 
-/* In the file that $WEFT_PEAK_FILE names, by what all ranks use together: what the first run with as much
- * found is taken by the others as it is. 0 where there is nothing; only the first rank looks. */
-static double read_settled(const Job *job, const char *name) {
+/* The value in $WEFT_PEAK_FILE for the total number of cores: stored by the first run, used unchanged by
+ * later ones. Returns 0 if there is none. Only rank 0 reads the file. */
+static double read_shared(const Job *job, const char *name) {
     const char *path = getenv("WEFT_PEAK_FILE");
-    CLEANUP(json_decrefp) json_t *kept = NULL;
+    CLEANUP(json_decrefp) json_t *cache = NULL;
     if (!path || !*path || job->runner->mesh->rank > 0) return 0;
-    CLEANUP(status_freep) Status lost = read_kept(path, &kept);
-    double flops = lost ? 0 : json_number_value(json_object_get(kept, name));
+    CLEANUP(status_freep) Status failed = read_cache(path, &cache);
+    double flops = failed ? 0 : json_number_value(json_object_get(cache, name));
     return flops > 0 ? flops : 0;
 }
 
-static void settle(const Job *job, const char *name, double flops) {
+static void write_shared(const Job *job, const char *name, double flops) {
     const char *path = getenv("WEFT_PEAK_FILE");
-    CLEANUP(json_decrefp) json_t *kept = NULL;
+    CLEANUP(json_decrefp) json_t *cache = NULL;
     if (!path || !*path || job->runner->mesh->rank > 0 || !(flops > 0)) return;
-    CLEANUP(status_freep) Status lost = read_kept(path, &kept);
-    if (lost || json_object_set_new(kept, name, json_real(flops)) != 0) return;
-    CLEANUP(status_freep) Status unwritten = json_write_file(path, kept);
-    (void)unwritten;
+    CLEANUP(status_freep) Status failed = read_cache(path, &cache);
+    if (failed || json_object_set_new(cache, name, json_real(flops)) != 0) return;
+    CLEANUP(status_freep) Status ignored = json_write_file(path, cache);
+    (void)ignored;
 }
 
 Status peak_of_ranks(const Job *job, const char *precision, double *ret_flops) {
     Group *world = job->runner->mesh->world;
-    CLEANUP(mem_freep) char *machine = NULL;
+    CLEANUP(mem_freep) char *key = NULL;
     CLEANUP(mem_freep) char *name = NULL;
     Cores here = {0};
     TRY(find_cores(job, &here));
-    TRY(describe(job, precision, &machine));
+    TRY(describe(job, precision, &key));
     double used = here.used / here.ranks, flops = NAN;
     TRY(host_reduce(world, &used, 1, DT_F64, REDUCE_SUM));
-    TRY(str_format(&name, "%s, %.6g cores", machine, used));
-    double settled = read_settled(job, name);
-    TRY(host_reduce(world, &settled, 1, DT_F64, REDUCE_MAX));
-    *ret_flops = settled;
-    if (settled > 0) return OK;
-    CLEANUP(status_freep) Status unknown = measure_or_recall(job, machine, &here, &flops);
-    if (unknown) flops = NAN;
+    TRY(str_format(&name, "%s, %.6g cores", key, used));
+    double shared = read_shared(job, name);
+    TRY(host_reduce(world, &shared, 1, DT_F64, REDUCE_MAX));
+    *ret_flops = shared;
+    if (shared > 0) return OK;
+    CLEANUP(status_freep) Status failed = measure_cached(job, key, &here, &flops);
+    if (failed) flops = NAN;
     TRY(host_reduce(world, &flops, 1, DT_F64, REDUCE_SUM));
-    settle(job, name, flops);
+    write_shared(job, name, flops);
     *ret_flops = flops;
     return OK;
 }

@@ -1,3 +1,4 @@
+/* Perplexity and bits per byte of a language model over a whole text. */
 #include "train/perplexity.h"
 
 #include <math.h>
@@ -5,7 +6,7 @@
 #include "base/clock.h"
 #include "data/word_count.h"
 
-/* What the text's own words make of the sum; shards and token files have none. */
+/* Adds the word- and byte-level figures. Token files carry no words, so they get none. */
 static Status add_words(const Job *job, const EvalConfig *config, double nll, json_t *result) {
     DataFormat format = FORMAT_AUTO;
     TRY(job_format(job, config->data, config->data_count, &format));
@@ -27,8 +28,8 @@ Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, j
     double start = clock_wall();
     int64_t stride = config->stride ? config->stride : job->seq;
     if (stride > job->seq)
-        return USAGE("--stride %lld is longer than a window of %lld tokens", (long long)stride,
-                     (long long)job->seq);
+        return USAGE("--stride %lld is longer than the window of %lld tokens; use a smaller value",
+                     (long long)stride, (long long)job->seq);
     EvalResult found;
     TRY(job_evaluate_windows(job, data, stride, &found));
     double nll = found.sum[LOSS_TOKEN], accuracy = found.accuracy[LOSS_TOKEN], seconds = clock_wall() - start;

@@ -4,9 +4,10 @@
 
 #include "train/job.h"
 
-/* Runs the model over windows of the data (dataset_windows; `stride` 0: as long as a window) and gives loss,
- * perplexity, tokens, nll (the sum), accuracy and, where the data is text, words, word_perplexity, bytes and
- * bits_per_byte. */
+/* Runs the model over sliding windows of the data (see dataset_windows; stride 0: windows do not overlap).
+ * Returns loss, perplexity, tokens, nll (sum over tokens), accuracy and, if the data is text, words,
+ * word_perplexity, bytes and bits_per_byte. Words are counted with one end-of-line token per line, as is
+ * usual for WikiText. Collective. */
 MUST_USE Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, json_t **ret_result);
 
 #endif

@@ -1,5 +1,6 @@
-/* A step's own figures are differences of counters that only grow; the run's are their sums. Percentages are
- * of the time of steps, so that evaluation and checkpoints, which have phases of their own, do not blur them.
+/* A step's figures are differences of monotonic counters; the run's figures are their sums. Utilization and
+ * similar ratios are relative to time inside steps, so that evaluation and checkpoints, which have their own
+ * phases, do not distort them.
  */
 #include "train/record.h"
 
@@ -15,7 +16,7 @@ static const char *const phase_names[PHASES] = {
     [PHASE_OPTIMIZER] = "optimizer",   [PHASE_DATA] = "data",   [PHASE_EVAL] = "eval",
     [PHASE_CHECKPOINT] = "checkpoint", [PHASE_SETUP] = "setup", [PHASE_OTHER] = "other"};
 
-/* ---- beginning and end ---- */
+/* ---- start and end of a run ---- */
 
 void record_begin(Record *record) {
     *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN, .micro_norm = NAN};
@@ -49,8 +50,8 @@ json_t *record_noise(const Record *record) {
 
 /* ---- a step ---- */
 
-/* A pass over the gradients is little beside a step on the CPU; on a GPU, whose memory is slow beside its
- * products, it may be a percent. */
+/* The gradient norm of a micro-batch costs a pass over the gradients: negligible on the CPU, but up to 1% of
+ * a step on a GPU, where it is limited by memory bandwidth. So the GPU measures it every 8th step. */
 static int64_t noise_every(const Record *record) {
     return device_is_host(record->job->device) ? 1 : 8;
 }
@@ -67,11 +68,11 @@ void record_step_begin(Record *record, int64_t number) {
     record->wall = clock_wall();
 }
 
-/* The driver renews its figure a few times a second. */
+/* The driver updates its figure only a few times per second. */
 static void sample_gpu(Record *record) {
-    const double pause_s = 0.2;
+    const double interval_s = 0.2;
     double now = clock_wall();
-    if (device_is_host(record->job->device) || now - record->gpu_at < pause_s) return;
+    if (device_is_host(record->job->device) || now - record->gpu_at < interval_s) return;
     record->gpu_at = now;
     record->gpu_now = device_utilization(record->job->device);
     if (!isfinite(record->gpu_now)) return;
@@ -79,8 +80,8 @@ static void sample_gpu(Record *record) {
     record->gpu_samples++;
 }
 
-/* This step's part of what has been counted. */
-static void take_times(Record *record) {
+/* Computes the step's figures from the counters. */
+static void measure_times(Record *record) {
     const Runner *runner = record->job->runner;
     const RunnerTimes *now = &runner->times, *before = &record->times;
     RankRecord *step = &record->step;
@@ -108,18 +109,18 @@ static void take_times(Record *record) {
         for (int k = 0; k < COMM_KINDS; k++) step->sent[axis][k] = sent[axis][k] - record->sent[axis][k];
 }
 
-static void take_memory(RankRecord *rank, const Device *device) {
+static void measure_memory(RankRecord *rank, const Device *device) {
     for (int tag = 0; tag < MEM_TAGS; tag++) rank->peak[tag] = (int64_t)device->mem[tag].peak;
     rank->peak[MEM_TAGS] = (int64_t)device->total.peak;
     rank->host_peak = (int64_t)device->host.peak;
 }
 
-/* The run's record, with the step added. */
+/* Adds the step to the run's figures. */
 static void add_step(Record *record) {
     const RankRecord *step = &record->step;
     RankRecord *all = &record->all;
     for (int p = 0; p < STEP_PHASES; p++)
-        if (p != PHASE_DATA) all->phase_s[p] += step->phase_s[p]; /* data's is there already */
+        if (p != PHASE_DATA) all->phase_s[p] += step->phase_s[p]; /* record_phase has added data */
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) all->waited_s[axis] += step->waited_s[axis];
     all->schedule_s += step->schedule_s;
     all->step_s += step->step_s;
@@ -130,8 +131,8 @@ static void add_step(Record *record) {
 
 void record_step_end(Record *record, const StepResult *result) {
     const RunnerSpec *spec = &record->job->runner->spec;
-    take_times(record);
-    take_memory(&record->step, record->job->device);
+    measure_times(record);
+    measure_memory(&record->step, record->job->device);
     sample_gpu(record);
     record->step.gpu = record->gpu_now;
     add_step(record);
@@ -149,11 +150,11 @@ void record_phase(Record *record, Phase phase, double seconds) {
     if (phase == PHASE_CHECKPOINT) record->pending_save_s += seconds;
 }
 
-Status record_meet(Record *record, bool stop, bool tell, bool *ret_stop) {
+Status record_sync(Record *record, bool stop, bool exchange, bool *ret_stop) {
     const Mesh *mesh = record->job->runner->mesh;
     int64_t any = stop;
     record->step.stop = stop;
-    if (tell) {
+    if (exchange) {
         TRY(host_gather(mesh->world, record->ranks, &record->step, sizeof record->step));
         for (int r = 0; r < mesh->size; r++) any |= record->ranks[r].stop;
     } else {
@@ -163,21 +164,21 @@ Status record_meet(Record *record, bool stop, bool tell, bool *ret_stop) {
     return OK;
 }
 
-/* ---- what ranks come to ---- */
+/* ---- figures over ranks ---- */
 
 static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* Of the CPU: the part of all threads' time that was spent; of a GPU: the part of the time with work on it;
- * waiting for other ranks is neither. */
-static double busy_share(const Record *record, const RankRecord *rank) {
+/* CPU: fraction of all threads' time spent computing. GPU: fraction of time with work queued on it. Waiting
+ * for other ranks does not count as busy. */
+static double utilization(const Record *record, const RankRecord *rank) {
     const Device *device = record->job->device;
     double time = rank->step_s * (device_is_host(device) ? device->threads : 1);
     return time > 0 ? fmin(fmax(rank->busy_s / time, 0), 1) : NAN;
 }
 
-static double bubble_share(const RankRecord *rank) {
+static double bubble_fraction(const RankRecord *rank) {
     return rank->schedule_s > 0 ? rank->waited_s[AXIS_PP] / rank->schedule_s : 0;
 }
 
@@ -185,14 +186,13 @@ static int rank_count(const Record *record) {
     return record->job->runner->mesh->size;
 }
 
-/* A mean over ranks. */
-static double mean_of(const Record *record, double (*share)(const Record *, const RankRecord *)) {
+static double mean_of(const Record *record, double (*figure)(const Record *, const RankRecord *)) {
     double sum = 0;
-    for (int r = 0; r < rank_count(record); r++) sum += share(record, &record->ranks[r]);
+    for (int r = 0; r < rank_count(record); r++) sum += figure(record, &record->ranks[r]);
     return sum / rank_count(record);
 }
 
-static double gpu_share(const Record *record, const RankRecord *rank) {
+static double gpu_utilization(const Record *record, const RankRecord *rank) {
     (void)record;
     return rank->gpu;
 }
@@ -209,10 +209,10 @@ static double run_seconds(const Record *record, const RankRecord *rank) {
 
 static double bubble_of(const Record *record, const RankRecord *rank) {
     (void)record;
-    return bubble_share(rank);
+    return bubble_fraction(rank);
 }
 
-/* Phases of ranks from .. from + ranks - 1, on average, as "compute" and the suffix. */
+/* Mean phase times over ranks from .. from + ranks - 1; keys are phase name plus suffix. */
 static json_t *phases_json(const Record *record, int from, int ranks, int phases, const char *suffix,
                            double scale) {
     json_t *object = json_object();
@@ -226,7 +226,7 @@ static json_t *phases_json(const Record *record, int from, int ranks, int phases
     return object;
 }
 
-/* By axis and kind, what there is of it: {"data": {"all_reduce": 1024}}. */
+/* Nonzero bytes sent, by axis and kind: {"data": {"all_reduce": 1024}}. */
 static json_t *sent_json(const Record *record, int from, int ranks) {
     json_t *object = json_object();
     for (int axis = 0; axis <= AXIS_COUNT; axis++) {
@@ -250,29 +250,29 @@ static uint64_t sent_total(const Record *record) {
     return sum;
 }
 
-/* The largest of any rank, by tag. */
-static json_t *largest_json(const Record *record) {
+/* Maximum over ranks, by kind of memory. */
+static json_t *peak_json(const Record *record) {
     json_t *object = json_object();
     for (int tag = 0; tag <= MEM_TAGS; tag++) {
-        int64_t most = 0;
+        int64_t max = 0;
         for (int r = 0; r < rank_count(record); r++)
-            if (record->ranks[r].peak[tag] > most) most = record->ranks[r].peak[tag];
+            if (record->ranks[r].peak[tag] > max) max = record->ranks[r].peak[tag];
         json_object_set_new(object, tag < MEM_TAGS ? mem_tag_name((MemTag)tag) : "total",
-                            json_integer((json_int_t)most));
+                            json_integer((json_int_t)max));
     }
     return object;
 }
 
-/* Of each rank, for as many as a reader may still want to see in a line. */
+/* Figures of each rank, unless there are too many for one line. */
 static json_t *each_json(const Record *record) {
-    enum { MANY = 64 };
+    enum { MAX_LISTED = 64 };
     json_t *object = json_object(), *busy = json_array();
-    if (rank_count(record) > MANY) {
+    if (rank_count(record) > MAX_LISTED) {
         json_decref(busy);
         return object;
     }
     for (int r = 0; r < rank_count(record); r++)
-        json_array_append_new(busy, number_or_null(busy_share(record, &record->ranks[r])));
+        json_array_append_new(busy, number_or_null(utilization(record, &record->ranks[r])));
     json_object_set_new(object, "utilization", busy);
     for (int p = 0; p < STEP_PHASES; p++) {
         char key[32];
@@ -285,13 +285,13 @@ static json_t *each_json(const Record *record) {
     return object;
 }
 
-/* ---- a line, and the summary ---- */
+/* ---- metrics lines and the summary ---- */
 
 static double mfu_of(const Record *record, double tokens_per_s) {
     return tokens_per_s * job_flops_per_token(record->job) / record->peak_flops;
 }
 
-/* The run's noise scale, and what follows from it for a batch against one micro-batch. */
+/* Adds the noise scale, and the statistical efficiency of the batch relative to one micro-batch. */
 static Status add_efficiency(const Record *record, json_t *object, double samples_per_s) {
     double scale = noise_scale(&record->noise);
     double efficiency = noise_efficiency(scale, (double)record->job->runner->spec.micro_batch, record->batch);
@@ -309,15 +309,15 @@ Status record_line(Record *record, const StepResult *result, json_t *line) {
     json_t *more = json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
         "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s, "elapsed_s",
-        record->step.run_s, "utilization", number_or_null(mean_of(record, busy_share)), "mfu",
+        record->step.run_s, "utilization", number_or_null(mean_of(record, utilization)), "mfu",
         number_or_null(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
         number_or_null(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
         "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
-        "peak_bytes", largest_json(record));
+        "peak_bytes", peak_json(record));
     if (!more || json_object_update(line, more) != 0) return FAILED("out of memory");
     if (ranks > 1) json_object_set_new(line, "ranks", each_json(record));
     if (!device_is_host(record->job->device))
-        json_object_set_new(line, "gpu_utilization", number_or_null(mean_of(record, gpu_share)));
+        json_object_set_new(line, "gpu_utilization", number_or_null(mean_of(record, gpu_utilization)));
     if (record->pending_save_s > 0)
         json_object_set_new(line, "checkpoint_ms", json_real(1e3 * record->pending_save_s));
     record->pending_save_s = 0;
@@ -344,9 +344,9 @@ static json_t *rank_json(const Record *record, int rank) {
     json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
     json_object_set_new(phases, "wait_pipeline_s", json_real(own->waited_s[AXIS_PP]));
     return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "utilization",
-                     number_or_null(busy_share(record, own)), "gpu_utilization", number_or_null(own->gpu),
+                     number_or_null(utilization(record, own)), "gpu_utilization", number_or_null(own->gpu),
                      "peak_bytes", memory, "comm_bytes", sent, "comm_bytes_by_group",
-                     sent_json(record, rank, 1), "bubble", bubble_share(own), "phases", phases);
+                     sent_json(record, rank, 1), "bubble", bubble_fraction(own), "phases", phases);
 }
 
 Status record_summary(Record *record, json_t *summary) {
@@ -357,7 +357,7 @@ Status record_summary(Record *record, json_t *summary) {
     own->run_s = clock_wall() - record->wall_start;
     own->phase_s[PHASE_OTHER] += own->run_s - known;
     own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
-    take_memory(own, record->job->device);
+    measure_memory(own, record->job->device);
     TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
     json_t *ranks = json_array();
     for (int r = 0; r < mesh->size; r++) json_array_append_new(ranks, rank_json(record, r));
@@ -370,8 +370,8 @@ Status record_summary(Record *record, json_t *summary) {
         (json_int_t)record->steps, "runtime_s", mean_of(record, run_seconds), "tokens_per_s",
         number_or_null(tokens_per_s), "samples_per_s", number_or_null(samples_per_s), "step_ms",
         number_or_null(1e3 * seconds / (double)record->steps), "utilization",
-        number_or_null(mean_of(record, busy_share)), "gpu_utilization",
-        number_or_null(mean_of(record, gpu_share)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
+        number_or_null(mean_of(record, utilization)), "gpu_utilization",
+        number_or_null(mean_of(record, gpu_utilization)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
         "peak_flops", number_or_null(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
         phases_json(record, 0, mesh->size, PHASES, "_s", 1), "sent_bytes", (json_int_t)sent_total(record),
         "comm_bytes_by_group", sent_json(record, 0, mesh->size), "ranks", ranks);

@@ -1,4 +1,5 @@
-/* The directory's lock is a flock on the directory itself: it needs no file and goes with the process. */
+/* The lock is a flock on the directory itself: it needs no lock file and is released when the process ends.
+ */
 #include "train/rundir.h"
 
 #include <dirent.h>
@@ -22,8 +23,7 @@ struct RunDir {
 
 enum { METRICS_LIMIT = 1 << 30 };
 
-/* Keeps whole lines up to `step`. A line cut short by a kill, or from a step that the checkpoint does
- * not have, goes. */
+/* Keeps complete lines up to `step`; drops later steps and a line cut short when the process was killed. */
 static Status trim_metrics(const char *path, int64_t step) {
     if (!path_exists(path)) return OK;
     CLEANUP(mem_freep) char *text = NULL;
@@ -40,7 +40,7 @@ static Status trim_metrics(const char *path, int64_t step) {
     return file_commit(writer);
 }
 
-/* Whether config.json in a directory is a run's, as opposed to a model's or somebody else's. */
+/* Whether a config.json belongs to a run, not to a model or another program. */
 static bool is_run_config(const char *path) {
     json_t *json = NULL;
     Status status = json_read_file(path, &json);
@@ -50,14 +50,14 @@ static bool is_run_config(const char *path) {
     return is_run;
 }
 
-/* Refuses a directory that holds something else, and clears what a killed run left half-written. */
+/* Refuses a directory that is not a run's, and removes temporary files left by a killed run. */
 static Status inspect(const char *path) {
     CLEANUP(mem_freep) char *config = NULL;
     TRY(path_join(&config, path, "config.json"));
     if (path_exists(config) && !is_run_config(config))
-        return USAGE("%s: holds a config.json that is not a run's; choose another --out", path);
+        return USAGE("%s contains a config.json that is not from a weft run; choose another --out", path);
     DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         if (!strstr(entry->d_name, ".json.tmp.") && !strstr(entry->d_name, ".jsonl.tmp.")) continue;
@@ -71,10 +71,10 @@ static Status inspect(const char *path) {
 
 static Status lock_dir(RunDir *dir) {
     dir->lock = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir->lock < 0) return FAILED("%s: the directory cannot be opened: %s", dir->path, strerror(errno));
+    if (dir->lock < 0) return FAILED("%s: cannot open directory: %s", dir->path, strerror(errno));
     if (flock(dir->lock, LOCK_EX | LOCK_NB) == 0) return OK;
-    if (errno == EWOULDBLOCK) return FAILED("%s: another process is running this run", dir->path);
-    return OK; /* a file system without locks */
+    if (errno == EWOULDBLOCK) return FAILED("%s: this run is in use by another process", dir->path);
+    return OK; /* the file system has no locks */
 }
 
 Status rundir_open(RunDir **ret_dir, const char *path) {
@@ -101,7 +101,7 @@ Status rundir_begin(RunDir *dir, const json_t *config, int64_t step) {
     TRY(json_write_file(config_path, config));
     if (step > 0) TRY(trim_metrics(metrics_path, step));
     dir->metrics = fopen(metrics_path, step > 0 ? "ae" : "we");
-    if (!dir->metrics) return FAILED("%s: cannot be written: %s", metrics_path, strerror(errno));
+    if (!dir->metrics) return FAILED("%s: cannot write: %s", metrics_path, strerror(errno));
     return events_new(&dir->events, dir->path, step);
 }
 
@@ -118,9 +118,9 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
     CLEANUP(json_decrefp) json_t *owned = line;
     if (!dir->metrics) return OK;
     CLEANUP(mem_freep) char *text = json_dumps(owned, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (!text) return FAILED("%s: a line of metrics cannot be formed", dir->path);
+    if (!text) return FAILED("%s: cannot encode a line of metrics", dir->path);
     if (fprintf(dir->metrics, "%s\n", text) < 0 || fflush(dir->metrics) != 0)
-        return FAILED("%s/metrics.jsonl: cannot be written: %s", dir->path, strerror(errno));
+        return FAILED("%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
     return events_add(dir->events, owned);
 }
 
@@ -131,8 +131,7 @@ Status rundir_summary(RunDir *dir, const json_t *summary) {
     return json_write_file(path, summary);
 }
 
-/* Taking the lock to see would be in the way of a run that starts at that moment, so the kernel's list is
- * read. */
+/* Reads the kernel's list of locks: taking the lock to test it could make a run that is starting fail. */
 bool rundir_held(const char *path) {
     struct stat info;
     char *line = NULL;

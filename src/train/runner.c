@@ -1,6 +1,6 @@
-/* A step on one rank: count what the loss divides by, carry out the schedule, add up the gradients' norm,
- * update. Memory is laid out once, from the blocks' own measures; only the kernels' workspace still grows,
- * during the first step.
+/* A step on one rank: count the loss terms over all replicas, execute the schedule, compute the gradient
+ * norm, update. Memory is allocated once, from the sizes that blocks report; only the kernels' workspace
+ * still grows during the first step.
  */
 #include "train/runner.h"
 
@@ -22,7 +22,7 @@ double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_C
     return loss;
 }
 
-/* Whether a model has the head that a loss is for. */
+/* Whether the model has the head that produces a loss. */
 static bool has_loss(const ModelConfig *config, int loss) {
     static const unsigned heads[LOSS_COUNT] = {[LOSS_TOKEN] = OUTPUT_LM | OUTPUT_MLM,
                                                [LOSS_NSP] = OUTPUT_NSP,
@@ -39,7 +39,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
-                   .round = runner->spec.round,
+                   .fake_quant = runner->spec.fake_quant,
                    .logits = runner->spec.logits,
                    .train = train,
                    .recompute = runner->spec.recompute};
@@ -49,10 +49,11 @@ bool runner_recomputes(const Runner *runner, int at) {
     return runner->spec.recompute == RECOMPUTE_BLOCK && runner->model->block[at].ops->backward_params;
 }
 
-/* ---- what a rank holds ---- */
+/* ---- setup ---- */
 
-/* Which units the stage's blocks use. A unit that both ends of the pipeline use is kept equal there. */
-static void find_units(Runner *runner, UnitUse *use) {
+/* Finds the units that this stage's blocks use. A unit used by both the first and the last stage (tied
+ * embeddings) is a twin: the two copies are kept equal, and only the first counts in norms. */
+static void find_unit_uses(Runner *runner, UnitUse *use) {
     const Model *model = runner->model;
     bool piped = runner->mesh->extent[AXIS_PP] > 1;
     for (int c = 0; c < runner->chunks; c++)
@@ -74,7 +75,7 @@ static void find_units(Runner *runner, UnitUse *use) {
         }
 }
 
-static Status borrow(Runner *runner, Store **ret_store, Tensor (*part)(const Shards *, int)) {
+static Status make_views(Runner *runner, Store **ret_store, Tensor (*part)(const Shards *, int)) {
     const ShardSpec *spec = &runner->shards->spec;
     TRY(store_new_borrowed(ret_store, runner->model,
                            (UnitSpec){spec->tp->rank, spec->tp->size, spec->shard->size}, DT_F32));
@@ -101,7 +102,7 @@ static Status alloc_units(Runner *runner) {
     const Model *model = runner->model;
     const RunnerSpec *spec = &runner->spec;
     Mesh *mesh = runner->mesh;
-    size_t units = (size_t)model->units, most = 0;
+    size_t units = (size_t)model->units, max_params = 0;
     CLEANUP(mem_freep) UnitUse *use = NULL;
     TRY(mem_new(units, sizeof *use, &use));
     TRY(mem_new(units, sizeof *runner->unit_users, &runner->unit_users));
@@ -109,10 +110,10 @@ static Status alloc_units(Runner *runner) {
     TRY(mem_new(units, sizeof *runner->param_base, &runner->param_base));
     TRY(mem_new(units, sizeof *runner->grad_base, &runner->grad_base));
     for (int i = 0; i < model->count; i++)
-        if (model->block[i].params.count > most) most = model->block[i].params.count;
-    TRY(mem_new(most, sizeof *runner->param_view, &runner->param_view));
-    TRY(mem_new(most, sizeof *runner->grad_view, &runner->grad_view));
-    find_units(runner, use);
+        if (model->block[i].params.count > max_params) max_params = model->block[i].params.count;
+    TRY(mem_new(max_params, sizeof *runner->param_view, &runner->param_view));
+    TRY(mem_new(max_params, sizeof *runner->grad_view, &runner->grad_view));
+    find_unit_uses(runner, use);
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
@@ -124,17 +125,19 @@ static Status alloc_units(Runner *runner) {
                        .ends = mesh->ends,
                        .probe = spec->train && spec->noise && mesh->at[AXIS_DP] == 0,
                        .probe_max_rows = spec->micro_batch * spec->seq};
-    /* One rank alone has nobody to share with; offloaded parameters come and go as sharded ones do. */
+    /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
+     */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
-    TRY(borrow(runner, &runner->params, shard_master));
+    TRY(make_views(runner, &runner->params, shard_master));
     if (!spec->train) return OK;
-    TRY(borrow(runner, &runner->grads, shard_gradient));
-    TRY(borrow(runner, &runner->m, part_m));
-    return borrow(runner, &runner->v, part_v);
+    TRY(make_views(runner, &runner->grads, shard_gradient));
+    TRY(make_views(runner, &runner->m, part_m));
+    return make_views(runner, &runner->v, part_v);
 }
 
-/* Scratch and what blocks save without anyone needing it for long: the largest that a block here asks. */
+/* Allocates the workspace and the shared activation buffer, each as large as any block of this stage needs.
+ */
 static Status alloc_scratch(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, spec->train);
@@ -154,7 +157,7 @@ static Status alloc_scratch(Runner *runner) {
     return dev_alloc(runner->device, MEM_ACTIVATIONS, 2 * LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
-/* All stages' lists are carried out on paper before any is in earnest. */
+/* Simulates the schedule of all stages to detect deadlocks before executing it. */
 static Status check_schedule(const ScheduleSpec *spec) {
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)spec->stages, sizeof *stages, &stages));
@@ -169,7 +172,7 @@ static Status set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind
     int stages = runner->mesh->extent[AXIS_PP];
     if (schedule->action && schedule->spec.micros == micros) return OK;
     schedule_done(schedule);
-    /* With one stage, one micro-batch after the other is best in every way. */
+    /* With one stage, 1F1B needs the least memory and costs nothing. */
     if (stages == 1 && kind != SCHEDULE_EVAL) kind = SCHEDULE_1F1B;
     ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = runner->chunks, .micros = micros};
     if (stages > 1) TRY(check_schedule(&spec));
@@ -209,9 +212,9 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
 
 void runner_free(Runner *runner) {
     if (!runner) return;
-    /* After a failure other ranks may still be sending to what goes now. */
+    /* After a failure other ranks may still be sending to buffers that are freed below. */
     if (runner->mesh) group_drop(runner->mesh->world);
-    /* The last update may still be at work on it. */
+    /* The last update may still be running. */
     if (runner->stream) status_free(stream_sync(runner->stream));
     store_free(runner->params);
     store_free(runner->grads);
@@ -250,7 +253,7 @@ static Section section_begin(const Runner *runner) {
     return section;
 }
 
-/* Adds what was waited and what was not; returns both together. */
+/* Adds the section's wait time to times.waited_s and the rest to *busy_s; returns the total. */
 static double section_end(Runner *runner, const Section *section, double *busy_s) {
     double waited[AXIS_COUNT], seconds = clock_wall() - section->start;
     mesh_waited(runner->mesh, waited);
@@ -267,11 +270,11 @@ double runner_bubble(const RunnerTimes *times) {
     return times->schedule_s > 0 ? times->waited_s[AXIS_PP] / times->schedule_s : 0;
 }
 
-/* Moments on the device's stream. */
+/* Events on the device's stream. */
 enum { MARK_STEP, MARK_STEP_END, MARK_UPDATE, MARK_UPDATE_END };
 
-/* Once the stream has been waited for: the time on the device since the last such moment, which is that of
- * the update before this step and of the step's gradients. */
+/* Adds the device time of the previous update and of this step's gradients. Call after synchronizing the
+ * stream. */
 static Status add_device_time(Runner *runner) {
     double update = 0, step = 0;
     if (runner->updated) TRY(stream_elapsed(runner->stream, MARK_UPDATE, MARK_UPDATE_END, &update));
@@ -283,8 +286,8 @@ static Status add_device_time(Runner *runner) {
 
 /* ---- a step ---- */
 
-/* The first `count` sums, of losses and then of hits, over all replicas; only the last stage has them, and
- * each of its tensor ranks has all of them. */
+/* Reads the first `count` loss and hit sums, reduced over all replicas, on all ranks. They are nonzero only
+ * on the last stage and equal on its tensor ranks. */
 static Status read_losses(Runner *runner, int count, double *sums) {
     TRY(stream_copy(runner->stream, sums, runner->loss.data, (size_t)count * sizeof(double), COPY_TO_HOST));
     TRY(stream_sync(runner->stream));
@@ -292,16 +295,16 @@ static Status read_losses(Runner *runner, int count, double *sums) {
     return host_reduce(runner->mesh->axis[AXIS_PP], sums, count, DT_F64, REDUCE_SUM);
 }
 
-static Status check_micros(const Runner *runner, HostBatch *const *micros, int count) {
+static Status check_sizes(const Runner *runner, HostBatch *const *micros, int count) {
     for (int i = 0; i < count; i++)
         if (micros[i]->B > runner->spec.micro_batch || micros[i]->T > runner->spec.seq)
-            return FAILED("internal: a micro-batch of %lld x %lld where %lld x %lld was planned",
+            return FAILED("internal: micro-batch of %lld x %lld exceeds the allocated %lld x %lld",
                           (long long)micros[i]->B, (long long)micros[i]->T,
                           (long long)runner->spec.micro_batch, (long long)runner->spec.seq);
     return OK;
 }
 
-/* What the losses divide by, over all replicas, and the tokens there are. */
+/* Counts loss terms and tokens over all replicas. */
 static Status count_terms(Runner *runner, HostBatch *const *micros, int count, int64_t counts[LOSS_COUNT],
                           int64_t *ret_tokens) {
     int64_t all[LOSS_COUNT + 1] = {0};
@@ -321,7 +324,7 @@ static int compare_rows(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The rows of the tied embedding, as this tensor rank has them, that a micro-batch's tokens are: each once.
+/* The distinct rows of the tied embedding, within this tensor rank's shard, that a micro-batch's tokens use.
  * Returns their number. */
 static int64_t tied_rows(const Runner *runner, const HostBatch *batch, int32_t *rows) {
     const ShardUnit *unit = NULL;
@@ -340,7 +343,7 @@ static int64_t tied_rows(const Runner *runner, const HostBatch *batch, int32_t *
     return kept;
 }
 
-/* The first replica looks at its first micro-batch's gradient as it comes. */
+/* On the first replica, measures the gradient norm of the first micro-batch when it is complete. */
 static Status probe_first(Runner *runner, const HostBatch *batch) {
     if (!runner->probe || runner->mesh->at[AXIS_DP] > 0) return OK;
     CLEANUP(mem_freep) int32_t *rows = NULL;
@@ -350,7 +353,7 @@ static Status probe_first(Runner *runner, const HostBatch *batch) {
 
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
-    TRY(check_micros(runner, micros, count));
+    TRY(check_sizes(runner, micros, count));
     TRY(set_schedule(runner, &runner->schedule, runner->spec.schedule, count));
     Section section = section_begin(runner);
     int64_t counts[LOSS_COUNT];
@@ -396,11 +399,11 @@ Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) 
     return OK;
 }
 
-/* fp16: gradients that overflowed are not used. All ranks have the same norm, so all agree. */
+/* fp16: skips the update after an overflow. All ranks see the same norm, so all skip together. */
 static Status skip_step(Runner *runner, int64_t step, StepResult *result) {
     loss_scale_next(&runner->loss_scale, true);
     if (runner->loss_scale.scale < 1)
-        return FAILED("step %lld: gradients overflow fp16 even without a loss scale; bf16 would do",
+        return FAILED("step %lld: gradients overflow fp16 even at loss scale 1; use --precision bf16",
                       (long long)step);
     result->skipped = true;
     return OK;
@@ -412,10 +415,10 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
     bool scaled = runner->spec.dtype == DT_F16;
     TRY(runner_gradients(runner, micros, count, step, &result));
     if (!isfinite(result.loss) || (!scaled && !isfinite(result.grad_norm)))
-        return FAILED(
-            "step %lld: the loss is %g and the gradient norm %g; a lower learning rate, a longer warm-up "
-            "or clipping would help",
-            (long long)step, result.loss, result.grad_norm);
+        return FAILED("step %lld: training diverged (loss %g, gradient norm %g); try a lower --lr, a longer "
+                      "--warmup, or "
+                      "--clip",
+                      (long long)step, result.loss, result.grad_norm);
     if (!isfinite(result.grad_norm)) {
         TRY(skip_step(runner, step, &result));
     } else {
@@ -426,33 +429,33 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
     return OK;
 }
 
-/* ---- without training ---- */
+/* ---- evaluation ---- */
 
 Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
                    int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
-    TRY(check_micros(runner, batches, count));
+    TRY(check_sizes(runner, batches, count));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = batches, .count = count};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
-    double fresh[2 * LOSS_COUNT];
+    double added[2 * LOSS_COUNT];
     int64_t terms[LOSS_COUNT], tokens;
-    TRY(read_losses(runner, 2 * LOSS_COUNT, fresh));
+    TRY(read_losses(runner, 2 * LOSS_COUNT, added));
     TRY(count_terms(runner, batches, count, terms, &tokens));
     for (int k = 0; k < LOSS_COUNT; k++) {
         if (!has_loss(&runner->model->config, k)) continue;
-        sums[k] += fresh[k];
+        sums[k] += added[k];
         counts[k] += terms[k];
-        if (hits) hits[k] += (int64_t)fresh[LOSS_COUNT + k];
+        if (hits) hits[k] += (int64_t)added[LOSS_COUNT + k];
     }
     return OK;
 }
 
 Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden) {
     HostBatch *const batches[] = {(HostBatch *)batch};
-    TRY(check_micros(runner, batches, 1));
+    TRY(check_sizes(runner, batches, 1));
     if (runner->mesh->extent[AXIS_PP] > 1 || runner->mesh->extent[AXIS_TP] > 1)
-        return FAILED("internal: hidden states are for one stage and one tensor rank");
+        return FAILED("internal: hidden states need one stage and one tensor rank");
     Round round = {.micros = batches, .count = 1};
     Chunk *chunk = &runner->chunk[0];
     MicroBuffers *buffer_set;
@@ -465,7 +468,7 @@ Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden)
     return OK;
 }
 
-/* The rows a head scores: all of them, or each sequence's first. */
+/* The rows that a head reads: all, or the first of each sequence (copied to *ret_buffer). */
 static Status output_rows(Runner *runner, Shape shape, Tensor rows, OutputHead head, Buffer *ret_buffer,
                           Tensor *ret_rows) {
     *ret_buffer = (Buffer){0};
@@ -480,15 +483,16 @@ static Status output_rows(Runner *runner, Shape shape, Tensor rows, OutputHead h
     return OK;
 }
 
-/* What the last layer gave, whole where tensor ranks have parts of it. */
-static Status whole_rows(Runner *runner, const Pass *pass, Tensor own, Buffer *ret_room, Tensor *ret_rows) {
+/* The last layer's output, gathered if sequence parallelism has split it. */
+static Status gather_hidden(Runner *runner, const Pass *pass, Tensor own, Buffer *ret_workspace,
+                            Tensor *ret_rows) {
     Shape shape = pass->shape;
-    Tensor whole, room = tensor_3d(NULL, shape.dtype, shape.B, shape.T, runner->model->config.hidden);
-    *ret_room = (Buffer){0};
-    if (shape.sequence) TRY(dev_alloc(runner->device, MEM_SCRATCH, tensor_bytes(room), ret_room));
-    room.data = ret_room->data;
-    TRY(tp_spread(pass->tp, pass->exec, shape.sequence, room, own, &whole));
-    *ret_rows = tensor_matrix(whole);
+    Tensor gathered, workspace = tensor_3d(NULL, shape.dtype, shape.B, shape.T, runner->model->config.hidden);
+    *ret_workspace = (Buffer){0};
+    if (shape.sequence) TRY(dev_alloc(runner->device, MEM_SCRATCH, tensor_bytes(workspace), ret_workspace));
+    workspace.data = ret_workspace->data;
+    TRY(tp_spread(pass->tp, pass->exec, shape.sequence, workspace, own, &gathered));
+    *ret_rows = tensor_matrix(gathered);
     return OK;
 }
 
@@ -502,15 +506,15 @@ bool runner_has_output(const Runner *runner, const Chunk *chunk) {
 }
 
 Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set) {
-    CLEANUP(dev_free) Buffer room = {0};
+    CLEANUP(dev_free) Buffer workspace = {0};
     CLEANUP(dev_free) Buffer first = {0};
     CLEANUP(dev_free) Buffer scratch = {0};
     CLEANUP(dev_free) Buffer scores = {0};
     OutputHead head = round->scores->head;
     Pass pass = runner_pass(runner, round, buffer_set);
     Tensor rows;
-    TRY(whole_rows(runner, &pass, runner_output(runner, chunk, buffer_set, pass.shape, chunk->count - 2),
-                   &room, &rows));
+    TRY(gather_hidden(runner, &pass, runner_output(runner, chunk, buffer_set, pass.shape, chunk->count - 2),
+                      &workspace, &rows));
     TRY(output_rows(runner, pass.shape, rows, head, &first, &rows));
     int at = runner->model->count - 1;
     const Block *block = &runner->model->block[at];
@@ -530,14 +534,14 @@ Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, fl
     const ModelConfig *config = &runner->model->config;
     Group *stages = runner->mesh->axis[AXIS_PP];
     if (runner->mesh->extent[AXIS_TP] > 1 && (head == OUTPUT_LM || head == OUTPUT_MLM))
-        return FAILED("internal: scores of the whole vocabulary are for one tensor rank");
-    TRY(check_micros(runner, batches, 1));
+        return FAILED("internal: logits over the vocabulary need one tensor rank");
+    TRY(check_sizes(runner, batches, 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     Scores scores = {.head = head, .out = out};
     Round round = {.micros = batches, .count = 1, .scores = &scores};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
     if (stages->size == 1) return OK;
-    /* From the stage that has the heads to the others. */
+    /* Broadcast from the stage that has the heads. */
     bool first = head == OUTPUT_NSP || head == OUTPUT_CLASSIFY;
     int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * output_width(config, head);
     for (int i = 0; i < runner->chunks; i++)

@@ -1,8 +1,8 @@
 /* The actions of a schedule: forward and backward over a chunk's blocks, and the messages between stages.
  *
- * Around each block its units are fetched, computed with and let go (parallel/shard.h), and the next
- * block's are fetched meanwhile. A unit's gradient is complete for a micro-batch when every block of this
- * stage that uses it has added its share.
+ * Each block's units are gathered before it runs and released after it (parallel/shard.h), while the next
+ * block's units are prefetched. A unit's gradient is complete for a micro-batch when every block of this
+ * stage that uses it has added its contribution.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
 
 /* ---- a block's units ---- */
 
-/* The units that a block uses, each once; returns their number. */
+/* The distinct units that a block uses; returns their number. */
 enum { BLOCK_UNITS = 4 };
 static int units_of(const Block *block, int units[BLOCK_UNITS]) {
     int count = 0;
@@ -70,7 +70,7 @@ void runner_leave(Runner *runner, int at) {
     for (int i = 0; i < count; i++) shard_release(runner->shards, units[i]);
 }
 
-/* A block has added its share of a micro-batch to the gradients of its units. */
+/* Call when a block has added its contribution for a micro-batch to its units' gradients. */
 static Status grads_added(Runner *runner, const Round *round, int at) {
     int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
     for (int i = 0; i < count; i++) {
@@ -80,7 +80,7 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
     return OK;
 }
 
-/* A block has added what backward's first half adds to the gradients of its units. */
+/* Call when the first half of a split backward has added its contributions to the units' gradients. */
 static Status rows_added(Runner *runner, int at) {
     int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
     for (int i = 0; i < count; i++) TRY(shard_rows_done(runner->shards, units[i]));
@@ -139,10 +139,10 @@ static int64_t first_sequence(const Runner *runner, const Round *round, int micr
     return ((int64_t)runner->mesh->at[AXIS_DP] * round->count + micro) * runner->spec.micro_batch;
 }
 
-/* What came from the stage before becomes the flight's: the two exchange memory. */
+/* Moves a received input into the micro-batch's buffers by swapping buffers with the message. */
 static Status take_input(Runner *runner, MicroBuffers *buffer_set, Action action) {
     StageMessage *message = message_find(runner, MESSAGE_INPUT, action.chunk, action.micro);
-    if (!message) return FAILED("internal: micro-batch %d has not been received", action.micro);
+    if (!message) return FAILED("internal: input of micro-batch %d was not received", action.micro);
     Buffer buffer = buffer_set->input;
     buffer_set->input = message->buffer;
     message->buffer = buffer;
@@ -168,7 +168,8 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
 
 /* ---- backward ---- */
 
-/* A block whose activations were not kept runs once more; the last one's output has no use. */
+/* Recomputes a block's forward. The output of a chunk's last block is not needed and goes to a temporary
+ * message. */
 static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
                               int at) {
     if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
@@ -188,13 +189,13 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     if (at > 0 && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
     if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
     use_saved(runner, pass, buffer_set, at);
-    bool later = split && buffer_set->deferred[at].data;
-    pass->deferred = later ? buffer_set->deferred[at] : (Buffer){0};
+    bool deferred = split && buffer_set->deferred[at].data;
+    pass->deferred = deferred ? buffer_set->deferred[at] : (Buffer){0};
     TRY(block->ops->backward(block, pass, gradient, gradient,
                              runner_output(runner, chunk, buffer_set, pass->shape, at - 1)));
-    if (later) TRY(rows_added(runner, number));
+    if (deferred) TRY(rows_added(runner, number));
     runner_leave(runner, number);
-    return done || later ? OK : grads_added(runner, round, number);
+    return done || deferred ? OK : grads_added(runner, round, number);
 }
 
 static Status do_backward(Runner *runner, const Round *round, Action action) {
@@ -207,14 +208,14 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     Tensor gradient = rows_at(message->buffer.data, runner, pass.shape);
     for (int at = chunk->count - 1; at >= 0; at--)
         TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, gradient));
-    /* Recomputing may have moved the list of messages. */
+    /* Recomputation may have moved the list of messages. */
     message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
     if (!chunk->from_stage) message->used = false;
     if (!split) buffer_set->used = false;
     return OK;
 }
 
-static Status do_weight(Runner *runner, const Round *round, Action action) {
+static Status do_backward_weight(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
     MicroBuffers *buffer_set = micro_buffers_find(runner, action.chunk, action.micro);
     Pass pass = runner_pass(runner, round, buffer_set);
@@ -242,33 +243,33 @@ static Tensor message_tensor(Runner *runner, const Round *round, int micro, void
     return rows_at(data, runner, runner_shape(runner, batch->B, batch->T, round->train));
 }
 
-static Status do_receive(Runner *runner, const Round *round, Action action, MessageKind way) {
+static Status do_receive(Runner *runner, const Round *round, Action action, MessageKind kind) {
     const Chunk *chunk = &runner->chunk[action.chunk];
     StageMessage *message;
-    TRY(message_open(runner, way, action.chunk, action.micro, &message));
+    TRY(message_open(runner, kind, action.chunk, action.micro, &message));
     comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
                         message_tensor(runner, round, action.micro, message->buffer.data),
-                        way == MESSAGE_INPUT ? chunk->from : chunk->to, &message->ticket);
+                        kind == MESSAGE_INPUT ? chunk->from : chunk->to, &message->ticket);
 }
 
-static Status do_send(Runner *runner, const Round *round, Action action, MessageKind way) {
+static Status do_send(Runner *runner, const Round *round, Action action, MessageKind kind) {
     const Chunk *chunk = &runner->chunk[action.chunk];
-    StageMessage *message = message_find(runner, way, action.chunk, action.micro);
+    StageMessage *message = message_find(runner, kind, action.chunk, action.micro);
     if (!message) return FAILED("internal: nothing to send for micro-batch %d", action.micro);
     message->used = message->launched = false;
     comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
     return comm_send(runner->mesh->axis[AXIS_PP], runner->stream,
                      message_tensor(runner, round, action.micro, message->buffer.data),
-                     way == MESSAGE_OUTPUT ? chunk->to : chunk->from, &message->ticket);
+                     kind == MESSAGE_OUTPUT ? chunk->to : chunk->from, &message->ticket);
 }
 
 /* ---- the schedule ---- */
 
-/* What a computation takes from another stage has come. */
+/* Waits for the message that a computation needs from another stage. */
 static Status await_message(Runner *runner, Action action) {
-    MessageKind way = action.kind == ACTION_FORWARD ? MESSAGE_INPUT : MESSAGE_GRADIENT;
-    StageMessage *message = message_find(runner, way, action.chunk, action.micro);
+    MessageKind kind = action.kind == ACTION_FORWARD ? MESSAGE_INPUT : MESSAGE_GRADIENT;
+    StageMessage *message = message_find(runner, kind, action.chunk, action.micro);
     return message ? ticket_wait(runner->stream, &message->ticket) : OK;
 }
 
@@ -280,15 +281,15 @@ static Status do_action(Runner *runner, const Round *round, Action action) {
     case ACTION_RECEIVE_BACKWARD: return do_receive(runner, round, action, MESSAGE_GRADIENT);
     case ACTION_BACKWARD:
     case ACTION_BACKWARD_INPUT: return do_backward(runner, round, action);
-    case ACTION_BACKWARD_WEIGHT: return do_weight(runner, round, action);
+    case ACTION_BACKWARD_WEIGHT: return do_backward_weight(runner, round, action);
     case ACTION_SEND_BACKWARD: return do_send(runner, round, action, MESSAGE_GRADIENT);
     case ACTION_KINDS: break;
     }
-    return FAILED("internal: an unknown action");
+    return FAILED("internal: unknown action");
 }
 
-/* On paper: what follows is this action's. */
-static Status note_action(Runner *runner, Action action) {
+/* Dry run: marks the operations that follow as part of this action. */
+static Status log_action(Runner *runner, Action action) {
     return op_log_add(runner->device->op_log,
                       (OpRecord){.kind = OP_ACTION,
                                  .what = action.kind,
@@ -297,7 +298,7 @@ static Status note_action(Runner *runner, Action action) {
 }
 
 static Status run_action(Runner *runner, const Round *round, Action action) {
-    TRY(note_action(runner, action));
+    TRY(log_action(runner, action));
     if (!action_computes(action.kind)) return do_action(runner, round, action);
     TRY(await_message(runner, action));
     int64_t start = trace_now();
@@ -313,14 +314,14 @@ static Status end_batch(Runner *runner) {
     return OK;
 }
 
-/* Messages between two computations go out as one batch. */
+/* Sends and receives between two computations form one communication batch. */
 Status runner_run(Runner *runner, const Schedule *schedule, const Round *round) {
     bool open = false;
     for (int i = 0; i < schedule->count; i++) {
-        bool talks = !action_computes(schedule->action[i].kind);
-        if (talks && !open) TRY(comm_batch_begin(runner->mesh->axis[AXIS_PP]));
-        if (!talks && open) TRY(end_batch(runner));
-        open = talks;
+        bool communicates = !action_computes(schedule->action[i].kind);
+        if (communicates && !open) TRY(comm_batch_begin(runner->mesh->axis[AXIS_PP]));
+        if (!communicates && open) TRY(end_batch(runner));
+        open = communicates;
         TRY(run_action(runner, round, schedule->action[i]));
     }
     if (open) TRY(end_batch(runner));

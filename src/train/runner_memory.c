@@ -1,8 +1,8 @@
-/* Which blocks a stage has, and the memory of micro-batches in flight through them.
+/* The blocks of a stage, and the buffers of micro-batches in flight through them.
  *
- * A flight holds what backward needs of one micro-batch in one chunk: the chunk's input, each block's
- * output (the next block's input) and what blocks save. How many flights a chunk needs follows from the
- * schedule. Without backward two outputs suffice, a block's and the next one's.
+ * A buffer set (MicroBuffers) holds what backward needs of one micro-batch in one chunk: the chunk's input,
+ * each block's output (the next block's input) and saved activations. The schedule determines how many sets a
+ * chunk needs. Without backward two outputs are enough, used alternately.
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- chunks ---- */
 
-Status runner_cut(const Model *model, int64_t seq, int parts, int **ret_first) {
+Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_first) {
     CLEANUP(mem_freep) double *cost = NULL;
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
@@ -27,7 +27,7 @@ Status runner_chunks_init(Runner *runner) {
     int stages = runner->mesh->extent[AXIS_PP], stage = runner->mesh->at[AXIS_PP];
     int chunks = runner->spec.chunks > 1 ? runner->spec.chunks : 1, parts = stages * chunks;
     CLEANUP(mem_freep) int *first = NULL;
-    TRY(runner_cut(model, runner->spec.seq, parts, &first));
+    TRY(runner_partition(model, runner->spec.seq, parts, &first));
     TRY(mem_new((size_t)chunks, sizeof *runner->chunk, &runner->chunk));
     runner->chunks = chunks;
     for (int c = 0; c < chunks; c++) {
@@ -68,7 +68,7 @@ void runner_chunks_done(Runner *runner) {
     free(runner->message);
 }
 
-/* ---- flights ---- */
+/* ---- buffers of micro-batches ---- */
 
 static size_t rows_bytes(const Runner *runner) {
     Shape shape = runner_shape(runner, runner->spec.micro_batch, runner->spec.seq, runner->spec.train);
@@ -97,40 +97,40 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
         if (deferred && block->ops->measure_deferred && !runner_recomputes(runner, at))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, block->ops->measure_deferred(block, shape),
                           &buffer_set->deferred[i]));
-        /* The chunk's last output is a message, or the head's, which gives none. */
+        /* The chunk's last output goes to a message; the head has no output. */
         if (i + 1 < chunk->count && (spec->train || i < 2))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->output[i]));
     }
     return OK;
 }
 
-/* Most micro-batches that a schedule has in a chunk at once. */
-static int most_in_flight(const Schedule *schedule, int chunk) {
-    int now = 0, most = 0;
+/* Maximum number of micro-batches that a schedule has in flight in a chunk. */
+static int max_in_flight(const Schedule *schedule, int chunk) {
+    int now = 0, max = 0;
     for (int i = 0; i < schedule->count; i++) {
         Action action = schedule->action[i];
         if (action.chunk != chunk) continue;
         if (action.kind == ACTION_FORWARD) now++;
-        if (now > most) most = now;
+        if (now > max) max = now;
         bool forward_only = schedule->spec.kind == SCHEDULE_EVAL;
         if (forward_only && action.kind == ACTION_FORWARD) now--;
         if (action.kind == ACTION_BACKWARD || action.kind == ACTION_BACKWARD_WEIGHT) now--;
     }
-    return most;
+    return max;
 }
 
 Status runner_reserve(Runner *runner, const Schedule *schedule) {
     for (int c = 0; c < runner->chunks; c++) {
         Chunk *chunk = &runner->chunk[c];
-        int most = most_in_flight(schedule, c);
-        if (most <= chunk->buffer_sets) continue;
+        int max = max_in_flight(schedule, c);
+        if (max <= chunk->buffer_sets) continue;
         MicroBuffers *buffer_set = NULL;
-        TRY(mem_new((size_t)most, sizeof *buffer_set, &buffer_set));
+        TRY(mem_new((size_t)max, sizeof *buffer_set, &buffer_set));
         if (chunk->buffer_sets)
             memcpy(buffer_set, chunk->buffer_set, (size_t)chunk->buffer_sets * sizeof *buffer_set);
         free(chunk->buffer_set);
         chunk->buffer_set = buffer_set;
-        while (chunk->buffer_sets < most)
+        while (chunk->buffer_sets < max)
             TRY(micro_buffers_init(runner, chunk, &chunk->buffer_set[chunk->buffer_sets++],
                                    schedule->deferred > 0));
     }
@@ -153,32 +153,32 @@ Status micro_buffers_open(Runner *runner, int at, int micro, MicroBuffers **ret_
         *ret_buffer_set = &chunk->buffer_set[i];
         return OK;
     }
-    return FAILED("internal: more micro-batches in flight than the schedule said");
+    return FAILED("internal: more micro-batches in flight than the schedule allows");
 }
 
 /* ---- messages ---- */
 
-StageMessage *message_find(Runner *runner, MessageKind way, int chunk, int micro) {
+StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micro) {
     for (size_t i = 0; i < runner->messages; i++) {
         StageMessage *message = &runner->message[i];
-        if (message->used && message->way == way && message->chunk == chunk && message->micro == micro)
+        if (message->used && message->kind == kind && message->chunk == chunk && message->micro == micro)
             return message;
     }
     return NULL;
 }
 
-/* One that is free at once; else, when each way has one computing and one travelling, one that is free
- * when its sending is done. */
+/* A free message; else, if there are enough buffers to overlap communication in both directions, one whose
+ * send must finish first. NULL: allocate another. */
 static StageMessage *message_free(Runner *runner) {
-    enum { ENOUGH = 4 };
+    enum { ENOUGH_TO_OVERLAP = 4 };
     for (size_t i = 0; i < runner->messages; i++)
         if (!runner->message[i].used && !runner->message[i].ticket.group) return &runner->message[i];
-    for (size_t i = 0; runner->messages >= ENOUGH && i < runner->messages; i++)
+    for (size_t i = 0; runner->messages >= ENOUGH_TO_OVERLAP && i < runner->messages; i++)
         if (!runner->message[i].used && runner->message[i].launched) return &runner->message[i];
     return NULL;
 }
 
-Status message_open(Runner *runner, MessageKind way, int chunk, int micro, StageMessage **ret_message) {
+Status message_open(Runner *runner, MessageKind kind, int chunk, int micro, StageMessage **ret_message) {
     StageMessage *message = message_free(runner);
     if (!message) {
         TRY(mem_grow(&runner->message, &runner->message_capacity, runner->messages + 1,
@@ -190,7 +190,7 @@ Status message_open(Runner *runner, MessageKind way, int chunk, int micro, Stage
     }
     TRY(ticket_wait(runner->stream, &message->ticket));
     message->used = true;
-    message->way = way;
+    message->kind = kind;
     message->chunk = chunk;
     message->micro = micro;
     *ret_message = message;

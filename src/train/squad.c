@@ -1,6 +1,5 @@
-/* Scoring files of answers, and a model as one that gives them. The model's answers go the way of a file:
- * they are put together as predictions.json would be and scored from that, so that both ways agree in every
- * digit. */
+/* A model's answers are collected in the form of predictions.json and scored like a predictions file, so both
+ * paths give identical scores. */
 #include "train/squad.h"
 
 #include <math.h>
@@ -9,16 +8,16 @@
 #include "base/clock.h"
 #include "base/fs.h"
 
-/* ---- files ---- */
+/* ---- predictions files ---- */
 
-/* Options that make no sense with a file of answers are refused: they would be passed over in silence. */
+/* Refuses options that would be silently ignored with a predictions file. */
 static Status check_options(const EvalConfig *config) {
     if (strcmp(config->task, "squad") && strcmp(config->task, "auto"))
-        return USAGE("--predictions is for --task squad, not for %s", config->task);
+        return USAGE("--predictions applies to --task squad, not to %s", config->task);
     if (config->model)
-        return USAGE("--model and --predictions both say whose answers to score; give one of them");
+        return USAGE("--model and --predictions cannot be combined; choose whose answers to score");
     if (config->squad.out || config->squad.write_n_best)
-        return USAGE("%s is for a model's answers, and those of --predictions are written already",
+        return USAGE("%s writes a model's answers and cannot be combined with --predictions",
                      config->squad.out ? "--out" : "--nbest");
     return OK;
 }
@@ -42,19 +41,19 @@ Status squad_eval_predictions(const EvalConfig *config, json_t **ret_result) {
     return squad_score_json(&score, ret_result);
 }
 
-/* ---- scores of a model ---- */
+/* ---- running the model ---- */
 
-typedef struct Asking {
+typedef struct ScoringContext {
     const Job *job;
     const SquadFeatures *features;
     SquadScores *scores;
     Progress *progress;
     SquadLoss loss;
-} Asking;
+} ScoringContext;
 
 static Status fill_batch(void *context, int64_t first, HostBatch *batch) {
-    const Asking *asking = context;
-    const Job *job = asking->job;
+    const ScoringContext *scoring = context;
+    const Job *job = scoring->job;
     int64_t B = batch->B, T = batch->T;
     int32_t pad = job->special.pad > 0 ? job->special.pad : 0;
     batch->task = TASK_SPAN;
@@ -64,7 +63,7 @@ static Status fill_batch(void *context, int64_t first, HostBatch *batch) {
     for (int64_t b = 0; b < B; b++) {
         int32_t *tokens = batch->tokens + b * T;
         int32_t length =
-            squad_feature_fill(asking->features, (size_t)(first + b), tokens, batch->types + b * T);
+            squad_feature_fill(scoring->features, (size_t)(first + b), tokens, batch->types + b * T);
         for (int64_t t = length; t < T; t++) tokens[t] = pad;
         batch->lens[b] = length;
         batch->padded |= length < T;
@@ -73,51 +72,51 @@ static Status fill_batch(void *context, int64_t first, HostBatch *batch) {
     return OK;
 }
 
-/* -log of the label's share among all positions, padding included, as in training. */
+/* Cross-entropy of the label over all positions, padding included, as in training. Logits have stride 2. */
 static double loss_of(const float *logits, int64_t T, int32_t label) {
-    double highest = -INFINITY, sum = 0;
+    double max = -INFINITY, sum = 0;
     for (int64_t t = 0; t < T; t++)
-        if ((double)logits[2 * t] > highest) highest = (double)logits[2 * t];
-    for (int64_t t = 0; t < T; t++) sum += exp((double)logits[2 * t] - highest);
-    return highest + log(sum) - (double)logits[2 * (int64_t)label];
+        if ((double)logits[2 * t] > max) max = (double)logits[2 * t];
+    for (int64_t t = 0; t < T; t++) sum += exp((double)logits[2 * t] - max);
+    return max + log(sum) - (double)logits[2 * (int64_t)label];
 }
 
-static Status take_batch(void *context, int64_t first, const HostBatch *batch, const float *logits) {
-    Asking *asking = context;
+static Status consume_batch(void *context, int64_t first, const HostBatch *batch, const float *logits) {
+    ScoringContext *scoring = context;
     int64_t T = batch->T;
     for (int64_t b = 0; b < batch->B; b++) {
-        const SquadFeature *feature = &asking->features->feature[first + b];
+        const SquadFeature *feature = &scoring->features->feature[first + b];
         const float *own = logits + 2 * b * T;
-        squad_scores_take(asking->scores, asking->features, (size_t)(first + b), own);
+        squad_scores_take(scoring->scores, scoring->features, (size_t)(first + b), own);
         if (feature->start >= T || feature->end >= T) continue;
-        asking->loss.start += loss_of(own, T, feature->start);
-        asking->loss.end += loss_of(own + 1, T, feature->end);
-        asking->loss.count++;
+        scoring->loss.start += loss_of(own, T, feature->start);
+        scoring->loss.end += loss_of(own + 1, T, feature->end);
+        scoring->loss.count++;
     }
-    if (asking->progress) progress_update(asking->progress, first + batch->B, "");
+    if (scoring->progress) progress_update(scoring->progress, first + batch->B, "");
     return OK;
 }
 
 Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
                        SquadScores *scores, Progress *progress, SquadLoss *ret_loss) {
-    Asking asking = {.job = job, .features = features, .scores = scores, .progress = progress};
+    ScoringContext scoring = {.job = job, .features = features, .scores = scores, .progress = progress};
     ScoreWork work = {.head = OUTPUT_SPAN,
                       .seq = T,
                       .width = 2 * T,
-                      .context = &asking,
+                      .context = &scoring,
                       .fill = fill_batch,
-                      .take = take_batch};
+                      .consume = consume_batch};
     TRY(job_scores(job, (int64_t)count, &work));
-    if (!isfinite(asking.loss.start + asking.loss.end))
-        return FAILED("the scores of the model are not finite: its weights are not fit for use");
-    *ret_loss = asking.loss;
+    if (!isfinite(scoring.loss.start + scoring.loss.end))
+        return FAILED("the model's logits are not finite; its weights are corrupt or diverged");
+    *ret_loss = scoring.loss;
     return OK;
 }
 
-/* ---- answers of a model ---- */
+/* ---- the model's answers ---- */
 
 typedef struct Answers {
-    json_t *predictions, *odds, *n_best; /* by question; odds: NULL where every question has an answer */
+    json_t *predictions, *odds, *n_best; /* by question id; odds: NULL if no question is unanswerable */
 } Answers;
 
 static void answers_done(Answers *answers) {
@@ -143,13 +142,13 @@ static json_t *choices_json(SquadText context, const SquadBest *best) {
     return list;
 }
 
-/* Questions whose windows have all been scored. */
+/* Collects the answers of questions whose windows have all been scored. */
 static Status collect(const SquadEval *squad, const SquadSet *set, const SquadFeatures *features,
                       const SquadScores *scores, size_t scored, Answers *answers) {
     CLEANUP(squad_best_done) SquadBest best = {0};
     SquadAnswerSpec spec = {squad->max_answer, answers->odds != NULL, squad->null_threshold};
-    for (size_t i = 0; i < features->askeds; i++) {
-        const SquadAsked *asked = &features->asked[i];
+    for (size_t i = 0; i < features->queries; i++) {
+        const SquadQuery *asked = &features->query[i];
         const SquadQuestion *question = &set->question[asked->number];
         SquadText context = set->paragraph[question->paragraph].context;
         if (asked->feature + (size_t)asked->features > scored) break;
@@ -251,12 +250,11 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     CLEANUP(squad_scores_done) SquadScores scores = {0};
     CLEANUP(mem_freep) char *note = NULL;
-    if (job->task != TASK_SPAN)
-        return USAGE("%s is read as SQuAD's questions, which are for --task squad", config->data[0]);
-    if (squad->write_n_best && !squad->out) return USAGE("--nbest writes into --out, which is not given");
+    if (job->task != TASK_SPAN) return USAGE("%s is SQuAD data; use --task squad", config->data[0]);
+    if (squad->write_n_best && !squad->out) return USAGE("--nbest needs --out, where its file is written");
     TRY(read_features(config, job, &set, &features));
     TRY(squad_counts_text(&features.counts, &note));
-    if (note) progress_line(progress, "note: %s: %s", config->data[0], note);
+    if (note) progress_line(progress, "warning: %s: %s", config->data[0], note);
     TRY(squad_scores_init(&scores, &features, squad->n_best));
     if (squad->out) TRY(dir_make(squad->out));
     TRY(start_job(job, progress));

@@ -1,4 +1,4 @@
-/* Ranks hand their spans to the first one by one, so that it holds all of them and the others few. */
+/* Ranks broadcast their packed spans one at a time, so that only rank 0 holds all of them at once. */
 #include "train/tracer.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct Tracer {
     Runner *runner;
     char *path;
     int64_t first, steps;
-    Trace *trace; /* while it records */
+    Trace *trace; /* NULL while not recording */
     bool done;
 };
 
@@ -48,7 +48,7 @@ static Status begin(Tracer *tracer) {
     return OK;
 }
 
-/* The title of a rank's rows: where it stands on the axes that there are. */
+/* The title of a rank's rows: its position on each axis with more than one rank. */
 static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
     static const char *const names[AXIS_COUNT] = {
         [AXIS_DP] = "replica", [AXIS_TP] = "tensor", [AXIS_PP] = "stage"};
@@ -63,7 +63,7 @@ static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
     }
 }
 
-/* All ranks' packed traces, on the first rank. */
+/* Packed traces by rank; complete on rank 0 only. */
 typedef struct Packed {
     void **bytes;
     size_t *size;
@@ -116,7 +116,7 @@ Status tracer_finish(Tracer *tracer) {
     return tracer && tracer->trace ? end(tracer) : OK;
 }
 
-/* trace.json on the first rank, trace-rank-2.json on the third. */
+/* trace.json on rank 0, trace-rank-2.json on rank 2. */
 static Status own_path(const Tracer *tracer, char **ret_path) {
     static const char ending[] = ".json";
     int rank = tracer->runner->mesh->rank;
@@ -133,7 +133,7 @@ Status tracer_rescue(Tracer *tracer) {
     CLEANUP(mem_freep) void *bytes = NULL;
     char label[LABEL_SIZE];
     size_t size;
-    group_drop(mesh->world); /* what is in flight records too */
+    group_drop(mesh->world); /* operations in flight still record spans */
     describe(mesh, label);
     TRY(own_path(tracer, &path));
     TRY(trace_pack(tracer->trace, mesh->rank, label, &bytes, &size));

@@ -1,8 +1,9 @@
-/* Which steps of a run are traced, and the file that comes of them.
+/* Traces a range of a run's steps to a file.
  *
- * From its first step to its last, runner->trace and the mesh's groups record what each rank does. Then the
- * first rank writes all ranks' spans as one file. Everything here is collective, tracer_rescue excepted, and
- * does nothing without a tracer. */
+ * During these steps the runner and the mesh's groups record spans on every rank; afterwards rank 0 writes
+ * the spans of all ranks to one file. All functions are collective except tracer_rescue and tracer_free. A
+ * NULL tracer does nothing.
+ */
 #ifndef WEFT_TRAIN_TRACER_H
 #define WEFT_TRAIN_TRACER_H
 
@@ -10,19 +11,19 @@
 
 typedef struct Tracer Tracer;
 
-/* Records `steps` steps from number `first` on, as counted by tracer_next's callers. */
+/* Records `steps` steps starting with step `first`, in the numbering passed to tracer_next. */
 MUST_USE Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first,
                            int64_t steps);
 void tracer_free(Tracer *tracer);
 DEFINE_FREEP(Tracer, tracer)
 
-/* Step number `step` is about to begin. */
+/* Call before step number `step`. */
 MUST_USE Status tracer_next(Tracer *tracer, int64_t step);
-/* No step follows. */
+/* Call after the last step. */
 MUST_USE Status tracer_finish(Tracer *tracer);
-/* After a failure: what this rank has recorded so far, by itself, since the others may be gone. The first
- * rank writes the file itself, another one NAME-rank-N.json. No operation between ranks succeeds afterwards.
- */
+/* After a failure: writes what this rank has recorded so far, without the other ranks, which may be gone.
+ * Rank 0 writes the trace file, rank N NAME-rank-N.json. Cancels pending communication; later collectives
+ * fail. */
 MUST_USE Status tracer_rescue(Tracer *tracer);
 
 #endif

@@ -1,8 +1,8 @@
-/* The training loop: settle the job, resume if asked, then step, evaluate and save until done.
+/* The training loop: set up the job, resume if requested, then step, evaluate and save until done.
  *
- * A step's data, dropout and learning rate are functions of the seed and the step's number alone, and a
- * checkpoint holds weights and moments bit for bit; so a run that was killed and resumed goes through
- * the same states as one that never stopped.
+ * A step's data, dropout and learning rate depend only on the seed and the step number, and a checkpoint
+ * stores weights and optimizer state bit for bit. A run that was killed and resumed therefore passes through
+ * the same states as one that was never interrupted.
  */
 #include "train/train.h"
 
@@ -28,16 +28,15 @@ typedef struct Trainer {
     int micro_count;
     RunDir *dir;
     Progress *progress;
-    Tracer *tracer; /* NULL: none */
+    Tracer *tracer; /* NULL: tracing is off */
     Record record;
-    json_t *earlier;  /* the summary of the parts that the run goes on from, on the first rank; or NULL */
-    json_t *noise;    /* as the checkpoint has it that the run goes on from, or NULL */
-    json_t *settings; /* what a resumed run must share with the run it goes on with */
-    /* Progress of the run. */
+    json_t *earlier;  /* summary up to the resumed checkpoint, on rank 0; else NULL */
+    json_t *noise;    /* gradient noise state from the resumed checkpoint, or NULL */
+    json_t *settings; /* settings that must match between a checkpoint and the run resuming it */
     int64_t step, tokens;
-    double loss_first, loss_last, val_loss; /* NAN: not known */
-    int64_t val_samples;                    /* that val_loss is over */
-    EvalResult eval;                        /* the last one here; no examples: none yet */
+    double loss_first, loss_last, val_loss; /* NAN: unknown */
+    int64_t val_samples;                    /* number of samples behind val_loss */
+    EvalResult eval;                        /* latest evaluation by this process; examples == 0: none yet */
 } Trainer;
 
 static void trainer_done(Trainer *t) {
@@ -55,7 +54,7 @@ static void trainer_done(Trainer *t) {
     job_free(t->job);
 }
 
-/* ---- what a trace shows beside the runner's work ---- */
+/* ---- trace spans outside the runner ---- */
 
 static const TraceName step_span = {
     .name = "step ", .category = "step", .number = {"step"}, .numbered = true};
@@ -63,14 +62,14 @@ static const TraceName data_span = {.name = "data", .category = "data"};
 static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
 static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
 
-/* A span up to now; returns its seconds. */
-static double show_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
+/* Records a span from start_ns to now; returns its length in seconds. */
+static double end_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
     int64_t now = trace_now();
     trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, now, t->step, 0);
     return 1e-9 * (double)(now - start_ns);
 }
 
-/* From the second step on: the first also allocates. */
+/* Starts at the second step, since the first also allocates workspaces. */
 static Status start_tracer(Trainer *t) {
     const TrainConfig *c = t->config;
     CLEANUP(mem_freep) char *path = NULL;
@@ -84,10 +83,10 @@ static Status start_tracer(Trainer *t) {
 
 static Status check_config(const TrainConfig *c) {
     if (c->data_count == 0)
-        return USAGE("no data: name files with --data, or --data self for weft's own source");
-    if (c->batch < 1) return USAGE("--batch %lld: expected at least 1", (long long)c->batch);
-    if (c->resume && !c->out) return USAGE("--resume needs --out: the run directory to go on with");
-    if (c->trace && !c->out) return USAGE("--trace needs --out: the run directory for trace.json");
+        return USAGE("no training data; pass files with --data, or use --data self for weft's own source");
+    if (c->batch < 1) return USAGE("--batch %lld: must be at least 1", (long long)c->batch);
+    if (c->resume && !c->out) return USAGE("--resume needs --out with the run directory to continue");
+    if (c->trace && !c->out) return USAGE("--trace needs --out, where trace.json is written");
     return OK;
 }
 
@@ -95,27 +94,27 @@ static bool is_first(const Trainer *t) {
     return !t->config->mesh || t->config->mesh->rank == 0;
 }
 
-/* Ranks wait here for all. */
-static Status meet(const Trainer *t) {
+static Status wait_for_all(const Trainer *t) {
     return t->config->mesh ? barrier(t->config->mesh->world) : OK;
 }
 
-/* Validation: files of its own, the shards beside the training shards, or the end of the data. */
+/* Validation data: the --val files, else the validation token files in the data directories, else the last
+ * val_fraction of the training data. */
 static Status open_data(Trainer *t) {
     const TrainConfig *c = t->config;
-    CLEANUP(token_file_list_done) TokenFileList beside = {0};
-    if (c->val_count == 0) TRY(job_val_token_files(c->data, c->data_count, &beside));
-    bool split = c->val_count == 0 && beside.count == 0 && c->val_fraction > 0;
+    CLEANUP(token_file_list_done) TokenFileList val_files = {0};
+    if (c->val_count == 0) TRY(job_val_token_files(c->data, c->data_count, &val_files));
+    bool split = c->val_count == 0 && val_files.count == 0 && c->val_fraction > 0;
     TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
                  &t->data));
     if (c->val_count) return job_data(t->job, c->val, c->val_count, 0, 0, c->mask_rate, c->seed, &t->val);
-    if (beside.count)
-        return job_data(t->job, (const char *const *)beside.path, (int)beside.count, 0, 0, c->mask_rate,
+    if (val_files.count)
+        return job_data(t->job, (const char *const *)val_files.path, (int)val_files.count, 0, 0, c->mask_rate,
                         c->seed, &t->val);
     if (!split) return OK;
     Status status =
         job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
-    return status ? status_wrap(status, "the last part of the data, for validation (--val-fraction %g)",
+    return status ? status_wrap(status, "the validation split at the end of the data (--val-fraction %g)",
                                 c->val_fraction)
                   : OK;
 }
@@ -127,14 +126,14 @@ static Status plan_steps(Trainer *t) {
     TRY(lr_parse_warmup(c->warmup_type, &t->lr.warmup_type));
     if (c->epochs > 0) {
         double steps = ceil(c->epochs * (double)dataset_count(t->data) / (double)c->batch);
-        if (steps > 1e15) return USAGE("--epochs %g is more steps than can be counted", c->epochs);
+        if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->epochs);
         t->lr.steps = (int64_t)steps;
     }
-    if (t->lr.steps < 1) return USAGE("there is nothing to do: --steps or --epochs must be above 0");
+    if (t->lr.steps < 1) return USAGE("nothing to do: --steps or --epochs must be greater than 0");
     if (t->lr.warmup < 0) t->lr.warmup = t->lr.steps / 20;
     if (t->lr.warmup > t->lr.steps)
-        return USAGE("--warmup %lld is longer than the run of %lld steps", (long long)t->lr.warmup,
-                     (long long)t->lr.steps);
+        return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
+                     (long long)t->lr.steps, PLURAL(t->lr.steps));
     int64_t micro = t->job->plan.micro_batch;
     t->micro_count = t->job->plan.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
@@ -142,13 +141,13 @@ static Status plan_steps(Trainer *t) {
     return OK;
 }
 
-/* What must be the same in a run and in what goes on with it. */
+/* Collects the settings that a resumed run may not change. */
 static Status describe_settings(Trainer *t) {
     const TrainConfig *c = t->config;
-    uint64_t print;
+    uint64_t fingerprint;
     char data[24];
-    TRY(job_fingerprint(t->job, t->data, &print));
-    snprintf(data, sizeof data, "%016llx", (unsigned long long)print);
+    TRY(job_fingerprint(t->job, t->data, &fingerprint));
+    snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
     t->settings =
         json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
                   (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task_name(t->job->task),
@@ -182,7 +181,7 @@ static Status save_checkpoint(Trainer *t) {
                              .labels = &t->job->labels,
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
-    record_phase(&t->record, PHASE_CHECKPOINT, show_span(t, &save_span, start));
+    record_phase(&t->record, PHASE_CHECKPOINT, end_span(t, &save_span, start));
     return OK;
 }
 
@@ -199,13 +198,13 @@ static Status check_settings(const Trainer *t, const char *dir, const json_t *sa
         if (was && json_equal(value, (json_t *)(uintptr_t)was)) continue;
         CLEANUP(mem_freep) char *now_text = json_dumps(value, JSON_ENCODE_ANY);
         CLEANUP(mem_freep) char *was_text = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
-        return USAGE("%s: cannot be resumed: its %s is %s, this run's is %s", dir, key,
+        return USAGE("%s: cannot resume this checkpoint: its %s is %s, but this run's is %s", dir, key,
                      was_text ? was_text : "unknown", now_text ? now_text : "unknown");
     }
     return OK;
 }
 
-/* Loads the newest checkpoint of the run directory, if there is one and it is asked for. */
+/* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it without --resume. */
 static Status resume(Trainer *t) {
     const TrainConfig *c = t->config;
     if (!c->out) return OK;
@@ -213,7 +212,8 @@ static Status resume(Trainer *t) {
     if (path_is_dir(c->out)) TRY(ckpt_latest(c->out, &dir));
     if (!dir) return OK;
     if (!c->resume)
-        return USAGE("%s holds a run already: go on with it by --resume, or choose another --out", c->out);
+        return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",
+                     c->out);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     Runner *runner = t->job->runner;
     TRY(ckpt_load(dir, runner->params, runner->m, runner->v, runner->stream, &progress));
@@ -221,7 +221,7 @@ static Status resume(Trainer *t) {
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
-    if (t->step == 0) return FAILED("%s: its progress does not say which step it is from", dir);
+    if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);
     TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
     t->tokens = tokens;
     t->loss_first = number_member(progress, "loss_first");
@@ -233,11 +233,11 @@ static Status resume(Trainer *t) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
     }
-    progress_line(t->progress, "going on from %s", dir);
+    progress_line(t->progress, "resuming from %s", dir);
     return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
 }
 
-/* Losses and accuracies one by one, for tasks that have several. */
+/* Adds the loss and accuracy of each objective to the metrics and to the progress note. */
 static void add_parts(const EvalResult *result, json_t *line, char *note, size_t size) {
     for (int k = 0; k < LOSS_COUNT; k++) {
         char name[64];
@@ -248,7 +248,7 @@ static void add_parts(const EvalResult *result, json_t *line, char *note, size_t
         json_object_set_new(line, name, json_real(result->part[k]));
         snprintf(name, sizeof name, "val_%s_accuracy", part);
         json_object_set_new(line, name, json_real(result->accuracy[k]));
-        snprintf(note + used, size - used, "  %s %.1f %% right", part, 100 * result->accuracy[k]);
+        snprintf(note + used, size - used, "  %s accuracy %.1f%%", part, 100 * result->accuracy[k]);
     }
 }
 
@@ -263,7 +263,7 @@ static Status evaluate(Trainer *t) {
     EvalResult result;
     int64_t start = trace_now();
     TRY(job_evaluate(t->job, t->val, train_eval_samples(t->config), &result));
-    double seconds = show_span(t, &eval_span, start);
+    double seconds = end_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
     t->val_loss = result.loss;
     t->val_samples = result.examples;
@@ -279,7 +279,7 @@ static Status evaluate(Trainer *t) {
 
 static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {
     char note[160], rate[FORMAT_SIZE], memory[FORMAT_SIZE];
-    snprintf(note, sizeof note, "loss %.4f  lr %.2e  norm %.2f  %s tok/s  %s", result->loss, lr,
+    snprintf(note, sizeof note, "loss %.4f  lr %.2e  grad norm %.2f  %s tokens/s  %s", result->loss, lr,
              result->grad_norm, format_count(rate, (double)result->tokens / step_s),
              format_bytes(memory, (double)t->job->device->total.peak));
     progress_update(t->progress, t->step, note);
@@ -301,7 +301,7 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
     return rundir_metrics(t->dir, json_incref(line));
 }
 
-/* This replica's micro-batches of the next step. */
+/* Fills this replica's micro-batches for the next step. */
 static Status load_data(Trainer *t) {
     const TrainConfig *c = t->config;
     int64_t start = trace_now(), replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
@@ -310,11 +310,11 @@ static Status load_data(Trainer *t) {
         uint64_t position = (uint64_t)(t->step * c->batch + first);
         TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
     }
-    record_phase(&t->record, PHASE_DATA, show_span(t, &data_span, start));
+    record_phase(&t->record, PHASE_DATA, end_span(t, &data_span, start));
     return OK;
 }
 
-/* Signals reach ranks at different moments, and all must stop after the same step. */
+/* Signals reach ranks at different times; record_sync makes all ranks stop after the same step. */
 static Status one_step(Trainer *t, bool *ret_stop) {
     const TrainConfig *c = t->config;
     TRY(tracer_next(t->tracer, t->record.steps));
@@ -326,14 +326,14 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
     record_step_end(&t->record, &result);
     t->step = step;
-    show_span(t, &step_span, start);
+    end_span(t, &step_span, start);
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
     t->loss_last = result.loss;
     show_step(t, &result, lr, t->record.step.step_s);
-    bool logs = step % c->log_every == 0 || step == t->lr.steps;
-    TRY(record_meet(&t->record, c->stop && *c->stop, logs, ret_stop));
-    return logs ? log_step(t, &result, lr) : OK;
+    bool log_due = step % c->log_every == 0 || step == t->lr.steps;
+    TRY(record_sync(&t->record, c->stop && *c->stop, log_due, ret_stop));
+    return log_due ? log_step(t, &result, lr) : OK;
 }
 
 static Status run_steps(Trainer *t) {
@@ -365,7 +365,7 @@ static json_t *layout_json(const Trainer *t) {
                      t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static Status summarise(Trainer *t, json_t **ret_summary) {
+static Status write_summary(Trainer *t, json_t **ret_summary) {
     CLEANUP(json_decrefp)
     json_t *summary =
         json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:b}", "steps", (json_int_t)t->step, "loss_first",
@@ -385,22 +385,27 @@ static Status summarise(Trainer *t, json_t **ret_summary) {
 
 static void announce(Trainer *t, const LoadReport *report) {
     const ModelConfig *c = &t->job->model->config;
-    progress_line(t->progress,
-                  "%s: %lld layers, width %lld, %lld heads, vocabulary %lld, %.2f M parameters; %s",
-                  t->config->model, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
-                  (long long)c->vocab, (double)model_params(t->job->model) / 1e6, task_name(t->job->task));
-    progress_line(t->progress, "data: %lld tokens, %lld examples of %lld an epoch; %lld steps of %lld",
-                  (long long)dataset_tokens(t->data), (long long)dataset_count(t->data),
-                  (long long)t->job->seq, (long long)t->lr.steps, (long long)t->config->batch);
+    char params[FORMAT_SIZE];
+    progress_line(
+        t->progress,
+        "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters; task %s",
+        t->config->model, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden, (long long)c->heads,
+        PLURAL(c->heads), (long long)c->vocab, format_count(params, (double)model_params(t->job->model)),
+        task_name(t->job->task));
+    progress_line(
+        t->progress,
+        "data: %lld tokens, %lld sample%s of %lld tokens per epoch; training %lld step%s at batch size %lld",
+        (long long)dataset_tokens(t->data), (long long)dataset_count(t->data), PLURAL(dataset_count(t->data)),
+        (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps), (long long)t->config->batch);
     char text[TOKENIZER_ID_TEXT];
     if (t->job->tokens_known)
         progress_line(
             t->progress, "tokenizer: %s (%s)%s", t->job->tokenizer_name,
             tokenizer_id_text(&t->job->tokens, text),
-            t->job->tokenizer || t->job->bytes ? "" : "; with --tokenizer checkpoints would carry its files");
+            t->job->tokenizer || t->job->bytes ? "" : "; add --tokenizer to store its files in checkpoints");
     job_report(t->job, report, t->progress);
     if (!t->config->out)
-        progress_line(t->progress, "no --out directory: the trained weights will not be kept");
+        progress_line(t->progress, "warning: no --out directory; the trained weights will not be saved");
 }
 
 static Status prepare(Trainer *t, const json_t *config_json) {
@@ -411,15 +416,15 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     JobSpec spec = job_spec_of(c);
     TRY(job_new(&t->job, &spec));
     const char *out = is_first(t) ? c->out : NULL;
-    if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* prepared text goes there */
-    /* The first rank prepares what needs it; the others then find it done. */
-    if (!is_first(t)) TRY(meet(t));
+    if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* tokenized text goes there */
+    /* Rank 0 tokenizes text first; the other ranks then find it done. */
+    if (!is_first(t)) TRY(wait_for_all(t));
     TRY(open_data(t));
-    if (is_first(t)) TRY(meet(t));
+    if (is_first(t)) TRY(wait_for_all(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
     if (!t->dir) TRY(rundir_open(&t->dir, out));
-    TRY(meet(t));
+    TRY(wait_for_all(t));
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(describe_settings(t));
@@ -436,7 +441,7 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
     TRY(prepare(t, config_json));
     TRY(run_steps(t));
     progress_end(t->progress);
-    return summarise(t, ret_summary);
+    return write_summary(t, ret_summary);
 }
 
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {

@@ -1,4 +1,7 @@
-/* A training run: configuration in, a run directory and a summary out. */
+/* Entry points of the weft train, eval and bench commands.
+ *
+ * Each takes a plain configuration struct and returns its result as JSON. Strings and arrays in a
+ * configuration are borrowed and must outlive the call. With several ranks every call is collective. */
 #ifndef WEFT_TRAIN_TRAIN_H
 #define WEFT_TRAIN_TRAIN_H
 
@@ -9,111 +12,114 @@
 #include "data/data.h"
 #include "model/model.h"
 
-/* How text becomes tokens. */
+/* How text is read and tokenized. */
 typedef struct TextOptions {
-    const char *tokenizer;         /* directory, or "bytes"; NULL: the checkpoint's own, else bytes */
-    const char *field;             /* of JSON lines; NULL: "text" */
-    const char *text_field;        /* of records and pairs; NULL: "text", "q" */
-    const char *pair_field;        /* the second text; NULL: none, "a" */
-    const char *label_field;       /* NULL: "label" */
-    const char *documents;         /* "file", "line", "blank"; NULL: file */
-    bool no_cache;                 /* prepared text is kept with the run, or not at all */
-    int64_t doc_stride, max_query; /* SQuAD: as in data/squad_features.h; 0: as published */
+    const char *tokenizer;         /* directory, or "bytes"; NULL: the checkpoint's, else bytes */
+    const char *field;             /* JSON Lines: key of the text; NULL: "text" */
+    const char *text_field;        /* records, pairs: first text; NULL: "text", "q" */
+    const char *pair_field;        /* records, pairs: second text; NULL: absent, "a" */
+    const char *label_field;       /* records; NULL: "label" */
+    const char *documents;         /* document boundaries: "file", "line", "blank"; NULL: file */
+    bool no_cache;                 /* tokenize into the run directory or a temporary one, not the cache */
+    int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */
 } TextOptions;
 
 typedef struct TrainConfig {
     /* model */
     const char *model;                                /* preset or checkpoint directory */
-    int64_t layers, hidden, heads, inner, seq, vocab; /* 0: the model's own */
-    double dropout;                                   /* < 0: the model's own */
+    int64_t layers, hidden, heads, inner, seq, vocab; /* 0: the model's value */
+    double dropout;                                   /* < 0: the model's value */
     const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
     int64_t labels;                                   /* classify */
-    bool no_next_sentence, no_masks;                  /* mlm: leave one of its two parts out */
-    bool whole_words;                                 /* mlm: mask words, not tokens */
-    /* data; paths may be "self": weft's own source and docs */
+    bool no_next_sentence, no_masks;                  /* mlm: train only one of its two objectives */
+    bool whole_words;                                 /* mlm: whole-word masking */
+    /* data; the path "self" is weft's own source and docs */
     const char **data;
     int data_count;
     const char **val;
     int val_count;
-    const char *format; /* "auto", "bytes", "u16", "u32", "ids", "shards", "text", "squad" */
+    const char *format; /* "auto", "bytes", "u16", "u32", "ids", "tokens", "text", "squad", "pairs",
+                         * "cornell", "records" */
     TextOptions text;
-    double val_fraction; /* of the data's end, when no val files are given */
+    double val_fraction; /* fraction of the data, taken from its end, when no val files are given */
     bool no_shuffle;
     double mask_rate;
-    /* optimisation */
+    /* optimization */
     int64_t steps;
-    double epochs; /* > 0: instead of steps */
+    double epochs; /* > 0: replaces steps */
     int64_t batch, micro_batch;
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip;
     const char *quantize_aware; /* "none", "int8", "int4"; NULL: none */
-    bool keep_zeros;            /* of matrices: pruned weights stay so */
-    int64_t warmup;             /* < 0: a twentieth of the steps */
+    bool keep_zeros;            /* zero weights of matrices (pruned ones) stay zero */
+    int64_t warmup;             /* steps; < 0: 5% of the run */
     const char *warmup_type;    /* "linear", "log"; NULL: linear */
     const char *schedule;       /* "linear", "cosine", "constant" */
     uint64_t seed;
     /* run */
-    const char *out; /* run directory; NULL: none is written */
+    const char *out; /* run directory; NULL: write nothing */
     bool resume;
     int64_t eval_every, eval_batches, save_every, keep, log_every;
-    int64_t eval_samples;  /* of an evaluation; 0: eval_batches x batch, or all where that is 0 */
+    int64_t eval_samples;  /* per evaluation; 0: eval_batches x batch, or all if that is 0 */
     const char *recompute; /* "none", "selective", "block" */
     const char *device;    /* "cpu", "cuda" */
-    Device *on;            /* that device, which must outlive the run; NULL: the run makes it */
-    const char *kernels;   /* "cpu", "ref", "cuda"; NULL: the device's own */
+    Device *on;            /* an existing device to use, which must outlive the run; NULL: create one */
+    const char *kernels;   /* "cpu", "ref", "cuda"; NULL: the device's default */
     int64_t threads;
-    bool trace;             /* train: trace.json in the run directory... */
-    const char *trace_file; /* ...bench: this file; NULL: none */
-    int64_t trace_steps;    /* how many steps, after the first */
+    bool trace;             /* train: write trace.json to the run directory */
+    const char *trace_file; /* bench: write the trace to this file; NULL: no trace */
+    int64_t trace_steps;    /* number of steps to trace, starting with the second */
     /* layout */
-    Mesh *mesh;               /* the ranks; NULL: this one alone. It must outlive the run */
-    int64_t zero;             /* 0 to 3 */
-    bool keep_params;         /* zero 3: parameters stay whole from forward to backward */
-    const char *offload;      /* "none", "optimizer", "params"; NULL: none */
-    bool sequence;            /* sequence parallelism over the tensor ranks */
-    const char *pp_schedule;  /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
-    int64_t pp_chunks;        /* of a stage, interleaved; 0: 2 there, else 1 */
-    const char *precision;    /* "fp32", "tf32", "bf16", "fp16", "fp8"; NULL: fp32, on a GPU bf16 */
-    double loss_scale;        /* fp16: the first; 0: 65536 */
+    Mesh *mesh;              /* the ranks; NULL: a single rank. Must outlive the run */
+    int64_t zero;            /* 0 to 3 */
+    bool keep_params;        /* zero 3: keep gathered parameters from forward to backward */
+    const char *offload;     /* "none", "optimizer", "params"; NULL: none */
+    bool sequence;           /* sequence parallelism over the tensor ranks */
+    const char *pp_schedule; /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
+    int64_t pp_chunks;       /* per stage; 0: 2 if interleaved, else 1 */
+    const char *precision;   /* "fp32", "tf32", "bf16", "fp16", "fp8"; NULL: fp32 on the CPU, bf16 on a GPU */
+    double loss_scale;       /* fp16: initial value; 0: 65536 */
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
-    bool steps_only;          /* bench: step times alone, without those by kernel */
+    bool steps_only;          /* bench: report step times only, no per-kernel times */
     bool quiet;
-    FILE *log; /* where progress shows */
-    /* Set by a signal handler: the run saves a checkpoint after the step it is in, and ends. */
-    const volatile sig_atomic_t *stop; /* NULL: none */
+    FILE *log; /* progress output */
+    /* Nonzero (set by a signal handler) makes the run save a checkpoint after the current step and stop.
+     * NULL: never. */
+    const volatile sig_atomic_t *stop;
 } TrainConfig;
 
-/* Runs it. With a run directory it writes there config.json (config_json: the options by name),
- * metrics.jsonl, checkpoints, trace.json where asked for, and summary.json, which is also the result. */
+/* Trains. If a run directory is set, writes config.json (config_json: the options by name), metrics.jsonl,
+ * checkpoints, trace.json if requested, and summary.json, whose content is also returned in *ret_summary. */
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
 
-/* Samples of an evaluation; 0: all there are. */
+/* Number of samples per evaluation; 0: the whole validation set. */
 int64_t train_eval_samples(const TrainConfig *config);
 
-/* A few steps on made-up tokens: step time, time and rate by kernel, the machine's measured peak. With
- * several ranks those of the first one, and for each rank its CPU time, computing and waiting.
- * Takes the model, its overrides, task, batch, micro-batch, steps, recompute, threads, kernels. */
+/* Runs a few steps on synthetic tokens and reports step time, time and throughput per kernel, and the
+ * measured peak of the hardware. With several ranks the kernel figures are those of rank 0; CPU, compute and
+ * wait times are listed per rank. Uses the fields for the model and task, batch, layout, device, precision
+ * and trace. */
 MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
-/* What evaluation on SQuAD asks for beyond a loss. */
+/* Options of evaluation on SQuAD. */
 typedef struct SquadEval {
-    const char *predictions, *na_prob; /* files to score instead of a model; NULL: none */
-    double na_thresh;                  /* above it, na_prob's number takes an answer back */
-    const char *out;                   /* where a model's answers are written; NULL: nowhere */
-    bool write_n_best;                 /* ... all that were looked at, too */
-    int64_t n_best, max_answer;        /* as in data/squad_answers.h */
+    const char *predictions, *na_prob; /* files to score instead of a model; NULL: score the model */
+    double na_thresh;                  /* na_prob above it turns a prediction into "no answer" */
+    const char *out;                   /* directory for the model's answers; NULL: not written */
+    bool write_n_best;                 /* also write the n-best candidates */
+    int64_t n_best, max_answer;        /* see data/squad_answers.h */
     double null_threshold;
 } SquadEval;
 
-/* Loss over a data set without training: {"loss", "tokens", "perplexity", ...}. For SQuAD its score too:
- * {"exact", "f1", "total", "HasAns_exact", ...}, and that alone for predictions. */
+/* Evaluates a checkpoint on a data set: {"loss", "tokens", "perplexity", ...}. SQuAD data adds the official
+ * score ("exact", "f1", "total", "HasAns_exact", ...); scoring a predictions file returns only that. */
 typedef struct EvalConfig {
     const char *model;
     const char *task, *format;
     TextOptions text;
     const char **data;
     int data_count;
-    int64_t seq, batch, max_batches;          /* 0: the model's own, 4, all */
-    int64_t stride;                           /* lm: tokens from one window to the next; 0: a window */
+    int64_t seq, batch, max_batches; /* 0: the model's context length, 4, all */
+    int64_t stride;                  /* lm: tokens from one window to the next; 0: the window length */
     const char *device, *kernels, *precision; /* as in TrainConfig */
     int64_t threads;
     int64_t zero; /* the layout, as in TrainConfig */
@@ -122,7 +128,7 @@ typedef struct EvalConfig {
     Device *on;
     SquadEval squad;
     bool quiet;
-    FILE *log; /* where warnings show */
+    FILE *log; /* warnings and progress */
 } EvalConfig;
 MUST_USE Status eval_run(const EvalConfig *config, json_t **ret_result);
 

@@ -127,7 +127,7 @@ static void smallest_weights_go(void **state) {
             PruneCount count;
             assert_ok(prune_count(kit.params, &count));
             assert_int_equal(count.total, LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER));
-            assert_fails(prune_weights(kit.params, 0.5, mode == 1), 2, "zero already");
+            assert_fails(prune_weights(kit.params, 0.5, mode == 1), 2, "already zero");
         }
 }
 
@@ -198,7 +198,7 @@ static void scores_of(Engine *engine, float *scores) {
     CLEANUP(session_freep) Session *session = NULL;
     assert_ok(session_new(&session, engine, 1, 8, 8));
     assert_ok(session_feed(session, &(Feed){.ids = ids, .count = 7}, 1));
-    memcpy(scores, session_scores(session, 0), (size_t)engine->model->config.vocab * sizeof *scores);
+    memcpy(scores, session_logits(session, 0), (size_t)engine->model->config.vocab * sizeof *scores);
 }
 
 /* The neurons that prune_rows takes out write nothing instead. */

@@ -101,7 +101,7 @@ static void streams_the_same_text(void **state) {
     assert_int_equal(whole.code, 0);
     assert_string_equal(streamed.out, whole.out);
     assert_memory_equal(streamed.out, "a text: ", 8);
-    assert_non_null(strstr(streamed.err, "new tokens"));
+    assert_non_null(strstr(streamed.err, " tokens/s)"));
     json_t *json = weft_json("--model gpt2-generate --prompt 'a text: ' --seed 5 --max-tokens 40");
     const char *text = json_string_value(json_object_get(sample_of(json, 0), "text"));
     assert_memory_equal(streamed.out, text, strlen(text));
@@ -166,7 +166,7 @@ static void the_default_length_fits(void **state) {
     assert_int_equal(json_array_size(json_object_get(sample_of(json, 0), "ids")), 64);
     json_decref(json);
     assert_refused("--model gpt2-generate --prompt x --prompt abcd --max-tokens 61", 2,
-                   "prompt 2: 4 tokens and 61 new ones are more than the model's 64 positions");
+                   "prompt 2: 4 prompt tokens plus 61 new tokens exceed the model's context length of 64");
 }
 
 static void other_vocabularies_speak_numbers(void **state) {
@@ -197,11 +197,12 @@ static void refuses_bad_input(void **state) {
     assert_refused("--model gpt2 --prompt-ids 1,x", 2, "'x'");
     assert_refused("--model gpt2 --prompt-ids 99999999999", 2, "--prompt-ids");
     assert_refused("--model gpt2 --prompt-ids -4", 2, "--prompt-ids");
-    assert_refused("--model gpt2 --prompt-ids 1 --max-tokens 40", 2, "40 positions");
+    assert_refused("--model gpt2 --prompt-ids 1 --max-tokens 40", 2, "context length of 40");
     assert_refused("--model gpt2-generate --prompt-file config.txt", 1, "config.txt");
     assert_refused("--model gpt2-generate --prompt-file gpt2", 1, "gpt2");
-    assert_refused("--model gpt2-generate --prompt-file gpt2-generate/model.safetensors", 2, "64 positions");
-    assert_refused("--model gpt2-generate --greedy --temperature 0.5", 2, "contradict");
+    assert_refused("--model gpt2-generate --prompt-file gpt2-generate/model.safetensors", 2,
+                   "context length of 64");
+    assert_refused("--model gpt2-generate --greedy --temperature 0.5", 2, "cannot be combined");
     assert_refused("--model gpt2-generate --top-p 0", 2, "--top-p");
     assert_refused("--model gpt2-generate --tempreature 1", 2, "--temperature");
 }

@@ -253,17 +253,17 @@ static void refuses_bad_requests(void **state) {
     Generated *generated = NULL;
     GenerateSpec spec = golden_spec(&golden);
     spec.max_tokens = 64 - golden.prompt[golden.count - 1].count + 1;
-    assert_fails(generate(engine, &spec, &generated), 2, "more than the model's 64 positions");
+    assert_fails(generate(engine, &spec, &generated), 2, "exceed the model's context length of 64");
     spec.max_tokens--;
     assert_ok(generate(engine, &spec, &generated));
     generated_free(generated);
     generated = NULL;
     spec.max_tokens = 0;
-    assert_fails(generate(engine, &spec, &generated), 2, "no new tokens");
+    assert_fails(generate(engine, &spec, &generated), 2, "number of new tokens must be at least 1");
     spec = golden_spec(&golden);
     golden.ids[1][2] = 257;
     assert_fails(generate(engine, &spec, &generated), 2,
-                 "prompt 2: token 257 at place 3 is outside the vocabulary of 257");
+                 "prompt 2: token 257 at position 3 is outside the vocabulary of 257");
     golden.ids[1][2] = -1;
     assert_fails(generate(engine, &spec, &generated), 2, "token -1");
     golden.prompt[1].count = 0;
@@ -282,7 +282,7 @@ static void refuses_bad_models(void **state) {
     char path[512];
     Engine *engine = NULL;
     EngineOptions options = {0};
-    assert_fails(engine_new(&engine, golden_dir("bert-mlm", path), &options), 1, "does not generate");
+    assert_fails(engine_new(&engine, golden_dir("bert-mlm", path), &options), 1, "cannot generate");
     assert_fails(engine_new(&engine, golden_dir("absent", path), &options), 1, "no such directory");
     assert_fails(engine_new(&engine, golden_dir("sampling.json", path), &options), 1, "not a directory");
     options.device = "tpu";
@@ -303,7 +303,7 @@ static void weights_that_are_no_numbers(void **state) {
     tensor_f32(weight)[0] = 0.0f / 0.0f;
     GenerateSpec spec = golden_spec(&golden);
     Generated *generated = NULL;
-    assert_fails(generate(engine, &spec, &generated), 1, "not numbers");
+    assert_fails(generate(engine, &spec, &generated), 1, "NaN");
     engine_free(engine);
 }
 

@@ -72,7 +72,8 @@ static void starts_without_a_prompt(void **state) {
         config.bos_token = tokens[i][0], config.eos_token = tokens[i][1];
         PromptList list = {0};
         if (tokens[i][2] < 0) {
-            assert_fails(prompt_list_finish(&list, &config, NULL, 1), 2, "no end token to start from");
+            assert_fails(prompt_list_finish(&list, &config, NULL, 1), 2,
+                         "no end token to start an empty prompt from");
         } else {
             assert_ok(prompt_list_finish(&list, &config, NULL, 1));
             assert_int_equal(list.used, 1);
@@ -100,7 +101,7 @@ static void refuses_what_is_no_number(void **state) {
                                       "1.5", ","};
     PromptList list = {0};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_fails(prompt_list_add_ids(&list, bad[i]), 2, "token numbers parted by commas");
+        assert_fails(prompt_list_add_ids(&list, bad[i]), 2, "token ids separated by commas");
     assert_int_equal(list.used, 0);
     prompt_list_done(&list);
 }

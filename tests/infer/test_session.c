@@ -80,7 +80,7 @@ static void feed_and_compare(Trial *trial, Session *session, const int64_t count
         if (counts[b] == 0) continue;
         const float *plain = trial->plain[b] + (trial->fed[b] - 1) * trial->V;
         for (int64_t i = 0; i < trial->V; i++)
-            assert_true(fabsf(session_scores(session, b)[i] - plain[i]) < 1e-4f);
+            assert_true(fabsf(session_logits(session, b)[i] - plain[i]) < 1e-4f);
     }
 }
 
@@ -117,7 +117,7 @@ static void copies_and_resets(void **state) {
     feed_and_compare(&trial, session, (int64_t[]){9, 3, 5});
     assert_ok(session_copy(session, 2, 0));
     assert_int_equal(session_length(session, 2), 9);
-    assert_memory_equal(session_scores(session, 2), session_scores(session, 0),
+    assert_memory_equal(session_logits(session, 2), session_logits(session, 0),
                         (size_t)trial.V * sizeof(float));
     memcpy(trial.ids[2], trial.ids[0], sizeof trial.ids[0]);
     memcpy(trial.plain[2], trial.plain[0], (size_t)(TOKENS * trial.V) * sizeof(float));
@@ -137,7 +137,7 @@ static void best_is_largest(void **state) {
     trial_init(&trial, "gpt2", "cpu");
     Session *session = NULL;
     assert_ok(session_new(&session, trial.engine, 3, ROOM, 8));
-    session_want_best(session);
+    session_enable_argmax(session);
     memset(trial.fed, 0, sizeof trial.fed);
     for (int turn = 0; turn < 20; turn++) {
         Feed feed[3];
@@ -149,16 +149,16 @@ static void best_is_largest(void **state) {
         assert_ok(session_feed(session, feed, count));
         for (int b = 0; b < count; b++) {
             const float *plain = trial.plain[b] + (trial.fed[b] - 1) * trial.V;
-            int32_t best = session_best(session, b);
+            int32_t best = session_argmax(session, b);
             assert_in_range(best, 0, trial.V - 1);
             for (int64_t i = 0; i < trial.V; i++) assert_true(plain[i] < plain[best] + 1e-4f);
-            assert_ok(session_fetch_scores(session, b));
+            assert_ok(session_fetch_logits(session, b));
             for (int64_t i = 0; i < trial.V; i++)
-                assert_true(fabsf(session_scores(session, b)[i] - plain[i]) < 1e-4f);
+                assert_true(fabsf(session_logits(session, b)[i] - plain[i]) < 1e-4f);
         }
     }
     assert_ok(session_copy(session, 2, 1));
-    assert_int_equal(session_best(session, 2), session_best(session, 1));
+    assert_int_equal(session_argmax(session, 2), session_argmax(session, 1));
     session_free(session);
     trial_done(&trial);
 }
@@ -175,7 +175,7 @@ static void scores_in(DType dtype, float *scores, size_t count, size_t *ret_byte
     assert_ok(session_new(&session, engine, 1, 10, 4));
     assert_ok(session_feed(session, &(Feed){ids, 6}, 1));
     assert_ok(session_feed(session, &(Feed){ids + 6, 1}, 1));
-    memcpy(scores, session_scores(session, 0), count * sizeof *scores);
+    memcpy(scores, session_logits(session, 0), count * sizeof *scores);
     *ret_bytes = engine->device->mem[MEM_PARAMS].current;
     session_free(session);
     engine_free(engine);
@@ -212,11 +212,11 @@ static void refuses_what_has_no_room(void **state) {
     Engine *engine = golden_engine("gpt2", "cpu");
     Session *session = NULL;
     int32_t ids[41] = {0};
-    assert_fails(session_new(&session, engine, 1, 41, 8), 2, "the model has 40");
+    assert_fails(session_new(&session, engine, 1, 41, 8), 2, "context length is 40");
     assert_fails(session_new(&session, engine, INT64_MAX / 2, 40, 8), 1, "do not fit");
     assert_null(session);
     assert_ok(session_new(&session, engine, 1, 40, 8));
-    assert_fails(session_feed(session, &(Feed){ids, 41}, 1), 1, "40 positions");
+    assert_fails(session_feed(session, &(Feed){ids, 41}, 1), 1, "context of 40 tokens");
     assert_ok(session_feed(session, &(Feed){ids, 40}, 1));
     assert_fails(session_feed(session, &(Feed){ids, 1}, 1), 1, "1 tokens after 40");
     session_free(session);

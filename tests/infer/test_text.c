@@ -14,8 +14,9 @@ static Tokenizer *bytes_new(void) {
 }
 
 static void assert_sure(const TextStream *stream, const char *text) {
-    if (stream->sure != strlen(text) || memcmp(stream->text ? stream->text : "", text, stream->sure))
-        fail_msg("expected '%s', found '%.*s'", text, (int)stream->sure, stream->text);
+    if (stream->final_size != strlen(text) ||
+        memcmp(stream->text ? stream->text : "", text, stream->final_size))
+        fail_msg("expected '%s', found '%.*s'", text, (int)stream->final_size, stream->text);
 }
 
 static void push_text(TextStream *stream, const char *text) {
@@ -28,7 +29,7 @@ static void characters_come_whole(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
-    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){0}, true));
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, true));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){'a', 0xE2}, 2));
     assert_sure(&stream, "a");
     assert_ok(text_stream_push(&stream, 0x82));
@@ -50,7 +51,7 @@ static void special_tokens_show_when_asked_for(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
-    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){0}, false));
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, false));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){256}, 1));
     push_text(&stream, "x");
     assert_sure(&stream, "<|endoftext|>x");
@@ -66,7 +67,7 @@ static void beginnings_are_held_back(void **state) {
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"\n\n", "STOP"};
     TextStream stream;
-    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 2}, true));
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 2}, true));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){'S', 'T', 'O'}, 3));
     push_text(&stream, "P"); /* it began in the prompt: not new text */
     assert_sure(&stream, "STOP");
@@ -94,14 +95,14 @@ static void the_end_lets_go(void **state) {
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"abc", BROKEN};
     TextStream stream;
-    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 1}, true));
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 1}, true));
     push_text(&stream, "xab");
     assert_sure(&stream, "x");
     assert_ok(text_stream_end(&stream));
     assert_sure(&stream, "xab");
     text_stream_done(&stream);
     /* A stop text may come from the end itself. */
-    assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 2}, true));
+    assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 2}, true));
     push_text(&stream, "x\xC3");
     assert_ok(text_stream_end(&stream));
     assert_int_equal(stream.stop, 1);
@@ -126,7 +127,7 @@ static void the_first_one_complete_counts(void **state) {
     Tokenizer *tokenizer = bytes_new();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         TextStream stream;
-        assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){cases[i].stops, cases[i].count}, true));
+        assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){cases[i].stops, cases[i].count}, true));
         push_text(&stream, cases[i].text);
         assert_ok(text_stream_end(&stream));
         assert_sure(&stream, cases[i].expected);
@@ -146,7 +147,7 @@ static void any_tokens(void **state) {
     for (uint64_t round = 0; round < 2000; round++) {
         RngKey key = rng_key(1, "texts", round);
         TextStream stream;
-        assert_ok(text_stream_init(&stream, tokenizer, &(StopTexts){stops, 3}, true));
+        assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 3}, true));
         char before[64];
         size_t sure = 0;
         for (uint64_t i = 0; i <= 12; i++) {
@@ -154,9 +155,9 @@ static void any_tokens(void **state) {
                 assert_ok(text_stream_push(&stream, alphabet[rng_below(key, i, 5)]));
             else
                 assert_ok(text_stream_end(&stream));
-            assert_true(stream.sure >= sure && stream.sure <= stream.size);
+            assert_true(stream.final_size >= sure && stream.final_size <= stream.size);
             assert_memory_equal(stream.text ? stream.text : "", before, sure);
-            sure = stream.sure;
+            sure = stream.final_size;
             if (sure) memcpy(before, stream.text, sure);
             json_t *valid = json_stringn(before, sure); /* takes nothing but UTF-8 */
             assert_non_null(valid);
@@ -171,10 +172,10 @@ static void any_tokens(void **state) {
 static void refuses_stops_that_never_come(void **state) {
     (void)state;
     const char *stops[] = {"fine", ""};
-    assert_fails(stop_texts_check(&(StopTexts){stops, 2}), 2, "stop text 2 is empty");
+    assert_fails(stop_strings_check(&(StopStrings){stops, 2}), 2, "stop string 2 is empty");
     stops[1] = "\xC3";
-    assert_fails(stop_texts_check(&(StopTexts){stops, 2}), 2, "stop text 2 is not UTF-8");
-    assert_ok(stop_texts_check(&(StopTexts){stops, 1}));
+    assert_fails(stop_strings_check(&(StopStrings){stops, 2}), 2, "stop string 2 is not valid UTF-8");
+    assert_ok(stop_strings_check(&(StopStrings){stops, 1}));
 }
 
 /* ---- the tokenizer of a model ---- */
@@ -198,7 +199,7 @@ static void bytes_are_known_by_their_vocabulary(void **state) {
     ModelConfig config = {.vocab = 1281, .eos_token = -1};
     Tokenizer *tokenizer = NULL;
     assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2,
-                 "the tokenizer bytes has 257 tokens, which does not go with the model");
+                 "the tokenizer bytes (257 tokens) does not match the model");
     assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2, "whose vocabulary is 1281");
     config.vocab = 1280;
     assert_ok(text_tokenizer(dir, &config, "bytes", &tokenizer));

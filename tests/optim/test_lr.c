@@ -1,4 +1,4 @@
-/* The learning rate by step, against values worked out by hand. */
+/* Tests learning rate schedules against values computed by hand. */
 #include "optim/lr.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static void follows(const LrSchedule *schedule, const double *expected, int64_t 
     follows(schedule, (const double[]){__VA_ARGS__},                                                         \
             (int64_t)(sizeof(const double[]){__VA_ARGS__} / sizeof(double)))
 
-/* The floor is met one step past the last, and kept from there on. */
+/* The rate reaches its floor one step after the last and stays there. */
 static void linear(void **state) {
     (void)state;
     LrSchedule plain = {.kind = LR_LINEAR, .peak = 1, .floor = 0, .steps = 4};
@@ -40,13 +40,13 @@ static void log_warmup(void **state) {
     (void)state;
     LrSchedule schedule = {
         .kind = LR_CONSTANT, .warmup_type = WARMUP_LOG, .peak = 3, .warmup = 8, .steps = 9};
-    /* log s / log 8 is the base-2 logarithm of s over 3. */
+    /* log(s) / log(8) = log2(s) / 3. */
     assert_follows(&schedule, 0, 1, log2(3), 2, log2(5), log2(6), log2(7), 3, 3);
     schedule.kind = LR_LINEAR;
     assert_float_equal(lr_at(&schedule, 9), 1.5, 1e-12);
 }
 
-/* No warm-up and one of a single step start at the peak, whichever kind. */
+/* Without warm-up, or with a single warm-up step, every kind starts at the peak. */
 static void short_warmups(void **state) {
     (void)state;
     for (int64_t warmup = 0; warmup < 2; warmup++)

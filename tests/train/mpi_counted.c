@@ -1,5 +1,6 @@
-/* What a layout sends and holds, counted: bytes by kind against the theory of each strategy, and the
- * memory of a rank against what sharding, recomputing and scheduling promise.
+/* Communication volume and memory of a layout: the bytes sent by each kind of collective match the theory of
+ * each strategy, and a rank's peak memory matches what sharding, recomputation and the pipeline schedule
+ * promise.
  * Ranks: 2 4 */
 #include "ranks.h"
 
@@ -36,7 +37,7 @@ typedef struct Rig {
     Device *device;
     Mesh *mesh;
     Runner *runner;
-    uint64_t sent[COMM_KINDS]; /* in the second step */
+    uint64_t sent[COMM_KINDS]; /* bytes sent in the second step */
 } Rig;
 
 static void rig_done(Rig *rig) {
@@ -46,7 +47,7 @@ static void rig_done(Rig *rig) {
     model_free(rig->model);
 }
 
-/* Two steps of `micros` micro-batches on each replica. */
+/* Runs two steps of `micros` micro-batches on each replica. */
 static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int micros) {
     Rig rig = {0};
     ModelConfig config = gpt2_config(tied);
@@ -82,7 +83,7 @@ static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int 
     return rig;
 }
 
-/* Elements of all units as they are laid out, of those that this stage has. */
+/* Number of elements in all units of this stage, padding included. */
 static uint64_t elements(const Rig *rig) {
     uint64_t count = 0;
     for (int i = 0; i < rig->model->units; i++)
@@ -99,10 +100,11 @@ static void expect_sent(const Rig *rig, uint64_t all_reduce, uint64_t reduce_sca
     assert_int_equal(rig->sent[COMM_SEND], send);
 }
 
-/* P bytes of parameters over N ranks: DDP and ZeRO-1 send 2P(N-1)/N however many micro-batches there are;
- * ZeRO-2 reduces after each, ZeRO-3 gathers twice for each, or once when it keeps them. The head computes
- * its gradients in its forward pass and the embedding's lookup needs no weights backward, so their units
- * are gathered once; the tied matrix, which both use, twice. */
+/* With P bytes of parameters on N ranks, DDP and ZeRO-1 send 2P(N-1)/N per step, whatever the number of
+ * micro-batches. ZeRO-2 reduces gradients after every micro-batch. ZeRO-3 also gathers parameters twice per
+ * micro-batch, or once if it keeps them. The output head computes its gradients in its forward pass, and the
+ * embedding lookup needs no weights in backward, so their own units are gathered once; the tied matrix, which
+ * both use, is gathered twice. */
 static void test_data_axis(void **state) {
     Group *world = ((Ranks *)*state)->world;
     uint64_t N = (uint64_t)world->size, micros = 3;
@@ -123,10 +125,10 @@ static void test_data_axis(void **state) {
     expect_sent(&kept, 0, once, once, 0);
 }
 
-/* An all-reduce of the rows sends 2(N-1)/N of them: four a layer, one after the embedding and one for the
- * head's input gradient, and two more a layer with recomputation. The statistics of the loss are gathered.
- * With rows cut, each all-reduce becomes a gather and a scatter of half that, and what backward needs whole
- * is gathered again: twice a layer. */
+/* An all-reduce of the activations sends 2(N-1)/N of their bytes. There are four per layer (six with
+ * recomputation), one after the embedding and one for the output head's input gradient. The loss statistics
+ * are all-gathered. With sequence parallelism each all-reduce becomes an all-gather and a reduce-scatter of
+ * half the volume each, and the inputs that backward needs in full are gathered again, twice per layer. */
 static void test_tensor_axis(void **state) {
     Group *world = ((Ranks *)*state)->world;
     uint64_t N = (uint64_t)world->size, micros = 2;
@@ -145,7 +147,8 @@ static void test_tensor_axis(void **state) {
                 micros * (half * (4 * LAYERS + 2 * LAYERS + 2) + stats), 0);
 }
 
-/* The boundary's activations one way and their gradients the other, and the tied matrix's gradient. */
+/* Each stage boundary sends activations forward and their gradients back. The two end stages also all-reduce
+ * the gradient of the tied matrix. */
 static void test_pipeline_axis(void **state) {
     Group *world = ((Ranks *)*state)->world;
     uint64_t micros = 4, boundary = (uint64_t)MICRO * SEQ * WIDTH * 4;
@@ -165,7 +168,8 @@ static size_t unit_bytes(const Rig *rig, int at) {
     return (size_t)rig->runner->shards->unit[at].layout.numel * 4;
 }
 
-/* ZeRO-3 holds 1/N of everything, and two units whole: the two largest of parameters and of gradients. */
+/* ZeRO-3 stores 1/N of parameters, gradients and optimizer state, plus at most two complete units of
+ * parameters and of gradients; the bound uses the two largest. */
 static void test_sharded_memory(void **state) {
     Group *world = ((Ranks *)*state)->world;
     MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
@@ -174,7 +178,7 @@ static void test_sharded_memory(void **state) {
     size_t two = unit_bytes(&rig, rig.model->count) + unit_bytes(&rig, 1);
     const MemStat *mem = rig.device->mem;
     assert_true((double)mem[MEM_PARAMS].peak <= 1.05 * (double)(part + two));
-    /* Where gradients of several micro-batches are added up, one more part is on its way. */
+    /* Accumulating gradients over micro-batches needs one more part for the one being reduced. */
     assert_true((double)mem[MEM_GRADS].peak <= 1.05 * (double)(part + two + part));
     assert_true((double)mem[MEM_OPTIMIZER].peak <= 1.05 * (double)(2 * part));
     CLEANUP(rig_done) Rig whole = rig_run(world, true, grid, (RunnerSpec){0}, 2);
@@ -182,7 +186,7 @@ static void test_sharded_memory(void **state) {
     assert_int_equal(whole.device->mem[MEM_GRADS].peak, elements(&whole) * 4);
 }
 
-/* What one layer saves for a micro-batch. */
+/* Bytes that one layer saves for one micro-batch. */
 static size_t layer_saved(const Rig *rig) {
     const Block *layer = &rig->model->block[1];
     Shape shape = {.B = MICRO, .T = SEQ, .tp = 1, .train = true};
@@ -191,8 +195,8 @@ static size_t layer_saved(const Rig *rig) {
     return saved;
 }
 
-/* Recomputation holds one layer's activations and the layers' inputs; 1F1B holds what at most p micro-batches
- * need, GPipe what all do. */
+/* With recomputation, a rank stores the layers' inputs and the activations of one layer. 1F1B keeps at most p
+ * micro-batches in flight; GPipe keeps all of them. */
 static void test_activations(void **state) {
     Group *world = ((Ranks *)*state)->world;
     MeshSpec alone = {.dp = world->size, .tp = 1, .pp = 1}, piped = {.dp = 1, .tp = 1, .pp = world->size};
@@ -200,7 +204,8 @@ static void test_activations(void **state) {
     CLEANUP(rig_done) Rig block = rig_run(world, true, alone, (RunnerSpec){.recompute = RECOMPUTE_BLOCK}, 2);
     size_t saved = layer_saved(&block), peak = block.device->mem[MEM_ACTIVATIONS].peak;
     size_t ids = host_batch_bytes(MICRO, SEQ);
-    /* The layers' inputs and the head's, one gradient, what the head keeps; one layer's own. */
+    /* Inputs of the layers and of the output head, one gradient, what the head saves, and the activations of
+     * one layer. */
     assert_true(peak >= saved + (LAYERS + 1) * rows);
     assert_true(peak <= saved + (LAYERS + 3) * rows + ids + 4096);
     CLEANUP(rig_done) Rig none = rig_run(world, true, alone, (RunnerSpec){0}, 2);

@@ -1,9 +1,9 @@
-/* The same run in any layout: every legal mix of data, tensor and pipeline ranks with ZeRO stages,
- * schedules and recomputation gives the losses of one rank, step by step, and the same weights, from the
- * same seed, with dropout, accumulation and clipping.
+/* Every layout trains the same model. Each legal combination of data, tensor and pipeline parallelism with
+ * ZeRO stages, schedules and recomputation reproduces the losses, gradient norms and weights of one rank,
+ * step by step, from the same seed, with dropout, gradient accumulation and clipping.
  *
- * The matrix is generated. By itself each number of ranks runs a sample of it that differs from layout to
- * layout so that all values of all axes come up; WEFT_TEST_ALL=1 runs all of it.
+ * The combinations are generated. By default each rank count runs a sample in which every value of every axis
+ * occurs; WEFT_TEST_ALL=1 runs all of them.
  * Ranks: 1 2 4 8 */
 #include <math.h>
 
@@ -11,23 +11,23 @@
 
 enum { STEPS = 20, REFERENCE_MICRO = 2 };
 
-static double apart(double a, double b) {
+static double relative_diff(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
 }
 
-/* What adds to all keys, or to all places among which a span is chosen, changes nothing: its gradient is
- * rounding, of which Adam makes full steps. */
+/* A constant added to all attention keys, or to the scores of all span positions, does not change the output.
+ * The gradient of such a bias is rounding noise, which Adam turns into full-size steps. */
 static bool gradient_is_rounding(const Outcome *outcome, const char *name) {
     bool span = outcome->model->config.outputs_mask == OUTPUT_SPAN;
     return strstr(name, "qkv.bias") || strstr(name, "span.bias") ||
            (span && strcmp(name, "layer.5.norm2.bias") == 0);
 }
 
-/* The largest difference of the weights that this rank updates from those of one rank, relative to the
+/* The largest difference between the weights that this rank updates and those of one rank, relative to the
  * parameter's largest element. */
-static double weights_apart(const Outcome *found, const Outcome *expected, const char **ret_name) {
+static double max_weight_diff(const Outcome *found, const Outcome *expected, const char **ret_name) {
     const Store *part = found->runner->params, *all = expected->runner->params;
-    double most = 0;
+    double max_diff = 0;
     for (int i = 0; i < found->model->units; i++)
         for (size_t j = 0; part->count[i] && j < part->unit[i].count; j++) {
             const ParamSlot *slot = &part->unit[i].slot[j], *whole = &all->unit[i].slot[j];
@@ -41,16 +41,16 @@ static double weights_apart(const Outcome *found, const Outcome *expected, const
             for (int64_t at = from; at < from + count;) {
                 ParamRun piece = slot_run(slot, at, from + count - at);
                 for (int64_t k = 0; k < piece.count; k++) {
-                    double should = piece.global < 0 ? 0 : global[piece.global + k];
-                    double off = fabs(local[at - from + k] - should);
+                    double target = piece.global < 0 ? 0 : global[piece.global + k];
+                    double off = fabs(local[at - from + k] - target);
                     if (!(off <= worst)) worst = off;
                 }
                 at += piece.count;
             }
             bool idle = gradient_is_rounding(found, slot->desc.name);
-            if (!idle && worst > most * largest) most = worst / largest, *ret_name = slot->desc.name;
+            if (!idle && worst > max_diff * largest) max_diff = worst / largest, *ret_name = slot->desc.name;
         }
-    return most;
+    return max_diff;
 }
 
 static Outcome references[JOBS];
@@ -65,25 +65,26 @@ static void check(Group *world, const Layout *layout) {
     const Outcome *expected = reference(layout->job);
     CLEANUP(outcome_done) Outcome found = run(world, layout, STEPS);
     for (int step = 0; step < STEPS; step++)
-        if (!(apart(found.loss[step], expected->loss[step]) <= 1e-5) ||
-            !(apart(found.norm[step], expected->norm[step]) <= 1e-3))
-            fail_msg("%s: step %d: loss %.9g, norm %.9g; one rank has %.9g, %.9g", layout_text(layout),
+        if (!(relative_diff(found.loss[step], expected->loss[step]) <= 1e-5) ||
+            !(relative_diff(found.norm[step], expected->norm[step]) <= 1e-3))
+            fail_msg("%s: step %d: loss %.9g, norm %.9g; on one rank %.9g, %.9g", layout_text(layout),
                      step + 1, found.loss[step], found.norm[step], expected->loss[step],
                      expected->norm[step]);
     bool same = layout->micro_batch == REFERENCE_MICRO && found.mesh->at[AXIS_DP] == 0;
     for (int step = 0; same && step < STEPS; step++)
-        if (!(apart(found.micro_norm[step], expected->micro_norm[step]) <= 1e-3))
-            fail_msg("%s: step %d: the first micro-batch's norm is %.9g; one rank has %.9g",
-                     layout_text(layout), step + 1, found.micro_norm[step], expected->micro_norm[step]);
-    if (!(apart(found.eval, expected->eval) <= 1e-5))
-        fail_msg("%s: evaluation gives %.9g, on one rank %.9g", layout_text(layout), found.eval,
+        if (!(relative_diff(found.micro_norm[step], expected->micro_norm[step]) <= 1e-3))
+            fail_msg("%s: step %d: first micro-batch: norm %.9g, on one rank %.9g", layout_text(layout),
+                     step + 1, found.micro_norm[step], expected->micro_norm[step]);
+    if (!(relative_diff(found.eval, expected->eval) <= 1e-5))
+        fail_msg("%s: evaluation loss %.9g, on one rank %.9g", layout_text(layout), found.eval,
                  expected->eval);
     const char *name = "";
-    double most = weights_apart(&found, expected, &name);
-    if (!(most <= 1e-4)) fail_msg("%s: %s is %g apart", layout_text(layout), name, most);
+    double max_diff = max_weight_diff(&found, expected, &name);
+    if (!(max_diff <= 1e-4))
+        fail_msg("%s: %s differs by %g from one rank", layout_text(layout), name, max_diff);
 }
 
-/* The schedules that a number of stages allows. */
+/* The schedules that work with `pp` stages; returns their number. */
 static int schedules_of(int pp, Layout out[8]) {
     int count = 0;
     if (pp == 1) {
@@ -100,19 +101,19 @@ static int schedules_of(int pp, Layout out[8]) {
 typedef struct Matrix {
     Group *world;
     bool all;
-    unsigned turn;
+    unsigned sample;
     int done, legal;
 } Matrix;
 
-/* All values of the other axes for one grid; of those, a sample steps through them with a stride that
- * shares no factor with their number. */
-static void over_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
+/* Tests the values of all other axes for one grid. A sample steps through them with a stride that is coprime
+ * to their number. */
+static void test_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
     Layout schedules[8];
     int kinds = schedules_of(mesh.pp, schedules);
     int tried = 0, wanted = matrix->all ? 1 << 20 : mesh.dp * mesh.tp * mesh.pp == 8 ? 1 : 3;
     int options = kinds * 4 * 3 * 2 * 2;
     for (int k = 0; k < options && tried < wanted; k++) {
-        int at = matrix->all ? k : (int)((matrix->turn++ * 29 + 7) % (unsigned)options);
+        int at = matrix->all ? k : (int)((matrix->sample++ * 29 + 7) % (unsigned)options);
         Layout layout = schedules[at % kinds];
         layout.job = job;
         layout.mesh = mesh;
@@ -139,7 +140,7 @@ static void test_matrix(void **state) {
             for (int tp = 1; tp <= 4; tp *= 2)
                 for (int pp = 1; pp <= 4; pp *= 2)
                     if (dp * tp * pp == world->size)
-                        over_options(&matrix, (MeshSpec){.dp = dp, .tp = tp, .pp = pp}, (JobKind)job);
+                        test_options(&matrix, (MeshSpec){.dp = dp, .tp = tp, .pp = pp}, (JobKind)job);
     if (world->rank == 0) print_message("%d layouts\n", matrix.done);
     for (int job = 0; job < JOBS; job++) {
         outcome_done(&references[job]);
@@ -147,7 +148,7 @@ static void test_matrix(void **state) {
     }
 }
 
-/* At the same size of the data axis the ZeRO stages agree in every bit, and so do the ways to recompute. */
+/* For a given data-parallel size, all ZeRO stages and all recompute modes give the same bits. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Layout layout = {.job = JOB_GPT2, .mesh = {.dp = world->size, .tp = 1, .pp = 1}, .chunks = 1};
@@ -161,11 +162,11 @@ static void test_bits(void **state) {
             assert_memory_equal(found.loss, first.loss, STEPS * sizeof *found.loss);
             assert_memory_equal(found.norm, first.norm, STEPS * sizeof *found.norm);
             const char *name = "";
-            assert_true(weights_apart(&found, &first, &name) == 0);
+            assert_true(max_weight_diff(&found, &first, &name) == 0);
         }
 }
 
-/* Where the state lies changes no bit, and what is offloaded takes nothing of the device. */
+/* Offloading does not change a single bit, and offloaded state uses no device memory. */
 static void test_offload(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Layout layout = {.job = JOB_GPT2, .mesh = {.dp = world->size, .tp = 1, .pp = 1}, .chunks = 1};
@@ -179,24 +180,24 @@ static void test_offload(void **state) {
         size_t params_before = first.device->mem[MEM_PARAMS].current;
         for (int k = 0; k < 6; k++) {
             layout.offload = k % 2 ? OFFLOAD_PARAMS : OFFLOAD_OPTIMIZER;
-            layout.zero = k / 2 * 3 / 2; /* 0, 1, 3 */
+            layout.zero = k / 2 * 3 / 2;
             layout.keep = k == 5;
             CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
             assert_memory_equal(found.loss, first.loss, STEPS * sizeof *found.loss);
             const char *name = "";
-            assert_true(weights_apart(&found, &first, &name) == 0);
-            /* A test's GPU holds what both have. */
+            assert_true(max_weight_diff(&found, &first, &name) == 0);
+            /* On a GPU both runs share one device, so subtract the first run's memory. */
             bool both = found.device == first.device;
             const MemStat *mem = found.device->mem;
             size_t moments = mem[MEM_OPTIMIZER].current - (both ? state_before : 0);
             size_t params = mem[MEM_PARAMS].current - (both ? params_before : 0);
-            assert_true(moments < 1000); /* the norm's sums */
+            assert_true(moments < 1000); /* only the workspace of the gradient norm */
             if (k % 2) assert_true(params < params_before);
         }
     }
 }
 
-/* Shard within pairs, replicate across them. */
+/* Hybrid sharding: shard within pairs of ranks, replicate across pairs. */
 static void test_hybrid(void **state) {
     Group *world = ((Ranks *)*state)->world;
     if (world->size < 4) skip();
@@ -212,45 +213,46 @@ static void test_hybrid(void **state) {
     references[JOB_GPT2] = (Outcome){0};
 }
 
-enum { STEPS_STILL = 9, STEPS_ROUNDED = 6, NUDGES = 2 };
+enum { STEPS_FROZEN = 9, STEPS_QAT = 6, PERTURBATIONS = 2 };
 
-/* The largest difference over some steps. */
+/* The largest relative difference between the losses. */
 static double drift(const Outcome *found, const Outcome *expected, int steps) {
-    double most = 0;
+    double max_diff = 0;
     for (int step = 0; step < steps; step++)
-        most = fmax(most, apart(found->loss[step], expected->loss[step]));
-    return most;
+        max_diff = fmax(max_diff, relative_diff(found->loss[step], expected->loss[step]));
+    return max_diff;
 }
 
-/* How far a run of one rank drifts from itself when its weights begin off by last bits; so few steps may
- * have no number that falls to another side. */
-static double drift_of_nudged(Layout alone, const Outcome *expected) {
-    double most = 2.5e-4;
-    for (alone.nudge = 1; alone.nudge <= NUDGES; alone.nudge++) {
-        CLEANUP(outcome_done) Outcome nudged = run(NULL, &alone, STEPS_ROUNDED);
-        most = fmax(most, drift(&nudged, expected, STEPS_ROUNDED));
+/* How far a one-rank run drifts when its initial weights change in the last bit. The floor covers the case
+ * that no value crosses a quantization boundary in so few steps. */
+static double drift_of_perturbed(Layout alone, const Outcome *expected) {
+    double max_diff = 2.5e-4;
+    for (alone.perturb = 1; alone.perturb <= PERTURBATIONS; alone.perturb++) {
+        CLEANUP(outcome_done) Outcome perturbed = run(NULL, &alone, STEPS_QAT);
+        max_diff = fmax(max_diff, drift(&perturbed, expected, STEPS_QAT));
     }
-    return most;
+    return max_diff;
 }
 
-/* Losses of the first weights over several batches. Other scales would change them all by 1e-5 to 2e-3; the
- * order of a sum changes only those in which a number lies just between two steps, by a step. */
+/* Compares the losses of the initial weights over several batches. Different scales would change every loss
+ * by 1e-5 to 2e-3. A different summation order changes only the losses of batches in which a value lies on a
+ * quantization boundary, by one quantization step. */
 static void check_scales(Group *world, Layout layout, const Outcome *expected) {
-    layout.still = true;
-    CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_STILL);
+    layout.frozen = true;
+    CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_FROZEN);
     int agree = 0;
-    for (int step = 0; step < STEPS_STILL; step++)
-        agree += apart(found.loss[step], expected->loss[step]) <= 1e-6;
-    double most = drift(&found, expected, STEPS_STILL);
-    if (agree < STEPS_STILL / 3 || !(most <= 5e-4))
-        fail_msg("%s: rounded to %d: of %d batches %d have one rank's loss, the others are up to %g apart",
-                 layout_text(&layout), layout.round, STEPS_STILL, agree, most);
+    for (int step = 0; step < STEPS_FROZEN; step++)
+        agree += relative_diff(found.loss[step], expected->loss[step]) <= 1e-6;
+    double max_diff = drift(&found, expected, STEPS_FROZEN);
+    if (agree < STEPS_FROZEN / 3 || !(max_diff <= 5e-4))
+        fail_msg("%s: fake quantization %d: of %d batches, %d match one rank; losses differ by up to %g",
+                 layout_text(&layout), layout.fake_quant, STEPS_FROZEN, agree, max_diff);
 }
 
-/* Training that gets used to quantization rounds with the same scales in any layout. A number that lies
- * just between two steps falls to either side by the order of a sum, so that runs drift apart from then on,
- * as far as a run of one rank does from itself when its weights begin off by last bits. */
-static void test_rounded(void **state) {
+/* Quantization-aware training uses the same scales in every layout. A value on a quantization boundary may
+ * round either way, depending on the summation order. From then on the runs drift apart, but no further than
+ * a one-rank run drifts when its initial weights change in the last bit. */
+static void test_qat(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int n = world->size;
     const MeshSpec grids[] = {
@@ -259,14 +261,14 @@ static void test_rounded(void **state) {
     for (int at = 0; at < 4; at++) {
         Layout alone = {.job = at % 2 ? JOB_BERT : JOB_GPT2, .micro_batch = 2, .wide = true};
         CLEANUP(outcome_done) Outcome plain = run(NULL, &alone, 1);
-        alone.round = at / 2 ? ROUND_INT4 : ROUND_INT8;
-        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS_ROUNDED);
-        double allowed = 4 * drift_of_nudged(alone, &expected);
-        alone.still = true;
-        CLEANUP(outcome_done) Outcome still = run(NULL, &alone, STEPS_STILL);
-        alone.still = false;
-        assert_true(apart(expected.loss[0], plain.loss[0]) > 1e-6);
-        assert_true(apart(expected.loss[0], plain.loss[0]) < 0.02);
+        alone.fake_quant = at / 2 ? FAKE_QUANT_INT4 : FAKE_QUANT_INT8;
+        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS_QAT);
+        double allowed = 4 * drift_of_perturbed(alone, &expected);
+        alone.frozen = true;
+        CLEANUP(outcome_done) Outcome frozen = run(NULL, &alone, STEPS_FROZEN);
+        alone.frozen = false;
+        assert_true(relative_diff(expected.loss[0], plain.loss[0]) > 1e-6);
+        assert_true(relative_diff(expected.loss[0], plain.loss[0]) < 0.02);
         for (int g = 0; g < 3; g++) {
             Layout layout = alone;
             layout.mesh = grids[g];
@@ -275,18 +277,18 @@ static void test_rounded(void **state) {
             layout.recompute = (Recompute)((g + at) % 3);
             layout.schedule = at % 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
             layout.sequence = g == 1 && at < 2;
-            check_scales(world, layout, &still);
-            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_ROUNDED);
-            double most = drift(&found, &expected, STEPS_ROUNDED);
-            if (!(most <= allowed))
-                fail_msg("%s: rounded to %d: losses are up to %g apart, of one rank %g", layout_text(&layout),
-                         layout.round, most, allowed / 4);
+            check_scales(world, layout, &frozen);
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS_QAT);
+            double max_diff = drift(&found, &expected, STEPS_QAT);
+            if (!(max_diff <= allowed))
+                fail_msg("%s: fake quantization %d: losses differ by up to %g, on one rank by %g",
+                         layout_text(&layout), layout.fake_quant, max_diff, allowed / 4);
         }
     }
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_matrix), cmocka_unit_test(test_bits),    cmocka_unit_test(test_rounded),
+    cmocka_unit_test(test_matrix), cmocka_unit_test(test_bits),    cmocka_unit_test(test_qat),
     cmocka_unit_test(test_hybrid), cmocka_unit_test(test_offload),
 };
 

@@ -1,9 +1,9 @@
-/* The same checkpoint, any layout: a run that is saved half way by one layout and goes on in another has the
- * losses of a run of one rank that never stopped, and what is saved is, byte for byte, what one rank with
- * the same numbers saves.
+/* A checkpoint does not depend on the layout. A run that is saved halfway in one layout and resumed in
+ * another has the losses of an uninterrupted run on one rank, and the checkpoint is byte for byte what one
+ * rank with the same state writes.
  *
- * The layouts are generated: every grid of this many ranks, with ZeRO stages, schedules and the rest dealt
- * out among them, and one rank by itself. Each is saved once and loaded by two others.
+ * The layouts are generated: a single rank, and every grid of the test's ranks combined with varying ZeRO
+ * stages, schedules and other options. Each layout saves once, and two others resume from its checkpoint.
  * Ranks: 2 4 8 */
 #include "ranks.h"
 
@@ -18,7 +18,7 @@
 #include "checkpoint/checkpoint.h"
 #include "train/runner.h"
 
-/* A vocabulary that two tensor ranks share, both with rows of their own and the last with padding. */
+/* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
 enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LAYOUTS = 24 };
 
 typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOBS } JobKind;
@@ -82,7 +82,7 @@ static HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t co
 }
 
 typedef struct Layout {
-    bool alone; /* each rank computes for itself; the first saves */
+    bool alone; /* each rank trains without the others; the first saves */
     MeshSpec mesh;
     int zero, chunks, micro_batch;
     ScheduleKind schedule;
@@ -159,7 +159,7 @@ static void run_steps(Run *run, int from, int to) {
         run->loss[step] = result.loss;
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     }
-    assert_ok(stream_sync(run->runner->stream)); /* tests look at the weights */
+    assert_ok(stream_sync(run->runner->stream)); /* the caller reads the weights */
 }
 
 static Status run_save(const Run *run, Group *world, const char *dir) {
@@ -184,69 +184,69 @@ static void run_load(Run *run, const char *dir) {
     assert_ok(runner_publish(r));
 }
 
-/* ---- a place for checkpoints ---- */
+/* ---- checkpoint directories ---- */
 
-static char place[64];
+static char temp_dir[64];
 
 static const char *path_of(const char *name, int number) {
     static char path[4][160];
     static int turn;
     turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s-%d", place, name, number);
+    snprintf(path[turn], sizeof path[turn], "%s/%s-%d", temp_dir, name, number);
     return path[turn];
 }
 
-static int make_place(void **state) {
+static int make_temp_dir(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    snprintf(place, sizeof place, "/tmp/weft-resume-XXXXXX");
-    if (world->rank == 0 && !mkdtemp(place)) return -1;
-    assert_ok(host_broadcast(world, place, sizeof place, 0));
+    snprintf(temp_dir, sizeof temp_dir, "/tmp/weft-resume-XXXXXX");
+    if (world->rank == 0 && !mkdtemp(temp_dir)) return -1;
+    assert_ok(host_broadcast(world, temp_dir, sizeof temp_dir, 0));
     return 0;
 }
 
-static int remove_place(void **state) {
+static int remove_temp_dir(void **state) {
     Group *world = ((Ranks *)*state)->world;
     assert_ok(barrier(world));
-    if (world->rank == 0) assert_ok(dir_remove(place));
+    if (world->rank == 0) assert_ok(dir_remove(temp_dir));
     return 0;
 }
 
 /* ---- comparing ---- */
 
-/* One rank's three stores, loaded from a checkpoint. */
-typedef struct Trio {
+/* The parameters and both Adam moments of one rank, loaded from a checkpoint. */
+typedef struct LoadedState {
     Device *device;
     Stream *stream;
     Model *model;
     Store *store[3];
-} Trio;
+} LoadedState;
 
-static void trio_done(Trio *trio) {
-    for (int i = 0; i < 3; i++) store_free(trio->store[i]);
-    model_free(trio->model);
-    stream_free(trio->stream);
-    test_device_free(trio->device);
+static void loaded_done(LoadedState *loaded) {
+    for (int i = 0; i < 3; i++) store_free(loaded->store[i]);
+    model_free(loaded->model);
+    stream_free(loaded->stream);
+    test_device_free(loaded->device);
 }
 
-static Trio trio_load(JobKind job, const char *dir) {
-    Trio trio = {0};
+static LoadedState load_state(JobKind job, const char *dir) {
+    LoadedState loaded = {0};
     ModelConfig config = config_of(job);
     CLEANUP(mem_freep) char *step = NULL;
-    test_device_new(&trio.device, 1);
-    assert_ok(stream_new(&trio.stream, trio.device));
-    assert_ok(model_new(&trio.model, &config));
+    test_device_new(&loaded.device, 1);
+    assert_ok(stream_new(&loaded.stream, loaded.device));
+    assert_ok(model_new(&loaded.model, &config));
     for (int i = 0; i < 3; i++) {
-        assert_ok(store_new(&trio.store[i], trio.model, trio.device, MEM_PARAMS));
-        assert_ok(store_zero(trio.store[i], trio.stream));
+        assert_ok(store_new(&loaded.store[i], loaded.model, loaded.device, MEM_PARAMS));
+        assert_ok(store_zero(loaded.store[i], loaded.stream));
     }
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, trio.store[0], trio.store[1], trio.store[2], trio.stream, NULL));
-    return trio;
+    assert_ok(ckpt_load(step, loaded.store[0], loaded.store[1], loaded.store[2], loaded.stream, NULL));
+    return loaded;
 }
 
-/* Whether the part of a store that this rank has is, bit for bit, its part of the whole; padding is 0. */
-static bool part_same(const Store *part, const Store *whole) {
+/* Whether this rank's part of a store is bitwise equal to the same part of the complete one. Padding is 0. */
+static bool same_part(const Store *part, const Store *whole) {
     for (int u = 0; u < part->model->units; u++)
         for (size_t j = 0; part->count[u] && j < part->unit[u].count; j++) {
             const ParamSlot *slot = &part->unit[u].slot[j];
@@ -264,10 +264,10 @@ static bool part_same(const Store *part, const Store *whole) {
     return true;
 }
 
-static bool run_same(const Run *run, const Trio *trio) {
+static bool same_state(const Run *run, const LoadedState *loaded) {
     const Runner *r = run->runner;
-    return part_same(r->params, trio->store[0]) && part_same(r->m, trio->store[1]) &&
-           part_same(r->v, trio->store[2]);
+    return same_part(r->params, loaded->store[0]) && same_part(r->m, loaded->store[1]) &&
+           same_part(r->v, loaded->store[2]);
 }
 
 static void assert_same_file(const char *a, const char *b, const char *name) {
@@ -290,13 +290,13 @@ static int entries(const char *dir) {
     return count;
 }
 
-/* The first rank alone saves the same numbers: the same files, the same bytes. */
-static void assert_one_rank_saves_the_same(const Trio *trio, const char *dir, const char *again) {
+/* The first rank alone saves the same state: the same files with the same bytes. */
+static void assert_one_rank_saves_the_same(const LoadedState *loaded, const char *dir, const char *again) {
     CLEANUP(mem_freep) char *one = NULL, *two = NULL;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
     CheckpointState state = {
-        .params = trio->store[0], .m = trio->store[1], .v = trio->store[2], .progress = progress};
-    assert_ok(ckpt_save(again, HALF, &state, trio->stream, 1));
+        .params = loaded->store[0], .m = loaded->store[1], .v = loaded->store[2], .progress = progress};
+    assert_ok(ckpt_save(again, HALF, &state, loaded->stream, 1));
     assert_ok(ckpt_latest(dir, &one));
     assert_ok(ckpt_latest(again, &two));
     static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
@@ -314,7 +314,7 @@ static bool legal(const Layout *layout) {
             (layout->mesh.pp > 1 && micros % layout->mesh.pp == 0));
 }
 
-/* One rank, then each grid a few times, with values of the other axes that differ from one to the next. */
+/* One rank, then each grid a few times, with different values of the other axes each time. */
 static int make_layouts(int ranks, Layout out[LAYOUTS]) {
     static const ScheduleKind schedules[] = {SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_GPIPE,
                                              SCHEDULE_ZERO_BUBBLE};
@@ -332,7 +332,7 @@ static int make_layouts(int ranks, Layout out[LAYOUTS]) {
                 if (pp > 1 && k == 0 && pp * 2 <= 4) layout.schedule = SCHEDULE_INTERLEAVED;
                 layout.chunks = layout.schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
                 layout.sequence = tp > 1 && turn % 2 == 0;
-                if (dp == 4 && layout.zero) layout.mesh.shard = 2; /* hybrid */
+                if (dp == 4 && layout.zero) layout.mesh.shard = 2; /* hybrid sharding */
                 turn++;
                 if (!legal(&layout)) layout.schedule = SCHEDULE_GPIPE, layout.chunks = 1;
                 if (legal(&layout) && count < LAYOUTS) out[count++] = layout;
@@ -340,36 +340,36 @@ static int make_layouts(int ranks, Layout out[LAYOUTS]) {
     return count;
 }
 
-static double apart(double a, double b) {
+static double relative_diff(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
 }
 
 static void assert_losses(const Run *run, const Run *expected, int from, int to, const char *first) {
     for (int step = from; step < to; step++)
-        if (!(apart(run->loss[step], expected->loss[step]) <= 1e-5))
-            fail_msg("%s: %s, then %s: step %d has a loss of %.9g, one rank %.9g", job_names[run->job], first,
+        if (!(relative_diff(run->loss[step], expected->loss[step]) <= 1e-5))
+            fail_msg("%s: %s, then %s: step %d: loss %.9g, on one rank %.9g", job_names[run->job], first,
                      layout_text(run->layout), step + 1, run->loss[step], expected->loss[step]);
 }
 
-/* Saves the first half of a run; then what was saved must be what each rank has. */
+/* Saves the first half of a run, then checks that the checkpoint contains the state of every rank. */
 static void save_half(Group *world, JobKind job, const Layout *layout, const Run *expected, int number) {
     CLEANUP(run_done) Run run = run_new(world, job, layout);
     run_steps(&run, 0, HALF);
     assert_losses(&run, expected, 0, HALF, "from the start");
     const char *dir = path_of("run", number);
     assert_ok(run_save(&run, world, dir));
-    CLEANUP(trio_done) Trio trio = trio_load(job, dir);
-    if (!layout->alone || world->rank == 0) assert_true(run_same(&run, &trio));
-    if (world->rank == 0) assert_one_rank_saves_the_same(&trio, dir, path_of("again", number));
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, dir);
+    if (!layout->alone || world->rank == 0) assert_true(same_state(&run, &loaded));
+    if (world->rank == 0) assert_one_rank_saves_the_same(&loaded, dir, path_of("again", number));
     assert_ok(barrier(world));
 }
 
-static void go_on(Group *world, JobKind job, const Layout *from, const Layout *layout, const Run *expected,
-                  int number) {
+static void resume_and_check(Group *world, JobKind job, const Layout *from, const Layout *layout,
+                             const Run *expected, int number) {
     CLEANUP(run_done) Run run = run_new(world, job, layout);
     run_load(&run, path_of("run", number));
-    CLEANUP(trio_done) Trio trio = trio_load(job, path_of("run", number));
-    assert_true(run_same(&run, &trio));
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, path_of("run", number));
+    assert_true(same_state(&run, &loaded));
     run_steps(&run, HALF, STEPS);
     assert_losses(&run, expected, HALF, STEPS, layout_text(from));
 }
@@ -389,17 +389,17 @@ static void test_pairs(void **state) {
         static const int strides[] = {1, 3};
         for (int k = 0; k < 2; k++, pairs++) {
             int to = (i + strides[k]) % count;
-            go_on(world, job, &layout[i], &layout[to], &expected[job], i);
+            resume_and_check(world, job, &layout[i], &layout[to], &expected[job], i);
         }
         assert_ok(barrier(world));
-        if (i > 0) go_on(world, job, &layout[i], &layout[0], &expected[job], i), pairs++;
+        if (i > 0) resume_and_check(world, job, &layout[i], &layout[0], &expected[job], i), pairs++;
     }
     for (int job = 0; job < JOBS; job++) run_done(&expected[job]);
     if (world->rank == 0) print_message("%d pairs of %d layouts\n", pairs, count);
     assert_true(pairs >= 10);
 }
 
-/* Within a layout a run that was stopped has the same bits as one that was not, in 16 bits too; masters go
+/* Within a layout, a resumed run has the same bits as an uninterrupted one, in bf16 too. Master weights carry
  * over to other layouts bit for bit. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -427,15 +427,16 @@ static void test_bits(void **state) {
                         .dtype = types[k]};
         CLEANUP(run_done) Run third = run_new(world, JOB_GPT2, &other);
         run_load(&third, path_of("bits", k));
-        CLEANUP(trio_done) Trio trio = trio_load(JOB_GPT2, path_of("bits", k));
-        assert_true(run_same(&third, &trio));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, path_of("bits", k));
+        assert_true(same_state(&third, &loaded));
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
-            assert_true(apart(third.loss[step], whole.loss[step]) <= (types[k] == DT_F32 ? 1e-5 : 1e-2));
+            assert_true(relative_diff(third.loss[step], whole.loss[step]) <=
+                        (types[k] == DT_F32 ? 1e-5 : 1e-2));
     }
 }
 
-/* Saving takes, beyond what training holds, one unit in fp32. */
+/* Saving needs no more extra memory than one unit in fp32. */
 static void test_memory(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Layout layout = {.mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
@@ -457,7 +458,7 @@ static void test_memory(void **state) {
     assert_true(stat->peak - before <= largest);
 }
 
-/* Gives a rank room for no file of more than `bytes`, or all of it back. */
+/* Limits the size of files that this process may write; RLIM_INFINITY restores the hard limit. */
 static void limit_files(rlim_t bytes) {
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -465,8 +466,8 @@ static void limit_files(rlim_t bytes) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* A rank that cannot write: every rank says so, in one sentence that names it; nothing half-written stays,
- * and the checkpoint before it is the newest. */
+/* When one rank cannot write, every rank returns the same message, which names that rank. No partial
+ * checkpoint remains, and the previous one is still the newest. */
 static void test_one_cannot_write(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
@@ -487,8 +488,8 @@ static void test_one_cannot_write(void **state) {
         limit_files(RLIM_INFINITY);
         assert_non_null(status);
         snprintf(found, sizeof found, "%s", status_message(status));
-        assert_non_null(strstr(found, "the checkpoint of step 6 is not saved"));
-        assert_non_null(strstr(found, "cannot be written: File too large"));
+        assert_non_null(strstr(found, "cannot save the checkpoint of step 6"));
+        assert_non_null(strstr(found, "cannot write: File too large"));
         snprintf(about, sizeof about, "rank %d: ", failing);
         if (world->rank != failing) assert_non_null(strstr(found, about));
         status_free(status);
@@ -504,7 +505,7 @@ static void test_one_cannot_write(void **state) {
     assert_ok(run_save(&run, world, dir));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
     TEST(test_pairs),

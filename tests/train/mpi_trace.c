@@ -1,5 +1,5 @@
-/* What --trace records: every action of a rank's schedule once a step, messages and reductions beside them,
- * all ranks in one file that a viewer can show; and nothing without it.
+/* --trace: the file contains every action of each rank's schedule once per step, along with its messages and
+ * reductions, for all ranks, in the format that trace viewers read. Untraced steps are not recorded.
  * Ranks: 2 */
 #include "ranks.h"
 
@@ -82,7 +82,7 @@ static void rig_steps(Rig *rig, Tracer *tracer, int first, int count) {
     }
 }
 
-/* One step before, STEPS that are traced, one after; the file as all ranks then read it. */
+/* Runs one untraced step, STEPS traced ones and another untraced one. Every rank returns the parsed file. */
 static json_t *trace_of(Rig *rig) {
     char path[64];
     int64_t id = (int64_t)getpid();
@@ -114,7 +114,7 @@ static double number_of(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-/* Spans of a rank of a category, and with a micro-batch (-1: any). */
+/* Number of spans of a rank in a category, of one micro-batch or (micro -1) of any. */
 static int count_spans(const json_t *json, int rank, const char *category, int micro) {
     int count = 0;
     size_t i;
@@ -128,8 +128,8 @@ static int count_spans(const json_t *json, int rank, const char *category, int m
     return count;
 }
 
-/* Of a row's spans, in the file's order, each lies inside or after the one before. Rows of computation are
- * one thread's, so there is one. */
+/* Within a row, each span starts inside the previous one or after it. There is one row of computation per
+ * rank, because one thread computes. */
 static void check_rows(const json_t *json, int ranks) {
     const json_t *event;
     size_t i;
@@ -139,7 +139,7 @@ static void check_rows(const json_t *json, int ranks) {
         if (strcmp(text_of(event, "ph"), "X")) continue;
         int pid = (int)number_of(event, "pid"), tid = (int)number_of(event, "tid");
         double start = number_of(event, "ts"), stop = start + number_of(event, "dur");
-        const double slack = 2e-3; /* microseconds, from the decimals */
+        const double slack = 2e-3; /* microseconds; the file has few decimals */
         assert_in_range(pid, 0, ranks - 1);
         assert_true(tid == 0 || tid >= 1000);
         assert_true(start >= 0);
@@ -176,25 +176,27 @@ static void test_pipeline(void **state) {
             assert_int_equal(count_spans(json, rank, "optimizer", -1), STEPS);
             assert_int_equal(count_spans(json, rank, "send", -1), STEPS * MICROS);
             assert_int_equal(count_spans(json, rank, "receive", -1), STEPS * MICROS);
-            assert_int_equal(count_spans(json, rank, "pipeline", -1), STEPS); /* the tied matrix */
+            assert_int_equal(count_spans(json, rank, "pipeline", -1), STEPS); /* the gradient of the tied
+                                                                               * matrix */
         }
     }
 }
 
-/* ZeRO-3 gathers each layer for forward and again for backward, and reduces its gradient. */
+/* ZeRO-3 gathers each layer for forward and again for backward, and reduces its gradient once. */
 static void test_sharded(void **state) {
     Group *world = ((Ranks *)*state)->world;
     CLEANUP(rig_done)
     Rig rig = rig_new(world, (MeshSpec){.dp = world->size, .tp = 1, .pp = 1}, (RunnerSpec){.zero = 3});
     CLEANUP(json_decrefp) json_t *json = trace_of(&rig);
     check_rows(json, world->size);
-    /* The layers and the tied matrix twice; positions and the last norm once; all reduced once. */
+    /* Layers and the tied matrix are gathered twice, positions and the final norm once. Each is reduced
+     * once. */
     int gathers = 2 * (LAYERS + 1) + 2, reductions = LAYERS + 3;
     for (int rank = 0; rank < world->size; rank++)
         assert_int_equal(count_spans(json, rank, "data", -1), STEPS * MICROS * (gathers + reductions));
 }
 
-/* The time of the steps is shared out between computing and waiting; stages of a pipeline wait. */
+/* Step time consists of computing and waiting. Only pipeline stages wait for other stages. */
 static void test_times(void **state) {
     Group *world = ((Ranks *)*state)->world;
     for (int pp = 1; pp <= world->size; pp += world->size - 1) {
@@ -204,9 +206,9 @@ static void test_times(void **state) {
         const RunnerTimes *times = &rig.runner->times;
         double waited = times->waited_s[AXIS_DP] + times->waited_s[AXIS_TP] + times->waited_s[AXIS_PP];
         assert_true(times->compute_s > 0 && times->update_s > 0);
-        /* Both sides are sums of the same differences, in another order. */
+        /* Both sides sum the same intervals, but in a different order. */
         assert_true(times->compute_s + waited >= times->schedule_s * (1 - 1e-9));
-        /* An axis of one rank has nobody to wait for. */
+        /* An axis of size 1 never waits. */
         double alone = times->waited_s[pp > 1 ? AXIS_DP : AXIS_PP] + times->waited_s[AXIS_TP];
         assert_true(waited > 0 && alone == 0);
         double bubble = runner_bubble(times);

@@ -1,4 +1,4 @@
-/* Event files: records whose checksums are right, with the numbers of metrics at their steps. */
+/* TensorBoard event files: records have correct checksums and store the metrics at their steps. */
 #include "test.h"
 
 #include <dirent.h>
@@ -11,7 +11,7 @@
 
 enum { RECORDS = 16, VALUES = 16 };
 
-/* What a record says; of its fields those that weft writes. */
+/* A decoded record, reduced to the fields that weft writes. */
 typedef struct Record {
     int64_t step;
     bool starts_session;
@@ -34,7 +34,7 @@ static void read_summary(Record *record, const unsigned char *at, const unsigned
     while (at < end) {
         assert_int_equal(take_varint(&at), 1 << 3 | 2);
         const unsigned char *stop = at + 1;
-        stop += *at < 0x80 ? *at : 0; /* tags here are short */
+        stop += *at < 0x80 ? *at : 0; /* tags are shorter than 128 bytes, so their length is one byte */
         at++;
         assert_int_equal(take_varint(&at), 1 << 3 | 2);
         uint64_t length = take_varint(&at);
@@ -70,7 +70,7 @@ static void read_event(Record *record, const unsigned char *at, const unsigned c
             record->starts_session = at[0] == 2 && at[1] == (1 << 3) && at[2] == 1;
             at += 3;
             break;
-        default: fail_msg("field %llu", (unsigned long long)key);
+        default: fail_msg("unexpected field %llu", (unsigned long long)key);
         }
     }
 }
@@ -98,7 +98,7 @@ static int read_file(const char *path, Record *records) {
     return count;
 }
 
-/* The last by name of the event files in a directory, and how many there are. */
+/* Finds the last event file by name in a directory; returns the number of event files. */
 static int find_files(const char *dir, char *ret_path, size_t room) {
     int count = 0;
     char best[300] = "";
@@ -114,7 +114,7 @@ static int find_files(const char *dir, char *ret_path, size_t room) {
     return count;
 }
 
-/* CRC-32C of the digits 1 to 9 is a published number; masked it is turned by 15 bits and moved on. */
+/* The CRC-32C of "123456789" is published. Masking rotates it by 15 bits and adds a constant. */
 static void checksum(void **state) {
     (void)state;
     uint32_t crc = 0xe3069283;
@@ -153,7 +153,7 @@ static void numbers_at_steps(void **state) {
     assert_true(records[1].number[2] == 0.25f);
     assert_int_equal(records[2].step, 1000000);
 
-    /* A run that goes on keeps them and has later steps forgotten; one that begins anew removes them. */
+    /* A resumed run keeps the files and discards later steps. A new run removes them. */
     events = NULL;
     assert_ok(events_new(&events, dir, 3));
     events_free(events);

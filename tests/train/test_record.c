@@ -1,5 +1,5 @@
-/* What a run records of itself: the noise scale against one that is computed from every example's gradient,
- * and the keys of metrics and summary, whose parts add up. */
+/* What a run records about itself: the gradient noise scale agrees with one computed from per-example
+ * gradients, and the values in metrics.jsonl and summary.json are present and consistent. */
 #include <math.h>
 
 #include "base/fs.h"
@@ -10,7 +10,7 @@
 #include "train/noise.h"
 #include "train/runner.h"
 
-/* ---- the noise scale ---- */
+/* ---- gradient noise scale ---- */
 
 enum { SEQ = 6, EXAMPLES = 5, VOCAB = 31 };
 
@@ -53,7 +53,8 @@ static int64_t parameters(const Runner *runner) {
     return count;
 }
 
-/* Of some examples, each a micro-batch; the gradient into `values`, where given. */
+/* Computes the gradients of some examples, one per micro-batch, and copies them to `values` unless it is
+ * NULL. */
 static StepResult gradients(Runner *runner, HostBatch **examples, int count, float *values) {
     StepResult result;
     assert_ok(runner_gradients(runner, examples, count, 1, &result));
@@ -75,8 +76,9 @@ static double square(const float *a, const float *minus, int64_t count) {
     return sum;
 }
 
-/* Variance of the examples' gradients around their mean, and the square of the true mean, both unbiased. */
-static void direct(Runner *runner, HostBatch **examples, double *ret_trace, double *ret_signal) {
+/* Unbiased estimates of the variance of the per-example gradients and of the squared norm of the true
+ * mean. */
+static void direct_estimate(Runner *runner, HostBatch **examples, double *ret_trace, double *ret_signal) {
     int64_t count = parameters(runner);
     float *each = calloc((size_t)count, sizeof *each), *mean = calloc((size_t)count, sizeof *mean);
     assert_true(each && mean);
@@ -91,8 +93,8 @@ static void direct(Runner *runner, HostBatch **examples, double *ret_trace, doub
     free(mean);
 }
 
-/* With each example as the first one once, the mean of the estimates is what all of them say together. */
-static void noise_is_that_of_the_examples(void **state) {
+/* Averaged over which example comes first, the estimate equals the direct computation. */
+static void noise_matches_examples(void **state) {
     (void)state;
     Model *model = NULL;
     Device *device = NULL;
@@ -107,8 +109,8 @@ static void noise_is_that_of_the_examples(void **state) {
     assert_ok(runner_publish(runner));
     for (int i = 0; i < EXAMPLES; i++) examples[i] = examples[i + EXAMPLES] = example_new(i);
     double trace, signal;
-    direct(runner, examples, &trace, &signal);
-    assert_true(isnan(gradients(runner, examples, EXAMPLES, NULL).micro_norm)); /* nobody asked */
+    direct_estimate(runner, examples, &trace, &signal);
+    assert_true(isnan(gradients(runner, examples, EXAMPLES, NULL).micro_norm)); /* the probe is off */
 
     runner->probe = true;
     Noise sum = {0};
@@ -128,14 +130,14 @@ static void noise_is_that_of_the_examples(void **state) {
     model_free(model);
 }
 
-static void efficiency_is_of_batches(void **state) {
+static void efficiency_of_batches(void **state) {
     (void)state;
     assert_true(noise_efficiency(100, 10, 100) == 0.55);
     assert_true(noise_efficiency(NAN, 8, 8) == 1);
     assert_true(isnan(noise_efficiency(NAN, 8, 16)));
     Noise none = {0};
     assert_true(isnan(noise_scale(&none)));
-    noise_add(&none, 1, 4, 1, 4); /* a step of one micro-batch */
+    noise_add(&none, 1, 4, 1, 4); /* a single micro-batch says nothing about the noise */
     noise_add(&none, NAN, 1, 1, 4);
     assert_true(isnan(noise_scale(&none)));
 }
@@ -146,7 +148,7 @@ static void efficiency_is_of_batches(void **state) {
     "WEFT_CACHE=cache " WEFT_BINARY " train --model gpt2-tiny --layers 2 --hidden 32 --heads 2 --seq 32 "    \
     "--data text.txt --batch 4 --micro-batch 1 --threads 1 --quiet --out run "
 
-/* MPI leaks, and looking for that takes seconds for each process. */
+/* MPI leaks memory, and LeakSanitizer would spend seconds per process on reporting it. */
 #define QUICK "ASAN_OPTIONS=detect_leaks=0 "
 
 static void write_text(const Shell *shell) {
@@ -167,7 +169,7 @@ static json_t *read_json(const Shell *shell, const char *name) {
 
 static double number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
-    if (!json_is_number(value)) fail_msg("'%s' is not a number", key);
+    if (!json_is_number(value)) fail_msg("key '%s' is missing or not a number", key);
     return json_number_value(value);
 }
 
@@ -191,14 +193,14 @@ static void check_line(const json_t *line) {
                                          "goodput",
                                          "statistical_efficiency"};
     sum_of(line, others, 8);
-    for (int i = 8; i < 11; i++) assert_non_null(json_object_get(line, others[i])); /* or null */
+    for (int i = 8; i < 11; i++) assert_non_null(json_object_get(line, others[i])); /* null is allowed */
     const json_t *phase = json_object_get(line, "phases_ms");
     assert_true(fabs(sum_of(phase, phases, 6) / number(line, "step_ms") - 1) < 1e-6);
     assert_true(number(phase, "other") >= 0 && number(phase, "compute") > 0);
     assert_true(number(json_object_get(line, "peak_bytes"), "total") > 0);
 }
 
-/* Each rank's share of the means. */
+/* The per-rank values average to those of the line. */
 static void check_ranks(const json_t *line, size_t ranks) {
     const json_t *each = json_object_get(line, "ranks"), *entry;
     double sum = 0;
@@ -229,10 +231,10 @@ static void check_lines(const Shell *shell, int steps, size_t ranks, double sent
         assert_true(number(entry, "sent_bytes") == sent);
     }
     assert_int_equal(found, steps);
-    assert_int_equal(saves, 1); /* the last one comes after the last line */
+    assert_int_equal(saves, 1); /* the final checkpoint is saved after the last line */
 }
 
-/* The phases of the run, and of each rank, are its time. */
+/* The phases add up to the run time, for the run and for each rank. */
 static void check_summary(const json_t *summary, int ranks) {
     static const char *const phases[] = {"compute_s", "comm_s", "bubble_s",     "optimizer_s", "data_s",
                                          "other_s",   "eval_s", "checkpoint_s", "setup_s"};
@@ -248,7 +250,7 @@ static void check_summary(const json_t *summary, int ranks) {
         const json_t *own = json_object_get(rank, "phases");
         assert_true(busy > 0 && busy <= 1);
         for (int p = 0; p < 9; p++) assert_true(number(own, phases[p]) >= 0);
-        assert_true(json_is_null(json_object_get(rank, "gpu_utilization"))); /* no GPU, nobody to ask */
+        assert_true(json_is_null(json_object_get(rank, "gpu_utilization"))); /* no GPU */
     }
     assert_true(json_is_null(json_object_get(summary, "gpu_utilization")));
     assert_true(number(summary, "mfu") > 0 && number(summary, "peak_flops") > 0);
@@ -274,7 +276,8 @@ static void alone(void **state) {
     void *seen = json_object_iter(peak);
     double flops = json_number_value(json_object_iter_value(seen));
     assert_true(flops == number(summary, "peak_flops"));
-    /* Two threads are no slower than one was, however busy the machine is by now. */
+    /* The recorded peak only rises: two threads are never slower than one was, however busy the host is
+     * now. */
     char path[160];
     snprintf(path, sizeof path, "%s/cache/peak.json", shell->root);
     json_object_iter_set_new(peak, seen, json_real(100 * flops));
@@ -284,7 +287,7 @@ static void alone(void **state) {
     assert_true(number(wider, "peak_flops") >= 100 * flops);
 }
 
-/* Each of N ranks sends 2(N - 1)/N of the gradient's bytes in a step. */
+/* Each of N ranks sends 2(N - 1)/N of the gradient bytes per step. */
 static void replicas(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -303,7 +306,7 @@ static void replicas(void **state) {
     assert_true(number(json_object_get(rank, "comm_bytes"), "total") == 4 * bytes);
 }
 
-/* A run that fails leaves what it had traced until then. */
+/* A run that fails still writes what it traced so far. */
 static void failed(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -322,8 +325,8 @@ static void failed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(noise_is_that_of_the_examples),
-        cmocka_unit_test(efficiency_is_of_batches),
+        cmocka_unit_test(noise_matches_examples),
+        cmocka_unit_test(efficiency_of_batches),
         cmocka_unit_test_setup_teardown(alone, shell_setup, shell_teardown),
         cmocka_unit_test_setup_teardown(replicas, shell_setup, shell_teardown),
         cmocka_unit_test_setup_teardown(failed, shell_setup, shell_teardown),

@@ -1,6 +1,6 @@
-/* Checkpoints of several ranks, through the program: a run that is killed at any moment goes on in another
- * layout with the losses of a run that never stopped, other commands take its directory as a model, and a
- * rank that cannot write fails the run in one sentence. */
+/* Multi-rank checkpoints through the program: a run that is killed at any moment resumes in another layout
+ * with the losses of an uninterrupted run, other commands accept the run directory as a model, and a rank
+ * that cannot write makes the run fail with one clear message. */
 #include "cli/program.h"
 
 #include <dirent.h>
@@ -13,14 +13,14 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/mpi.h"
 
-static char place[64], corpus[80], run_dir[80];
+static char temp_dir[64], corpus[80], run_dir[80];
 
-static int make_place(void **state) {
+static int make_temp_dir(void **state) {
     program_setup(state);
-    snprintf(place, sizeof place, "/tmp/weft-resume-XXXXXX");
-    if (!mkdtemp(place)) return -1;
-    snprintf(corpus, sizeof corpus, "%s/text", place);
-    snprintf(run_dir, sizeof run_dir, "%s/run", place);
+    snprintf(temp_dir, sizeof temp_dir, "/tmp/weft-resume-XXXXXX");
+    if (!mkdtemp(temp_dir)) return -1;
+    snprintf(corpus, sizeof corpus, "%s/text", temp_dir);
+    snprintf(run_dir, sizeof run_dir, "%s/run", temp_dir);
     char text[8192];
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = "a weft crosses the warp, over and under; "[i * i % 41];
@@ -28,13 +28,13 @@ static int make_place(void **state) {
     return 0;
 }
 
-static int remove_place(void **state) {
+static int remove_temp_dir(void **state) {
     (void)state;
-    assert_ok(dir_remove(place));
+    assert_ok(dir_remove(temp_dir));
     return 0;
 }
 
-static void need_mpi(void) {
+static void require_mpi(void) {
     if (!mpi_built()) skip();
 }
 
@@ -45,8 +45,8 @@ static void need_mpi(void) {
 
 /* ---- killing a run ---- */
 
-/* Ends what works on the run's directory, as its command line says: the program, its mpirun and the ranks.
- * Returns how many there were. */
+/* Kills every process that has the run directory on its command line: the program, mpirun and the ranks.
+ * Returns their number. */
 static int kill_all(void) {
     int found = 0;
     DIR *proc = opendir("/proc");
@@ -70,15 +70,15 @@ static int kill_all(void) {
     return found;
 }
 
-/* The newest checkpoint's step; 0 when there is none. */
-static long newest(void) {
+/* The step of the newest checkpoint; 0 if there is no checkpoint. */
+static long newest_step(void) {
     CLEANUP(mem_freep) char *dir = NULL;
     assert_ok(ckpt_latest(run_dir, &dir));
     return dir ? strtol(strstr(dir, "step-") + 5, NULL, 10) : 0;
 }
 
 static void start_and_kill(const char *const *layout, unsigned wait_us) {
-    long before = newest();
+    long before = newest_step();
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -91,16 +91,16 @@ static void start_and_kill(const char *const *layout, unsigned wait_us) {
         execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
-    for (double start = clock_wall(); newest() <= before && clock_wall() - start < 60;) usleep(10000);
+    for (double start = clock_wall(); newest_step() <= before && clock_wall() - start < 60;) usleep(10000);
     usleep(wait_us);
     while (kill_all() > 0) usleep(10000);
     int state;
     assert_int_equal(waitpid(child, &state, 0), child);
     assert_false(WIFEXITED(state) && WEXITSTATUS(state) == 0);
-    assert_true(newest() > before);
+    assert_true(newest_step() > before);
 }
 
-/* Lines of metrics.jsonl as losses by step; returns the last step. */
+/* Reads the losses from metrics.jsonl into loss[step]; returns the last step. */
 static long read_losses(const char *dir, double *loss, long limit) {
     CLEANUP(mem_freep) char *path = NULL, *text = NULL;
     assert_ok(path_join(&path, dir, "metrics.jsonl"));
@@ -121,8 +121,8 @@ static long read_losses(const char *dir, double *loss, long limit) {
 
 static void killed_and_resumed(void **state) {
     (void)state;
-    need_mpi();
-    /* What the line does not say, the directory does. */
+    require_mpi();
+    /* Options that a resumed run's command line omits come from the run directory. */
     const char *const *layouts[] = {
         LAYOUT("--ranks", "2", "--zero", "3"),
         LAYOUT("--ranks", "2", "--tp", "2", "--zero", "0"),
@@ -134,7 +134,7 @@ static void killed_and_resumed(void **state) {
         seed = seed * 1103515245u + 12345u;
         start_and_kill(layouts[i], (seed >> 8) % 200000);
     }
-    long last = newest() + 3;
+    long last = newest_step() + 3;
     char steps[32];
     snprintf(steps, sizeof steps, "%ld", last);
     Ran on = program_run("train", "--resume", "--out", run_dir, "--ranks", "2", "--tp", "2", "--steps", steps,
@@ -145,7 +145,7 @@ static void killed_and_resumed(void **state) {
     ran_done(&on);
 
     char whole[80];
-    snprintf(whole, sizeof whole, "%s/whole", place);
+    snprintf(whole, sizeof whole, "%s/whole", temp_dir);
     Ran never = program_run(SMALL, "--steps", steps, "--out", whole, "--quiet");
     assert_int_equal(never.code, 0);
     ran_done(&never);
@@ -155,15 +155,15 @@ static void killed_and_resumed(void **state) {
     assert_int_equal(read_losses(whole, expected, last), last);
     for (long i = 1; i <= last; i++)
         if (!(fabs(found[i] - expected[i]) <= 1e-5 * expected[i]))
-            fail_msg("step %ld of %ld: %.9g, in one go %.9g", i, last, found[i], expected[i]);
+            fail_msg("step %ld of %ld: loss %.9g, uninterrupted %.9g", i, last, found[i], expected[i]);
     free(found);
     free(expected);
 }
 
-/* Interrupted, not killed: all ranks stop after the same step and save it. */
+/* After an interrupt (not a kill), all ranks stop after the same step and save it. */
 static void stopped_and_resumed(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -182,7 +182,7 @@ static void stopped_and_resumed(void **state) {
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 1);
-    long stopped = newest();
+    long stopped = newest_step();
     assert_true(stopped > 0);
     char steps[32];
     snprintf(steps, sizeof steps, "%ld", stopped + 2);
@@ -190,14 +190,14 @@ static void stopped_and_resumed(void **state) {
                          "--steps", steps, "--quiet");
     if (on.code) fail_msg("%s", on.err);
     ran_done(&on);
-    assert_int_equal(newest(), stopped + 2);
+    assert_int_equal(newest_step(), stopped + 2);
 }
 
-/* ---- the directory as a model ---- */
+/* ---- the run directory as a model ---- */
 
-static void other_commands_take_it(void **state) {
+static void other_commands_accept_it(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     Ran made = program_run(SMALL, "--steps", "4", "--ranks", "2", "--zero", "3", "--out", run_dir, "--quiet");
     if (made.code) fail_msg("%s", made.err);
     ran_done(&made);
@@ -210,10 +210,10 @@ static void other_commands_take_it(void **state) {
         program_run("generate", "--model", run_dir, "--prompt", "a weft", "--max-tokens", "5", "--json");
     if (text.code) fail_msg("%s", text.err);
     ran_done(&text);
-    /* And several ranks begin a run from it: the first loss is that of one rank. */
+    /* Training with several ranks starts from it: the first loss is that of one rank. */
     char second[80], third[80];
-    snprintf(second, sizeof second, "%s/second", place);
-    snprintf(third, sizeof third, "%s/third", place);
+    snprintf(second, sizeof second, "%s/second", temp_dir);
+    snprintf(third, sizeof third, "%s/third", temp_dir);
     double loss[2][3];
     Ran alone = program_run("train", "--model", run_dir, "--data", corpus, "--batch", "4", "--steps", "2",
                             "--out", second, "--quiet", "--val-fraction", "0", "--eval-every", "0");
@@ -233,7 +233,7 @@ static void other_commands_take_it(void **state) {
 
 static void one_rank_cannot_write(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     char line[2048], words[1024] = "";
     const char *const argv[] = {SMALL, "--steps", "3", "--zero", "3", "--quiet", "--out", run_dir};
     for (size_t i = 0; i < sizeof argv / sizeof *argv; i++) {
@@ -243,31 +243,31 @@ static void one_rank_cannot_write(void **state) {
     snprintf(line, sizeof line,
              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
              "mpirun -n 1 %s %s : -n 1 sh -c 'ulimit -f 2; exec %s %s' 2>%s/said",
-             WEFT_BINARY, words, WEFT_BINARY, words, place);
+             WEFT_BINARY, words, WEFT_BINARY, words, temp_dir);
     int code = system(line);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 1);
     CLEANUP(mem_freep) char *path = NULL, *said = NULL;
-    assert_ok(path_join(&path, place, "said"));
+    assert_ok(path_join(&path, temp_dir, "said"));
     assert_ok(file_read(path, 1 << 20, &said, NULL));
     const char *error = strstr(said, "weft: error: rank ");
     assert_non_null(error);
     assert_null(strstr(error + 1, "weft: error:"));
-    assert_contains(said, "the checkpoint of step 3 is not saved");
+    assert_contains(said, "cannot save the checkpoint of step 3");
     assert_contains(said, "rank 1: ");
-    assert_contains(said, "cannot be written: File too large");
+    assert_contains(said, "cannot write: File too large");
     CLEANUP(mem_freep) char *checkpoints = NULL;
     assert_ok(path_join(&checkpoints, run_dir, "checkpoints"));
     assert_int_equal(rmdir(checkpoints), 0); /* it is empty */
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_place, remove_place)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(killed_and_resumed),
         TEST(stopped_and_resumed),
-        TEST(other_commands_take_it),
+        TEST(other_commands_accept_it),
         TEST(one_rank_cannot_write),
     };
     return cmocka_run_group_tests_name("train.resume", tests, NULL, NULL);

@@ -1,5 +1,6 @@
-/* Training as a user runs it: it learns, it resumes to the same bits after being killed, accumulation and
- * recompute change nothing, and what cannot work is said in a sentence. */
+/* Single-process training through the program: the loss falls, a killed run resumes to the same bits,
+ * gradient accumulation and recomputation do not change the result, and invalid requests fail with a clear
+ * message. */
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -14,7 +15,7 @@
     WEFT_BINARY " train --model bert-tiny --layers 2 --hidden 32 --heads 2 --seq 32 --data text.txt "        \
                 "--batch 4 --threads 1 --log-every 1 --quiet "
 
-/* Text with something to learn: words drawn from a small list. */
+/* Text with learnable structure: words drawn from a short list. */
 static void write_text(const Shell *shell) {
     static const char *const words[] = {"weft ", "warp ", "loom ", "shuttle ", "thread ", "cloth\n"};
     char text[24000];
@@ -43,7 +44,7 @@ static double summary_number(const Shell *shell, const char *run, const char *ke
     return number;
 }
 
-/* The losses of metrics.jsonl by step, from 1; returns the last step. */
+/* Reads the losses from metrics.jsonl into losses[step], from 1; returns the last step. */
 static int read_losses(const Shell *shell, const char *run, double *losses, int limit) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(mem_freep) char *text = NULL;
@@ -77,7 +78,7 @@ static void test_learns(void **state) {
     write_text(shell);
     shell_run(shell, TINY "--steps 120 --lr 3e-3 --out run --eval-every 40");
     assert_said(shell, 0, "");
-    assert_true(summary_number(shell, "run", "loss_first") > 5.3); /* about log 257 */
+    assert_true(summary_number(shell, "run", "loss_first") > 5.3); /* about log(257) */
     assert_true(summary_number(shell, "run", "loss_last") < 2.0);
     assert_true(summary_number(shell, "run", "val_loss") < 2.0);
     assert_true(summary_number(shell, "run", "params_total") == 257 * 32 + 32 * 32 + 2 * 12704 + 64);
@@ -92,7 +93,7 @@ static void test_bert_learns(void **state) {
                 0.75 * summary_number(shell, "run", "loss_first"));
 }
 
-/* Accumulation divides once by the step's count, so the micro-batch does not matter. */
+/* Gradients are divided once by the step's token count, so the micro-batch size does not matter. */
 static void test_accumulation(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -114,8 +115,8 @@ static void test_accumulation(void **state) {
     }
 }
 
-/* Recomputing, and keeping state in the host's memory, change no bit of the weights. */
-static void test_ways_are_exact(void **state) {
+/* Recomputation and offloading do not change a single bit of the weights. */
+static void test_modes_are_exact(void **state) {
     Shell *shell = *state;
     write_text(shell);
     static const char *const models[] = {TINY, TINY_BERT};
@@ -139,8 +140,8 @@ static void test_ways_are_exact(void **state) {
         }
 }
 
-/* Starts a run again and again, killing it at other instants each time, until one gets through. A run that
- * was never killed proves nothing: it is thrown away and the next ones get less time. */
+/* Runs the command again and again, killing it after varying times, until it completes. A run that was killed
+ * fewer than three times proves little: it is discarded, and the next attempts get less time. */
 static void run_with_kills(Shell *shell, const char *run, const char *out, double time_s) {
     char command[1024];
     int kills = 0;
@@ -160,10 +161,11 @@ static void run_with_kills(Shell *shell, const char *run, const char *out, doubl
         }
         if (kills > 20) time_s *= 1.3;
     }
-    fail_msg("the run never got through");
+    fail_msg("the run never completed");
 }
 
-/* Killed at arbitrary instants and resumed until done, against a run that never stopped. */
+/* Killed at arbitrary moments and resumed until done, a run ends with the same files as an uninterrupted
+ * one. */
 static void test_killed_runs_resume(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -187,7 +189,7 @@ static void test_killed_runs_resume(void **state) {
     }
 }
 
-/* A signal lets the step end, saves and says how to go on. */
+/* On a signal the program completes the current step, saves, and explains how to resume. */
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -199,7 +201,7 @@ static void test_interrupt_saves(void **state) {
     assert_said(shell, 0, "1");
 }
 
-/* One run, one process; and a directory that is not a run's is not written to. */
+/* Only one process may use a run directory, and a directory that is not a run's is left alone. */
 static void test_directory_is_guarded(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -211,7 +213,7 @@ static void test_directory_is_guarded(void **state) {
     assert_said(shell, 1, "another process");
     shell_run(shell, "mkdir model && echo '{\"model_type\": \"gpt2\"}' >model/config.json; " TINY
                      "--steps 5 --out model; code=$?; cat model/config.json; exit $code");
-    assert_said(shell, 2, "not a run's");
+    assert_said(shell, 2, "not from a weft run");
     assert_said(shell, 2, "{\"model_type\": \"gpt2\"}");
     shell_run(shell,
               TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
@@ -227,18 +229,18 @@ static void test_refusals(void **state) {
         int code;
     } cases[] = {
         {"--steps 3 --out run", "", 0},
-        {"--steps 3 --out run", "holds a run already", 2},
+        {"--steps 3 --out run", "already contains a run", 2},
         {"--steps 3 --out run --resume --seed 9", "its seed is", 2},
         {"--steps 3 --out run --resume --batch 2", "its batch is", 2},
-        {"--steps 3 --batch 4 --micro-batch 3", "does not divide", 2},
+        {"--steps 3 --batch 4 --micro-batch 3", "must divide the batch", 2},
         {"--steps 3 --heads 5", "heads", 2},
         {"--steps 3 --seq 100000", "token", 1},
-        {"--steps 3 --task span", "not for GPT-2", 2},
+        {"--steps 3 --task span", "not supported by GPT-2", 2},
         {"--steps 3 --warmup 9", "longer than the run", 2},
         {"--steps 3 --model gpt2-tinny", "gpt2-tiny", 2},
         {"--steps 3 --model ./nowhere", "no such directory", 2},
         {"--steps 3 --data missing.txt", "missing.txt", 1},
-        {"--steps 3 --lr 1e30 --clip 0 --warmup 0", "learning rate", 1},
+        {"--steps 3 --lr 1e30 --clip 0 --warmup 0", "lower --lr", 1},
         {"--steps 3 --out text.txt/run", "text.txt", 1},
         {"--steps 3 --vocab 100", "bytes", 2},
         {"--steps 3 --hidden 65536 --heads 64 --layers 9999", "out of memory", 1},
@@ -252,22 +254,23 @@ static void test_refusals(void **state) {
     }
 }
 
-/* A disk that fills up while a checkpoint is written: one sentence, and the older checkpoint stands. */
+/* The disk fills up while a checkpoint is written: one clear error, and the previous checkpoint stays
+ * valid. */
 static void test_full_disk(void **state) {
     Shell *shell = *state;
     write_text(shell);
     shell_run(shell, TINY "--steps 5 --save-every 5 --out run");
     assert_said(shell, 0, "");
     shell_run(shell, "sh -c 'ulimit -f 60; exec " TINY "--steps 10 --save-every 5 --resume --out run'");
-    assert_said(shell, 1, "cannot be written");
+    assert_said(shell, 1, "cannot write");
     shell_run(shell, "ls run/checkpoints; readlink run/latest; find run -name '*tmp*'");
     assert_string_equal(shell->said, "step-5\ncheckpoints/step-5\n");
     shell_run(shell, TINY "--steps 10 --save-every 5 --resume --out run");
     assert_said(shell, 0, "");
 }
 
-/* fp16: gradients that overflow leave out their step and halve the scale; steps without overflow double it;
- * and a resumed run goes on with the scale it had. */
+/* fp16: an overflow skips the step and halves the loss scale, steps without overflow double it, and a resumed
+ * run keeps the scale. */
 static void test_loss_scale(void **state) {
     Shell *shell = *state;
     write_text(shell);
@@ -288,7 +291,7 @@ static void test_loss_scale(void **state) {
     assert_said(shell, 0, "\"loss_scale\":1024");
 }
 
-/* weft's own source needs no file at all. */
+/* `--data self` trains on weft's own source and needs no file. */
 static void test_self(void **state) {
     Shell *shell = *state;
     shell_run(shell, WEFT_BINARY
@@ -301,7 +304,7 @@ int main(void) {
         IN_SHELL(test_learns),
         IN_SHELL(test_bert_learns),
         IN_SHELL(test_accumulation),
-        IN_SHELL(test_ways_are_exact),
+        IN_SHELL(test_modes_are_exact),
         IN_SHELL(test_killed_runs_resume),
         IN_SHELL(test_interrupt_saves),
         IN_SHELL(test_directory_is_guarded),
