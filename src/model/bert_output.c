@@ -230,8 +230,7 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     OutputParams p = output_params(block, pass->param);
     Tensor weight = nsp ? p.nsp_w : p.classify_w, bias = nsp ? p.nsp_b : p.classify_b;
     Dropout dropout = {0};
-    if (!nsp) dropout = dropout_at(pass, c->dropout_classify, c->hidden, "head.classify");
-    dropout.extent[0] = 1; /* one row per sequence */
+    if (!nsp) dropout = dropout_of_sequences(pass, c->dropout_classify, c->hidden, "head.classify");
     Bump bump = scratch_after_rows(block, pass);
     PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, weight.dim[0], &bump);
     TRY(bump_check(&bump, "the pooled heads' scratch"));

@@ -48,6 +48,14 @@ Tensor own_rows(const Pass *pass, Tensor whole) {
     return tensor_slice(rows, pass->tp->rank * share, share);
 }
 
+Dropout dropout_of_sequences(const Pass *pass, float p, int64_t width, const char *site) {
+    if (!pass->shape.train || p == 0) return (Dropout){0};
+    return (Dropout){.p = p,
+                     .key = rng_key(pass->seed, site, pass->step),
+                     .origin = {pass->micro->first, 0, 0},
+                     .extent = {1, width}};
+}
+
 Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ...) {
     if (!pass->shape.train || p == 0) return (Dropout){0};
     char site[PARAM_NAME];

@@ -43,6 +43,10 @@ Tensor own_rows(const Pass *pass, Tensor whole);
 /* Dropout of local rows at a named site; off outside training. */
 Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
+/* Dropout of one row per sequence (B,width), as output heads on the first token use it. Every tensor-parallel
+ * rank has all of these rows, with and without sequence parallelism. */
+Dropout dropout_of_sequences(const Pass *pass, float p, int64_t width, const char *site);
+
 static inline Bump bump_over(Buffer buffer) {
     return (Bump){.base = buffer.data, .size = buffer.bytes};
 }

@@ -1,4 +1,6 @@
-/* A small job in any layout: model, data, a run of some steps, and what came of it. */
+/* A small training job that runs in any layout. run() builds the model and the mesh, trains on synthetic
+ * batches that depend only on the job, the step and the sequence's index, and returns the losses, gradient
+ * norms and final weights. */
 #ifndef WEFT_TESTS_TRAIN_LAYOUTS_H
 #define WEFT_TESTS_TRAIN_LAYOUTS_H
 
@@ -8,7 +10,7 @@
 
 enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61 };
 
-typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOBS } JobKind;
+typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOBS } JobKind;
 
 static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind != JOB_GPT2;
@@ -16,8 +18,9 @@ static inline ModelConfig config_of(JobKind kind) {
         .family = bert ? FAMILY_BERT : FAMILY_GPT2,
         .outputs_mask = kind == JOB_GPT2   ? OUTPUT_LM
                         : kind == JOB_BERT ? OUTPUT_MLM | OUTPUT_NSP
-                                           : OUTPUT_SPAN,
-        .pooler = kind == JOB_BERT,
+                        : kind == JOB_SPAN ? OUTPUT_SPAN
+                                           : OUTPUT_CLASSIFY,
+        .pooler = kind == JOB_BERT || kind == JOB_CLASSIFY,
         .layers = 6,
         .hidden = 16,
         .heads = 4,
@@ -25,13 +28,14 @@ static inline ModelConfig config_of(JobKind kind) {
         .vocab = VOCAB,
         .positions = SEQ,
         .types = bert ? 2 : 0,
-        .labels = 2,
+        .labels = kind == JOB_CLASSIFY ? 3 : 2,
         .act = bert ? ACT_GELU_ERF : ACT_GELU_TANH,
         .norm_eps = 1e-5f,
         .init_std = 0.1f,
         .dropout_embed = 0.1f,
         .dropout_attn = 0.1f,
         .dropout_hidden = 0.1f,
+        .dropout_classify = 0.1f,
         .tied = true,
         .scale_attn = true,
         .pad_token = bert ? 0 : -1,
@@ -44,17 +48,21 @@ static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_
     return (int32_t)rng_below(rng_key(5, site, (uint64_t)step), (uint64_t)index, (uint64_t)below);
 }
 
-/* Sequences first .. first + count - 1 of a step's batch; those of BERT are of several lengths. */
+/* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length. */
 static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t count) {
     HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, count, SEQ));
-    batch->task = kind == JOB_GPT2 ? TASK_LM : kind == JOB_BERT ? TASK_MLM : TASK_SPAN;
+    batch->task = kind == JOB_GPT2   ? TASK_LM
+                  : kind == JOB_BERT ? TASK_MLM
+                  : kind == JOB_SPAN ? TASK_SPAN
+                                     : TASK_CLASSIFY;
     batch->has_types = batch->padded = kind != JOB_GPT2;
     for (int64_t b = 0; b < count; b++) {
         int64_t global = first + b;
         int32_t length = kind == JOB_GPT2 ? SEQ : SEQ - draw("length", step, global, 4);
         batch->lens[b] = length;
         batch->nsp[b] = draw("next", step, global, 2);
+        batch->classes[b] = draw("class", step, global, 3);
         batch->span[b] = draw("start", step, global, length);
         batch->span[count + b] = draw("end", step, global, length);
         for (int64_t t = 0; t < SEQ; t++) {
@@ -71,6 +79,7 @@ static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int
     batch->loss_count[LOSS_TOKEN] = kind == JOB_GPT2 ? count * SEQ : kind == JOB_BERT ? batch->pick_count : 0;
     batch->loss_count[LOSS_NSP] = kind == JOB_BERT ? count : 0;
     batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = kind == JOB_SPAN ? count : 0;
+    batch->loss_count[LOSS_CLASSIFY] = kind == JOB_CLASSIFY ? count : 0;
     return batch;
 }
 
@@ -83,17 +92,17 @@ typedef struct Layout {
     bool sequence, keep;
     Offload offload;
     DType dtype;
-    bool wide; /* a model that fp8 suits */
+    bool wide; /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
     bool fp8;
-    RoundTo round;
+    FakeQuant fake_quant;
     double loss_scale;
-    bool still; /* the learning rate is 0: every step is of the first weights */
-    int nudge;  /* one rank: matrices begin off by a last bit here and there; 0: as they are drawn */
+    bool frozen; /* learning rate 0, so that every step uses the initial weights */
+    int perturb; /* seed of a last-bit perturbation of the initial weights; 0 for none */
 } Layout;
 
 static inline const char *layout_text(const Layout *l) {
     static char text[256];
-    static const char *const job_names[JOBS] = {"gpt2", "bert", "span"};
+    static const char *const job_names[JOBS] = {"gpt2", "bert", "span", "classify"};
     static const char *const recompute[] = {"none", "selective", "block"};
     snprintf(text, sizeof text,
              "%s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",
@@ -105,7 +114,7 @@ static inline const char *layout_text(const Layout *l) {
 
 typedef struct Outcome {
     double loss[STEPS_LIMIT], norm[STEPS_LIMIT], eval;
-    double micro_norm[STEPS_LIMIT]; /* NAN on other replicas than the first */
+    double micro_norm[STEPS_LIMIT]; /* NAN except on the first replica */
     bool skipped[STEPS_LIMIT];
     Model *model;
     Device *device;
@@ -120,9 +129,9 @@ static inline void outcome_done(Outcome *outcome) {
     model_free(outcome->model);
 }
 
-/* Changes about every second number of the matrices by its last bit, up or down. */
-static inline void nudge_params(Store *params, int nudge) {
-    RngKey key = rng_key((uint64_t)nudge, "nudge", 0);
+/* Changes about half of the weights by one unit in the last place, up or down. */
+static inline void perturb_params(Store *params, int perturb) {
+    RngKey key = rng_key((uint64_t)perturb, "nudge", 0);
     for (int i = 0; i < params->model->units; i++) {
         float *value = params->flat[i].data;
         for (int64_t k = 0; k < params->count[i]; k++) {
@@ -152,7 +161,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .fp8 = layout->fp8,
-                       .round = layout->round,
+                       .fake_quant = layout->fake_quant,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,
                        .chunks = layout->chunks,
@@ -164,7 +173,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
     assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
     assert_ok(stream_sync(outcome.runner->stream));
-    if (layout->nudge) nudge_params(outcome.runner->params, layout->nudge);
+    if (layout->perturb) perturb_params(outcome.runner->params, layout->perturb);
     assert_ok(runner_publish(outcome.runner));
     outcome.runner->probe = true;
     HostBatch *micro[BATCH];
@@ -173,7 +182,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
             micro[i] = batch_of(layout->job, step, ((int64_t)replica * count + i) * layout->micro_batch,
                                 layout->micro_batch);
         StepResult result;
-        assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout->still ? 0 : 2e-3, &result));
+        assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout->frozen ? 0 : 2e-3, &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;
         outcome.micro_norm[step] = result.micro_norm;
@@ -186,7 +195,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
         }
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     }
-    assert_ok(stream_sync(outcome.runner->stream)); /* tests look at the weights */
+    assert_ok(stream_sync(outcome.runner->stream)); /* the caller reads the weights */
     return outcome;
 }
 
