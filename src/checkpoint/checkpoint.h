@@ -1,10 +1,10 @@
-/* Checkpoints: Hugging Face directories, and beside them what a run needs to go on.
+/* Checkpoints: Hugging Face model directories, plus the state a run needs to resume.
  *
- *   DIR/config.json, model.safetensors (or shards and model.safetensors.index.json)
- *   DIR/int8.safetensors        instead, of a model that is quantized; see hf_int8.c
- *   DIR/sparse.safetensors      instead, of one stored without the weights that are 0; see hf_sparse.h
+ *   DIR/config.json, model.safetensors (or several weight files and model.safetensors.index.json)
+ *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_int8.c
+ *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
  *   DIR/optimizer.safetensors   first and second moments: "exp_avg.NAME", "exp_avg_sq.NAME"
- *   DIR/weft.json               step, seed, run progress; its presence says the directory is whole
+ *   DIR/weft.json               step and progress of the run; written last, so it marks a complete checkpoint
  */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
@@ -15,56 +15,58 @@
 #include "data/labels.h"
 #include "model/model.h"
 
-/* config.json of a checkpoint directory as a ModelConfig; what weft cannot do is refused by name. */
+/* Reads config.json of a checkpoint directory. Unsupported settings are errors that name the field. */
 MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
-/* The tokens that generation starts from and ends at, from the directory's generation_config.json where it
- * names them, as transformers does; without it they stay what config.json says. */
+/* Overrides the BOS and EOS tokens with those of the directory's generation_config.json, as transformers
+ * does. Without that file, or for tokens it does not set, config.json's values remain. */
 MUST_USE Status hf_generation_read(const char *dir, ModelConfig *config);
-/* The same as hf_config_read from parsed JSON; `from` names it in messages. */
+/* Like hf_config_read, from parsed JSON; `from` names the source in errors. */
 MUST_USE Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config);
-/* What transformers expects to find, architectures and model_type included; caller owns it. */
+/* config.json as transformers expects it, including architectures and model_type; the caller releases it. */
 MUST_USE Status hf_config_json(const ModelConfig *config, json_t **ret_json);
 
-/* The names that the directory's config.json gives to the model's `count` labels: "LABEL_0" and so on where
- * it gives none. */
+/* Names of the model's `count` labels from the directory's config.json; "LABEL_0" and so on for labels
+ * without a name. */
 MUST_USE Status hf_labels_read(const char *dir, int64_t count, LabelSet *ret_labels);
 
-/* The numbers of [PAD], [CLS], [SEP] and [MASK] by the directory's vocab.txt or, without one, its
- * tokenizer.json; -1 for each that is not named there, all of them when neither file exists. They are not
- * held against a model's vocabulary. */
+/* Ids of [PAD], [CLS], [SEP] and [MASK] from the directory's vocab.txt or, without one, its
+ * tokenizer.json; -1 for tokens that are not found or if neither file exists. They are not checked against
+ * the model's vocabulary. */
 MUST_USE Status special_tokens_read(const char *dir, SpecialTokens *ret_tokens);
 
-/* Names that did not meet while loading. */
+/* Differences between the model's parameters and the tensors of a checkpoint. */
 typedef struct LoadReport {
-    char **missing; /* the model's parameters that the files do not hold: left as they were */
+    char **missing; /* parameters without a tensor in the files; left unchanged */
     size_t missing_count, missing_capacity;
-    char **unknown; /* tensors in the files that the model has no place for */
-    size_t unknown_count, unknown_capacity;
+    char **unexpected; /* tensors in the files without a parameter */
+    size_t unexpected_count, unexpected_capacity;
 } LoadReport;
 
 void load_report_done(LoadReport *report);
-/* Fails, naming them, when parameters are missing; with `fresh_outputs`, BERT's heads may be. */
+/* Fails if parameters are missing, naming the first. With `fresh_outputs`, BERT's output heads may be
+ * missing. */
 MUST_USE Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
                                   bool fresh_outputs);
 
-/* Whether a directory's tensors fit the model, before memory is taken for it. */
+/* Checks a directory's tensors against the model without allocating memory for it. ret_report may be NULL. */
 MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_report);
-/* Fills params from a directory's tensors (any floating type, prefixes there or not): what the store holds,
- * of which no more than that is read. Every rank checks, and reports, all of it. */
+/* Fills params from a directory's tensors, of any floating-point type and with or without the family's
+ * name prefix. Each rank reads only the elements its store contains, but checks and reports all tensors.
+ * ret_report may be NULL. */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
 
-/* A parameter of 8 or 4 bits on its way into a file; see hf_int8.c. */
+/* An int8 or int4 parameter to be written to a file; see hf_int8.c. The list owns the arrays. */
 typedef struct Int8Param {
     char name[PARAM_NAME];
     int bits;
-    int64_t rows, cols; /* outputs, inputs */
-    int8_t *w;          /* (rows,cols); of 4 bits (rows,(cols+1)/2), see int4_pack */
-    int8_t *step;       /* of 4 bits: (rows,groups) */
+    int64_t rows, cols; /* output and input features */
+    int8_t *w;          /* (rows,cols); int4: (rows,(cols+1)/2), see int4_pack */
+    int8_t *step;       /* int4 only: (rows,groups), integer scales of the groups; else NULL */
     float *scale;       /* (rows) */
     float *factor;      /* (cols), or NULL: all 1 */
-    bool held;          /* its inputs are rounded by ... */
-    float largest;      /* ... this, see int8_hold_largest */
-    int64_t at;         /* its first byte in the file's data */
+    bool is_static;     /* static activation quantization: */
+    float amax;         /* largest input magnitude, see int8_set_static_amax */
+    int64_t offset;     /* offset in the file's data; set by int8_declare */
 } Int8Param;
 
 typedef struct Int8List {
@@ -73,57 +75,58 @@ typedef struct Int8List {
 } Int8List;
 
 void int8_list_done(Int8List *list);
-/* Adds a parameter with room for w and scale; valid until the next one is added. */
+/* Adds a parameter with w, scale and, for int4, step allocated. The pointer is valid until the next call. */
 MUST_USE Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, int64_t cols,
                               Int8Param **ret_param);
-/* Gives the model its int8 parameters from a directory's tensors; nothing to do where it has none. Before a
- * store of it is bound. */
+/* Loads a quantized model's int8 and int4 parameters from a directory; does nothing for other models. Must
+ * be called before a store of the model is bound. */
 MUST_USE Status hf_int8_load(const char *dir, Model *model, const Exec *exec);
-/* The same for weights that are mostly 0, where config.sparse_products is set. */
+/* The same for sparse weights, if config.sparse_products is set. */
 MUST_USE Status hf_sparse_load(const char *dir, Model *model, const Exec *exec);
-/* Whether a model that may be quantized runs on a device in a type; `dir` names it in messages. */
-MUST_USE Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype);
+/* Fails if the model is quantized and cannot run on the device in this type; `dir` names it in errors. */
+MUST_USE Status hf_int8_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype);
 
 typedef struct SaveOptions {
-    DType dtype;               /* of the tensors in the file */
-    int64_t max_file_bytes;    /* 0: one file */
-    const char *assets_dir;    /* a directory whose tokenizer files come along, or NULL */
-    const char *tokenizer_dir; /* ... from here instead, where it is not NULL */
-    const LabelSet *labels;    /* names of the labels, where there are as many as the model has; or NULL */
-    bool sparse;               /* without the layers' weights that are 0; the model's config says so too */
-    Int8List *int8;            /* all of the model's int8 parameters; NULL: it has none */
+    DType dtype;               /* type of the tensors in the file */
+    int64_t max_file_bytes;    /* start a new weight file beyond this size; 0: a single file */
+    const char *assets_dir;    /* directory to copy tokenizer files and config fields from, or NULL */
+    const char *tokenizer_dir; /* directory to copy tokenizer files from instead, or NULL */
+    const LabelSet *labels;    /* label names, used if their number matches the model's; or NULL */
+    bool sparse;               /* omit zero weights of the layers' matrices and note it in config.json */
+    Int8List *int8;            /* all quantized parameters of the model; NULL if it has none */
 } SaveOptions;
 
-/* Writes config.json, the weights of one rank that has them all, and the assets as the directory `dir`,
- * which must be absent or empty: all of it or, after a failure, nothing. Fields of the config.json in
- * assets_dir that we have no use for (names of labels, say) are kept. A finite value that the type cannot
- * hold is an error. */
+/* Saves a model, all of whose weights are on this rank, as the directory `dir`, which must be absent or
+ * empty: writes config.json, weights and assets, or on failure nothing. Fields of assets_dir's config.json
+ * that weft does not use (label names, for example) are kept. A finite value that overflows in the type is
+ * an error. */
 MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options);
-/* Whether `dir` is absent or empty, for asking before the work begins. */
+/* Fails unless `dir` is absent or empty; for an early check. */
 MUST_USE Status hf_save_check(const char *dir);
 
-/* A run's checkpoint, as RUN/checkpoints/step-N, then RUN/latest is moved to it, then all but the
- * last `keep` (0: none) are removed. `progress` is stored as it is. All ranks of the mesh save together, in
- * a directory that all of them see; its bytes do not depend on the layout. When one fails, all do, with its
- * sentence. */
+/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it, then removes all but the
+ * last `keep` checkpoints (0: removes none). `progress` is stored unchanged. Collective over the mesh; the
+ * directory must be shared. The files do not depend on the parallel layout. If one rank fails, all fail
+ * with its error. */
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
-    const char *assets_dir, *tokenizer_dir; /* as in SaveOptions... */
-    const LabelSet *labels;                 /* ... and this */
-    Mesh *mesh;                             /* the ranks that save together; NULL: this one alone */
+    const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
+    const LabelSet *labels;                 /* as in SaveOptions */
+    Mesh *mesh;                             /* the ranks that save; NULL: a single rank */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
                           int keep);
-/* Finishes what a save that was killed left undone, with `step` the newest checkpoint. */
+/* Cleans up after an interrupted save; `step` is the newest checkpoint, `keep` as in ckpt_save. */
 MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int keep);
-/* The directory of the newest whole checkpoint of a run, NULL when there is none. Leftovers of a
- * killed save are ignored. */
+/* The directory of a run's newest complete checkpoint, or NULL; the caller frees it. Leftovers of an
+ * interrupted save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
-/* What `--model PATH` means: of a run its newest checkpoint, else PATH itself; caller owns it. */
+/* Resolves `--model PATH`: a run's newest checkpoint, or PATH itself; the caller frees it. */
 MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
-/* Loads what the three stores hold, in whatever layout, and the progress back, bit for bit. */
+/* Loads the elements that the three stores contain, whatever their layout, bit for bit, and the progress,
+ * which the caller releases; ret_progress may be NULL. */
 MUST_USE Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream,
                           json_t **ret_progress);
 

@@ -1,17 +1,17 @@
 /* A run's checkpoints.
  *
- *   RUN/checkpoints/step-N       whole checkpoints, and only such
- *   RUN/checkpoints/step-N.tmp   one being written, or one being removed
- *   RUN/checkpoints/step-N.old   one being replaced by another of the same step
- *   RUN/latest                   a link to the newest
+ *   RUN/checkpoints/step-N       complete checkpoints only
+ *   RUN/checkpoints/step-N.tmp   being written or removed
+ *   RUN/checkpoints/step-N.old   being replaced by another checkpoint of the same step
+ *   RUN/latest                   link to the newest
  *
- * A save writes and fsyncs step-N.tmp, renames it, moves `latest`, and only then removes old ones, each
- * renamed to .tmp first. So whatever instant a run is killed at, every step-N is whole; leftovers are
- * cleared by the next save.
+ * A save writes and fsyncs step-N.tmp, renames it, updates `latest`, and only then removes old checkpoints,
+ * each renamed to .tmp first. So every step-N is complete no matter when a run is killed; the next save
+ * clears leftovers.
  *
- * Of several ranks the first makes, moves and removes; all write the numbers (save.h), each into its places
- * of the same files. They agree after each stage on how it went, so a save that fails on one fails on all
- * of them, before anything is moved. */
+ * With several ranks, the first one creates, renames and removes; all write tensor data (save.h), each at
+ * its own offsets in the same files. After each phase the ranks agree on its outcome, so a save that fails
+ * on one rank fails on all, before anything is renamed. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -43,7 +43,7 @@ static void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 
-/* N of "step-N" with what follows it; false for other names. */
+/* Parses "step-N" and returns what follows N; false for other names. */
 static bool parse_step(const char *name, int64_t *ret_step, const char **ret_rest) {
     if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9') return false;
     char *rest;
@@ -60,11 +60,11 @@ static Status step_path(const char *checkpoints, int64_t step, const char *suffi
 }
 
 static Status move(const char *from, const char *to) {
-    if (rename(from, to) != 0) return FAILED("%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    if (rename(from, to) != 0) return FAILED("%s: cannot rename to %s: %s", from, to, strerror(errno));
     return OK;
 }
 
-static Status is_whole(const char *dir, bool *ret_whole) {
+static Status is_complete(const char *dir, bool *ret_whole) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, PROGRESS));
     *ret_whole = path_exists(path);
@@ -73,7 +73,7 @@ static Status is_whole(const char *dir, bool *ret_whole) {
 
 /* ---- saving ---- */
 
-/* A moment's tensor has the parameter's own shape. */
+/* Moments have the parameter's shape in the model. */
 static HfTensor moment_tensor(const ParamDesc *desc) {
     HfTensor tensor = {.part = -1, .ndim = desc->ndim};
     for (int i = 0; i < desc->ndim; i++) tensor.dim[i] = desc->dim[i];
@@ -115,49 +115,49 @@ static Status write_progress(const char *dir, int64_t step, const json_t *progre
     return json_write_file(path, json);
 }
 
-/* Finishes what killed saves and removals began: half-written and half-removed ones go, and one that was
- * set aside comes back when nothing took its place. */
-static Status clear_entry(const char *checkpoints, const char *name) {
+/* Cleans up after interrupted saves and removals: deletes .tmp directories, and restores a .old one unless
+ * its replacement exists. */
+static Status recover_entry(const char *checkpoints, const char *name) {
     int64_t step;
     const char *rest;
     if (!parse_step(name, &step, &rest)) return OK;
-    CLEANUP(mem_freep) char *path = NULL, *place = NULL;
+    CLEANUP(mem_freep) char *path = NULL, *final = NULL;
     TRY(path_join(&path, checkpoints, name));
-    TRY(step_path(checkpoints, step, "", &place));
+    TRY(step_path(checkpoints, step, "", &final));
     if (!strcmp(rest, ".tmp")) return dir_remove(path);
     if (strcmp(rest, ".old")) return OK;
-    return path_exists(place) ? dir_remove(path) : move(path, place);
+    return path_exists(final) ? dir_remove(path) : move(path, final);
 }
 
 typedef Status (*EntryFunc)(const char *dir, const char *name);
 
 static Status each_entry(const char *path, EntryFunc func) {
     CLEANUP(dir_closep) DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: the directory cannot be read: %s", path, strerror(errno));
+    if (!dir) return FAILED("%s: cannot read the directory: %s", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir));) TRY(func(path, entry->d_name));
     return OK;
 }
 
-static Status clear_link(const char *run_dir, const char *name) {
+static Status remove_stale_link(const char *run_dir, const char *name) {
     if (strncmp(name, LATEST ".tmp.", strlen(LATEST ".tmp."))) return OK;
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, run_dir, name));
     return dir_remove(path);
 }
 
-/* What a save works with. */
+/* State of a save. */
 typedef struct Save {
     const CheckpointState *state;
     int64_t step;
-    bool first; /* of the ranks */
+    bool first; /* this is the first rank */
     char *checkpoints, *temporary, *link, *target;
     SaveOptions options;
-    HfManifest plan;
+    HfManifest manifest;
     SaveList list;
 } Save;
 
 static void save_done(Save *save) {
-    hf_manifest_done(&save->plan);
+    hf_manifest_done(&save->manifest);
     save_list_done(&save->list);
     free(save->checkpoints);
     free(save->temporary);
@@ -176,16 +176,16 @@ static Status save_init(Save *save, const char *run_dir) {
     TRY(path_join(&save->link, run_dir, LATEST));
     TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));
     TRY(str_format(&save->target, "%s/step-%lld", CHECKPOINTS, (long long)save->step));
-    TRY(hf_manifest_init(&save->plan, state->params->model, &save->options));
-    TRY(hf_manifest_list(&save->plan, save->temporary, state->params, DT_F32, &save->list));
+    TRY(hf_manifest_init(&save->manifest, state->params->model, &save->options));
+    TRY(hf_manifest_list(&save->manifest, save->temporary, state->params, DT_F32, &save->list));
     return list_optimizer(&save->list, save->temporary, state);
 }
 
 static Status make_dirs(const Save *save, const char *run_dir) {
     TRY(dir_make(save->checkpoints));
     TRY(dir_sync(run_dir));
-    TRY(each_entry(save->checkpoints, clear_entry));
-    return each_entry(run_dir, clear_link);
+    TRY(each_entry(save->checkpoints, recover_entry));
+    return each_entry(run_dir, remove_stale_link);
 }
 
 static Status create_files(Save *save) {
@@ -193,14 +193,15 @@ static Status create_files(Save *save) {
     return save_list_create(&save->list);
 }
 
-/* Puts the written directory in its place; an older one of the same step is set aside until then. */
-static Status put_in_place(const char *checkpoints, int64_t step, const char *written) {
-    CLEANUP(mem_freep) char *place = NULL, *aside = NULL;
-    TRY(step_path(checkpoints, step, "", &place));
+/* Renames the written directory to its final name; an older checkpoint of the same step is set aside
+ * meanwhile. */
+static Status publish(const char *checkpoints, int64_t step, const char *written) {
+    CLEANUP(mem_freep) char *final = NULL, *aside = NULL;
+    TRY(step_path(checkpoints, step, "", &final));
     TRY(step_path(checkpoints, step, ".old", &aside));
-    bool replaces = path_exists(place);
-    if (replaces) TRY(move(place, aside));
-    TRY(move(written, place));
+    bool replaces = path_exists(final);
+    if (replaces) TRY(move(final, aside));
+    TRY(move(written, final));
     TRY(dir_sync(checkpoints));
     return replaces ? dir_remove(aside) : OK;
 }
@@ -218,7 +219,7 @@ static Status list_steps(const char *checkpoints, StepList *list) {
     return OK;
 }
 
-/* Removes all but the one just saved and the `keep - 1` of the highest steps beside it. */
+/* Removes all but the checkpoint just saved and the `keep - 1` others with the highest steps. */
 static Status prune(const char *checkpoints, int64_t saved, int keep) {
     CLEANUP(step_list_done) StepList list = {0};
     TRY(list_steps(checkpoints, &list));
@@ -227,21 +228,21 @@ static Status prune(const char *checkpoints, int64_t saved, int keep) {
         int newer = 1;
         for (size_t j = 0; j < list.count; j++) newer += list.step[j] != saved && list.step[j] > list.step[i];
         if (newer < keep) continue;
-        CLEANUP(mem_freep) char *path = NULL, *leaving = NULL;
+        CLEANUP(mem_freep) char *path = NULL, *removed = NULL;
         TRY(step_path(checkpoints, list.step[i], "", &path));
-        TRY(step_path(checkpoints, list.step[i], ".tmp", &leaving));
-        TRY(move(path, leaving));
-        TRY(dir_remove(leaving));
+        TRY(step_path(checkpoints, list.step[i], ".tmp", &removed));
+        TRY(move(path, removed));
+        TRY(dir_remove(removed));
     }
     return OK;
 }
 
 static Status write_rest(const Save *save) {
     const CheckpointState *state = save->state;
-    TRY(hf_write_rest(save->temporary, &save->plan, &state->params->model->config, &save->options));
+    TRY(hf_write_rest(save->temporary, &save->manifest, &state->params->model->config, &save->options));
     TRY(write_progress(save->temporary, save->step, state->progress));
     TRY(dir_sync(save->temporary));
-    return put_in_place(save->checkpoints, save->step, save->temporary);
+    return publish(save->checkpoints, save->step, save->temporary);
 }
 
 static Status write_all(Save *save, Stream *stream) {
@@ -263,8 +264,8 @@ Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state
     TRY(save_agree(state->mesh, status));
     status = write_all(&save, stream);
     if (status) {
-        if (save.first) status_free(each_entry(save.checkpoints, clear_entry));
-        return status_wrap(status, "the checkpoint of step %lld is not saved", (long long)step);
+        if (save.first) status_free(each_entry(save.checkpoints, recover_entry));
+        return status_wrap(status, "cannot save the checkpoint of step %lld", (long long)step);
     }
     return save_agree(state->mesh, save.first ? make_newest(&save, keep) : OK);
 }
@@ -272,14 +273,14 @@ Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state
 Status ckpt_tidy(const char *run_dir, int64_t step, int keep) {
     CLEANUP(mem_freep) char *checkpoints = NULL;
     TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
-    TRY(each_entry(checkpoints, clear_entry));
-    TRY(each_entry(run_dir, clear_link));
+    TRY(each_entry(checkpoints, recover_entry));
+    TRY(each_entry(run_dir, remove_stale_link));
     return keep > 0 ? prune(checkpoints, step, keep) : OK;
 }
 
 /* ---- finding ---- */
 
-/* Where `latest` points, when that is a whole checkpoint. */
+/* The target of `latest`, if it is a complete checkpoint. */
 static Status follow_link(const char *run_dir, char **ret_dir) {
     CLEANUP(mem_freep) char *link = NULL, *dir = NULL;
     TRY(path_join(&link, run_dir, LATEST));
@@ -288,15 +289,15 @@ static Status follow_link(const char *run_dir, char **ret_dir) {
     if (length < 0) return OK;
     target[length] = 0;
     TRY(target[0] == '/' ? str_dup(target, &dir) : path_join(&dir, run_dir, target));
-    bool whole = false;
-    TRY(is_whole(dir, &whole));
-    if (!whole) return OK;
+    bool complete = false;
+    TRY(is_complete(dir, &complete));
+    if (!complete) return OK;
     *ret_dir = dir;
     dir = NULL;
     return OK;
 }
 
-/* The highest step, also one that was set aside by a save that did not finish. */
+/* The complete checkpoint with the highest step, including one set aside by an interrupted save. */
 static Status scan_steps(const char *run_dir, char **ret_dir) {
     CLEANUP(mem_freep) char *checkpoints = NULL, *best = NULL;
     TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
@@ -307,10 +308,10 @@ static Status scan_steps(const char *run_dir, char **ret_dir) {
         if (!parse_step(entry->d_name, &step, &rest) || (*rest && strcmp(rest, ".old"))) continue;
         if (step < best_step || (step == best_step && *rest)) continue;
         CLEANUP(mem_freep) char *path = NULL;
-        bool whole = false;
+        bool complete = false;
         TRY(path_join(&path, checkpoints, entry->d_name));
-        TRY(is_whole(path, &whole));
-        if (!whole) continue;
+        TRY(is_complete(path, &complete));
+        if (!complete) continue;
         free(best);
         best = path;
         path = NULL;
@@ -344,15 +345,15 @@ static Status load_moment(const SafeFile *file, const char *kind, const ParamDes
     char name[PARAM_NAME + 16], found[SHAPE_TEXT], expected[SHAPE_TEXT];
     snprintf(name, sizeof name, "%s.%s", kind, desc->name);
     const SafeTensor *tensor = safe_find(file, name);
-    if (!tensor) return FAILED("%s: holds no tensor '%s'", safe_path(file), name);
+    if (!tensor) return FAILED("%s: tensor '%s' is missing", safe_path(file), name);
     bool same = tensor->dtype == DT_F32 && tensor->ndim == desc->ndim;
     for (int i = 0; same && i < desc->ndim; i++) same = tensor->dim[i] == desc->dim[i];
     if (!same)
-        return FAILED("%s: tensor '%s' is %s of shape %s, the model expects F32 of shape %s", safe_path(file),
-                      name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
+        return FAILED("%s: tensor '%s' is %s of shape %s, but the model expects F32 of shape %s",
+                      safe_path(file), name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
                       safe_shape_text(expected, desc->ndim, desc->dim));
-    HfTensor whole = moment_tensor(desc);
-    return store_read_slot(store, ref, &whole, &tensor, 1, stream);
+    HfTensor complete = moment_tensor(desc);
+    return store_read_slot(store, ref, &complete, &tensor, 1, stream);
 }
 
 static Status load_moments(const SafeFile *file, const char *kind, Store *store, Stream *stream) {
@@ -382,10 +383,10 @@ static Status read_progress(const char *dir, json_t **ret_progress) {
     int64_t format = 0;
     TRY(json_get_int(json, path, "format", 0, INT64_MAX, &format));
     if (format != PROGRESS_FORMAT)
-        return FAILED("%s: 'format' is %lld, this version reads %d", path, (long long)format,
+        return FAILED("%s: 'format' is %lld, but this version of weft reads %d", path, (long long)format,
                       PROGRESS_FORMAT);
     json_t *progress = json_object_get(json, "progress");
-    if (!json_is_object(progress)) return FAILED("%s: has no 'progress'", path);
+    if (!json_is_object(progress)) return FAILED("%s: 'progress' is missing", path);
     *ret_progress = json_incref(progress);
     return OK;
 }
@@ -396,8 +397,8 @@ Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *str
     TRY(read_progress(dir, &progress));
     TRY(hf_weights_load(dir, params, stream, &report));
     TRY(load_report_check(&report, dir, &params->model->config, false));
-    if (report.unknown_count)
-        return FAILED("%s: holds tensor '%s', which the model has no place for", dir, report.unknown[0]);
+    if (report.unexpected_count)
+        return FAILED("%s: unexpected tensor '%s', which the model does not have", dir, report.unexpected[0]);
     TRY(load_optimizer(dir, m, v, stream));
     if (ret_progress) {
         *ret_progress = progress;

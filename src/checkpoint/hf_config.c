@@ -1,9 +1,9 @@
 /* config.json of a checkpoint <-> ModelConfig.
  *
- * An absent field has the value that transformers gives it. Which heads a model carries is told by the
- * class in `architectures`; a set of heads that no class has is written as the nearest class, with the
- * exact set under a key of our own, "weft", which reading honours and transformers ignores. A value that
- * would change the arithmetic into one we do not have is refused by field and value. */
+ * Absent fields get transformers' defaults. The class in `architectures` determines the output heads. A
+ * combination of heads that no class has is written as the nearest class, with the exact list under weft's
+ * own key, "weft", which transformers ignores. Settings that weft does not implement are errors that give
+ * the field and its value. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -16,7 +16,7 @@ enum {
     MAX_LAYERS = 10000,
     MAX_WIDTH = 1 << 20,
     MAX_INNER = 1 << 23,
-    MAX_ROWS = 1 << 27 /* of an embedding */
+    MAX_ROWS = 1 << 27 /* rows of an embedding */
 };
 
 typedef struct Architecture {
@@ -26,7 +26,7 @@ typedef struct Architecture {
     bool pooler;
 } Architecture;
 
-/* For writing, the first that fits is taken; the last of a family carries the fewest heads. */
+/* Writing uses the first match; the last of each family has the fewest heads. */
 static const Architecture architectures[] = {
     {"GPT2LMHeadModel", FAMILY_GPT2, OUTPUT_LM, false},
     {"GPT2Model", FAMILY_GPT2, OUTPUT_LM, false}, /* the output matrix is the embedding */
@@ -40,7 +40,7 @@ static const Architecture architectures[] = {
 
 enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof architectures[0] };
 
-/* For writing, the first of an act is taken. */
+/* Writing uses the first name of an activation function. */
 static const struct {
     const char *name;
     Act act;
@@ -67,7 +67,7 @@ enum { OUTPUT_NAMES = sizeof all_heads / sizeof all_heads[0] };
 typedef struct IntField {
     const char *key, *alias; /* alias may be NULL */
     int64_t low, high;
-    int64_t *value; /* holds the default */
+    int64_t *value; /* initialized to the default */
 } IntField;
 
 static Status read_ints(const json_t *json, const char *from, const IntField *field, size_t count) {
@@ -101,11 +101,11 @@ static Status read_act(const json_t *json, const char *from, const char *key, Ac
                   from, key, safe_name_text(shown, name));
 }
 
-/* A feature that must be off (or absent). */
+/* Fails if a feature that weft does not support is on. */
 static Status refuse_true(const json_t *json, const char *from, const char *key) {
     bool on = false;
     TRY(json_get_bool(json, from, key, &on));
-    if (on) return FAILED("%s: '%s' is true, which weft does not support: expected false", from, key);
+    if (on) return FAILED("%s: '%s' is true, which weft does not support; expected false", from, key);
     return OK;
 }
 
@@ -116,25 +116,25 @@ static Status read_one_token(const json_t *value, const char *from, const char *
         return OK;
     }
     if (!json_is_integer(value) || json_integer_value(value) < -1 || json_integer_value(value) > INT32_MAX)
-        return FAILED("%s: '%s' must be a token number or null", from, key);
+        return FAILED("%s: '%s' must be a token id or null", from, key);
     *token = json_integer_value(value);
     return OK;
 }
 
-/* A special token: an integer, or, as newer files have it, a list whose first entry counts. */
+/* A special token: an integer or, in newer files, a list, of which this uses the first entry. */
 static Status read_token(const json_t *json, const char *from, const char *key, int64_t *token) {
     const json_t *value = json_object_get(json, key);
     return read_one_token(json_is_array(value) ? json_array_get(value, 0) : value, from, key, token);
 }
 
-/* Of the tokens that end a text, all count. */
-static Status read_ends(const json_t *json, const char *from, ModelConfig *config) {
+/* Reads all EOS tokens. */
+static Status read_eos(const json_t *json, const char *from, ModelConfig *config) {
     static const char key[] = "eos_token_id";
     TRY(read_token(json, from, key, &config->eos_token));
     const json_t *list = json_object_get(json, key);
     size_t count = json_array_size(list); /* 0 for anything but a list */
-    if (count > 1 + MORE_ENDS)
-        return FAILED("%s: '%s' lists %zu tokens, expected %d at most", from, key, count, 1 + MORE_ENDS);
+    if (count > 1 + MORE_EOS)
+        return FAILED("%s: '%s' lists %zu tokens, expected at most %d", from, key, count, 1 + MORE_EOS);
     for (size_t i = 1; i < count; i++) {
         int64_t end = -1;
         TRY(read_one_token(json_array_get(list, i), from, key, &end));
@@ -185,10 +185,11 @@ static Status read_labels(const json_t *json, const char *from, int64_t *labels)
     TRY(json_get_int(json, from, "num_labels", 1, MAX_LABELS, labels));
     const json_t *names = json_object_get(json, "id2label");
     if (!names || json_is_null(names)) return OK;
-    if (!json_is_object(names)) return FAILED("%s: 'id2label' must be an object of label names", from);
+    if (!json_is_object(names))
+        return FAILED("%s: 'id2label' must be an object from ids to label names", from);
     size_t count = json_object_size(names);
     if (count < 1 || count > MAX_LABELS)
-        return FAILED("%s: 'id2label' names %zu labels, expected 1 to %d", from, count, MAX_LABELS);
+        return FAILED("%s: 'id2label' has %zu labels, expected 1 to %d", from, count, MAX_LABELS);
     *labels = (int64_t)count;
     return OK;
 }
@@ -217,7 +218,7 @@ static Status refuse_other(const json_t *json, const char *from, const char *key
     char shown[NAME_TEXT];
     TRY(json_get_string(json, from, key, &value));
     if (strcmp(value, only))
-        return FAILED("%s: '%s' is \"%s\", which weft does not support: expected \"%s\"", from, key,
+        return FAILED("%s: '%s' is \"%s\", which weft does not support; expected \"%s\"", from, key,
                       safe_name_text(shown, value), only);
     return OK;
 }
@@ -263,7 +264,7 @@ static Status read_bert(const json_t *json, const char *from, ModelConfig *confi
     return read_labels(json, from, &config->labels);
 }
 
-/* The class named in `architectures`; NULL when the field is absent or empty. */
+/* Finds the class named in `architectures`; *ret_found is untouched if the field is absent or empty. */
 static Status find_architecture(const json_t *json, const char *from, const Architecture **ret_found) {
     const json_t *list = json_object_get(json, "architectures");
     if (!list || json_is_null(list)) return OK;
@@ -314,16 +315,16 @@ static Status read_head_list(const json_t *list, const char *from, unsigned *ret
             if (!strcmp(output_name(all_heads[i]), name)) bit = all_heads[i];
         char shown[NAME_TEXT];
         if (!bit)
-            return FAILED("%s: 'weft.heads' holds \"%s\", expected lm, mlm, nsp, span or classify", from,
-                          safe_name_text(shown, name ? name : "something else"));
+            return FAILED("%s: 'weft.heads' contains \"%s\", expected lm, mlm, nsp, span or classify", from,
+                          safe_name_text(shown, name ? name : "(not a string)"));
         mask |= bit;
     }
     *ret_mask = mask;
     return OK;
 }
 
-/* Heads, and what else no field of transformers can say. */
-static Status read_own(const json_t *json, const char *from, ModelConfig *config) {
+/* Output heads and other settings that have no field in transformers. */
+static Status read_weft_fields(const json_t *json, const char *from, ModelConfig *config) {
     const json_t *own = json_object_get(json, "weft");
     if (!own || json_is_null(own)) return OK;
     if (!json_is_object(own)) return FAILED("%s: 'weft' must be an object", from);
@@ -333,8 +334,8 @@ static Status read_own(const json_t *json, const char *from, ModelConfig *config
     return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
 
-/* What weft quantize has written. Of 8 or 4 bits, and inputs by a largest number of their own or of all: a
- * program that knows only some of these refuses the others by their names. */
+/* Quantization methods of `weft quantize`: int8 or int4 weights, with dynamic or static activation scales.
+ * Each has its own name, so that a version that supports only some of them rejects the others. */
 enum { METHODS = 4 };
 static const char *const methods[METHODS] = {"weft-int8", "weft-int4", "weft-int8-static",
                                              "weft-int4-static"};
@@ -347,7 +348,7 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     while (at < METHODS && (!method || strcmp(method, methods[at]))) at++;
     if (at == METHODS)
         return FAILED("%s: 'quantization.method' is '%.40s', expected '%s', '%s', '%s' or '%s'", from,
-                      method ? method : "not a text", methods[0], methods[1], methods[2], methods[3]);
+                      method ? method : "(not a string)", methods[0], methods[1], methods[2], methods[3]);
     config->int8 = true;
     config->int4 = at & 1;
     config->int8_held = at & 2;
@@ -367,7 +368,7 @@ static Status read_sparsity(const json_t *json, const char *from, ModelConfig *c
     const char *method = json_string_value(json_object_get(sparsity, "method"));
     if (!method || strcmp(method, "weft-sparse"))
         return FAILED("%s: 'sparsity.method' is '%.40s', expected 'weft-sparse'", from,
-                      method ? method : "not a text");
+                      method ? method : "(not a string)");
     config->sparse = true;
     return OK;
 }
@@ -379,7 +380,9 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(find_architecture(json, from, &found));
     TRY(find_family(json, from, found, &family));
     if (json_is_object(json_object_get(json, "quantization_config")))
-        return FAILED("%s: 'quantization_config' is set: quantized weights are not read", from);
+        return FAILED(
+            "%s: 'quantization_config' is set, but weft does not read weights quantized by other tools",
+            from);
 
     ModelConfig config;
     TRY(family == FAMILY_GPT2 ? read_gpt2(json, from, &config) : read_bert(json, from, &config));
@@ -387,15 +390,15 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(refuse_true(json, from, "add_cross_attention"));
     TRY(read_token(json, from, "pad_token_id", &config.pad_token));
     TRY(read_token(json, from, "bos_token_id", &config.bos_token));
-    TRY(read_ends(json, from, &config));
+    TRY(read_eos(json, from, &config));
     config.tied = true;
     TRY(json_get_bool(json, from, "tie_word_embeddings", &config.tied));
     config.outputs_mask = found ? found->heads : family == FAMILY_GPT2 ? OUTPUT_LM : 0;
     config.pooler = found ? found->pooler : family == FAMILY_BERT;
-    /* GPT2Model has no output matrix of its own, whatever the field says. */
+    /* GPT2Model has no output matrix, regardless of the field. */
     if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
     TRY(pruned_heads_read(json, from, &config));
-    TRY(read_own(json, from, &config));
+    TRY(read_weft_fields(json, from, &config));
     TRY(read_quantization(json, from, &config));
     TRY(read_sparsity(json, from, &config));
     TRY(status_wrap(config_check(&config), "%s", from));
@@ -403,14 +406,14 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     return OK;
 }
 
-/* Whether a config.json is a run's, which holds the options of 'weft train', and not a model's. */
+/* Whether a config.json belongs to a run (options of 'weft train') rather than a model. */
 static bool is_run_config(const json_t *json) {
     return json_is_string(json_object_get(json, "model")) && json_is_array(json_object_get(json, "data")) &&
            !json_object_get(json, "model_type") && !json_object_get(json, "architectures");
 }
 
 static Status no_checkpoint_yet(const char *dir) {
-    return FAILED("%s: holds no checkpoint yet, it is the directory of a run that has not saved one", dir);
+    return FAILED("%s: is the directory of a run that has not saved a checkpoint yet", dir);
 }
 
 Status hf_config_read(const char *dir, ModelConfig *ret_config) {
@@ -422,7 +425,7 @@ Status hf_config_read(const char *dir, ModelConfig *ret_config) {
     TRY(path_join(&checkpoints, dir, "checkpoints"));
     if (!path_exists(path) && path_is_dir(checkpoints)) return no_checkpoint_yet(dir);
     if (!path_exists(path))
-        return FAILED("%s: has no config.json, expected a checkpoint as transformers or weft save it", dir);
+        return FAILED("%s: has no config.json; expected a checkpoint saved by transformers or weft", dir);
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
     if (is_run_config(json)) return no_checkpoint_yet(dir);
@@ -438,7 +441,7 @@ Status hf_generation_read(const char *dir, ModelConfig *config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", path);
     ModelConfig named = {.bos_token = -1, .eos_token = -1};
     TRY(read_token(json, path, "bos_token_id", &named.bos_token));
-    TRY(read_ends(json, path, &named));
+    TRY(read_eos(json, path, &named));
     if (named.bos_token >= 0) config->bos_token = named.bos_token;
     if (named.eos_token < 0) return OK;
     config->eos_token = named.eos_token;
@@ -449,7 +452,7 @@ Status hf_generation_read(const char *dir, ModelConfig *config) {
 
 /* ---- writing ---- */
 
-/* The shortest decimal that is this float, as a real: 0.1, not 0.10000000149. */
+/* The shortest decimal that parses to this float: 0.1, not 0.10000000149. */
 static json_t *real(float value) {
     char text[40];
     for (int digits = 1; digits <= 9; digits++) {
@@ -463,7 +466,7 @@ static json_t *token(int64_t value) {
     return value < 0 ? json_null() : json_integer(value);
 }
 
-static json_t *end_tokens(const ModelConfig *config) {
+static json_t *eos_json(const ModelConfig *config) {
     if (!config->eos_more_count) return token(config->eos_token);
     json_t *list = json_array();
     int failed = json_array_append_new(list, token(config->eos_token));
@@ -529,8 +532,8 @@ static int add_labels(json_t *json, int64_t labels) {
     return failed;
 }
 
-/* The "weft" key, only where the fields of transformers do not say it all. */
-static int add_own(json_t *json, const ModelConfig *config, const Architecture *architecture) {
+/* Adds the "weft" key if transformers' fields cannot express the configuration. */
+static int add_weft_fields(json_t *json, const ModelConfig *config, const Architecture *architecture) {
     bool embed = config->family == FAMILY_BERT && config->dropout_embed != config->dropout_hidden;
     bool heads = config->outputs_mask != architecture->heads || config->pooler != architecture->pooler;
     if (!embed && !heads) return 0;
@@ -567,11 +570,11 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
         json_pack("{s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "architectures", architecture->name,
                   "initializer_range", real(config->init_std), "tie_word_embeddings", config->tied,
                   "add_cross_attention", false, "pad_token_id", token(config->pad_token), "bos_token_id",
-                  token(config->bos_token), "eos_token_id", end_tokens(config));
+                  token(config->bos_token), "eos_token_id", eos_json(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
     if (!failed && config_has(config, OUTPUT_CLASSIFY)) failed = add_labels(json, config->labels);
-    if (!failed) failed = add_own(json, config, architecture);
+    if (!failed) failed = add_weft_fields(json, config, architecture);
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)
         failed = json_object_set_new(json, "sparsity", json_pack("{s:s}", "method", "weft-sparse"));

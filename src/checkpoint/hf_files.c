@@ -1,6 +1,6 @@
-/* Opening a checkpoint's weights. With an index, the index and the shards must say the same: every name it
- * maps lies in the file it names, and every tensor of those files is mapped to just that file. File names
- * in an index are names, never paths. */
+/* Opens a checkpoint's weight files. If there is an index, it and the files must agree: every tensor it
+ * lists is in the file it names, and every tensor of those files is listed for exactly that file. File
+ * names in an index must not be paths. */
 #include "checkpoint/hf_files.h"
 
 #include <string.h>
@@ -33,51 +33,51 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static Status check_shard_name(const char *index, const char *name) {
+static Status check_file_name(const char *index, const char *name) {
     char shown[NAME_TEXT];
     size_t length = strlen(name), tail = strlen(".safetensors");
     if (strchr(name, '/') || name[0] == '.' || length <= tail || strcmp(name + length - tail, ".safetensors"))
-        return FAILED("%s: names the file '%s', expected a .safetensors file in the same directory", index,
+        return FAILED("%s: lists file '%s', expected a .safetensors file in the same directory", index,
                       safe_name_text(shown, name));
     return OK;
 }
 
-/* The open shard of that name, opened on its first mention. */
-static Status find_token_file(HfFiles *files, const char *index, const char *name,
-                              const SafeFile **ret_file) {
+/* The weight file of that name, opened on first use. */
+static Status find_weight_file(HfFiles *files, const char *index, const char *name,
+                               const SafeFile **ret_file) {
     for (size_t i = files->count; i-- > 0;) {
         if (strcmp(base_name(safe_path(files->file[i])), name)) continue;
         *ret_file = files->file[i];
         return OK;
     }
-    TRY(check_shard_name(index, name));
+    TRY(check_file_name(index, name));
     return status_wrap(open_file(files, name, ret_file), "%s: lists a file that cannot be used", index);
 }
 
-static Status open_token_files(HfFiles *files, const char *index, const json_t *map) {
+static Status open_weight_files(HfFiles *files, const char *index, const json_t *map) {
     char shown[NAME_TEXT];
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)map, name, value) {
         if (!json_is_string(value))
-            return FAILED("%s: 'weight_map' gives no file name for '%s'", index, safe_name_text(shown, name));
+            return FAILED("%s: 'weight_map' has no file name for '%s'", index, safe_name_text(shown, name));
         const SafeFile *file = NULL;
-        TRY(find_token_file(files, index, json_string_value(value), &file));
+        TRY(find_weight_file(files, index, json_string_value(value), &file));
         if (!safe_find(file, name))
-            return FAILED("%s: places tensor '%s' in %s, which does not hold it", index,
+            return FAILED("%s: lists tensor '%s' in %s, which does not contain it", index,
                           safe_name_text(shown, name), base_name(safe_path(file)));
     }
     return OK;
 }
 
-/* No shard holds what the index does not place there. */
+/* Checks that every tensor of the files is listed in the index, for the file that contains it. */
 static Status check_mapped(const HfFiles *files, const char *index, const json_t *map) {
     char shown[NAME_TEXT];
     for (size_t i = 0; i < files->entries; i++) {
         const HfEntry *entry = &files->entry[i];
-        const char *place = json_string_value(json_object_get(map, entry->tensor->name));
-        if (!place || strcmp(place, base_name(entry->path)))
-            return FAILED("%s: holds tensor '%s', which %s does not place there", entry->path,
+        const char *mapped = json_string_value(json_object_get(map, entry->tensor->name));
+        if (!mapped || strcmp(mapped, base_name(entry->path)))
+            return FAILED("%s: contains tensor '%s', which %s does not list for this file", entry->path,
                           safe_name_text(shown, entry->tensor->name), base_name(index));
     }
     return OK;
@@ -91,7 +91,7 @@ static Status open_index(HfFiles *files) {
     const json_t *map = json_object_get(json, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
         return FAILED("%s: expected a 'weight_map' from tensor names to file names", index);
-    TRY(open_token_files(files, index, map));
+    TRY(open_weight_files(files, index, map));
     TRY(add_tensors(files));
     return check_mapped(files, index, map);
 }
@@ -118,10 +118,11 @@ static Status open_any(HfFiles *files) {
     }
     if (index) return open_index(files);
     if (pickle || pickle_index)
-        return FAILED("%s: holds pytorch_model.bin, a Python pickle, which is not read; load it in "
-                      "transformers and save_pretrained() it, which writes %s",
-                      files->dir, HF_WEIGHTS);
-    return FAILED("%s: holds no weights, expected %s or %s", files->dir, HF_WEIGHTS, HF_INDEX);
+        return FAILED(
+            "%s: weft does not read pytorch_model.bin (a Python pickle); load the model in transformers "
+            "and call save_pretrained(), which writes %s",
+            files->dir, HF_WEIGHTS);
+    return FAILED("%s: contains no weights; expected %s or %s", files->dir, HF_WEIGHTS, HF_INDEX);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -153,10 +154,10 @@ DType hf_files_dtype(const HfFiles *files) {
     size_t bytes[DT_COUNT + 1] = {0};
     for (size_t i = 0; i < files->entries; i++)
         bytes[files->entry[i].tensor->dtype] += files->entry[i].tensor->bytes;
-    DType most = DT_F32;
+    DType dominant = DT_F32;
     for (DType dtype = DT_F32; dtype <= DT_F64; dtype++)
-        if (bytes[dtype] > bytes[most]) most = dtype;
-    return most;
+        if (bytes[dtype] > bytes[dominant]) dominant = dtype;
+    return dominant;
 }
 
 HfEntry *hf_files_find(HfFiles *files, const char *name) {

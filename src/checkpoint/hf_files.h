@@ -1,4 +1,4 @@
-/* All tensors of a checkpoint directory, wherever its shards keep them. */
+/* All tensors of a checkpoint directory, across its weight files. */
 #ifndef WEFT_CHECKPOINT_HF_FILES_H
 #define WEFT_CHECKPOINT_HF_FILES_H
 
@@ -11,8 +11,8 @@
 
 typedef struct HfEntry {
     const SafeTensor *tensor;
-    const char *path; /* of its file */
-    bool used;        /* for the reader's own marks */
+    const char *path; /* the file that contains it */
+    bool used;        /* set by readers for tensors they use */
 } HfEntry;
 
 typedef struct HfFiles {
@@ -23,14 +23,14 @@ typedef struct HfFiles {
     size_t entries, entries_capacity;
 } HfFiles;
 
-/* Opens model.safetensors, int8.safetensors or sparse.safetensors instead, or the shards that
+/* Opens model.safetensors; if absent, int8.safetensors or sparse.safetensors; or the weight files that
  * model.safetensors.index.json lists. */
 MUST_USE Status hf_files_open(HfFiles **ret_files, const char *dir);
 void hf_files_free(HfFiles *files);
 DEFINE_FREEP(HfFiles, hf_files)
 
-/* The floating type that most of the bytes have; DT_F32 when none has any. */
+/* The floating-point type with the most bytes; DT_F32 if there is no floating-point tensor. */
 DType hf_files_dtype(const HfFiles *files);
-HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL when there is none */
+HfEntry *hf_files_find(HfFiles *files, const char *name); /* NULL if not found */
 
 #endif

@@ -1,24 +1,25 @@
+/* Reading and writing of "pruned_heads" in config.json. */
 #include "checkpoint/hf_heads.h"
 
 #include <stdio.h>
 
-/* How many heads one layer's list names, each once. */
+/* The number of heads in one layer's list; duplicates are an error. */
 static Status count_heads(const json_t *list, const char *from, int64_t layer, int64_t heads,
                           int64_t *ret_count) {
     size_t index, other;
     json_t *entry;
-    enum { MOST = 4096 };
-    if (!json_is_array(list) || json_array_size(list) > MOST)
+    enum { MAX_LISTED = 4096 };
+    if (!json_is_array(list) || json_array_size(list) > MAX_LISTED)
         return FAILED("%s: 'pruned_heads.%lld' must be a list of at most %d heads", from, (long long)layer,
-                      MOST);
+                      MAX_LISTED);
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
         json_int_t head = json_integer_value(entry);
         if (!json_is_integer(entry) || head < 0 || head >= heads)
-            return FAILED("%s: 'pruned_heads.%lld' must hold numbers from 0 to %lld", from, (long long)layer,
-                          (long long)heads - 1);
+            return FAILED("%s: 'pruned_heads.%lld' must contain integers from 0 to %lld", from,
+                          (long long)layer, (long long)heads - 1);
         for (other = 0; other < index; other++)
             if (json_integer_value(json_array_get(list, other)) == head)
-                return FAILED("%s: 'pruned_heads.%lld' names head %lld twice", from, (long long)layer,
+                return FAILED("%s: 'pruned_heads.%lld' lists head %lld twice", from, (long long)layer,
                               (long long)head);
     }
     *ret_count = (int64_t)json_array_size(list);
@@ -28,7 +29,8 @@ static Status count_heads(const json_t *list, const char *from, int64_t layer, i
 Status pruned_heads_read(const json_t *json, const char *from, ModelConfig *config) {
     const json_t *pruned = json_object_get(json, "pruned_heads");
     if (!pruned || json_is_null(pruned)) return OK;
-    if (!json_is_object(pruned)) return FAILED("%s: 'pruned_heads' must be an object of lists", from);
+    if (!json_is_object(pruned))
+        return FAILED("%s: 'pruned_heads' must be an object from layers to lists of heads", from);
     if (json_object_size(pruned) == 0) return OK;
     int64_t first = 0;
     for (int64_t layer = 0; layer < config->layers; layer++) {
@@ -39,15 +41,15 @@ Status pruned_heads_read(const json_t *json, const char *from, ModelConfig *conf
         if (list) TRY(count_heads(list, from, layer, config->heads, &count));
         if (layer == 0) first = count;
         if (count != first)
-            return FAILED(
-                "%s: 'pruned_heads' takes %lld heads from layer 0 and %lld from layer %lld: expected "
-                "as many from each",
-                from, (long long)first, (long long)count, (long long)layer);
+            return FAILED("%s: 'pruned_heads' removes %lld heads from layer 0 but %lld from layer %lld; weft "
+                          "requires the "
+                          "same number in every layer",
+                          from, (long long)first, (long long)count, (long long)layer);
     }
     if (first == 0) return OK;
     if (first == config->heads)
-        return FAILED("%s: 'pruned_heads' leaves none of %lld heads", from, (long long)config->heads);
-    if (config->hidden % config->heads) return OK; /* config_check says so */
+        return FAILED("%s: 'pruned_heads' removes all %lld heads", from, (long long)config->heads);
+    if (config->hidden % config->heads) return OK; /* config_check reports the error */
     config->head_width = config->hidden / config->heads;
     config->heads -= first;
     return OK;

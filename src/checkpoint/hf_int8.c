@@ -1,22 +1,22 @@
-/* Weights of 8 and 4 bits in a checkpoint's file, int8.safetensors. It holds the other tensors under the
- * names that transformers gives them, and of each int8 parameter, by the model's own name:
+/* int8 and int4 weights in a checkpoint's file int8.safetensors. Unquantized tensors have the names that
+ * transformers uses. For each quantized parameter, under the model's own name:
  *
  *   NAME.int8     I8 (outputs, inputs)
  *   NAME.scale    F32 (outputs)
- *   NAME.factor   F32 (inputs), or absent: all 1
+ *   NAME.factor   F32 (inputs); absent: all 1
  *
- * or of one of 4 bits, instead of the first:
+ * int4 parameters have, instead of NAME.int8:
  *
- *   NAME.int4     U8 (outputs, inputs / 2 rounded up): two weights, the low half of the byte first
- *   NAME.step     I8 (outputs, groups of 32 inputs)
+ *   NAME.int4     U8 (outputs, inputs / 2 rounded up): two weights per byte, low nibble first
+ *   NAME.step     I8 (outputs, groups of 32 inputs): integer scale of each group
  *
- * and where config.json says that inputs are rounded by what was found beforehand
+ * and with static activation quantization (see config.json):
  *
- *   NAME.largest  F32 (1): the largest magnitude of inputs times their factors; 0: as they come after all
+ *   NAME.largest  F32 (1): largest magnitude of inputs times their factors; 0: quantize dynamically after all
  *
- * The weight of an output and an input is int8 * scale * factor, respectively int4 * step * scale * factor;
- * inputs are multiplied by their factor before they are rounded themselves (kernels.h). transformers looks
- * for another file, so it never takes such a checkpoint for something else. */
+ * A weight is int8 * scale * factor, or int4 * step * scale * factor. Inputs are multiplied by their
+ * factor before they are quantized (kernels.h). The file name differs from the one transformers looks for,
+ * so transformers never misreads such a checkpoint. */
 #include <math.h>
 #include <string.h>
 
@@ -35,11 +35,11 @@ void int8_list_done(Int8List *list) {
     *list = (Int8List){0};
 }
 
-/* Bytes of an output's weights, and its groups of steps. */
+/* Bytes, and int4 groups, per output row. */
 static int64_t row_bytes(int bits, int64_t cols) {
     return bits == 4 ? (cols + 1) / 2 : cols;
 }
-static int64_t row_steps(int64_t cols) {
+static int64_t row_groups(int64_t cols) {
     return (cols + INT4_GROUP - 1) / INT4_GROUP;
 }
 
@@ -51,9 +51,9 @@ Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, i
     snprintf(param->name, sizeof param->name, "%s", name);
     list->count++;
     size_t count;
-    if (!mul_size((size_t)rows, (size_t)cols, &count)) return FAILED("%s: is too large", name);
+    if (!mul_size((size_t)rows, (size_t)cols, &count)) return FAILED("parameter %s is too large", name);
     TRY(mem_new((size_t)(rows * row_bytes(bits, cols)), 1, &param->w));
-    if (bits == 4) TRY(mem_new((size_t)(rows * row_steps(cols)), 1, &param->step));
+    if (bits == 4) TRY(mem_new((size_t)(rows * row_groups(cols)), 1, &param->step));
     TRY(mem_new((size_t)rows, sizeof *param->scale, &param->scale));
     *ret_param = param;
     return OK;
@@ -71,12 +71,12 @@ static Status declare(SafeWriter *writer, const char *name, const char *part, DT
 Status int8_declare(Int8List *list, SafeWriter *writer) {
     for (size_t i = 0; i < list->count; i++) {
         Int8Param *p = &list->param[i];
-        p->at = safe_writer_declared(writer);
+        p->offset = safe_writer_declared(writer);
         TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
         if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
-        if (p->held) TRY(declare(writer, p->name, "largest", DT_F32, 1, (const int64_t[]){1}));
+        if (p->is_static) TRY(declare(writer, p->name, "largest", DT_F32, 1, (const int64_t[]){1}));
         if (p->bits == 4) {
-            TRY(declare(writer, p->name, "step", DT_I8, 2, (const int64_t[]){p->rows, row_steps(p->cols)}));
+            TRY(declare(writer, p->name, "step", DT_I8, 2, (const int64_t[]){p->rows, row_groups(p->cols)}));
             TRY(declare(writer, p->name, "int4", DT_U8, 2,
                         (const int64_t[]){p->rows, row_bytes(4, p->cols)}));
         } else {
@@ -86,23 +86,23 @@ Status int8_declare(Int8List *list, SafeWriter *writer) {
     return OK;
 }
 
-/* Puts bytes at *at, which moves on; none where there is no data. */
-static Status place(SafeWriter *writer, int64_t *at, const void *data, int64_t bytes) {
+/* Writes bytes at offset *at and advances it; does nothing if data is NULL. */
+static Status write_part(SafeWriter *writer, int64_t *at, const void *data, int64_t bytes) {
     if (!data) return OK;
-    TRY(safe_writer_place(writer, *at, data, (size_t)bytes));
+    TRY(safe_writer_write(writer, *at, data, (size_t)bytes));
     *at += bytes;
     return OK;
 }
 
-Status int8_place(const Int8List *list, SafeWriter *writer) {
+Status int8_write(const Int8List *list, SafeWriter *writer) {
     for (size_t i = 0; i < list->count; i++) {
         const Int8Param *p = &list->param[i];
-        int64_t at = p->at;
-        TRY(place(writer, &at, p->scale, p->rows * 4));
-        TRY(place(writer, &at, p->factor, p->cols * 4));
-        TRY(place(writer, &at, p->held ? &p->largest : NULL, 4));
-        TRY(place(writer, &at, p->step, p->rows * row_steps(p->cols)));
-        TRY(place(writer, &at, p->w, p->rows * row_bytes(p->bits, p->cols)));
+        int64_t at = p->offset;
+        TRY(write_part(writer, &at, p->scale, p->rows * 4));
+        TRY(write_part(writer, &at, p->factor, p->cols * 4));
+        TRY(write_part(writer, &at, p->is_static ? &p->amax : NULL, 4));
+        TRY(write_part(writer, &at, p->step, p->rows * row_groups(p->cols)));
+        TRY(write_part(writer, &at, p->w, p->rows * row_bytes(p->bits, p->cols)));
     }
     return OK;
 }
@@ -122,8 +122,8 @@ static Status find_part(HfFiles *files, const char *name, const char *part, DTyp
                       : tensor->ndim == 1 && tensor->dim[0] == rows;
     char found[SHAPE_TEXT], expected[SHAPE_TEXT];
     if (tensor->dtype != dtype || !shape)
-        return FAILED("%s: tensor '%s' is %s %s, the model expects %s %s", entry->path, full, tensor->type,
-                      safe_shape_text(found, tensor->ndim, tensor->dim),
+        return FAILED("%s: tensor '%s' is %s %s, but the model expects %s %s", entry->path, full,
+                      tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
                       dtype == DT_I8   ? "I8"
                       : dtype == DT_U8 ? "U8"
                                        : "F32",
@@ -132,7 +132,7 @@ static Status find_part(HfFiles *files, const char *name, const char *part, DTyp
     return OK;
 }
 
-static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
+static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
     *ret_cols = desc->dim[desc->ndim - 1];
     *ret_rows = param_count(desc) / *ret_cols;
 }
@@ -140,10 +140,10 @@ static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols
 Status int8_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc, Int8Tensors *ret_tensors) {
     int64_t rows, cols;
     Int8Tensors found = {0};
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     if (desc->int4) {
         TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &found.w));
-        TRY(find_part(files, desc->name, "step", DT_I8, rows, row_steps(cols), &found.step));
+        TRY(find_part(files, desc->name, "step", DT_I8, rows, row_groups(cols), &found.step));
     } else {
         TRY(find_part(files, desc->name, "int8", DT_I8, rows, cols, &found.w));
     }
@@ -151,16 +151,17 @@ Status int8_find(HfFiles *files, const ModelConfig *config, const ParamDesc *des
     TRY(find_part(files, desc->name, "factor", DT_F32, cols, 0, &found.factor));
     TRY(find_part(files, desc->name, "largest", DT_F32, 1, 0, &found.largest));
     if (found.largest && !config->int8_held)
-        return FAILED("%s: tensor '%s.largest' belongs to static activations, and 'quantization.method' in "
-                      "config.json is of others",
-                      files->dir, desc->name);
+        return FAILED(
+            "%s: tensor '%s.largest' requires static activation quantization, but 'quantization.method' "
+            "in config.json is dynamic",
+            files->dir, desc->name);
     found.complete =
         found.w && found.scale && (found.step || !desc->int4) && (found.largest || !config->int8_held);
     *ret_tensors = found;
     return OK;
 }
 
-/* A copy that is aligned and of numbers that are finite. */
+/* An aligned copy of the values; fails if one is not finite. The caller frees it. */
 static Status copy_floats(const char *dir, const SafeTensor *tensor, float **ret_values) {
     size_t count = tensor->bytes / sizeof(float);
     CLEANUP(mem_freep) float *values = NULL;
@@ -168,7 +169,7 @@ static Status copy_floats(const char *dir, const SafeTensor *tensor, float **ret
     memcpy(values, tensor->data, tensor->bytes);
     for (size_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
-            return FAILED("%s: tensor '%s' holds a number that is not finite", dir, tensor->name);
+            return FAILED("%s: tensor '%s' contains a value that is not finite", dir, tensor->name);
     *ret_values = values;
     values = NULL;
     return OK;
@@ -178,22 +179,22 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
                        HfFiles *files) {
     int64_t rows, cols;
     Int8Tensors found;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     TRY(int8_find(files, &model->config, desc, &found));
-    if (!found.complete) return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
+    if (!found.complete) return FAILED("%s: no tensor for the model's parameter %s", dir, desc->name);
     CLEANUP(mem_freep) float *scale = NULL, *factor = NULL, *largest = NULL;
     TRY(copy_floats(dir, found.scale, &scale));
     if (found.largest) TRY(copy_floats(dir, found.largest, &largest));
     if (found.factor) TRY(copy_floats(dir, found.factor, &factor));
     void *w = (void *)(uintptr_t)found.w->data;
-    float held = largest ? *largest : 0;
+    float amax = largest ? *largest : 0;
     Tensor scales = tensor_1d(scale, DT_F32, rows), factors = tensor_1d(factor, DT_F32, cols);
     Status status =
         desc->int4
             ? model_set_int4(model, exec, desc->name, tensor_2d(w, DT_U8, rows, row_bytes(4, cols)),
-                             tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_steps(cols)),
-                             scales, factors, held)
-            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors, held);
+                             tensor_2d((void *)(uintptr_t)found.step->data, DT_I8, rows, row_groups(cols)),
+                             scales, factors, amax)
+            : model_set_int8(model, exec, desc->name, tensor_2d(w, DT_I8, rows, cols), scales, factors, amax);
     return status ? status_wrap(status, "%s: %s", dir, desc->name) : OK;
 }
 
@@ -209,10 +210,9 @@ Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
     return OK;
 }
 
-Status hf_int8_suits(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
+Status hf_int8_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
     if (!config->int8) return OK;
     if (device_is_host(device) && dtype != DT_F32)
-        return FAILED("%s: is quantized: its layers take and give fp32 on a CPU: expected --precision fp32",
-                      dir);
+        return FAILED("%s: quantized models run in fp32 on a CPU; use --precision fp32", dir);
     return OK;
 }

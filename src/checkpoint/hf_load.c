@@ -1,10 +1,10 @@
-/* Filling a store from a checkpoint directory.
+/* Loads a checkpoint directory into a store.
  *
- * For each parameter its tensors are looked up by every name that transformers, in any version, may have
- * given them: with the family's prefix or without, LayerNorm's weight and bias also as gamma and beta. All
- * shapes are checked against the model before a value is touched, on every rank, whatever part of the model
- * it holds; then each reads from the files' maps what its store has, and no more. What did not meet is
- * reported by name: parameters without a tensor, tensors without a parameter. */
+ * Tensors are looked up by every name that any version of transformers gives them: with or without the
+ * family's prefix, and LayerNorm's weight and bias also as gamma and beta. Every rank first checks all
+ * shapes against the model, whatever part of it the rank holds, then reads only the elements its store
+ * contains from the mapped files. Parameters without a tensor and tensors without a parameter are reported
+ * by name. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -25,7 +25,7 @@ typedef struct Loader {
     const Model *model;
     Store *store; /* NULL: check only */
     Stream *stream;
-    bool checked; /* everything has been compared: what follows is copying */
+    bool checked; /* the checking pass is done; now copying */
     LoadReport report;
 } Loader;
 
@@ -36,7 +36,7 @@ static void names_done(char **names, size_t count) {
 
 void load_report_done(LoadReport *report) {
     names_done(report->missing, report->missing_count);
-    names_done(report->unknown, report->unknown_count);
+    names_done(report->unexpected, report->unexpected_count);
     *report = (LoadReport){0};
 }
 
@@ -55,7 +55,7 @@ static HfEntry *find_prefixed(Loader *loader, const char *name, bool body) {
     return entry || !body ? entry : hf_files_find(loader->files, name);
 }
 
-/* The names that LayerNorm's parameters had in checkpoints converted from TensorFlow. */
+/* LayerNorm's parameters are gamma and beta in checkpoints converted from TensorFlow. */
 static HfEntry *find_old_norm(Loader *loader, const char *name, bool body) {
     const char *dot = strrchr(name, '.');
     if (!dot || !strstr(name, "LayerNorm.")) return NULL;
@@ -70,13 +70,13 @@ static Status expect_equal(const Loader *loader, const HfEntry *a, const HfEntry
     if (a->tensor->dtype <= DT_F64 && b->tensor->dtype <= DT_F64)
         TRY(values_equal(a->tensor, b->tensor, &equal));
     if (equal) return OK;
-    return FAILED(
-        "%s: '%s' differs from '%s', but 'tie_word_embeddings' in config.json says that they are one: "
-        "expected equal values, or false there",
-        a->path, a->tensor->name, b->tensor->name);
+    return FAILED("%s: '%s' differs from '%s', but 'tie_word_embeddings' in config.json is true; expected "
+                  "equal values, or "
+                  "false in config.json",
+                  a->path, a->tensor->name, b->tensor->name);
 }
 
-/* The masked-token head's bias is stored once or twice; an untied model computes with the decoder's. */
+/* The MLM head's bias may be stored under one or both of two names; an untied model uses the decoder's. */
 static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
     HfEntry *own = hf_files_find(loader->files, MLM_BIAS);
     HfEntry *decoder = hf_files_find(loader->files, DECODER_BIAS);
@@ -88,7 +88,7 @@ static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
     return OK;
 }
 
-/* A tied model's matrix may be stored under either name, or both. */
+/* A tied model's embedding matrix may be stored under either or both of two names. */
 static Status find_tied(Loader *loader, HfEntry **entry) {
     const ModelConfig *config = &loader->model->config;
     if (!config->tied || !(config->outputs_mask & (OUTPUT_LM | OUTPUT_MLM))) return OK;
@@ -121,11 +121,10 @@ static Status check_tensor(const Loader *loader, const ParamDesc *desc, const Hf
     for (int i = 0; same && i < wanted->ndim; i++) same = tensor->dim[i] == wanted->dim[i];
     if (same) return OK;
     if (!strcmp(desc->name, "embed.token") && tensor->ndim == 2 && tensor->dim[0] != wanted->dim[0])
-        return FAILED("%s: vocabulary and embedding disagree: vocab_size is %lld, but '%s' has %lld rows",
-                      entry->path, (long long)loader->model->config.vocab, tensor->name,
-                      (long long)tensor->dim[0]);
+        return FAILED("%s: vocabulary size mismatch: vocab_size is %lld, but '%s' has %lld rows", entry->path,
+                      (long long)loader->model->config.vocab, tensor->name, (long long)tensor->dim[0]);
     char found[SHAPE_TEXT], expected[SHAPE_TEXT];
-    return FAILED("%s: tensor '%s' has shape %s, the model expects %s", entry->path, tensor->name,
+    return FAILED("%s: tensor '%s' has shape %s, but the model expects %s", entry->path, tensor->name,
                   safe_shape_text(found, tensor->ndim, tensor->dim),
                   safe_shape_text(expected, wanted->ndim, wanted->dim));
 }
@@ -136,13 +135,13 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
     int64_t first = store->first[ref.unit], from, count;
     if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) return OK;
     float *data = (float *)store->flat[ref.unit].data + (slot->offset + from - first), *host = NULL;
-    CLEANUP(mem_freep) float *room = NULL;
-    TRY(host_write(stream, data, count, &room, &host));
+    CLEANUP(mem_freep) float *staging = NULL;
+    TRY(host_write(stream, data, count, &staging, &host));
     TRY(slice_read(host, slot, from, count, wanted, tensor, parts));
-    return host_written(stream, data, count, room);
+    return host_written(stream, data, count, staging);
 }
 
-/* The values of an int8 parameter do not go into a store: hf_int8_load reads them. */
+/* Quantized parameters are not in the store; hf_int8_load reads them. */
 static Status check_int8(Loader *loader, const ParamDesc *desc) {
     LoadReport *report = &loader->report;
     Int8Tensors found;
@@ -151,7 +150,7 @@ static Status check_int8(Loader *loader, const ParamDesc *desc) {
     return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
 }
 
-/* A matrix that is stored without its zeros. */
+/* Expands a matrix that is stored without its zeros. */
 static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTensors *found,
                           const ParamRef *ref) {
     if (!ref || desc->sparse) return OK;
@@ -169,7 +168,8 @@ static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTen
                            loader->stream);
 }
 
-/* Loads a parameter, or only checks it; one without all its tensors is missing and left alone. */
+/* Loads a parameter, or only checks it if ref is NULL. A parameter that lacks a tensor is missing and
+ * unchanged. */
 static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *ref) {
     SparseTensors sparse = {0};
     if (loader->model->config.sparse) TRY(sparse_find(loader->files, desc, &sparse));
@@ -204,13 +204,13 @@ static Status load_params(Loader *loader, bool copy) {
     return OK;
 }
 
-static Status report_unknown(Loader *loader) {
+static Status report_unexpected(Loader *loader) {
     LoadReport *report = &loader->report;
     for (size_t i = 0; i < loader->files->entries; i++) {
         const HfEntry *entry = &loader->files->entry[i];
         if (entry->used || hf_is_buffer(loader->model->config.family, entry->tensor->name)) continue;
         char shown[NAME_TEXT];
-        TRY(add_name(&report->unknown, &report->unknown_count, &report->unknown_capacity,
+        TRY(add_name(&report->unexpected, &report->unexpected_count, &report->unexpected_capacity,
                      safe_name_text(shown, entry->tensor->name)));
     }
     return OK;
@@ -224,7 +224,7 @@ static void loader_done(Loader *loader) {
 static Status load(Loader *loader, const char *dir, LoadReport *ret_report) {
     TRY(hf_files_open(&loader->files, dir));
     TRY(load_params(loader, false));
-    TRY(report_unknown(loader));
+    TRY(report_unexpected(loader));
     loader->checked = true;
     if (loader->store) TRY(load_params(loader, true));
     if (ret_report) {
@@ -244,7 +244,7 @@ Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadRepor
     return load(&loader, dir, ret_report);
 }
 
-/* A head that a task adds to an encoder may start fresh; everything else must be in the files. */
+/* Output heads of a BERT encoder may be newly initialized; everything else must be in the files. */
 static bool may_be_fresh(const ModelConfig *config, const char *name) {
     return config->family == FAMILY_BERT && !strncmp(name, "head.", 5);
 }
@@ -260,8 +260,8 @@ Status load_report_check(const LoadReport *report, const char *dir, const ModelC
     }
     if (count == 0) return OK;
     if (may_be_fresh(config, first))
-        return FAILED("%s: was trained for another task: it holds no tensor for the model's parameter %s",
-                      dir, first);
-    if (count == 1) return FAILED("%s: holds no tensor for the model's parameter %s", dir, first);
-    return FAILED("%s: holds no tensors for %zu of the model's parameters, %s the first", dir, count, first);
+        return FAILED("%s: was trained for another task; it has no tensor for the model's parameter %s", dir,
+                      first);
+    if (count == 1) return FAILED("%s: no tensor for the model's parameter %s", dir, first);
+    return FAILED("%s: no tensors for %zu of the model's parameters; the first is %s", dir, count, first);
 }

@@ -1,4 +1,4 @@
-/* Filling the part of a parameter that a store holds. */
+/* Reading the part of a parameter that a store contains. */
 #ifndef WEFT_CHECKPOINT_HF_LOAD_H
 #define WEFT_CHECKPOINT_HF_LOAD_H
 
@@ -6,8 +6,8 @@
 #include "checkpoint/safetensors.h"
 #include "model/model.h"
 
-/* From the `parts` tensors that hold the parameter, whose shapes are right; nothing where the store has
- * none of it. */
+/* Reads from the `parts` tensors that make up the parameter (wanted[i] describes tensor[i]; shapes are
+ * checked by the caller). Does nothing if the store has no part of the parameter. */
 MUST_USE Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted,
                                 const SafeTensor *const *tensor, int parts, Stream *stream);
 

@@ -1,18 +1,18 @@
-/* Two tables, one per family, say how the model's parameters are called in a checkpoint. A rule's names
- * hold a '*' where the layer's number stands, and cover the parameter of exactly that name or, with
- * ".weight" and ".bias" behind it on both sides, a pair. GPT-2's Conv1D matrices are stored (in, out) and
- * turned around; its q, k and v lie in one tensor in the model's own order. BERT keeps them in three. */
+/* Two tables, one per family, map the model's parameter names to those in a checkpoint. A '*' in a rule
+ * stands for the layer number. A rule covers the parameter of exactly that name, or a pair with ".weight"
+ * and ".bias" appended on both sides. GPT-2's Conv1D matrices are stored transposed, (in, out); its q, k
+ * and v are one tensor in the model's order. BERT stores them as three tensors. */
 #include "checkpoint/hf_names.h"
 
 #include <ctype.h>
 #include <string.h>
 
-enum { WHOLE = -1, FUSED = -2 /* all of it, the first two dims seen as one */ };
+enum { WHOLE = -1, FUSED = -2 /* the complete parameter, its first two dims merged */ };
 
 typedef struct Rule {
     const char *ours, *theirs;
-    int part; /* WHOLE, FUSED, or an entry of the first dim */
-    bool body, turned;
+    int part; /* WHOLE, FUSED, or an index of the first dim */
+    bool body, transposed;
 } Rule;
 
 static const Rule gpt2_rules[] = {
@@ -61,8 +61,7 @@ const char *hf_output_name(Family family) {
     return family == FAMILY_GPT2 ? "lm_head.weight" : "cls.predictions.decoder.weight";
 }
 
-/* What follows the pattern in the name, and the digits that its '*' stood for; NULL when it does not match.
- */
+/* Matches a prefix of the name; returns the rest of the name and the digits matched by '*', or NULL. */
 static const char *match(const char *pattern, const char *name, const char **ret_number, int *ret_digits) {
     for (; *pattern; pattern++) {
         if (*pattern != '*') {
@@ -83,7 +82,7 @@ static void fill_shape(HfTensor *tensor, const ParamDesc *desc, int part) {
     for (int i = skip; i < desc->ndim && tensor->ndim < HF_DIMS; i++)
         tensor->dim[tensor->ndim++] = desc->dim[i];
     if (part == FUSED) tensor->dim[0] *= desc->dim[0];
-    if (!tensor->turned) return;
+    if (!tensor->transposed) return;
     int64_t rows = tensor->dim[0];
     tensor->dim[0] = tensor->dim[1];
     tensor->dim[1] = rows;
@@ -95,7 +94,7 @@ static bool apply(const Rule *rule, const ParamDesc *desc, HfTensor *ret_tensor)
     const char *rest = match(rule->ours, desc->name, &number, &digits);
     if (!rest || (*rest && strcmp(rest, ".weight") && strcmp(rest, ".bias"))) return false;
     *ret_tensor = (HfTensor){.body = rule->body, .part = rule->part < 0 ? -1 : rule->part};
-    ret_tensor->turned = rule->turned && !strcmp(rest, ".weight");
+    ret_tensor->transposed = rule->transposed && !strcmp(rest, ".weight");
     const char *star = strchr(rule->theirs, '*');
     if (star)
         snprintf(ret_tensor->name, HF_NAME, "%.*s%.*s%s%s", (int)(star - rule->theirs), rule->theirs, digits,
@@ -110,7 +109,7 @@ Status hf_tensors(Family family, const ParamDesc *desc, HfTensor ret_tensor[HF_P
     int count = 0;
     for (const Rule *rule = family == FAMILY_GPT2 ? gpt2_rules : bert_rules; rule->ours; rule++)
         if (count < HF_PARTS && apply(rule, desc, &ret_tensor[count])) count++;
-    if (count == 0) return FAILED("internal: parameter '%s' has no name in a checkpoint", desc->name);
+    if (count == 0) return FAILED("internal: no checkpoint name for parameter '%s'", desc->name);
     *ret_count = count;
     return OK;
 }

@@ -1,9 +1,9 @@
-/* Saving a model as a Hugging Face directory.
+/* Saves a model as a Hugging Face directory.
  *
- * First a plan: every tensor of the model under its checkpoint name, and the shard it goes to (filled in
- * order up to the size asked for). Then the numbers are written (save.h), then config.json and the rest.
- * The whole is written beside its place and renamed, so a directory under the final name is always
- * complete. */
+ * A manifest lists every tensor under its checkpoint name and assigns it to a weight file; files are
+ * filled in order up to the requested size. Then the tensor data is written (save.h), then config.json and
+ * the rest. All of it goes to a temporary directory that is renamed at the end, so a directory under the
+ * final name is always complete. */
 #include "checkpoint/hf_save.h"
 
 #include <dirent.h>
@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_int8.h"
@@ -20,7 +21,7 @@
 
 enum { FILE_NAME = 64 };
 
-/* ---- the plan ---- */
+/* ---- manifest ---- */
 
 void hf_manifest_done(HfManifest *manifest) {
     free(manifest->item);
@@ -32,11 +33,11 @@ static Status add_item(HfManifest *manifest, const ModelConfig *config, const Hf
     TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
     HfItem *item = &manifest->item[manifest->count++];
     *item = (HfItem){.tensor = *tensor, .ref = ref};
-    /* A bare encoder's tensors carry no prefix, as transformers writes them. */
+    /* As in transformers, tensors of an encoder without output heads have no prefix. */
     bool prefix = tensor->body && (config->family == FAMILY_GPT2 || config->outputs_mask);
     if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? hf_prefix(config->family) : "",
                  tensor->name) >= (int)sizeof item->name)
-        return FAILED("internal: the name '%s' is too long", tensor->name);
+        return FAILED("internal: tensor name '%s' is too long", tensor->name);
     manifest->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
     manifest->numel += hf_tensor_count(tensor);
     return OK;
@@ -49,20 +50,20 @@ static Status add_param(HfManifest *manifest, const ModelConfig *config, const P
     TRY(hf_tensors(config->family, desc, tensor, &count));
     for (int i = 0; i < count; i++) TRY(add_item(manifest, config, &tensor[i], ref, dtype));
     if (config->tied || strcmp(desc->name, "head.mlm.bias")) return OK;
-    /* transformers computes with the decoder's own bias when nothing is tied. */
+    /* In an untied model, transformers uses the decoder's bias. */
     snprintf(tensor[0].name, HF_NAME, "cls.predictions.decoder.bias");
     return add_item(manifest, config, &tensor[0], ref, dtype);
 }
 
-static void fill_token_files(HfManifest *manifest, const SaveOptions *options) {
+static void assign_files(HfManifest *manifest, const SaveOptions *options) {
     int64_t used = 0;
     manifest->files = 1;
     manifest->int8 = options->int8 != NULL;
     manifest->sparse = options->sparse;
-    bool whole = manifest->int8 || manifest->sparse; /* one file */
+    bool single = manifest->int8 || manifest->sparse; /* always a single file */
     for (size_t i = 0; i < manifest->count; i++) {
         int64_t bytes = hf_tensor_count(&manifest->item[i].tensor) * (int64_t)dtype_size(options->dtype);
-        if (options->max_file_bytes > 0 && !whole && used > 0 && used + bytes > options->max_file_bytes) {
+        if (options->max_file_bytes > 0 && !single && used > 0 && used + bytes > options->max_file_bytes) {
             manifest->files++;
             used = 0;
         }
@@ -81,7 +82,7 @@ Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const Save
                 TRY(add_param(&manifest, &model->config, &block->params.desc[j], block->ref[j],
                               options->dtype));
     }
-    fill_token_files(&manifest, options);
+    assign_files(&manifest, options);
     *ret_manifest = manifest;
     manifest = (HfManifest){0};
     return OK;
@@ -89,10 +90,10 @@ Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const Save
 
 /* ---- weights ---- */
 
-/* Finite values that a narrower type would turn into infinities. */
+/* Finite values that become infinite in a narrower type. */
 typedef struct Overflow {
     int64_t count;
-    float largest; /* in magnitude, with its sign */
+    float largest; /* the value with the largest magnitude */
 } Overflow;
 
 static void count_overflow(Overflow *overflow, DType dtype, const float *values, int64_t count) {
@@ -117,20 +118,19 @@ static Status check_item(const HfItem *item, DType dtype, const Store *params, S
     count_overflow(&overflow, dtype, data, count);
     if (!overflow.count) return OK;
     return FAILED(
-        "tensor '%s': %lld of its values, the largest %g, lie outside the range of %s and would become "
-        "infinite; save as %s instead",
-        item->name, (long long)overflow.count, (double)overflow.largest, dtype_name(dtype),
-        dtype == DT_F16 ? "bf16 or fp32" : "fp32");
+        "tensor '%s': %lld value%s (largest %g) would overflow to infinity in %s; save as %s instead",
+        item->name, (long long)overflow.count, PLURAL(overflow.count), (double)overflow.largest,
+        dtype_name(dtype), dtype == DT_F16 ? "bf16 or fp32" : "fp32");
 }
 
-/* A pass of its own, so that a model that does not fit its type is refused before anything is written. */
+/* A separate pass, so that overflow is reported before anything is written. */
 static Status check_values(const HfManifest *manifest, const Store *params, Stream *stream, DType dtype) {
     if (dtype != DT_F16 && dtype != DT_BF16) return OK;
     for (size_t i = 0; i < manifest->count; i++) TRY(check_item(&manifest->item[i], dtype, params, stream));
     return OK;
 }
 
-static void shard_name(char name[FILE_NAME], const HfManifest *manifest, int file) {
+static void weight_file_name(char name[FILE_NAME], const HfManifest *manifest, int file) {
     if (manifest->files == 1)
         snprintf(name, FILE_NAME, manifest->int8 ? HF_INT8 : manifest->sparse ? HF_SPARSE : HF_WEIGHTS);
     else
@@ -144,7 +144,7 @@ Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store
         const HfItem *item = &manifest->item[i];
         if (i == 0 || item->file != manifest->item[i - 1].file) {
             char name[FILE_NAME];
-            shard_name(name, manifest, item->file);
+            weight_file_name(name, manifest, item->file);
             CLEANUP(mem_freep) char *path = NULL;
             TRY(path_join(&path, dir, name));
             TRY(save_list_file(list, path, &file));
@@ -164,21 +164,21 @@ static Status write_index(const char *dir, const HfManifest *manifest) {
     if (!json) return FAILED("%s: out of memory", path);
     for (size_t i = 0; i < manifest->count; i++) {
         char name[FILE_NAME];
-        shard_name(name, manifest, manifest->item[i].file);
+        weight_file_name(name, manifest, manifest->item[i].file);
         if (json_object_set_new(map, manifest->item[i].name, json_string(name)))
             return FAILED("%s: out of memory", path);
     }
     return json_write_file(path, json);
 }
 
-/* ---- config.json and what lies beside it ---- */
+/* ---- config.json and assets ---- */
 
 static bool same_labels(const json_t *a, const json_t *b) {
     return json_is_object(a) && json_is_object(b) && json_object_size(a) == json_object_size(b);
 }
 
-/* Adds the fields of another config.json of the same kind that `json` does not have and that say nothing
- * about how the old files were written. */
+/* Copies fields that `json` lacks from another config.json of the same model type, except those that
+ * describe how the old files were written. */
 static Status keep_fields(json_t *json, const char *assets_dir) {
     static const char *const stale[] = {"torch_dtype",
                                         "dtype",
@@ -242,15 +242,14 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     if (options->assets_dir) TRY(keep_fields(json, options->assets_dir));
     if (options->labels && config_has(config, OUTPUT_CLASSIFY))
         TRY(name_labels(json, options->labels, config->labels));
-    /* The name since transformers 4.56, and the one before it. */
+    /* "dtype" since transformers 4.56, "torch_dtype" before. */
     int failed = json_object_set_new(json, "dtype", json_string(torch_name(options->dtype)));
     failed |= json_object_set_new(json, "torch_dtype", json_string(torch_name(options->dtype)));
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, "config.json"));
-    /* 15 digits show a decimal as it was meant: 0.1. */
-    CLEANUP(mem_freep)
-    char *text = failed ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
-    if (!text) return FAILED("%s: out of memory", path);
+    if (failed) return FAILED("%s: out of memory", path);
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(json_text(json, JSON_INDENT(2) | JSON_SORT_KEYS, &text));
     CLEANUP(file_writer_freep) FileWriter *writer = NULL;
     TRY(file_writer_new(&writer, path));
     TRY(file_print(writer, "%s\n", text));
@@ -289,7 +288,7 @@ Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelCon
 
 /* ---- the directory ---- */
 
-/* "a/b/" as "a/b" and its parent "a". */
+/* Splits "a/b/" into "a/b" and its parent "a". */
 static Status split_path(const char *dir, char **ret_dir, char **ret_parent) {
     CLEANUP(mem_freep) char *plain = NULL;
     TRY(str_dup(dir, &plain));
@@ -308,14 +307,14 @@ static void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 
-/* An empty directory is fine: the rename will replace it. */
+/* An empty directory is allowed: the rename replaces it. */
 Status hf_save_check(const char *path) {
     if (!path_exists(path)) return OK;
     CLEANUP(dir_closep) DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: %s, expected a new or empty directory", path, strerror(errno));
+    if (!dir) return FAILED("%s: %s; expected a new or empty directory", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir));)
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            return FAILED("%s: is not empty, expected a new or empty directory", path);
+            return FAILED("%s: is not empty; choose a new or empty directory", path);
     return OK;
 }
 
@@ -330,7 +329,7 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
     if (params->model->config.int8 && !options->int8)
-        return FAILED("internal: int8 parameters are saved by those who have them");
+        return FAILED("internal: a quantized model is saved without its int8 parameters");
     TRY(split_path(dir, &plain, &parent));
     TRY(hf_manifest_init(&manifest, params->model, options));
     TRY(check_values(&manifest, params, stream, options->dtype));
@@ -346,12 +345,12 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     if (options->int8) TRY(int8_declare(options->int8, list.file[0]));
     if (options->sparse) TRY(sparse_declare(params, options->dtype, list.file[0]));
     TRY(save_list_create(&list));
-    if (options->int8) TRY(int8_place(options->int8, list.file[0]));
-    if (options->sparse) TRY(sparse_place(params, options->dtype, at, list.file[0]));
+    if (options->int8) TRY(int8_write(options->int8, list.file[0]));
+    if (options->sparse) TRY(sparse_write(params, options->dtype, at, list.file[0]));
     TRY(save_list_write(&list, NULL, stream));
     TRY(hf_write_rest(temporary, &manifest, &params->model->config, options));
     TRY(dir_sync(temporary));
     if (rename(temporary, plain) != 0)
-        return FAILED("%s: cannot be put in place: %s", plain, strerror(errno));
+        return FAILED("%s: cannot rename the finished directory to this name: %s", plain, strerror(errno));
     return dir_sync(parent);
 }

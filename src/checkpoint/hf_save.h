@@ -1,34 +1,34 @@
-/* A model's files, written into a directory that is not yet in its place. */
+/* Writing a model's files to a temporary directory that is renamed later. */
 #ifndef WEFT_CHECKPOINT_HF_SAVE_H
 #define WEFT_CHECKPOINT_HF_SAVE_H
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save.h"
 
-/* One tensor of the weights. */
+/* One tensor of the weight files. */
 typedef struct HfItem {
     char name[HF_NAME + 16];
     HfTensor tensor;
     ParamRef ref;
-    int file;
+    int file; /* index of its weight file */
 } HfItem;
 
-/* All of them in the order of the files, and the shard that each goes to. */
+/* All tensors in file order, each assigned to a weight file. */
 typedef struct HfManifest {
     HfItem *item;
     size_t count, capacity;
     int files;
-    bool int8;   /* in one file with the int8 parameters */
-    bool sparse; /* the layers' matrices lie beside the items */
-    int64_t bytes, numel;
+    bool int8;            /* a single file that also has the quantized parameters */
+    bool sparse;          /* a single file; the layers' matrices are not items but stored as in hf_sparse.h */
+    int64_t bytes, numel; /* totals over the items */
 } HfManifest;
 
 MUST_USE Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const SaveOptions *options);
 void hf_manifest_done(HfManifest *manifest);
-/* Puts the weights' files in `dir`, and what goes into them, on the list. */
+/* Adds the weight files in `dir` and their tensors to the list. */
 MUST_USE Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store *params,
                                  DType dtype, SaveList *list);
-/* Everything else: config.json, the index, the assets. */
+/* Writes everything else: config.json, the index, the assets. */
 MUST_USE Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelConfig *config,
                               const SaveOptions *options);
 

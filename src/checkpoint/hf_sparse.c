@@ -1,3 +1,4 @@
+/* Writing and reading of sparse.safetensors; the format is described in hf_sparse.h. */
 #include "checkpoint/hf_sparse.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@ bool sparse_param(const Block *block, const ParamDesc *desc) {
     return block->ops == &block_ops_layer && desc->decay && desc->ndim >= 2;
 }
 
-static void sizes_of(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
+static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {
     *ret_cols = desc->dim[desc->ndim - 1];
     *ret_rows = param_count(desc) / *ret_cols;
 }
@@ -26,16 +27,16 @@ static int64_t count_values(const float *w, int64_t count) {
 static Status declare_one(const ParamDesc *desc, const float *w, DType dtype, SafeWriter *writer) {
     char name[SPARSE_NAME];
     int64_t rows, cols;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     snprintf(name, sizeof name, "%s.values", desc->name);
     TRY(safe_writer_declare(writer, name, dtype, 1, (const int64_t[]){count_values(w, rows * cols)}));
     snprintf(name, sizeof name, "%s.mask", desc->name);
     return safe_writer_declare(writer, name, DT_U8, 2, (const int64_t[]){rows, (cols + 7) / 8});
 }
 
-static Status place_one(const ParamDesc *desc, const float *w, DType dtype, int64_t *at, SafeWriter *writer) {
+static Status write_one(const ParamDesc *desc, const float *w, DType dtype, int64_t *at, SafeWriter *writer) {
     int64_t rows, cols, found = 0;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     int64_t bytes = (cols + 7) / 8, count = count_values(w, rows * cols);
     CLEANUP(mem_freep) float *values = NULL;
     CLEANUP(mem_freep) uint8_t *mask = NULL;
@@ -48,9 +49,9 @@ static Status place_one(const ParamDesc *desc, const float *w, DType dtype, int6
             mask[n * bytes + k / 8] = (uint8_t)(mask[n * bytes + k / 8] | 1u << k % 8);
             values[found++] = value;
         }
-    TRY(values_place(writer, *at, dtype, values, count));
+    TRY(values_write(writer, *at, dtype, values, count));
     *at += count * (int64_t)dtype_size(dtype);
-    TRY(safe_writer_place(writer, *at, mask, (size_t)(rows * bytes)));
+    TRY(safe_writer_write(writer, *at, mask, (size_t)(rows * bytes)));
     *at += rows * bytes;
     return OK;
 }
@@ -66,13 +67,13 @@ Status sparse_declare(const Store *params, DType dtype, SafeWriter *writer) {
     return OK;
 }
 
-Status sparse_place(const Store *params, DType dtype, int64_t at, SafeWriter *writer) {
+Status sparse_write(const Store *params, DType dtype, int64_t at, SafeWriter *writer) {
     const Model *model = params->model;
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
             if (sparse_param(&model->block[i], desc))
-                TRY(place_one(desc, tensor_f32(params->view[i][j]), dtype, &at, writer));
+                TRY(write_one(desc, tensor_f32(params->view[i][j]), dtype, &at, writer));
         }
     return OK;
 }
@@ -91,7 +92,7 @@ static const uint8_t *mask_row(const SparseTensors *tensors, int64_t row) {
     return (const uint8_t *)tensors->mask->data + row * tensors->mask->dim[1];
 }
 
-/* Bits of a row; those past its end must not be set, or the count will not fit. */
+/* The number of bits set in a row. */
 static int64_t count_row(const SparseTensors *tensors, int64_t row) {
     const uint8_t *bits = mask_row(tensors, row);
     int64_t count = 0;
@@ -104,23 +105,24 @@ Status sparse_find(HfFiles *files, const ParamDesc *desc, SparseTensors *ret_ten
     int64_t rows, cols, count = 0;
     *ret_tensors = (SparseTensors){0};
     if (!mask || !values) return OK;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     const SafeTensor *m = mask->tensor, *v = values->tensor;
     char found[SHAPE_TEXT];
     if (m->dtype != DT_U8 || m->ndim != 2 || m->dim[0] != rows || m->dim[1] != (cols + 7) / 8)
-        return FAILED("%s: tensor '%s' is %s %s, the model expects U8 [%lld, %lld]", mask->path, m->name,
+        return FAILED("%s: tensor '%s' is %s %s, but the model expects U8 (%lld, %lld)", mask->path, m->name,
                       m->type, safe_shape_text(found, m->ndim, m->dim), (long long)rows,
                       (long long)((cols + 7) / 8));
     SparseTensors tensors = {m, v};
     for (int64_t n = 0; n < rows; n++) {
         count += count_row(&tensors, n);
         if (cols % 8 && mask_row(&tensors, n)[cols / 8] >> cols % 8)
-            return FAILED("%s: tensor '%s' has bits past its %lld inputs", mask->path, m->name,
+            return FAILED("%s: tensor '%s' has bits set beyond its %lld inputs", mask->path, m->name,
                           (long long)cols);
     }
     if (v->dtype > DT_F64 || v->ndim != 1 || v->dim[0] != count)
-        return FAILED("%s: tensor '%s' is %s %s, expected the %lld numbers that the mask has", values->path,
-                      v->name, v->type, safe_shape_text(found, v->ndim, v->dim), (long long)count);
+        return FAILED("%s: tensor '%s' is %s %s, expected the %lld values that the mask selects",
+                      values->path, v->name, v->type, safe_shape_text(found, v->ndim, v->dim),
+                      (long long)count);
     *ret_tensors = tensors;
     return OK;
 }
@@ -137,7 +139,7 @@ static Status read_values(const SparseTensors *tensors, float **ret_values) {
 
 Status sparse_expand(const ParamDesc *desc, const SparseTensors *tensors, float **ret_values) {
     int64_t rows, cols, at = 0;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     CLEANUP(mem_freep) float *values = NULL, *all = NULL;
     TRY(read_values(tensors, &values));
     TRY(mem_new((size_t)(rows * cols), sizeof *all, &all));
@@ -153,9 +155,9 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
                        HfFiles *files) {
     SparseTensors found;
     int64_t rows, cols;
-    sizes_of(desc, &rows, &cols);
+    matrix_shape(desc, &rows, &cols);
     TRY(sparse_find(files, desc, &found));
-    if (!found.mask) return FAILED("%s: holds no tensor for the model's parameter %s", dir, desc->name);
+    if (!found.mask) return FAILED("%s: no tensor for the model's parameter %s", dir, desc->name);
     CLEANUP(mem_freep) float *values = NULL;
     CLEANUP(mem_freep) int64_t *first = NULL;
     TRY(read_values(&found, &values));

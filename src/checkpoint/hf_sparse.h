@@ -1,34 +1,34 @@
-/* Matrices most of whose weights are 0, in a checkpoint's file, sparse.safetensors. It holds the other
- * tensors under the names that transformers gives them, and of each matrix of the layers, by the model's own
- * name:
+/* Sparse matrices in a checkpoint's file sparse.safetensors. Other tensors have the names that transformers
+ * uses. For each matrix of the layers, under the model's own name:
  *
- *   NAME.mask     U8 (outputs, inputs / 8 rounded up): a bit for each weight that is not 0, the lowest of a
- * byte first NAME.values   those weights, output by output, in the order of inputs
+ *   NAME.mask     U8 (outputs, inputs / 8 rounded up): one bit per weight, 1 if it is not 0, lowest bit first
+ *   NAME.values   the nonzero weights, output by output, in the order of the inputs
  *
- * transformers looks for another file, so it never takes such a checkpoint for something else. Whoever loads
- * it into a store gets the matrices whole; for inference on a CPU they stay as they are. */
+ * The file name differs from the one transformers looks for, so transformers never misreads such a
+ * checkpoint. Loading into a store expands the matrices; for CPU inference they stay sparse
+ * (config.sparse_products). */
 #ifndef WEFT_CHECKPOINT_HF_SPARSE_H
 #define WEFT_CHECKPOINT_HF_SPARSE_H
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
 
-/* Whether a block's parameter is one of them. */
+/* Whether a block's parameter is stored this way: a weight matrix of a layer. */
 bool sparse_param(const Block *block, const ParamDesc *desc);
 
-/* Declares the tensors of all such matrices of a store in the host's memory, and puts their data into the
- * created file, from byte `at` on. */
+/* Declares the tensors of all such matrices of a store in host memory; after the file is created, writes
+ * their data starting at byte offset `at`. */
 MUST_USE Status sparse_declare(const Store *params, DType dtype, SafeWriter *writer);
-MUST_USE Status sparse_place(const Store *params, DType dtype, int64_t at, SafeWriter *writer);
+MUST_USE Status sparse_write(const Store *params, DType dtype, int64_t at, SafeWriter *writer);
 
-/* A parameter's tensors; both NULL where the files have none. */
+/* A parameter's tensors; both NULL if the files do not contain them. */
 typedef struct SparseTensors {
     const SafeTensor *mask, *values;
 } SparseTensors;
 
-/* Types, shapes and counts are checked. */
+/* Finds a parameter's tensors and marks them as used. Fails if types, shapes or counts are inconsistent. */
 MUST_USE Status sparse_find(HfFiles *files, const ParamDesc *desc, SparseTensors *ret_tensors);
-/* The whole matrix; the caller owns it. */
+/* The dense matrix; the caller frees it. */
 MUST_USE Status sparse_expand(const ParamDesc *desc, const SparseTensors *tensors, float **ret_values);
 
 #endif

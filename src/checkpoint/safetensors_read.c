@@ -1,9 +1,9 @@
-/* Reading safetensors. The header is parsed into a table of tensors, each checked by itself (type,
- * shape, offsets, size); then the table is sorted by place, where a neighbour that begins before the
- * last one ended is an overlap and one that begins later leaves a hole. A second table, sorted by
- * name, serves safe_find. */
+/* Reads safetensors. The header is parsed into a table of tensors, each validated separately (type, shape,
+ * offsets, size). Then the table is sorted by offset: a tensor that begins before the previous one ends
+ * overlaps it, and one that begins later leaves a gap. A second table, sorted by name, serves safe_find. */
 #include <string.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
@@ -12,7 +12,7 @@ enum { LENGTH_BYTES = 8, HEADER_LIMIT = 100 * 1000 * 1000 };
 
 struct SafeFile {
     char *path;
-    FileMap map; /* empty when the memory is the caller's */
+    FileMap map; /* empty if the caller owns the memory */
     json_t *header;
     SafeTensor *tensor;
     size_t count;
@@ -36,7 +36,7 @@ const char *safe_name_text(char text[NAME_TEXT], const char *name) {
         unsigned char c = (unsigned char)name[at];
         text[at] = c < 0x20 || c == 0x7f ? '?' : name[at];
     }
-    /* Cut between characters: a byte 10xxxxxx belongs to the one before it. */
+    /* Do not truncate inside a UTF-8 character: bytes 10xxxxxx continue one. */
     while (name[at] && at > 0 && ((unsigned char)name[at] & 0xc0) == 0x80) at--;
     strcpy(text + at, name[at] ? "..." : "");
     return text;
@@ -76,22 +76,24 @@ static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *f
     if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape, expected a list", from, shown);
     size_t ndim = json_array_size(shape);
     if (ndim > SAFE_DIMS)
-        return FAILED("%s: tensor '%s' has %zu dims, at most %d are read", from, shown, ndim, SAFE_DIMS);
+        return FAILED("%s: tensor '%s' has %zu dims, but at most %d are supported", from, shown, ndim,
+                      SAFE_DIMS);
     tensor->ndim = (int)ndim;
     for (size_t i = 0; i < ndim; i++) {
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return FAILED("%s: tensor '%s': dim %zu of its shape must be an integer of 0 or more", from,
-                          shown, i);
+            return FAILED("%s: tensor '%s': dim %zu of its shape must be a non-negative integer", from, shown,
+                          i);
         tensor->dim[i] = json_integer_value(dim);
     }
-    /* The largest product of any leading dims bounds all later arithmetic, even when a 0 follows. */
+    /* The product of the nonzero dims must not overflow, so that later arithmetic cannot, even if a dim is
+     * 0. */
     size_t largest = *bytes, product = *bytes;
     for (size_t i = 0; i < ndim; i++) {
         size_t dim = (size_t)tensor->dim[i];
         if (!mul_size(largest, dim ? dim : 1, &largest) || largest > INT64_MAX) {
             char text[SHAPE_TEXT];
-            return FAILED("%s: tensor '%s': its shape %s is too large", from, shown,
+            return FAILED("%s: tensor '%s': shape %s is too large", from, shown,
                           safe_shape_text(text, tensor->ndim, tensor->dim));
         }
         product *= dim;
@@ -106,8 +108,7 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
     safe_name_text(shown, name);
     SafeTensor tensor = {.name = name};
     if (!json_is_object(entry))
-        return FAILED("%s: tensor '%s' is not described by an object of dtype, shape and data_offsets", from,
-                      shown);
+        return FAILED("%s: tensor '%s' must be an object with dtype, shape and data_offsets", from, shown);
     size_t bytes = 0;
     TRY(parse_type(&tensor, entry, from, &bytes));
     TRY(parse_shape(&tensor, entry, from, &bytes));
@@ -115,16 +116,16 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return FAILED("%s: tensor '%s': data_offsets must be two integers, begin and end", from, shown);
+        return FAILED("%s: tensor '%s': data_offsets must be two integers, [begin, end]", from, shown);
     int64_t first = json_integer_value(begin), past = json_integer_value(end);
     if (first < 0 || past < first)
-        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] are not a range", from, shown,
+        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] are not a valid range", from, shown,
                       (long long)first, (long long)past);
     if ((uint64_t)past > size)
-        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] reach past the file's %zu bytes of data",
-                      from, shown, (long long)first, (long long)past, size);
+        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] exceed the file's %zu bytes of data", from,
+                      shown, (long long)first, (long long)past, size);
     if ((uint64_t)(past - first) != bytes)
-        return FAILED("%s: tensor '%s' of %s %s is %zu bytes, but its data_offsets [%lld, %lld] hold %lld",
+        return FAILED("%s: tensor '%s' of %s %s needs %zu bytes, but its data_offsets [%lld, %lld] span %lld",
                       from, shown, tensor.type, safe_shape_text(text, tensor.ndim, tensor.dim), bytes,
                       (long long)first, (long long)past, (long long)(past - first));
     tensor.data = data + first;
@@ -134,7 +135,8 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
 }
 
 static Status check_metadata(const json_t *metadata, const char *from) {
-    if (!json_is_object(metadata)) return FAILED("%s: '__metadata__' must be an object of strings", from);
+    if (!json_is_object(metadata))
+        return FAILED("%s: '__metadata__' must be an object from strings to strings", from);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
@@ -145,7 +147,7 @@ static Status check_metadata(const json_t *metadata, const char *from) {
     return OK;
 }
 
-static int by_place(const void *a, const void *b) {
+static int by_offset(const void *a, const void *b) {
     const SafeTensor *x = a, *y = b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
@@ -156,8 +158,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Every byte of the data belongs to exactly one tensor. */
-static Status check_places(const SafeFile *file, const unsigned char *data, size_t size) {
+/* Checks that every byte of the data belongs to exactly one tensor. */
+static Status check_coverage(const SafeFile *file, const unsigned char *data, size_t size) {
     char shown[NAME_TEXT], other[NAME_TEXT];
     const unsigned char *end = data;
     for (size_t i = 0; i < file->count; i++) {
@@ -167,13 +169,13 @@ static Status check_places(const SafeFile *file, const unsigned char *data, size
                           safe_name_text(other, file->tensor[i - 1].name),
                           safe_name_text(shown, tensor->name));
         if (tensor->data > end)
-            return FAILED("%s: %td bytes before tensor '%s' belong to no tensor", file->path,
-                          tensor->data - end, safe_name_text(shown, tensor->name));
+            return FAILED("%s: gap of %td byte%s before tensor '%s'", file->path, tensor->data - end,
+                          PLURAL(tensor->data - end), safe_name_text(shown, tensor->name));
         end = tensor->data + tensor->bytes;
     }
     if ((size_t)(end - data) != size)
-        return FAILED("%s: %zu bytes at its end belong to no tensor", file->path,
-                      size - (size_t)(end - data));
+        return FAILED("%s: %zu unused byte%s at the end", file->path, size - (size_t)(end - data),
+                      PLURAL(size - (size_t)(end - data)));
     return OK;
 }
 
@@ -189,8 +191,8 @@ static Status parse_header(SafeFile *file, const unsigned char *data, size_t siz
         TRY(parse_tensor(&file->tensor[file->count], key, value, file->path, data, size));
         file->count++;
     }
-    qsort(file->tensor, file->count, sizeof *file->tensor, by_place);
-    TRY(check_places(file, data, size));
+    qsort(file->tensor, file->count, sizeof *file->tensor, by_offset);
+    TRY(check_coverage(file, data, size));
     TRY(mem_new(file->count, sizeof(SafeTensor *), &file->by_name));
     for (size_t i = 0; i < file->count; i++) file->by_name[i] = &file->tensor[i];
     qsort(file->by_name, file->count, sizeof(SafeTensor *), by_name);
@@ -199,18 +201,19 @@ static Status parse_header(SafeFile *file, const unsigned char *data, size_t siz
 
 static Status parse_file(SafeFile *file, const unsigned char *data, size_t size) {
     if (size < LENGTH_BYTES)
-        return FAILED("%s: is %zu bytes, too short for a safetensors file", file->path, size);
+        return FAILED("%s: is only %zu bytes long, too short for a safetensors file", file->path, size);
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | data[i];
     if (length > HEADER_LIMIT)
-        return FAILED("%s: its header claims %llu bytes, at most %d are read: not a safetensors file?",
-                      file->path, (unsigned long long)length, HEADER_LIMIT);
+        return FAILED(
+            "%s: the header length is %llu bytes, but at most %d are supported; is this a safetensors file?",
+            file->path, (unsigned long long)length, HEADER_LIMIT);
     if (length > size - LENGTH_BYTES)
-        return FAILED("%s: its header claims %llu bytes, but only %zu follow: the file is cut short",
+        return FAILED("%s: the header length is %llu bytes, but only %zu follow; the file is truncated",
                       file->path, (unsigned long long)length, size - LENGTH_BYTES);
     TRY(status_wrap(json_parse((const char *)data + LENGTH_BYTES, length, "header", &file->header), "%s",
                     file->path));
-    if (!json_is_object(file->header)) return FAILED("%s: its header must be a JSON object", file->path);
+    if (!json_is_object(file->header)) return FAILED("%s: the header must be a JSON object", file->path);
     return parse_header(file, data + LENGTH_BYTES + length, size - LENGTH_BYTES - length);
 }
 

@@ -1,6 +1,6 @@
-/* Writing safetensors. Declarations gather in a JSON object with their offsets. The header is a function of
- * them, so each writer knows where the data begins. Nothing is mapped: data is written by pwrite, whose
- * places file systems of several machines keep apart. */
+/* Writes safetensors. Declarations collect in a JSON object with their offsets. The header depends only on
+ * them, so every rank computes the same offset of the data. Data is written with pwrite rather than
+ * through a mapping, since shared file systems keep writes to distinct ranges from several hosts apart. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -14,10 +14,10 @@ enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8 };
 struct SafeWriter {
     char *path;
     json_t *header;
-    int64_t declared;
-    int64_t begin; /* of the data; 0: the file has not been opened */
+    int64_t declared; /* bytes of data */
+    int64_t begin;    /* file offset of the data; 0 until the file is opened */
     int fd;
-    bool dirty;
+    bool dirty; /* has unsynced writes */
 };
 
 static const char *type_of(DType dtype) {
@@ -38,16 +38,17 @@ Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
     TRY(mem_new(1, sizeof *writer, &writer));
     writer->fd = -1;
     TRY(str_dup(path, &writer->path));
-    /* transformers refuses files that do not say what they were made by. */
+    /* transformers rejects files without this metadata. */
     writer->header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
-    if (!writer->header) return FAILED("%s: out of memory for its header", path);
+    if (!writer->header) return FAILED("%s: out of memory for the header", path);
     *ret_writer = writer;
     writer = NULL;
     return OK;
 }
 
 Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, int ndim, const int64_t *dim) {
-    if (writer->begin) return FAILED("internal: %s: '%s' is declared after data", writer->path, name);
+    if (writer->begin)
+        return FAILED("internal: %s: '%s' is declared after the file was opened", writer->path, name);
     if (json_object_get(writer->header, name))
         return FAILED("internal: %s: '%s' is declared twice", writer->path, name);
     int64_t bytes = (int64_t)dtype_size(dtype);
@@ -56,7 +57,7 @@ Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, in
         if (__builtin_mul_overflow(bytes, dim[i], &bytes))
             return FAILED("%s: '%s' is too large to write", writer->path, name);
         if (json_array_append_new(shape, json_integer(dim[i])))
-            return FAILED("%s: out of memory for its header", writer->path);
+            return FAILED("%s: out of memory for the header", writer->path);
     }
     int64_t end;
     if (__builtin_add_overflow(writer->declared, bytes, &end))
@@ -64,7 +65,7 @@ Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, in
     json_t *entry = json_pack("{s:s, s:O, s:[I,I]}", "dtype", type_of(dtype), "shape", shape, "data_offsets",
                               (json_int_t)writer->declared, (json_int_t)end);
     if (!entry || json_object_set_new(writer->header, name, entry))
-        return FAILED("%s: out of memory for its header", writer->path);
+        return FAILED("%s: out of memory for the header", writer->path);
     writer->declared = end;
     return OK;
 }
@@ -73,10 +74,10 @@ int64_t safe_writer_declared(const SafeWriter *writer) {
     return writer->declared;
 }
 
-/* The header with the length before it and the spaces behind it. */
+/* The length, the header and its padding. */
 static Status make_header(const SafeWriter *writer, char **ret_header, size_t *ret_size) {
     CLEANUP(mem_freep) char *text = json_dumps(writer->header, JSON_COMPACT);
-    if (!text) return FAILED("%s: out of memory for its header", writer->path);
+    if (!text) return FAILED("%s: out of memory for the header", writer->path);
     size_t length = strlen(text), padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
     char *header;
     TRY(mem_new(LENGTH_BYTES + padded, 1, &header));
@@ -89,7 +90,7 @@ static Status make_header(const SafeWriter *writer, char **ret_header, size_t *r
 }
 
 static Status cannot(const SafeWriter *writer, const char *what) {
-    return FAILED("%s: cannot be %s: %s", writer->path, what, strerror(errno));
+    return FAILED("%s: cannot %s: %s", writer->path, what, strerror(errno));
 }
 
 static Status put(SafeWriter *writer, int64_t at, const void *data, size_t size) {
@@ -97,7 +98,7 @@ static Status put(SafeWriter *writer, int64_t at, const void *data, size_t size)
     for (const char *from = data; size > 0;) {
         ssize_t wrote = pwrite(writer->fd, from, size, (off_t)at);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return cannot(writer, "written");
+        if (wrote < 0) return cannot(writer, "write");
         from += wrote;
         at += wrote;
         size -= (size_t)wrote;
@@ -109,7 +110,7 @@ static Status open_file(SafeWriter *writer, int flags, char **ret_header, size_t
     TRY(make_header(writer, ret_header, ret_size));
     writer->begin = (int64_t)*ret_size;
     writer->fd = open(writer->path, O_WRONLY | O_CLOEXEC | flags, 0666);
-    return writer->fd >= 0 ? OK : cannot(writer, "written");
+    return writer->fd >= 0 ? OK : cannot(writer, "write");
 }
 
 Status safe_writer_create(SafeWriter *writer) {
@@ -117,8 +118,7 @@ Status safe_writer_create(SafeWriter *writer) {
     size_t size = 0;
     TRY(open_file(writer, O_CREAT | O_TRUNC, &header, &size));
     TRY(put(writer, 0, header, size));
-    if (ftruncate(writer->fd, (off_t)(writer->begin + writer->declared)) != 0)
-        return cannot(writer, "written");
+    if (ftruncate(writer->fd, (off_t)(writer->begin + writer->declared)) != 0) return cannot(writer, "write");
     return OK;
 }
 
@@ -128,9 +128,9 @@ Status safe_writer_open(SafeWriter *writer) {
     return writer->fd >= 0 ? OK : open_file(writer, 0, &header, &size);
 }
 
-Status safe_writer_place(SafeWriter *writer, int64_t at, const void *data, size_t size) {
+Status safe_writer_write(SafeWriter *writer, int64_t at, const void *data, size_t size) {
     if (writer->fd < 0 || at < 0 || at > writer->declared || size > (uint64_t)(writer->declared - at))
-        return FAILED("internal: %s: %zu bytes at %lld are not in the data", writer->path, size,
+        return FAILED("internal: %s: %zu bytes at offset %lld are not in the data", writer->path, size,
                       (long long)at);
     return put(writer, writer->begin + at, data, size);
 }
@@ -143,7 +143,7 @@ Status safe_writer_close(SafeWriter *writer) {
     if (close(fd) != 0 && !failed) failed = errno;
     if (!failed) return OK;
     errno = failed;
-    return cannot(writer, "synced");
+    return cannot(writer, "sync");
 }
 
 void safe_writer_free(SafeWriter *writer) {

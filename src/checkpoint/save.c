@@ -1,13 +1,14 @@
-/* Who writes what follows from the layout alone, so ranks agree on it without a word: units belong to the
- * first stage that holds them; a stage's units go, one by one, to whichever of its ranks has the least to
- * write so far. With hybrid sharding the first shard group writes, the others have the same.
+/* Which rank writes what follows from the layout alone, so ranks need not communicate to agree on it: units
+ * belong to the first stage that has them; each of a stage's units is assigned to the rank of the stage with
+ * the least to write so far. With hybrid sharding the first shard group writes; the others have copies.
  *
- * The work goes in rounds. In a round each rank has at most one unit to write: all send what others need of
- * them, straight from their stores, then all write. Parts arrive in one buffer, tensor rank by tensor rank:
+ * The work proceeds in rounds. In each round a rank has at most one unit to write: all ranks send the parts
+ * that others need, directly from their stores, then all write. Parts arrive in one buffer, ordered by tensor
+ * rank:
  *
  *   | tensor rank 0: shard 0, shard 1 ... | tensor rank 1: shard 0, shard 1 ... |
  *
- * A rank that cannot write takes part in the rounds all the same, since others wait for what it has.
+ * A rank that fails to write still takes part in the rounds, since others wait for its parts.
  */
 #include "checkpoint/save.h"
 
@@ -15,10 +16,10 @@
 
 #include "checkpoint/slices.h"
 
-/* A unit of a store, which of the stage's ranks writes it, and when. */
+/* A unit of a store, the rank of the stage that writes it, and the round. */
 typedef struct SaveJob {
     int store, unit;
-    int writer; /* dp * tensor ranks + tp */
+    int writer; /* dp * tensors + tp */
     int round;
 } SaveJob;
 
@@ -26,11 +27,11 @@ typedef struct Saver {
     SaveList *list;
     Mesh *mesh; /* NULL: one rank */
     Stream *stream;
-    int dp, tp, pp;      /* this rank's coordinates... */
-    int shards, tensors; /* ...and how many there are: ranks that share out a store, tensor ranks */
+    int dp, tp, pp;      /* this rank's coordinates */
+    int shards, tensors; /* ranks that shard a store, tensor-parallel ranks */
     SaveJob *job;
     int jobs, rounds;
-    Buffer buffer; /* the unit of this round */
+    Buffer buffer; /* parts of this round's unit */
     Ticket *ticket;
     int tickets;
 } Saver;
@@ -81,33 +82,33 @@ Status save_agree(Mesh *mesh, Status status) {
     struct {
         int code;
         char text[1024];
-    } note = {0};
-    int64_t first = status ? mesh->size - mesh->rank : 0; /* the lowest rank has the most */
-    Status spoken = host_reduce(mesh->world, &first, 1, DT_I64, REDUCE_MAX);
+    } message = {0};
+    int64_t first = status ? mesh->size - mesh->rank : 0; /* highest for the lowest rank */
+    Status sent = host_reduce(mesh->world, &first, 1, DT_I64, REDUCE_MAX);
     int failed = mesh->size - (int)first;
-    if (!spoken && first) {
-        note.code = status_exit_code(status);
-        snprintf(note.text, sizeof note.text, "%s", status ? status_message(status) : "");
-        spoken = host_broadcast(mesh->world, &note, sizeof note, failed);
+    if (!sent && first) {
+        message.code = status_exit_code(status);
+        snprintf(message.text, sizeof message.text, "%s", status ? status_message(status) : "");
+        sent = host_broadcast(mesh->world, &message, sizeof message, failed);
     }
-    if (status && (spoken || failed == mesh->rank)) {
-        status_free(spoken);
+    if (status && (sent || failed == mesh->rank)) {
+        status_free(sent);
         return status;
     }
     status_free(status);
-    if (spoken || !first) return spoken;
-    return note.code == STATUS_USAGE ? USAGE("rank %d: %s", failed, note.text)
-                                     : FAILED("rank %d: %s", failed, note.text);
+    if (sent || !first) return sent;
+    return message.code == STATUS_USAGE ? USAGE("rank %d: %s", failed, message.text)
+                                        : FAILED("rank %d: %s", failed, message.text);
 }
 
-/* ---- who writes what ---- */
+/* ---- assignment ---- */
 
 static const Store *store_of(const Saver *saver, const SaveJob *job) {
     return saver->list->store[job->store];
 }
 
-/* Whether ranks of the data axis hold parts of the unit, not all of it. */
-static bool is_cut(const Saver *saver, const SaveJob *job) {
+/* Whether the unit is sharded over the data-parallel axis. */
+static bool is_sharded(const Saver *saver, const SaveJob *job) {
     const Store *store = store_of(saver, job);
     return store->count[job->unit] < store->unit[job->unit].numel;
 }
@@ -117,14 +118,14 @@ static bool is_writer(const Saver *saver, const SaveJob *job) {
 }
 
 static bool is_source(const Saver *saver, const SaveJob *job) {
-    return is_cut(saver, job) || saver->dp == job->writer / saver->tensors;
+    return is_sharded(saver, job) || saver->dp == job->writer / saver->tensors;
 }
 
 static int world_rank(const Saver *saver, int dp, int tp) {
     return mesh_rank(saver->mesh, dp, tp, saver->pp);
 }
 
-/* Marks the units that this stage writes: those of which no earlier stage has a part. */
+/* Marks the units that this stage writes: those that no earlier stage has. */
 static Status find_units(const Saver *saver, bool *ours) {
     const Store *store = saver->list->store[0];
     int units = store->model->units, stages = saver->mesh ? saver->mesh->extent[AXIS_PP] : 1;
@@ -133,13 +134,14 @@ static Status find_units(const Saver *saver, bool *ours) {
     for (int i = 0; i < units; i++) first[i] = store->count[i] ? stages - saver->pp : 0;
     if (stages > 1) TRY(host_reduce(saver->mesh->axis[AXIS_PP], first, units, DT_I64, REDUCE_MAX));
     for (int i = 0; i < units; i++) {
-        if (!first[i] && store->unit[i].numel) return FAILED("internal: no rank has unit %d of the model", i);
+        if (!first[i] && store->unit[i].numel)
+            return FAILED("internal: unit %d of the model is on no rank", i);
         ours[i] = store->count[i] && first[i] == stages - saver->pp;
     }
     return OK;
 }
 
-static Status share_out(Saver *saver) {
+static Status assign_jobs(Saver *saver) {
     const SaveList *list = saver->list;
     int units = list->store[0]->model->units, writers = saver->shards * saver->tensors;
     CLEANUP(mem_freep) bool *ours = NULL;
@@ -163,21 +165,21 @@ static Status share_out(Saver *saver) {
     return OK;
 }
 
-/* ---- bringing a unit together ---- */
+/* ---- gathering ---- */
 
-/* Elements of the buffer that a job needs: none where the store itself has everything. */
-static int64_t room_of(const Saver *saver, const SaveJob *job) {
-    if (!is_writer(saver, job) || (saver->tensors == 1 && !is_cut(saver, job))) return 0;
+/* Elements that a job needs in the buffer; 0 if the rank's own store has the complete unit. */
+static int64_t gather_count(const Saver *saver, const SaveJob *job) {
+    if (!is_writer(saver, job) || (saver->tensors == 1 && !is_sharded(saver, job))) return 0;
     return saver->tensors * store_of(saver, job)->unit[job->unit].numel;
 }
 
 static Status prepare(Saver *saver) {
-    int64_t most = 0;
+    int64_t largest = 0;
     for (int i = 0; i < saver->jobs; i++) {
-        int64_t room = room_of(saver, &saver->job[i]);
-        if (room > most) most = room;
+        int64_t count = gather_count(saver, &saver->job[i]);
+        if (count > largest) largest = count;
     }
-    TRY(dev_alloc(saver->stream->device, MEM_COMM, (size_t)most * sizeof(float), &saver->buffer));
+    TRY(dev_alloc(saver->stream->device, MEM_COMM, (size_t)largest * sizeof(float), &saver->buffer));
     TRY(mem_new(2 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket));
     for (size_t i = 0; i < saver->list->files; i++) TRY(safe_writer_open(saver->list->file[i]));
     return OK;
@@ -187,21 +189,21 @@ static Status receive_parts(Saver *saver, const SaveJob *job) {
     const Store *store = store_of(saver, job);
     const Buffer *own = &store->flat[job->unit];
     int64_t count = store->count[job->unit], numel = store->unit[job->unit].numel;
-    bool cut = is_cut(saver, job);
+    bool sharded = is_sharded(saver, job);
     for (int t = 0; t < saver->tensors; t++)
         for (int d = 0; d < saver->shards; d++) {
-            if (!cut && d != saver->dp) continue;
-            float *place = (float *)saver->buffer.data + t * numel + (cut ? d * count : 0);
+            if (!sharded && d != saver->dp) continue;
+            float *dst = (float *)saver->buffer.data + t * numel + (sharded ? d * count : 0);
             if (t != saver->tp || d != saver->dp)
-                TRY(comm_receive(saver->mesh->world, saver->stream, tensor_1d(place, DT_F32, count),
+                TRY(comm_receive(saver->mesh->world, saver->stream, tensor_1d(dst, DT_F32, count),
                                  world_rank(saver, d, t), &saver->ticket[saver->tickets++]));
-            else if (cut)
-                TRY(stream_copy(saver->stream, place, own->data, own->bytes, COPY_ON_DEVICE));
+            else if (sharded)
+                TRY(stream_copy(saver->stream, dst, own->data, own->bytes, COPY_ON_DEVICE));
         }
     return OK;
 }
 
-/* Each rank has at most one message for each other in a round. */
+/* In a round, each rank sends at most one message to each other rank. */
 static Status exchange(Saver *saver, int round) {
     if (!saver->mesh) return OK;
     saver->tickets = 0;
@@ -223,14 +225,14 @@ static Status exchange(Saver *saver, int round) {
     return OK;
 }
 
-/* ---- writing it ---- */
+/* ---- writing ---- */
 
-/* How each tensor rank lays out the unit, and where that lies on this rank. */
+/* A gathered unit: its layout on each tensor rank, and the data. Arrays are indexed by tensor rank. */
 typedef struct Gathered {
     int count;
     Unit *unit;
     const float **data;
-    /* Of the parameter that is being written. */
+    /* The parameter being written. */
     const ParamSlot **slot;
     const float **values;
     float **copy;
@@ -259,15 +261,15 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
     TRY(mem_new(count, sizeof *g->slot, &g->slot));
     TRY(mem_new(count, sizeof *g->values, &g->values));
     TRY(mem_new(count, sizeof *g->copy, &g->copy));
-    bool cut = is_cut(saver, job);
+    bool sharded = is_sharded(saver, job);
     for (int t = 0; t < g->count; t++) {
         UnitSpec spec = {t, saver->tensors, saver->shards};
         TRY(unit_init(&g->unit[t], &store->model->unit[job->unit], spec));
         int64_t numel = store->unit[job->unit].numel;
         if (g->unit[t].numel != numel)
-            return FAILED("internal: tensor ranks disagree on the size of unit %d", job->unit);
-        g->data[t] = t == saver->tp && !cut ? store->flat[job->unit].data
-                                            : (const float *)saver->buffer.data + t * numel;
+            return FAILED("internal: unit %d has different sizes on tensor ranks", job->unit);
+        g->data[t] = t == saver->tp && !sharded ? store->flat[job->unit].data
+                                                : (const float *)saver->buffer.data + t * numel;
     }
     return OK;
 }
@@ -314,8 +316,8 @@ static Status close_files(SaveList *list) {
     return first;
 }
 
-/* A failure to write waits for the end, a failure to exchange is everybody's at once: parts may still be
- * on their way then. */
+/* A failed write is reported after the last round. A failed exchange ends the rounds at once and drops the
+ * group, since messages may still be in flight. */
 static Status run_rounds(Saver *saver) {
     Status written = OK;
     for (int round = 0; round < saver->rounds; round++) {
@@ -346,10 +348,10 @@ Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream) {
         saver.shards = mesh->shard->size;
         saver.tensors = mesh->extent[AXIS_TP];
     }
-    TRY(share_out(&saver));
+    TRY(assign_jobs(&saver));
     TRY(save_agree(mesh, prepare(&saver)));
-    bool takes_part = saver.dp < saver.shards;
-    Status status = takes_part ? run_rounds(&saver) : OK;
+    bool participates = saver.dp < saver.shards;
+    Status status = participates ? run_rounds(&saver) : OK;
     Status closed = close_files(list);
     if (status)
         status_free(closed);

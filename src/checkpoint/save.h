@@ -1,9 +1,8 @@
-/* Writing stores' numbers into files, by all ranks of a mesh together.
+/* Collective writing of stores' values to files, by all ranks of a mesh.
  *
- * A SaveList says which tensors of which files come from which parameters; it is the same on all ranks.
- * The numbers of a unit come together on one rank, which writes them at their places in the files. Units
- * are shared out so that all ranks write at the same time and about equally much; a rank holds one unit
- * at a time beyond its own part.
+ * A SaveList maps parameters to tensors of files; it is the same on all ranks. All values of a unit are
+ * gathered on one rank, which writes them at their offsets in the files. Units are distributed so that all
+ * ranks write at once and about equally much. Beyond its own shard, a rank holds one unit at a time.
  */
 #ifndef WEFT_CHECKPOINT_SAVE_H
 #define WEFT_CHECKPOINT_SAVE_H
@@ -16,11 +15,11 @@
 enum { SAVE_STORES = 3 };
 
 typedef struct SaveItem {
-    int store, file; /* of the list */
+    int store, file; /* indices in the list */
     ParamRef ref;
     HfTensor tensor;
     DType dtype;
-    int64_t at; /* the tensor's first byte in the file's data */
+    int64_t at; /* the tensor's offset in the file's data */
 } SaveItem;
 
 typedef struct SaveList {
@@ -33,20 +32,21 @@ typedef struct SaveList {
 } SaveList;
 
 void save_list_done(SaveList *list);
-/* Their places in the list. A store must outlive it. */
+/* Add a store or a file and return its index. Stores must outlive the list; at most SAVE_STORES. */
 int save_list_store(SaveList *list, const Store *store);
 MUST_USE Status save_list_file(SaveList *list, const char *path, int *ret_file);
-/* Declares a tensor of a file. */
+/* Declares a tensor of a file, to be filled from parameter `ref` of a store. */
 MUST_USE Status save_list_add(SaveList *list, int store, int file, const char *name, ParamRef ref,
                               const HfTensor *tensor, DType dtype);
 
-/* Creates the files; for one rank, before all the others go on. */
+/* Creates the files. Called on one rank, before the others call save_list_write. */
 MUST_USE Status save_list_create(SaveList *list);
-/* Writes everything into the files, synced and closed when it returns. Collective; the status is agreed. */
+/* Writes all tensors, then syncs and closes the files. Collective; all ranks return the same outcome. mesh
+ * may be NULL for a single rank. */
 MUST_USE Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream);
 
-/* What all ranks say together: OK, or the failure of the lowest rank that has one, with its sentence. It
- * takes `status`. A mesh that is NULL is one rank. Collective, and so a barrier. */
+/* The combined outcome of all ranks: OK, or the error of the lowest rank that failed. Takes ownership of
+ * `status`. Collective, and so a barrier; with mesh NULL (a single rank) it returns `status`. */
 MUST_USE Status save_agree(Mesh *mesh, Status status);
 
 #endif

@@ -1,3 +1,4 @@
+/* Resharding between files and slices of parameters; see slices.h. */
 #include "checkpoint/slices.h"
 
 #include <string.h>
@@ -5,15 +6,15 @@
 #include "base/memory.h"
 #include "checkpoint/convert.h"
 
-/* Rectangles that are turned: BAND rows of the file at a time, so that both sides are touched in whole
- * cache lines. */
-enum { BAND = 16, WIDTH = 256, WRITE_BAND = 64, PIECE = 1 << 18 /* elements */ };
+/* Tile sizes of transposition: BAND rows of the file at a time, so that both sides are accessed in full cache
+ * lines. */
+enum { BAND = 16, WIDTH = 256, WRITE_BAND = 64, CHUNK = 1 << 18 /* elements */ };
 
 static int64_t min_count(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The parameter's element that is the tensor's first. */
+/* Index in the parameter of the tensor's first element. */
 static int64_t first_of(const HfTensor *tensor) {
     return tensor->part > 0 ? tensor->part * hf_tensor_count(tensor) : 0;
 }
@@ -31,7 +32,8 @@ static Status read_run(float *dst, ParamRun run, const HfTensor *wanted, const S
     return OK;
 }
 
-/* dst[i][k] = element (r + k, c + i) of a file's matrix of `cols` columns; rows of dst lie `stride` apart. */
+/* dst[i][k] = element (r + k, c + i) of a file's matrix with `cols` columns; rows of dst are `stride`
+ * apart. */
 static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tensor, int64_t cols, int64_t c,
                              int64_t width, int64_t r, int64_t height) {
     float band[BAND * WIDTH];
@@ -46,8 +48,8 @@ static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tenso
     return OK;
 }
 
-/* The file has (in, out), the slot rows of (out, in): as many whole rows at once as follow each other in
- * the parameter too, or a part of one. */
+/* The file has (in, out), the slot rows of (out, in). Reads as many complete rows at once as are
+ * contiguous in the parameter, or part of one row. */
 static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
                           const HfTensor *wanted, const SafeTensor *tensor) {
     int last = slot->desc.ndim - 1;
@@ -65,7 +67,7 @@ static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64
 
 Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count, const HfTensor *wanted,
                   const SafeTensor *const *tensor, int parts) {
-    if (wanted->turned) return read_turned(dst, slot, from, count, wanted, tensor[0]);
+    if (wanted->transposed) return read_turned(dst, slot, from, count, wanted, tensor[0]);
     for (int64_t at = from, end = from + count; at < end;) {
         ParamRun run = slot_run(slot, at, end - at);
         if (run.global < 0)
@@ -79,7 +81,7 @@ Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count
 
 /* ---- writing ---- */
 
-/* The parameter's elements global .. global + count - 1, from whichever slices have them. */
+/* Copies the parameter's elements global .. global + count - 1 from the slices that have them. */
 static void copy_elements(float *dst, const Slices *slices, int64_t global, int64_t count) {
     for (int64_t end = global + count; global < end;) {
         ParamRun run = {0};
@@ -96,18 +98,18 @@ static Status write_straight(const Slices *slices, const HfTensor *tensor, SafeW
                              DType dtype) {
     int64_t first = first_of(tensor), count = hf_tensor_count(tensor);
     if (slices->count == 1 || slices->slot[0]->desc.split < 0)
-        return values_place(file, at, dtype, slices->data[0] + first, count);
-    CLEANUP(mem_freep) float *piece = NULL;
-    TRY(mem_new(PIECE, sizeof *piece, &piece));
-    for (int64_t i = 0; i < count; i += PIECE) {
-        int64_t n = min_count(PIECE, count - i);
-        copy_elements(piece, slices, first + i, n);
-        TRY(values_place(file, at + i * (int64_t)dtype_size(dtype), dtype, piece, n));
+        return values_write(file, at, dtype, slices->data[0] + first, count);
+    CLEANUP(mem_freep) float *chunk = NULL;
+    TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        int64_t n = min_count(CHUNK, count - i);
+        copy_elements(chunk, slices, first + i, n);
+        TRY(values_write(file, at + i * (int64_t)dtype_size(dtype), dtype, chunk, n));
     }
     return OK;
 }
 
-/* A band of the file's rows is a stripe of the parameter's columns. */
+/* A band of rows in the file is a band of columns of the parameter. */
 static Status write_turned(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
                            DType dtype) {
     int64_t in = tensor->dim[0], out = tensor->dim[1];
@@ -120,24 +122,24 @@ static Status write_turned(const Slices *slices, const HfTensor *tensor, SafeWri
             copy_elements(stripe, slices, c * in + r, height);
             for (int64_t k = 0; k < height; k++) band[k * out + c] = stripe[k];
         }
-        TRY(values_place(file, at + r * out * (int64_t)dtype_size(dtype), dtype, band, height * out));
+        TRY(values_write(file, at + r * out * (int64_t)dtype_size(dtype), dtype, band, height * out));
     }
     return OK;
 }
 
 Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype) {
-    return tensor->turned ? write_turned(slices, tensor, file, at, dtype)
-                          : write_straight(slices, tensor, file, at, dtype);
+    return tensor->transposed ? write_turned(slices, tensor, file, at, dtype)
+                              : write_straight(slices, tensor, file, at, dtype);
 }
 
-/* ---- the host's memory and a device's ---- */
+/* ---- host and device memory ---- */
 
-static bool host_can(const Stream *stream) {
+static bool is_host(const Stream *stream) {
     return device_is_host(stream->device);
 }
 
 Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy, const float **ret_data) {
-    if (host_can(stream)) {
+    if (is_host(stream)) {
         *ret_data = data;
         return OK;
     }
@@ -150,18 +152,18 @@ Status host_read(Stream *stream, const float *data, int64_t count, float **ret_c
     return OK;
 }
 
-Status host_write(Stream *stream, float *data, int64_t count, float **ret_room, float **ret_data) {
-    if (host_can(stream)) {
+Status host_write(Stream *stream, float *data, int64_t count, float **ret_staging, float **ret_data) {
+    if (is_host(stream)) {
         *ret_data = data;
         return OK;
     }
-    TRY(mem_new((size_t)count, sizeof **ret_room, ret_room));
-    *ret_data = *ret_room;
+    TRY(mem_new((size_t)count, sizeof **ret_staging, ret_staging));
+    *ret_data = *ret_staging;
     return OK;
 }
 
-Status host_written(Stream *stream, float *data, int64_t count, const float *room) {
-    if (!room) return OK;
-    TRY(stream_copy(stream, data, room, (size_t)count * sizeof *data, COPY_TO_DEVICE));
+Status host_written(Stream *stream, float *data, int64_t count, const float *staging) {
+    if (!staging) return OK;
+    TRY(stream_copy(stream, data, staging, (size_t)count * sizeof *data, COPY_TO_DEVICE));
     return stream_sync(stream);
 }

@@ -1,8 +1,9 @@
-/* Parameters between files, which hold them whole, and ranks, which hold parts of them.
+/* Resharding: moves parameters between files, which contain them completely, and ranks, which hold parts of
+ * them.
  *
- * A parameter is one tensor of a file, or several (HfTensor), perhaps turned. A rank holds elements of its
- * tensor-parallel slice (ParamSlot). Both ways elements move in runs or in small rectangles, so no whole
- * copy is made and only the part of a file that is asked for is touched. Memory here is the host's.
+ * In a file a parameter is one tensor or several (HfTensor), possibly transposed. A rank holds elements of
+ * its tensor-parallel slice (ParamSlot). In both directions elements move in runs or small rectangles, so no
+ * full copy is made and only the needed part of a file is read. All memory here is host memory.
  */
 #ifndef WEFT_CHECKPOINT_SLICES_H
 #define WEFT_CHECKPOINT_SLICES_H
@@ -11,28 +12,29 @@
 #include "checkpoint/safetensors.h"
 #include "device/device.h"
 
-/* dst[0 ...] = the slot's local elements from .. from + count - 1, of the `parts` tensors that hold the
- * parameter; padding is zero. */
+/* Reads the slot's local elements from .. from + count - 1 into dst from the `parts` tensors that make up the
+ * parameter; padding becomes 0. */
 MUST_USE Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
                            const HfTensor *wanted, const SafeTensor *const *tensor, int parts);
 
-/* A parameter as the slices of all tensor ranks. */
+/* A parameter as the slices of all tensor-parallel ranks. */
 typedef struct Slices {
     int count;
     const ParamSlot **slot;
-    const float **data; /* each slot's first element */
+    const float **data; /* first element of each slot */
 } Slices;
 
-/* Writes one tensor of the parameter, as dtype, from byte `at` of the file's data on. */
+/* Writes one tensor of the parameter as `dtype` at byte offset `at` of the file's data. */
 MUST_USE Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
                              DType dtype);
 
-/* Device memory for the host to read: itself where the host can, else a copy, which is the caller's. */
+/* Makes device memory readable on the host: *ret_data is `data` itself on a CPU device, else a copy in
+ * *ret_copy, which the caller frees. */
 MUST_USE Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy,
                           const float **ret_data);
-/* Host memory to put what a device gets: itself where the host can, else room, which is the caller's and
- * is copied by host_written. */
-MUST_USE Status host_write(Stream *stream, float *data, int64_t count, float **ret_room, float **ret_data);
-MUST_USE Status host_written(Stream *stream, float *data, int64_t count, const float *room);
+/* Host memory to fill for a device: `data` itself on a CPU device, else *ret_staging, which the caller
+ * frees and host_written copies to the device. `staging` may be NULL. */
+MUST_USE Status host_write(Stream *stream, float *data, int64_t count, float **ret_staging, float **ret_data);
+MUST_USE Status host_written(Stream *stream, float *data, int64_t count, const float *staging);
 
 #endif

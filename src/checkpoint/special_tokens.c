@@ -1,7 +1,7 @@
-/* BERT's special tokens, from the vocabulary that lies beside a model.
+/* BERT's special tokens, from the vocabulary in a model's directory.
  *
- * vocab.txt holds a token a line, and its number is the line's. Newer directories have tokenizer.json
- * alone: there, added_tokens names the special ones, and model.vocab has all. */
+ * vocab.txt has one token per line; its id is the line number, starting at 0. Newer directories have only
+ * tokenizer.json, where added_tokens lists the special tokens and model.vocab all tokens. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -11,26 +11,26 @@
 
 enum { VOCAB_LIMIT = 256 << 20 /* bytes */, TOKENS = 4 };
 
-typedef struct Place {
+typedef struct TokenId {
     const char *text;
     int32_t *id;
-} Place;
+} TokenId;
 
-typedef struct Places {
-    Place at[TOKENS];
-} Places;
+typedef struct TokenTable {
+    TokenId entry[TOKENS];
+} TokenTable;
 
-static Places places_of(SpecialTokens *tokens) {
-    return (Places){{{"[PAD]", &tokens->pad},
-                     {"[CLS]", &tokens->cls},
-                     {"[SEP]", &tokens->sep},
-                     {"[MASK]", &tokens->mask}}};
+static TokenTable table_of(SpecialTokens *tokens) {
+    return (TokenTable){{{"[PAD]", &tokens->pad},
+                         {"[CLS]", &tokens->cls},
+                         {"[SEP]", &tokens->sep},
+                         {"[MASK]", &tokens->mask}}};
 }
 
-static const Place *find_place(const Places *places, const char *text, size_t length) {
+static const TokenId *find_token(const TokenTable *table, const char *text, size_t length) {
     for (int i = 0; i < TOKENS; i++)
-        if (strlen(places->at[i].text) == length && !memcmp(places->at[i].text, text, length))
-            return &places->at[i];
+        if (strlen(table->entry[i].text) == length && !memcmp(table->entry[i].text, text, length))
+            return &table->entry[i];
     return NULL;
 }
 
@@ -40,19 +40,19 @@ static Status read_lines(const char *path, SpecialTokens *tokens) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
     TRY(file_read(path, VOCAB_LIMIT, &text, &size));
-    const Places places = places_of(tokens);
+    const TokenTable table = table_of(tokens);
     const char *line = text, *end = text + size;
-    /* As many lines as a file of VOCAB_LIMIT bytes can have are fewer than an int32_t counts. */
+    /* No overflow: a file of VOCAB_LIMIT bytes has fewer than 2^31 lines. */
     for (int32_t number = 0; line < end; number++) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         if (!stop) stop = end;
         size_t length = (size_t)(stop - line);
         if (length && line[length - 1] == '\r') length--;
-        const Place *place = find_place(&places, line, length);
-        if (place && *place->id >= 0)
-            return FAILED("%s: line %lld: '%s' is there a second time, first on line %lld", path,
-                          (long long)number + 1, place->text, (long long)*place->id + 1);
-        if (place) *place->id = number;
+        const TokenId *token = find_token(&table, line, length);
+        if (token && *token->id >= 0)
+            return FAILED("%s: line %lld: duplicate token '%s', first on line %lld", path,
+                          (long long)number + 1, token->text, (long long)*token->id + 1);
+        if (token) *token->id = number;
         line = stop + 1;
     }
     return OK;
@@ -60,31 +60,32 @@ static Status read_lines(const char *path, SpecialTokens *tokens) {
 
 /* ---- tokenizer.json ---- */
 
-static Status take_id(const char *path, const Place *place, const json_t *id) {
+static Status set_id(const char *path, const TokenId *token, const json_t *id) {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX)
-        return FAILED("%s: the number of '%s' must be an integer from 0 to %d", path, place->text, INT32_MAX);
-    *place->id = (int32_t)json_integer_value(id);
+        return FAILED("%s: the id of '%s' must be an integer from 0 to %d", path, token->text, INT32_MAX);
+    *token->id = (int32_t)json_integer_value(id);
     return OK;
 }
 
-static Status read_added(const char *path, const json_t *list, const Places *places) {
+static Status read_added(const char *path, const json_t *list, const TokenTable *table) {
     if (!list || json_is_null(list)) return OK;
     if (!json_is_array(list)) return FAILED("%s: 'added_tokens' must be a list", path);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i), *content = json_object_get(entry, "content");
         if (!json_is_string(content))
-            return FAILED("%s: 'added_tokens' number %zu has no 'content', expected a text", path, i + 1);
-        const Place *place = find_place(places, json_string_value(content), json_string_length(content));
-        if (place) TRY(take_id(path, place, json_object_get(entry, "id")));
+            return FAILED("%s: entry %zu of 'added_tokens' has no 'content', expected a string", path, i + 1);
+        const TokenId *token = find_token(table, json_string_value(content), json_string_length(content));
+        if (token) TRY(set_id(path, token, json_object_get(entry, "id")));
     }
     return OK;
 }
 
-/* Only what added_tokens did not name. Vocabularies that are lists are not BERT's. */
-static Status read_vocab(const char *path, const json_t *vocab, const Places *places) {
+/* Only tokens that added_tokens did not define. A vocabulary that is a list does not belong to BERT and is
+ * ignored. */
+static Status read_vocab(const char *path, const json_t *vocab, const TokenTable *table) {
     for (int i = 0; i < TOKENS; i++) {
-        const json_t *id = json_object_get(vocab, places->at[i].text);
-        if (id && *places->at[i].id < 0) TRY(take_id(path, &places->at[i], id));
+        const json_t *id = json_object_get(vocab, table->entry[i].text);
+        if (id && *table->entry[i].id < 0) TRY(set_id(path, &table->entry[i], id));
     }
     return OK;
 }
@@ -93,9 +94,9 @@ static Status read_tokenizer(const char *path, SpecialTokens *tokens) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", path);
-    const Places places = places_of(tokens);
-    TRY(read_added(path, json_object_get(json, "added_tokens"), &places));
-    return read_vocab(path, json_object_get(json_object_get(json, "model"), "vocab"), &places);
+    const TokenTable table = table_of(tokens);
+    TRY(read_added(path, json_object_get(json, "added_tokens"), &table));
+    return read_vocab(path, json_object_get(json_object_get(json, "model"), "vocab"), &table);
 }
 
 Status special_tokens_read(const char *dir, SpecialTokens *ret_tokens) {

@@ -1,23 +1,23 @@
-/* Added tokens in a text. Hugging Face looks for them twice: first for those that are not normalized, in
- * the whole text, then for the others, in what the first have left over. Each time the leftmost match
- * wins and of those the longest; a match that single_word refuses is passed over; lstrip and rstrip take
- * white space along. For the second pass a kind may change the text, as BERT's does; then the names of these
- * tokens are changed in the same way, and what none of them claims is encoded as it was changed.
+/* Matching of added tokens. As in Hugging Face's tokenizers there are two passes: the first matches tokens
+ * that are not normalized in the original text; the second matches normalized tokens in the spans left over.
+ * In each pass the leftmost match wins, then the longest. Matches rejected by single_word are skipped; lstrip
+ * and rstrip extend a match over whitespace. If the kind has a normalizer (BERT), the second pass works on
+ * normalized text and normalized token names, and the kind encodes the remaining normalized text.
  *
- * An index is a sorted list of tokens. Matching at a place narrows a range of it byte by byte; a token
- * whose bytes are used up stands first in its range, so the last one seen is the longest.
+ * An index is a sorted list of tokens. Matching at an offset narrows a range of it byte by byte. A token that
+ * ends at the current depth sorts first in the range, so the last such token seen is the longest match.
  */
 #include "tokenizer/internal.h"
 
 typedef struct Match {
-    const AddedToken *token; /* NULL: none */
-    size_t start, end;       /* the name alone */
-    bool open;               /* more text could make it another or a longer one */
+    const AddedToken *token; /* NULL: no match */
+    size_t start, end;       /* without whitespace from lstrip and rstrip */
+    bool open;               /* more text could start or lengthen a match here */
 } Match;
 
 /* ---- the index ---- */
 
-/* Of tokens that have become the same the first one is found, special ones before others. */
+/* Normalization can make names equal; then the first in this order matches, special tokens before others. */
 static int by_name(const void *a, const void *b) {
     const AddedToken *x = a, *y = b;
     int order = memcmp(x->name, y->name, x->name_size < y->name_size ? x->name_size : y->name_size);
@@ -45,16 +45,15 @@ static Status index_fill(AddedIndex *index, Tokenizer *tokenizer, bool normalize
     return OK;
 }
 
-static bool changes_text(const Tokenizer *tokenizer) {
-    return tokenizer->ops->normalise != NULL;
+static bool has_normalizer(const Tokenizer *tokenizer) {
+    return tokenizer->ops->normalize != NULL;
 }
 
-static Status normalise_name(Tokenizer *tokenizer, AddedToken *token, const char *from) {
+static Status normalize_name(Tokenizer *tokenizer, AddedToken *token, const char *from) {
     CLEANUP(normal_text_done) NormalText normal = {0};
-    TRY(tokenizer->ops->normalise(tokenizer, token->name, token->name_size, &normal));
+    TRY(tokenizer->ops->normalize(tokenizer, token->name, token->name_size, &normal));
     if (normal.text.size == 0)
-        return FAILED("%s: nothing is left of the added token '%.60s' once it is normalized", from,
-                      token->name);
+        return FAILED("%s: normalization removes all of the added token '%.60s'", from, token->name);
     token->name_size = normal.text.size;
     return bytes_add(&tokenizer->names, normal.text.data, normal.text.size);
 }
@@ -63,12 +62,12 @@ static Status fill_names(Tokenizer *tokenizer, const char *from) {
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         AddedToken *token = &tokenizer->added[i];
         token->name = vocab_token(&tokenizer->vocab, token->id, &token->name_size);
-        if (token->normalized && changes_text(tokenizer)) TRY(normalise_name(tokenizer, token, from));
+        if (token->normalized && has_normalizer(tokenizer)) TRY(normalize_name(tokenizer, token, from));
     }
     const char *name = tokenizer->names.data;
     for (size_t i = 0; i < tokenizer->added_count; i++) {
         AddedToken *token = &tokenizer->added[i];
-        if (!token->normalized || !changes_text(tokenizer)) continue;
+        if (!token->normalized || !has_normalizer(tokenizer)) continue;
         token->name = name;
         name += token->name_size;
     }
@@ -95,13 +94,13 @@ Status added_sort(Tokenizer *tokenizer, const char *from) {
 
 /* ---- matching ---- */
 
-/* The byte of a token at a depth; -1 past its end. */
+/* The byte of a token's name at a depth; -1 past its end. */
 static int byte_at(const AddedToken *token, size_t depth) {
     return depth < token->name_size ? (unsigned char)token->name[depth] : -1;
 }
 
-/* The first in low .. high - 1 whose byte at the depth is not below `byte`. */
-static size_t lower(const AddedIndex *index, size_t low, size_t high, size_t depth, int byte) {
+/* The first token in low .. high - 1 whose byte at the depth is >= `byte`; `high` if there is none. */
+static size_t lower_bound(const AddedIndex *index, size_t low, size_t high, size_t depth, int byte) {
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (byte_at(&index->tokens[middle], depth) < byte)
@@ -112,7 +111,7 @@ static size_t lower(const AddedIndex *index, size_t low, size_t high, size_t dep
     return low;
 }
 
-/* The longest token at place `at`. */
+/* The longest token that matches at offset `at`. */
 static Match match_at(const AddedIndex *index, const char *text, size_t size, size_t at) {
     Match match = {.start = at};
     int byte = (unsigned char)text[at];
@@ -127,13 +126,13 @@ static Match match_at(const AddedIndex *index, const char *text, size_t size, si
             break;
         }
         byte = (unsigned char)text[at + depth];
-        low = lower(index, low, high, depth, byte);
-        high = lower(index, low, high, depth, byte + 1);
+        low = lower_bound(index, low, high, depth, byte);
+        high = lower_bound(index, low, high, depth, byte + 1);
     }
     return match;
 }
 
-/* The first place from `at` on where a token stands, or (with `open`) could stand after more text. */
+/* The first match at or after offset `at`; with `open`, also one that more text could complete. */
 static Match match_next(const AddedIndex *index, const char *text, size_t size, size_t at, bool open) {
     for (; index->count > 0 && at < size; at++) {
         if (index->only >= 0) {
@@ -149,8 +148,8 @@ static Match match_next(const AddedIndex *index, const char *text, size_t size, 
     return (Match){.start = size, .end = size};
 }
 
-/* Whether single_word lets the match be. */
-static bool stands_alone(const char *text, size_t size, const Match *match) {
+/* Whether a match satisfies single_word: no word character on either side. */
+static bool is_single_word(const char *text, size_t size, const Match *match) {
     uint32_t c;
     if (match->start > 0) {
         utf8_previous(text, match->start, &c);
@@ -161,7 +160,8 @@ static bool stands_alone(const char *text, size_t size, const Match *match) {
     return !char_is_word(c);
 }
 
-/* Where white space before `at` starts, and where white space from `at` on ends. */
+/* Start of the whitespace that ends at `at`, not before `floor`; below, end of the whitespace that starts
+ * there. */
 static size_t spaces_before(const char *text, size_t at, size_t floor) {
     while (at > floor) {
         uint32_t c;
@@ -184,21 +184,21 @@ static size_t spaces_after(const char *text, size_t size, size_t at) {
 
 /* ---- encoding ---- */
 
-/* Visits a piece: a token's place, or what no token of this pass claims (token NULL). */
-typedef Status (*VisitPiece)(Encoder *encoder, const char *text, size_t start, size_t end,
-                             const AddedToken *token, TokenList *list);
+/* Visits a span: a match of `token`, or with token NULL text that no token of this pass matches. */
+typedef Status (*VisitSpan)(Encoder *encoder, const char *text, size_t start, size_t end,
+                            const AddedToken *token, TokenList *list);
 
 static Status split(Encoder *encoder, const AddedIndex *index, const char *text, size_t from, size_t to,
-                    VisitPiece visit, TokenList *list) {
+                    VisitSpan visit, TokenList *list) {
     const char *span = text + from;
     size_t size = to - from, done = 0;
     for (size_t at = 0;;) {
         Match match = match_next(index, span, size, at, false);
         if (!match.token) break;
         at = match.end;
-        if (match.token->single_word && !stands_alone(span, size, &match)) continue;
+        if (match.token->single_word && !is_single_word(span, size, &match)) continue;
         size_t start = match.start, end = match.end;
-        /* Hugging Face also takes a token that starts in white space which the one before has taken. */
+        /* As in Hugging Face, a match may start in whitespace that the previous match's rstrip consumed. */
         if (match.token->lstrip && start > done) start = spaces_before(span, start, done);
         if (match.token->rstrip) end = spaces_after(span, size, end);
         if (done < start) TRY(visit(encoder, text, from + done, from + start, NULL, list));
@@ -210,68 +210,71 @@ static Status split(Encoder *encoder, const AddedIndex *index, const char *text,
 
 static Status put_added(Encoder *encoder, size_t start, size_t end, const AddedToken *token,
                         TokenList *list) {
-    TRY(token_list_reserve(list, 1, encoder->options.places));
-    if (encoder->options.places)
-        token_list_put_place(list, token->id, start, end);
+    TRY(token_list_reserve(list, 1, encoder->options.offsets));
+    if (encoder->options.offsets)
+        token_list_put_offset(list, token->id, start, end);
     else
         token_list_put(list, token->id);
     return OK;
 }
 
-static Status visit_second(Encoder *encoder, const char *text, size_t start, size_t end,
-                           const AddedToken *token, TokenList *list) {
+static Status visit_normalized_pass(Encoder *encoder, const char *text, size_t start, size_t end,
+                                    const AddedToken *token, TokenList *list) {
     if (token) return put_added(encoder, start, end, token, list);
     return encoder->tokenizer->ops->encode(encoder, text + start, end - start, start, list);
 }
 
-/* The second pass over a span that is changed for it; places go back to the text as it was. */
-static Status split_changed(Encoder *encoder, const char *text, size_t start, size_t end, TokenList *list) {
+/* The second pass over the normalized form of a span; offsets are mapped back to the original text. */
+static Status split_normalized(Encoder *encoder, const char *text, size_t start, size_t end,
+                               TokenList *list) {
     CLEANUP(normal_text_done) NormalText normal = {0};
     const Tokenizer *tokenizer = encoder->tokenizer;
     size_t before = list->count;
-    TRY(tokenizer->ops->normalise(tokenizer, text + start, end - start, &normal));
+    TRY(tokenizer->ops->normalize(tokenizer, text + start, end - start, &normal));
     if (normal.text.size == 0) return OK;
-    TRY(split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size, visit_second, list));
-    for (size_t i = before; encoder->options.places && i < list->count; i++) {
-        TokenPlace *place = &list->places[i];
-        *place = (TokenPlace){start + normal.places[place->start].start,
-                              start + normal.places[place->end - 1].end};
+    TRY(split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size, visit_normalized_pass,
+              list));
+    for (size_t i = before; encoder->options.offsets && i < list->count; i++) {
+        TokenOffset *offset = &list->offsets[i];
+        *offset = (TokenOffset){start + normal.offsets[offset->start].start,
+                                start + normal.offsets[offset->end - 1].end};
     }
     return OK;
 }
 
-static Status visit_first(Encoder *encoder, const char *text, size_t start, size_t end,
-                          const AddedToken *token, TokenList *list) {
+static Status visit_literal_pass(Encoder *encoder, const char *text, size_t start, size_t end,
+                                 const AddedToken *token, TokenList *list) {
     if (token) return put_added(encoder, start, end, token, list);
     const Tokenizer *tokenizer = encoder->tokenizer;
-    if (tokenizer->normalized.count && changes_text(tokenizer))
-        return split_changed(encoder, text, start, end, list);
-    return split(encoder, &tokenizer->normalized, text, start, end, visit_second, list);
+    if (tokenizer->normalized.count && has_normalizer(tokenizer))
+        return split_normalized(encoder, text, start, end, list);
+    return split(encoder, &tokenizer->normalized, text, start, end, visit_normalized_pass, list);
 }
 
 Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *list) {
     if (size == 0) return OK;
-    return split(encoder, &encoder->tokenizer->literal, text, 0, size, visit_first, list);
+    return split(encoder, &encoder->tokenizer->literal, text, 0, size, visit_literal_pass, list);
 }
 
-/* ---- cutting ---- */
+/* ---- safe cuts ---- */
 
-/* Follows the matches of one pass over bytes from .. size - 1 as far as they are certain whatever comes
- * next and lie before `limit`: ret_start is where the last ends, ret_end where the first uncertain one
- * could start. */
-static void certain(const Tokenizer *tokenizer, const AddedIndex *index, const char *text, size_t size,
-                    size_t from, size_t limit, size_t *ret_start, size_t *ret_end) {
+/* Follows the matches of one pass over bytes from .. size - 1 as long as no further text can change them
+ * and they end within `limit`. *ret_start is the end of the last such match, *ret_end where the first
+ * unsettled match could start. */
+static void follow_settled_matches(const Tokenizer *tokenizer, const AddedIndex *index, const char *text,
+                                   size_t size, size_t from, size_t limit, size_t *ret_start,
+                                   size_t *ret_end) {
     size_t done = from, at = from;
     for (;;) {
         Match match = match_next(index, text, size, at, true);
         size_t start = match.start, end = match.end;
-        bool sure = match.token && !match.open;
-        if (sure && match.token->rstrip) end = spaces_after(text, size, end);
-        if (sure && (match.token->rstrip || match.token->single_word)) {
+        bool settled = match.token && !match.open;
+        if (settled && match.token->rstrip) end = spaces_after(text, size, end);
+        if (settled && (match.token->rstrip || match.token->single_word)) {
             size_t unfinished = utf8_unfinished(text, size);
-            sure = end < size - unfinished;
+            settled = end < size - unfinished;
         }
-        if (!sure || end > limit) {
+        if (!settled || end > limit) {
             *ret_start = done;
             *ret_end = start < limit ? start : limit;
             if (tokenizer->strips) *ret_end = spaces_before(text, *ret_end, done);
@@ -281,14 +284,15 @@ static void certain(const Tokenizer *tokenizer, const AddedIndex *index, const c
         Match inside = match;
         inside.start -= from;
         inside.end -= from;
-        if (match.token->single_word && !stands_alone(text + from, size - from, &inside)) continue;
+        if (match.token->single_word && !is_single_word(text + from, size - from, &inside)) continue;
         done = end;
     }
 }
 
-/* Whether the name of a token that must be a single word starts at `cut`, or ends there after `from`: one
- * that its neighbours refuse would be found where the text before or after the cut has none. */
-static bool touches(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut, size_t from) {
+/* Whether a single_word token's name starts or ends at `cut` (it must start at or after `from`). Its
+ * neighbor may rule out the match, but a cut would hide the neighbor. */
+static bool touches_single_word(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut,
+                                size_t from) {
     for (size_t i = 0; tokenizer->single_words && i < tokenizer->added_count; i++) {
         const AddedToken *token = &tokenizer->added[i];
         size_t name = token->name_size;
@@ -299,44 +303,44 @@ static bool touches(const Tokenizer *tokenizer, const char *text, size_t size, s
     return false;
 }
 
-/* Whether white space that was white space before stands before `at`. */
+/* Whether the character before `at` is whitespace, both normalized and in the original text. */
 static bool after_space(const NormalText *normal, const char *text, size_t at) {
     uint32_t now, was;
-    TokenPlace place = normal->places[at - 1];
+    TokenOffset offset = normal->offsets[at - 1];
     utf8_previous(normal->text.data, at, &now);
-    utf8_next(text + place.start, place.end - place.start, &was);
+    utf8_next(text + offset.start, offset.end - offset.start, &was);
     return char_is_space(now) && char_is_space(was);
 }
 
-/* The cut of a span without literal tokens that is changed for the second pass; 0: there is none. What comes
- * after the kind's own cut is left out, since more text could change what it becomes. */
-static size_t cut_changed(const Encoder *encoder, const char *text, size_t size) {
+/* The cut within a span without literal tokens that gets normalized; 0 if there is none. Text after the
+ * kind's own cut is excluded, since more text could change how it normalizes. */
+static size_t cut_normalized(const Encoder *encoder, const char *text, size_t size) {
     CLEANUP(normal_text_done) NormalText normal = {0};
     const Tokenizer *tokenizer = encoder->tokenizer;
     size = tokenizer->ops->cut(encoder, text, size);
-    CLEANUP(status_freep) Status status = tokenizer->ops->normalise(tokenizer, text, size, &normal);
+    CLEANUP(status_freep) Status status = tokenizer->ops->normalize(tokenizer, text, size, &normal);
     if (status || normal.text.size == 0) return 0;
     size_t start, end;
-    certain(tokenizer, &tokenizer->normalized, normal.text.data, normal.text.size, 0, normal.text.size,
-            &start, &end);
+    follow_settled_matches(tokenizer, &tokenizer->normalized, normal.text.data, normal.text.size, 0,
+                           normal.text.size, &start, &end);
     for (size_t at = end; at > start; at--)
         if (after_space(&normal, text, at) &&
-            !touches(tokenizer, normal.text.data, normal.text.size, at, start))
-            return normal.places[at - 1].end;
+            !touches_single_word(tokenizer, normal.text.data, normal.text.size, at, start))
+            return normal.offsets[at - 1].end;
     return 0;
 }
 
-/* Cutting where a literal token ends is right in any case, but for single words. */
+/* The end of a literal token is always a safe cut, except next to single_word tokens. */
 size_t added_cut(const Encoder *encoder, const char *text, size_t size) {
     const Tokenizer *tokenizer = encoder->tokenizer;
     size_t start, end, cut;
-    certain(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end);
-    if (tokenizer->normalized.count && changes_text(tokenizer)) {
-        cut = start + cut_changed(encoder, text + start, end - start);
+    follow_settled_matches(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end);
+    if (tokenizer->normalized.count && has_normalizer(tokenizer)) {
+        cut = start + cut_normalized(encoder, text + start, end - start);
     } else {
-        certain(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end);
+        follow_settled_matches(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end);
         cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
     }
-    if (!touches(tokenizer, text, size, cut, start)) return cut;
-    return touches(tokenizer, text, size, start, start) ? 0 : start;
+    if (!touches_single_word(tokenizer, text, size, cut, start)) return cut;
+    return touches_single_word(tokenizer, text, size, start, start) ? 0 : start;
 }

@@ -1,11 +1,11 @@
-/* Character properties for BERT, from tables that bert_tables.py took from the Hugging Face library.
+/* Character properties for BERT, from tables that bert_tables.py generates with Hugging Face's tokenizers.
  *
- * The steps for one character are BertNormalizer's and BertPreTokenizer's in their order: clean-up (drop it,
- * or make it a space), ideographs stand alone, decomposition without accents, lower case, and then white
- * space and punctuation part words. All but one depend on the character alone, so their result is a table
- * entry. The exception: decomposition also sorts runs of marks by their level. Most marks are dropped after
- * it, but not all; those that stay are BERT_OTHER and carry their level, as is a dropped mark without a
- * level, across which nothing is sorted.
+ * The steps for one character are those of BertNormalizer and BertPreTokenizer, in their order: clean-up
+ * (drop the character or replace it with a space), isolate ideographs, decompose (NFD) and strip accents,
+ * lowercase, then split at whitespace and punctuation. All but one depend on the character alone, so their
+ * result is a table entry. The exception: NFD also sorts runs of combining marks by canonical combining
+ * class. Most marks are dropped afterwards, but not all. Those that remain are BERT_OTHER and carry their
+ * class; a dropped mark of class 0 is BERT_OTHER too, because marks are not sorted across it.
  */
 #include "tokenizer/bert_chars.h"
 
@@ -13,7 +13,7 @@
 
 typedef struct Kind {
     uint8_t flags;
-    uint8_t level;
+    uint8_t ccc; /* canonical combining class, renumbered from 1; 0: not a mark that is sorted */
 } Kind;
 
 typedef struct Lower {
@@ -21,16 +21,16 @@ typedef struct Lower {
     int32_t step, delta;
 } Lower;
 
-/* Bits of Kind.flags, as in bert_tables.py. */
+/* Bits of Kind.flags; bert_tables.py defines the same values. */
 enum {
-    DROP = 1,    /* clean-up drops it */
-    BLANK = 2,   /* clean-up makes it a space */
-    WHITE = 4,   /* parts words */
-    PUNCT = 8,   /* parts words, and is one */
-    CJK = 16,    /* an ideograph */
-    MARK = 32,   /* an accent */
-    SPLITS = 64, /* has a decomposition other than itself, accents taken away */
-    LOWERS = 128
+    DROP = 1,    /* clean-up removes it */
+    BLANK = 2,   /* clean-up replaces it with a space */
+    WHITE = 4,   /* separates words */
+    PUNCT = 8,   /* separates words and is a word itself */
+    CJK = 16,    /* ideograph */
+    MARK = 32,   /* accent, removed by strip_accents */
+    SPLITS = 64, /* its decomposition without accents differs from it */
+    LOWERS = 128 /* has a lowercase form */
 };
 
 #include "tokenizer/bert_tables.inc"
@@ -45,9 +45,9 @@ enum {
     LEAD = 0x1100,
     VOWEL = 0x1161,
     TAIL = 0x11A7,
-    CAPITAL_I_DOT = 0x130, /* the one whose lower case is two characters */
+    CAPITAL_I_DOT = 0x130, /* the only character whose lowercase form is two characters */
     DOT_ABOVE = 0x307,
-    ARMENIAN = 0x530 /* the first block after Latin, Greek and Cyrillic */
+    ARMENIAN = 0x530 /* first block after Latin, Greek and Cyrillic */
 };
 
 static Kind kind_of(uint32_t c) {
@@ -62,8 +62,8 @@ static Kind kind_of(uint32_t c) {
     return kinds[runs[low] & 255];
 }
 
-uint8_t bert_char_level(uint32_t c) {
-    return kind_of(c).level;
+uint8_t bert_char_combining_class(uint32_t c) {
+    return kind_of(c).ccc;
 }
 
 static int decompose(uint32_t c, uint32_t to[BERT_PARTS]) {
@@ -109,8 +109,8 @@ bool bert_char_is_upper(uint32_t c) {
     return c < ARMENIAN && bert_char_lower(c) != c;
 }
 
-/* All steps but the last, which is the class. */
-static int normalise(const BertSettings *settings, uint32_t c, uint32_t to[BERT_PARTS]) {
+/* All steps except the pre-tokenizer's; returns the number of characters in `to`, possibly 0. */
+static int normalize(const BertSettings *settings, uint32_t c, uint32_t to[BERT_PARTS]) {
     uint8_t flags = kind_of(c).flags;
     if (settings->clean_text && flags & DROP) return 0;
     if (settings->clean_text && flags & BLANK) {
@@ -131,23 +131,24 @@ static int normalise(const BertSettings *settings, uint32_t c, uint32_t to[BERT_
 
 int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_PARTS]) {
     uint32_t to[BERT_PARTS];
-    int count = normalise(&chars->settings, c, to);
+    int count = normalize(&chars->settings, c, to);
     for (int i = 0; i < count; i++)
-        ret_parts[i] = (BertPart){to[i], chars->settings.strip_accents ? kind_of(to[i]).level : 0};
+        ret_parts[i] = (BertPart){to[i], chars->settings.strip_accents ? kind_of(to[i]).ccc : 0};
     return count;
 }
 
 uint32_t bert_char_entry(const BertChars *chars, uint32_t c) {
     const BertSettings *settings = &chars->settings;
     const Kind kind = kind_of(c);
-    if (!kind.flags && !kind.level) return c << BERT_CLASS_BITS | BERT_LETTER; /* as most are */
+    if (!kind.flags && !kind.ccc) return c << BERT_CLASS_BITS | BERT_LETTER; /* the common case */
     uint32_t to[BERT_PARTS];
-    int count = normalise(settings, c, to);
-    if (count == 0) return kind.level || (settings->clean_text && kind.flags & DROP) ? BERT_GONE : BERT_OTHER;
+    int count = normalize(settings, c, to);
+    if (count == 0)
+        return kind.ccc || (settings->clean_text && kind.flags & DROP) ? BERT_DROPPED : BERT_OTHER;
     const Kind made = kind_of(to[0]);
-    if (count > 1 || (settings->strip_accents && made.level)) return BERT_OTHER;
-    BertClass class = made.flags & WHITE ? BERT_SPACE : made.flags & PUNCT ? BERT_ALONE : BERT_LETTER;
-    if (settings->handle_chinese_chars && kind.flags & CJK) class = BERT_ALONE;
+    if (count > 1 || (settings->strip_accents && made.ccc)) return BERT_OTHER;
+    BertClass class = made.flags & WHITE ? BERT_SPACE : made.flags & PUNCT ? BERT_ISOLATED : BERT_LETTER;
+    if (settings->handle_chinese_chars && kind.flags & CJK) class = BERT_ISOLATED;
     return to[0] << BERT_CLASS_BITS | class;
 }
 

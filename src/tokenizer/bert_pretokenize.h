@@ -1,8 +1,8 @@
-/* Text cut into BERT's words: cleaned, lower-cased, stripped and parted as the settings say. WordPiece is
- * learned from them and applied to them.
+/* BERT's normalizer and pre-tokenizer: splits text into words as the settings require. WordPiece is both
+ * trained on these words and applied to them.
  *
- * Bytes that are no UTF-8 count as U+FFFD, one each; clean-up drops that character, so that around them
- * the word goes on. */
+ * Each byte that is not valid UTF-8 is treated as U+FFFD. Clean-up removes that character, so the word
+ * around it continues. */
 #ifndef WEFT_TOKENIZER_BERT_PRETOKENIZE_H
 #define WEFT_TOKENIZER_BERT_PRETOKENIZE_H
 
@@ -12,34 +12,35 @@
 struct NormalText;
 
 typedef struct BertWord {
-    const char *text; /* UTF-8, until the next call; only the first characters of one too long */
+    const char *text; /* UTF-8, valid until the next call; at most the first `limit` characters */
     size_t size;
-    size_t chars;
-    size_t start, end; /* bytes of the text that it came from */
+    size_t chars;      /* length of the complete word */
+    size_t start, end; /* the bytes of the text it came from */
 } BertWord;
 
 typedef struct BertPretokenizer {
     const BertChars *chars;
-    size_t limit; /* characters of a word that are kept */
+    size_t limit; /* characters stored per word; further ones are only counted */
     char *buffer;
-    TokenPlace *places; /* of the word's characters; NULL: not wanted */
+    TokenOffset *offsets; /* per character of the word; NULL unless requested */
     const char *text;
     size_t size, at;
 } BertPretokenizer;
 
-MUST_USE Status bert_pretokenizer_init(BertPretokenizer *words, const BertChars *chars, size_t limit,
-                                       bool places);
-void bert_pretokenizer_done(BertPretokenizer *words);
-/* Begins with a text, which must stay until its last word was taken. */
-void bert_pretokenizer_start(BertPretokenizer *words, const char *text, size_t size);
-bool bert_pretokenizer_next(BertPretokenizer *words, BertWord *ret_word);
-/* The largest n <= size such that a text that starts with these bytes and goes on in any way has the words
- * of the first n and then those of the rest. */
+MUST_USE Status bert_pretokenizer_init(BertPretokenizer *pre, const BertChars *chars, size_t limit,
+                                       bool offsets);
+void bert_pretokenizer_done(BertPretokenizer *pre);
+/* Starts on a text, which must stay valid while its words are read. _next returns false after the last
+ * word. */
+void bert_pretokenizer_start(BertPretokenizer *pre, const char *text, size_t size);
+bool bert_pretokenizer_next(BertPretokenizer *pre, BertWord *ret_word);
+/* The largest n <= size for which splitting the first n bytes and the remaining text separately yields the
+ * same words as splitting them together, whatever follows these `size` bytes. */
 size_t bert_pretokenizer_cut(const BertChars *chars, const char *text, size_t size);
 
-/* Appends the text as the settings change it, words and what lies between them, as BertNormalizer does. Its
- * words are those of the text itself. */
-MUST_USE Status bert_normalise(const BertChars *chars, const char *text, size_t size,
+/* Appends the normalized text as BertNormalizer produces it. Pre-tokenization yields the same words for it
+ * as for the original. */
+MUST_USE Status bert_normalize(const BertChars *chars, const char *text, size_t size,
                                struct NormalText *normal);
 
 #endif

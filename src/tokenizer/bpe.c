@@ -1,20 +1,21 @@
-/* GPT-2's byte-level BPE: the model that follows from a vocabulary and its merges.
+/* GPT-2's byte-level BPE: the model built from a vocabulary and its merges.
  *
- * A vocabulary spells bytes as characters: those that print as themselves, the others, in order, as the
- * characters from U+0100 on ("Ġ", U+0120, is a space). A token's bytes are what its characters stand for; an
- * added token stands for its own name, and so does one with a character that spells no byte.
+ * The vocabulary spells bytes as characters: printable bytes as themselves, the others, in order, as
+ * characters from U+0100 on ("Ġ", U+0120, is a space). A token decodes to the bytes its characters stand for.
+ * An added token decodes to its own name, and so does a token with a character that does not stand for a
+ * byte.
  */
 #include "tokenizer/bpe.h"
 
 /* ---- spelling ---- */
 
-static bool prints(int byte) {
+static bool is_printable(int byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
-/* How many of the bytes below do not print: 0x00 - 0x20, 0x7F - 0xA0, 0xAD. */
+/* The bytes that are not printable are 0x00 - 0x20, 0x7F - 0xA0 and 0xAD; they map to 0x100 - 0x143. */
 static uint32_t spelling_of(unsigned char byte) {
-    if (prints(byte)) return byte;
+    if (is_printable(byte)) return byte;
     if (byte <= 0x20) return 0x100u + byte;
     return byte == 0xAD ? 0x143 : 0x121u + (byte - 0x7Fu);
 }
@@ -31,7 +32,7 @@ size_t bpe_spell(unsigned char byte, char out[2]) {
 }
 
 int bpe_unspell(uint32_t c) {
-    if (c < 0x100) return prints((int)c) ? (int)c : -1;
+    if (c < 0x100) return is_printable((int)c) ? (int)c : -1;
     if (c <= 0x120) return (int)c - 0x100;
     if (c <= 0x142) return (int)(c - 0x121) + 0x7F;
     return c == 0x143 ? 0xAD : -1;
@@ -56,7 +57,7 @@ static void bpe_freep(Bpe **bpe) {
 }
 
 Status bpe_new(Bpe **ret_bpe, size_t merges) {
-    if (merges > VOCAB_LIMIT) return FAILED("%zu merges, at most %d are supported", merges, VOCAB_LIMIT);
+    if (merges > VOCAB_LIMIT) return FAILED("%zu merges, but at most %d are supported", merges, VOCAB_LIMIT);
     CLEANUP(bpe_freep) Bpe *bpe = NULL;
     TRY(mem_new(1, sizeof *bpe, &bpe));
     TRY(mem_new(merges, sizeof *bpe->merges, &bpe->merges));
@@ -73,10 +74,10 @@ Status bpe_new(Bpe **ret_bpe, size_t merges) {
     return OK;
 }
 
-/* The table has room: bpe_new was told how many there will be. */
+/* The table has room: bpe_new sized it for all merges. */
 static Status put_merge(Bpe *bpe, BpeMerge merge, int32_t merged, const char *where) {
     int32_t before = bpe_rank(bpe, merge.left, merge.right);
-    if (before != RANK_NONE) return FAILED("%s: the same merge is number %d already", where, before + 1);
+    if (before != RANK_NONE) return FAILED("%s: duplicate of merge %d", where, before + 1);
     uint64_t key = (uint64_t)(uint32_t)merge.left << 32 | (uint32_t)merge.right;
     size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> bpe->pair_shift);
     while (bpe->pair_keys[at] != PAIR_EMPTY) at = (at + 1) & bpe->pair_mask;
@@ -114,7 +115,7 @@ Status bpe_add_merge(Bpe *bpe, const Vocab *vocab, const char *left, size_t left
     return put_merge(bpe, merge, merged, where);
 }
 
-/* ---- what follows from them ---- */
+/* ---- derived tables ---- */
 
 static Status find_bytes(Bpe *bpe, const Vocab *vocab, const char *from) {
     for (int byte = 0; byte < 256; byte++) {
@@ -122,13 +123,14 @@ static Status find_bytes(Bpe *bpe, const Vocab *vocab, const char *from) {
         size_t size = bpe_spell((unsigned char)byte, spelled);
         bpe->byte_ids[byte] = vocab_find(vocab, spelled, size);
         if (bpe->byte_ids[byte] < 0)
-            return FAILED("%s: the vocabulary has no token '%.*s' for byte 0x%02X, expected all 256 bytes",
-                          from, (int)size, spelled, byte);
+            return FAILED(
+                "%s: the vocabulary has no token '%.*s' for byte 0x%02X; all 256 bytes are required", from,
+                (int)size, spelled, byte);
     }
     return OK;
 }
 
-/* The bytes of a spelling to `out`, which has room for as many as it has. */
+/* Decodes a spelling into `out`, which must hold `size` bytes; returns the number of bytes. */
 static size_t unspell(const char *token, size_t size, char *out) {
     size_t count = 0;
     for (size_t at = 0; at < size;) {
@@ -167,14 +169,15 @@ static Status fill_text(Bpe *bpe, const Tokenizer *tokenizer) {
     return OK;
 }
 
-/* Nothing is normalized here, so the flag matters only where tokens differ in it. */
-static void even_out_flags(Tokenizer *tokenizer) {
+/* Without a normalizer the flag only decides which pass matches a token. If all tokens have it, clear it. */
+static void clear_normalized_flags(Tokenizer *tokenizer) {
     for (size_t i = 0; i < tokenizer->added_count; i++)
         if (!tokenizer->added[i].normalized) return;
     for (size_t i = 0; i < tokenizer->added_count; i++) tokenizer->added[i].normalized = false;
 }
 
-/* A byte whose token is an added one would decode as a name and not as the byte; so would a merge's. */
+/* An added token decodes to its name. It must not also be the token of a byte or the result of a merge,
+ * unless both decode to the same bytes. */
 static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char *from) {
     CLEANUP(mem_freep) unsigned char *made = NULL;
     CLEANUP(mem_freep) char *bytes = NULL;
@@ -187,7 +190,8 @@ static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char
         int32_t id = tokenizer->added[i].id;
         const char *token = vocab_token(&tokenizer->vocab, id, &size);
         if (!made[id] || (unspell(token, size, bytes) == size && !memcmp(bytes, token, size))) continue;
-        return FAILED("%s: added token '%.*s' is also what bytes merge to, so it would decode to either",
+        return FAILED("%s: added token '%.*s' is also the result of a merge or a byte's token, so its "
+                      "decoding is ambiguous",
                       from, size > 60 ? 60 : (int)size, token);
     }
     return OK;
@@ -197,7 +201,7 @@ Status bpe_finish(Tokenizer *tokenizer, const char *from) {
     Bpe *bpe = tokenizer->model;
     TRY(vocab_check(&tokenizer->vocab, from));
     TRY(find_bytes(bpe, &tokenizer->vocab, from));
-    even_out_flags(tokenizer);
+    clear_normalized_flags(tokenizer);
     TRY(check_added(bpe, tokenizer, from));
     TRY(fill_text(bpe, tokenizer));
     return tokenizer_finish(tokenizer, from);
@@ -205,7 +209,7 @@ Status bpe_finish(Tokenizer *tokenizer, const char *from) {
 
 Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge *merges, size_t merge_count,
                          const int32_t *special, size_t special_count) {
-    const char *from = "the learned vocabulary";
+    const char *from = "the trained vocabulary";
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(vocab_done) Vocab taken = *vocab;
     *vocab = (Vocab){0};
@@ -229,7 +233,7 @@ Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge
     return OK;
 }
 
-/* ---- the kind ---- */
+/* ---- TokenizerOps ---- */
 
 static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out) {
     (void)state;

@@ -1,8 +1,8 @@
-/* Text to tokens: cut a word off, look it up in the cache, merge it when it is not there.
+/* BPE encoding: split off a word, look it up in the cache, merge it on a miss.
  *
- * The cache is a fixed table per encoder. A word of up to 15 bytes makes a key of 16, its size in the last,
- * so that looking it up is two comparisons of 8 bytes; what it became is kept when that is CACHED_IDS tokens
- * at most. Two words share a set; a new one takes the place of the one used less recently.
+ * The cache is a fixed-size table per encoder. A word of up to 15 bytes makes a 16-byte key with the size in
+ * the last byte, so a lookup compares two 64-bit values. Results of up to CACHED_IDS tokens are cached. Sets
+ * have two entries, and a new word evicts the least recently used.
  */
 #include "tokenizer/bpe.h"
 #include "tokenizer/bpe_pretokenize.h"
@@ -14,12 +14,12 @@ typedef struct WordKey {
 } WordKey;
 
 typedef struct CachedWord {
-    WordKey key;             /* all zero: empty, since no word is */
-    int32_t ids[CACHED_IDS]; /* the first `count` of them, then -1 */
+    WordKey key;             /* all zero: empty slot, since no word has size 0 */
+    int32_t ids[CACHED_IDS]; /* unused entries are -1 */
 } CachedWord;
 
 typedef struct BpeScratch {
-    CachedWord *cache; /* sets of two, the one used last first */
+    CachedWord *cache; /* sets of two, most recently used first */
     MergeScratch merge;
     Bytes prefixed;
 } BpeScratch;
@@ -40,11 +40,11 @@ void bpe_encoder_done(Encoder *encoder) {
     free(scratch);
 }
 
-/* `room` is what may be read at `word`. */
-static inline WordKey word_key(const unsigned char *word, size_t size, size_t room) {
+/* `readable`: bytes that may be read from `word` on, at least `size`. */
+static inline WordKey word_key(const unsigned char *word, size_t size, size_t readable) {
     unsigned char bytes[16] = {0};
     WordKey key;
-    if (__builtin_expect(room >= 16, 1)) {
+    if (__builtin_expect(readable >= 16, 1)) {
         memcpy(&key, word, 16);
     } else {
         memcpy(bytes, word, size);
@@ -82,9 +82,10 @@ static void cache_put(CachedWord *set, WordKey key, const int32_t *ids, size_t c
     for (size_t i = 0; i < CACHED_IDS; i++) set[0].ids[i] = i < count ? ids[i] : -1;
 }
 
-/* The tokens of a word that is not in the cache, to the end of the list, which has room. */
-static Status add_new_word(const Encoder *encoder, const unsigned char *word, size_t size, TokenList *list,
-                           size_t *ret_count) {
+/* Writes the tokens of a word that is not cached past the end of the list, which has room for `size`; does
+ * not update list->count. */
+static Status add_uncached_word(const Encoder *encoder, const unsigned char *word, size_t size,
+                                TokenList *list, size_t *ret_count) {
     const Bpe *bpe = encoder->tokenizer->model;
     BpeScratch *scratch = encoder->scratch;
     int32_t *ids = list->ids + list->count;
@@ -93,9 +94,9 @@ static Status add_new_word(const Encoder *encoder, const unsigned char *word, si
         size_t length = 0;
         if (size <= sizeof spelled / 2)
             for (size_t i = 0; i < size; i++) length += bpe_spell(word[i], spelled + length);
-        int32_t whole = length ? vocab_find(&encoder->tokenizer->vocab, spelled, length) : -1;
-        if (whole >= 0) {
-            ids[0] = whole;
+        int32_t token = length ? vocab_find(&encoder->tokenizer->vocab, spelled, length) : -1;
+        if (token >= 0) {
+            ids[0] = token;
             *ret_count = 1;
             return OK;
         }
@@ -103,7 +104,7 @@ static Status add_new_word(const Encoder *encoder, const unsigned char *word, si
     return bpe_merge(bpe, &scratch->merge, word, size, ids, ret_count);
 }
 
-/* Without places: they follow from the sizes of the tokens. */
+/* Does not fill offsets; add_offsets derives them from the sizes of the tokens. */
 static Status add_words(Encoder *encoder, const unsigned char *text, size_t size, TokenList *list) {
     BpeScratch *scratch = encoder->scratch;
     for (size_t at = 0; at < size;) {
@@ -111,7 +112,7 @@ static Status add_words(Encoder *encoder, const unsigned char *text, size_t size
         if (list->capacity - list->count < word + CACHED_IDS)
             TRY(token_list_reserve(list, word + CACHED_IDS, false));
         if (word > CACHED_BYTES) {
-            TRY(add_new_word(encoder, text + at, word, list, &count));
+            TRY(add_uncached_word(encoder, text + at, word, list, &count));
         } else {
             WordKey key = word_key(text + at, word, size - at);
             CachedWord *set = cache_set(scratch, key);
@@ -121,7 +122,7 @@ static Status add_words(Encoder *encoder, const unsigned char *text, size_t size
                     set[0] = set[1];
                     set[1] = first;
                 } else {
-                    TRY(add_new_word(encoder, text + at, word, list, &count));
+                    TRY(add_uncached_word(encoder, text + at, word, list, &count));
                     cache_put(set, key, list->ids + list->count, count);
                     list->count += count;
                     at += word;
@@ -137,16 +138,16 @@ static Status add_words(Encoder *encoder, const unsigned char *text, size_t size
     return OK;
 }
 
-/* Tokens from `first` on cover the text from `base` on, one after the other. `extra` bytes of the first were
- * put before the text. */
-static Status add_places(const Encoder *encoder, size_t first, size_t base, size_t extra, TokenList *list) {
+/* The tokens from index `first` on are contiguous and start at offset `base`. The first `extra` bytes were
+ * inserted by add_prefix_space. */
+static Status add_offsets(const Encoder *encoder, size_t first, size_t base, size_t extra, TokenList *list) {
     const Bpe *bpe = encoder->tokenizer->model;
     TRY(token_list_reserve(list, 0, true));
     size_t at = 0;
     for (size_t i = first; i < list->count; i++) {
         size_t end = at + bpe->starts[list->ids[i] + 1] - bpe->starts[list->ids[i]];
-        list->places[i] =
-            (TokenPlace){base + (at > extra ? at - extra : 0), base + (end > extra ? end - extra : 0)};
+        list->offsets[i] =
+            (TokenOffset){base + (at > extra ? at - extra : 0), base + (end > extra ? end - extra : 0)};
         at = end;
     }
     return OK;
@@ -164,11 +165,11 @@ Status bpe_encode(Encoder *encoder, const char *text, size_t size, size_t base, 
         size = prefixed->size;
     }
     TRY(add_words(encoder, (const unsigned char *)text, size, list));
-    return encoder->options.places ? add_places(encoder, first, base, extra, list) : OK;
+    return encoder->options.offsets ? add_offsets(encoder, first, base, extra, list) : OK;
 }
 
-/* With add_prefix_space, what comes after the cut must start with a space: the last of some white space that
- * is followed by something else, or the first. */
+/* With add_prefix_space, the text after the cut must start with a space: one that is not both preceded and
+ * followed by whitespace. */
 static size_t cut_at_space(const char *text, size_t size) {
     size -= utf8_unfinished(text, size);
     for (size_t end = size; end > 0;) {

@@ -1,6 +1,6 @@
-/* Reading a BPE tokenizer: vocab.json with merges.txt, or tokenizer.json. What would change the ids of a text
- * and is not understood is refused by name. What Hugging Face does around the ids of a text is left out: the
- * post-processor (tokens before and after, trimmed offsets), truncation and padding. */
+/* Loads BPE tokenizers from vocab.json with merges.txt, or from tokenizer.json. Any setting that would
+ * change the ids of a text and is not supported is an error that names it. Settings that apply around the
+ * text's ids are ignored: post-processor (special tokens, trimmed offsets), truncation and padding. */
 #include "base/fs.h"
 #include "tokenizer/bpe.h"
 
@@ -18,8 +18,8 @@ static Status read_merge(Bpe *bpe, const Vocab *vocab, const char *line, size_t 
     const char *space = memchr(line, ' ', size);
     size_t left = space ? (size_t)(space - line) : size;
     if (left == 0 || left + 1 >= size || memchr(space + 1, ' ', size - left - 1))
-        return FAILED("%s: expected two tokens with one space between them", where);
-    if (memchr(line, 0, size)) return FAILED("%s: has a NUL byte", where);
+        return FAILED("%s: expected two tokens separated by one space", where);
+    if (memchr(line, 0, size)) return FAILED("%s: contains a NUL byte", where);
     return bpe_add_merge(bpe, vocab, line, left, space + 1, size - left - 1, where);
 }
 
@@ -44,21 +44,21 @@ static Status read_merges(Tokenizer *tokenizer, const char *text, size_t size, c
     return OK;
 }
 
-/* ---- vocab.json and what lies beside it ---- */
+/* ---- vocab.json and the files next to it ---- */
 
-static Status beside(const char *path, const char *name, char **ret_path) {
+static Status sibling(const char *path, const char *name, char **ret_path) {
     const char *slash = strrchr(path, '/');
     return str_format(ret_path, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name);
 }
 
 static Status read_config(const char *vocab_path, json_t **ret_json, char **ret_path) {
-    TRY(beside(vocab_path, "tokenizer_config.json", ret_path));
+    TRY(sibling(vocab_path, "tokenizer_config.json", ret_path));
     if (!path_exists(*ret_path)) return OK;
     TRY(json_read_file(*ret_path, ret_json));
     return json_is_object(*ret_json) ? OK : FAILED("%s: expected a JSON object", *ret_path);
 }
 
-/* The tokens that other files add, as tokenizer.json has them. */
+/* Converts added tokens from an object keyed by id to the list format of tokenizer.json. */
 static Status list_added(const json_t *added, const char *from, json_t **ret_list) {
     CLEANUP(json_decrefp) json_t *list = json_array();
     const char *key;
@@ -66,8 +66,7 @@ static Status list_added(const json_t *added, const char *from, json_t **ret_lis
     json_object_foreach((json_t *)(uintptr_t)added, key, value) {
         char *end;
         long long id = strtoll(key, &end, 10);
-        if (!*key || *end)
-            return FAILED("%s: an added token has the id '%.60s', expected a number", from, key);
+        if (!*key || *end) return FAILED("%s: an added token has id '%.60s', expected a number", from, key);
         json_t *token = json_is_object(value) ? json_copy(value) : json_object();
         if (json_object_set_new(token, "id", json_integer(id)) || json_array_append_new(list, token))
             return FAILED("%s: out of memory", from);
@@ -91,7 +90,7 @@ Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char 
     CLEANUP(json_decrefp) json_t *config = NULL, *added = NULL, *list = NULL;
     CLEANUP(mem_freep) char *config_path = NULL, *from = NULL;
     TRY(read_config(vocab_path, &config, &config_path));
-    TRY(added_beside(vocab_path, config, config_path, &added, &from));
+    TRY(added_from_files(vocab_path, config, config_path, &added, &from));
     TRY(list_added(added, from, &list));
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_bpe));
     TRY(vocab_read_json(tokenizer, vocab, list, json_array_size(list) ? from : vocab_path));
@@ -116,11 +115,11 @@ Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_pat
 
 /* ---- tokenizer.json ---- */
 
-/* One member of a pipeline: absent (where that is fine) or of type ByteLevel. */
+/* Fails unless the component is of type ByteLevel, or absent and not needed. */
 static Status check_byte_level(const json_t *json, const char *key, bool needed, const char *from) {
     const json_t *part = json_object_get(json, key);
     if (!part || json_is_null(part))
-        return needed ? FAILED("%s: has no '%s', expected one of type ByteLevel", from, key) : OK;
+        return needed ? FAILED("%s: '%s' is missing, expected one of type ByteLevel", from, key) : OK;
     const char *type = NULL;
     TRY(json_get_string(part, from, "type", &type));
     if (!type || strcmp(type, "ByteLevel") != 0)
@@ -135,7 +134,7 @@ static Status check_pipeline(Bpe *bpe, const json_t *json, const char *from) {
     TRY(check_byte_level(json, "decoder", false, from));
     const json_t *split = json_object_get(json, "pre_tokenizer");
     bool regex = true;
-    bpe->add_prefix_space = true; /* what Hugging Face takes an absent one for */
+    bpe->add_prefix_space = true; /* Hugging Face's default */
     TRY(json_get_bool(split, from, "add_prefix_space", &bpe->add_prefix_space));
     TRY(json_get_bool(split, from, "use_regex", &regex));
     if (!regex) return FAILED("%s: 'pre_tokenizer.use_regex' is false, expected true", from);
@@ -147,11 +146,14 @@ static Status check_model(Bpe *bpe, const json_t *model, const char *from) {
     for (int i = 0; i < 2; i++) {
         const char *affix = "";
         TRY(json_get_string(model, from, affixes[i], &affix));
-        if (*affix) return FAILED("%s: 'model.%s' is '%s', expected none", from, affixes[i], affix);
+        if (*affix)
+            return FAILED("%s: 'model.%s' is '%s', which is not supported; expected null or an empty string",
+                          from, affixes[i], affix);
     }
     double dropout = 0;
     TRY(json_get_double(model, from, "dropout", 0, 1, &dropout));
-    if (dropout != 0) return FAILED("%s: 'model.dropout' is %g, expected none", from, dropout);
+    if (dropout != 0)
+        return FAILED("%s: 'model.dropout' is %g, which is not supported; expected null", from, dropout);
     return json_get_bool(model, from, "ignore_merges", &bpe->ignore_merges);
 }
 
@@ -162,7 +164,7 @@ static Status read_json_merge(Bpe *bpe, const Vocab *vocab, const json_t *merge,
     if (json_array_size(merge) != 2 || !json_is_string(left) || !json_is_string(right))
         return FAILED("%s: expected \"left right\" or [\"left\", \"right\"]", where);
     if (strchr(json_string_value(left), ' ') || strchr(json_string_value(right), ' '))
-        return FAILED("%s: names a token with a space in it", where);
+        return FAILED("%s: the token contains a space", where);
     return bpe_add_merge(bpe, vocab, json_string_value(left), json_string_length(left),
                          json_string_value(right), json_string_length(right), where);
 }

@@ -1,10 +1,9 @@
-/* The merging of one word: of all neighbours that may merge, those with the lowest rank do, the leftmost
- * first, until none may.
+/* Merges one word: of all adjacent pairs with a merge, the one with the lowest rank is merged, the leftmost
+ * first, until no pair can merge.
  *
- * Short words keep ids and the rank of each neighbouring pair in two arrays that close up after a merge;
- * looking for the lowest rank goes over all of them, which for few is the fastest there is. Long words keep a
- * linked list and a heap of (rank, place), so that a word of n bytes takes n log n steps. A place in the heap
- * whose pair has changed meanwhile is passed over when it comes up.
+ * Short words keep ids and pair ranks in two arrays that are compacted after each merge; a linear search for
+ * the lowest rank is fastest for few pairs. Long words use a linked list and a heap of (rank, position), so a
+ * word of n bytes takes O(n log n). A heap entry whose pair has changed since is skipped when popped.
  */
 #include "tokenizer/bpe.h"
 
@@ -70,12 +69,12 @@ static uint64_t heap_pop(MergeScratch *scratch) {
     return lowest;
 }
 
-static uint64_t place_in_heap(int32_t rank, size_t at) {
+static uint64_t heap_key(int32_t rank, size_t at) {
     return (uint64_t)(uint32_t)rank << 32 | at;
 }
 
-/* Links the bytes of the word and heaps up the pairs that merge. */
-static Status start_long(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size) {
+/* Builds the linked list of the word's bytes and the heap of its mergeable pairs. */
+static Status init_long(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size) {
     TRY(mem_grow(&scratch->ids, &scratch->id_capacity, size, sizeof *scratch->ids));
     TRY(mem_grow(&scratch->ranks, &scratch->rank_capacity, size, sizeof *scratch->ranks));
     TRY(mem_grow(&scratch->next, &scratch->next_capacity, size, sizeof *scratch->next));
@@ -90,23 +89,23 @@ static Status start_long(const Bpe *bpe, MergeScratch *scratch, const unsigned c
     for (size_t i = 0; i < size; i++) {
         int32_t rank = i + 1 < size ? bpe_rank(bpe, scratch->ids[i], scratch->ids[i + 1]) : RANK_NONE;
         scratch->ranks[i] = rank;
-        if (rank != RANK_NONE) scratch->heap[scratch->heap_count++] = place_in_heap(rank, i);
+        if (rank != RANK_NONE) scratch->heap[scratch->heap_count++] = heap_key(rank, i);
     }
     for (size_t i = scratch->heap_count / 2; i-- > 0;) sift_down(scratch->heap, scratch->heap_count, i);
     return OK;
 }
 
-/* The pair that starts at a place has changed. */
-static Status rank_again(const Bpe *bpe, MergeScratch *scratch, size_t at, size_t size) {
+/* Recomputes the rank of the pair that starts at `at`, after one of its tokens changed. */
+static Status update_rank(const Bpe *bpe, MergeScratch *scratch, size_t at, size_t size) {
     size_t next = scratch->next[at];
     int32_t rank = next < size ? bpe_rank(bpe, scratch->ids[at], scratch->ids[next]) : RANK_NONE;
     scratch->ranks[at] = rank;
-    return rank == RANK_NONE ? OK : heap_push(scratch, place_in_heap(rank, at));
+    return rank == RANK_NONE ? OK : heap_push(scratch, heap_key(rank, at));
 }
 
 static Status merge_long(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size,
                          int32_t *ids, size_t *ret_count) {
-    TRY(start_long(bpe, scratch, word, size));
+    TRY(init_long(bpe, scratch, word, size));
     while (scratch->heap_count > 0) {
         uint64_t top = heap_pop(scratch);
         size_t at = (uint32_t)top;
@@ -117,8 +116,8 @@ static Status merge_long(const Bpe *bpe, MergeScratch *scratch, const unsigned c
         scratch->ranks[right] = RANK_NONE;
         scratch->next[at] = (uint32_t)after;
         if (after < size) scratch->previous[after] = (uint32_t)at;
-        TRY(rank_again(bpe, scratch, at, size));
-        if (at > 0) TRY(rank_again(bpe, scratch, scratch->previous[at], size));
+        TRY(update_rank(bpe, scratch, at, size));
+        if (at > 0) TRY(update_rank(bpe, scratch, scratch->previous[at], size));
     }
     size_t count = 0;
     for (size_t at = 0; at < size; at = scratch->next[at]) ids[count++] = scratch->ids[at];
@@ -128,15 +127,15 @@ static Status merge_long(const Bpe *bpe, MergeScratch *scratch, const unsigned c
 
 Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size, int32_t *ids,
                  size_t *ret_count) {
-    enum { KEPT = 1 << 20 }; /* what a word of more needed is given back */
+    enum { KEEP_LIMIT = 1 << 20 }; /* the workspace of longer words is freed */
     if (size <= SHORT_WORD) {
         *ret_count = merge_short(bpe, word, size, ids);
         return OK;
     }
     if (size > ENCODER_WORD_LIMIT)
-        return FAILED("a word of %zu bytes without a space is too long, at most %zu bytes are supported",
+        return FAILED("a word of %zu bytes is too long; at most %zu bytes without a space are supported",
                       size, ENCODER_WORD_LIMIT);
     Status status = merge_long(bpe, scratch, word, size, ids, ret_count);
-    if (size > KEPT) merge_scratch_done(scratch);
+    if (size > KEEP_LIMIT) merge_scratch_done(scratch);
     return status;
 }

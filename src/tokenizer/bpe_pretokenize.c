@@ -1,4 +1,4 @@
-/* Words as others see them, and where a text may be cut without changing them. */
+/* The ASCII class table of the GPT-2 pre-tokenizer, and safe cuts of a text. */
 #include "tokenizer/bpe_pretokenize.h"
 
 #define L   CHAR_LETTER
@@ -20,7 +20,7 @@ size_t bpe_word(const char *text, size_t size) {
     return word_size((const unsigned char *)text, size);
 }
 
-/* The last place where white space follows something else; 0: none. */
+/* The last offset where whitespace follows a non-whitespace character; 0 if there is none. */
 static size_t last_gap(const char *text, size_t size) {
     bool space_after = false;
     for (size_t at = size; at > 0;) {
@@ -34,9 +34,9 @@ static size_t last_gap(const char *text, size_t size) {
     return 0;
 }
 
-/* No word reaches over the last gap. After it comes white space, and then nothing, where the cut is at the
- * gap; or characters that are none. There every end of a word that more text cannot move will do, but for
- * one: white space of two characters or more, cut off as a whole, would be one word. */
+/* No word crosses the last gap. If only whitespace follows the gap, the cut is there. Otherwise the cut is
+ * the last word boundary that more text cannot move, with one exception: not after a run of two or more
+ * whitespace characters, which would become a single word at the end of the text. */
 size_t bpe_cut(const char *text, size_t size) {
     const unsigned char *bytes = (const unsigned char *)text;
     size -= utf8_unfinished(text, size);

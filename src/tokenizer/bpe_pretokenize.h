@@ -1,10 +1,11 @@
-/* Where the words of a text end, by the pattern of GPT-2's tokenizer:
+/* Word boundaries by the pattern of GPT-2's pre-tokenizer:
  *
  *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * In words: a contraction; else letters, or numbers, or other characters, with one space before them; else
- * white space, of which the last character is left to what follows, if anything does and there are two.
- * Bytes that are no UTF-8 count as other characters. Inline, since the encoder spends much of its time here.
+ * A word is a contraction; or a run of letters, of digits or of other characters, with at most one leading
+ * space; or a run of whitespace, which leaves its last character to the next word if it has two or more and
+ * text follows. Bytes that are not valid UTF-8 are "other characters". Inline, because the encoder spends
+ * much of its time here.
  */
 #ifndef WEFT_TOKENIZER_BPE_PRETOKENIZE_H
 #define WEFT_TOKENIZER_BPE_PRETOKENIZE_H
@@ -14,10 +15,10 @@
 
 enum { WORD_CLASSES = CHAR_LETTER | CHAR_NUMBER | CHAR_SPACE, WORD_HIGH = 16 };
 
-/* The class of an ASCII byte; WORD_HIGH for others. */
+/* The class of an ASCII byte; WORD_HIGH for bytes from 0x80 on. */
 extern const unsigned char word_class[256];
 
-/* The class of the character at the start, and its bytes. */
+/* The class of the first character; *ret_bytes is its length. */
 static inline unsigned word_char(const unsigned char *text, size_t size, size_t *ret_bytes) {
     unsigned kind = word_class[text[0]];
     *ret_bytes = 1;
@@ -27,7 +28,7 @@ static inline unsigned word_char(const unsigned char *text, size_t size, size_t 
     return char_class(c) & WORD_CLASSES;
 }
 
-/* Where the run of a class ends that goes on at `at`. */
+/* The end of a run of characters of class `kind` that continues at `at`. */
 static inline size_t word_run(const unsigned char *text, size_t size, size_t at, unsigned kind) {
     for (;;) {
         while (at < size && word_class[text[at]] == kind) at++;
@@ -38,7 +39,7 @@ static inline size_t word_run(const unsigned char *text, size_t size, size_t at,
     }
 }
 
-/* The size of a contraction at the start, 0 for none. */
+/* The size of the contraction that starts at an apostrophe, or 0. */
 static inline size_t word_contraction(const unsigned char *text, size_t size) {
     if (size < 2) return 0;
     unsigned char a = text[1], b = size > 2 ? text[2] : 0;
@@ -46,6 +47,7 @@ static inline size_t word_contraction(const unsigned char *text, size_t size) {
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
+/* The size of the first word; size > 0. */
 static inline size_t word_size(const unsigned char *text, size_t size) {
     size_t bytes;
     if (text[0] == '\'') {

@@ -1,5 +1,5 @@
-/* Writing a BPE tokenizer as transformers reads it. Added tokens stand in the vocabulary like all others,
- * which gives the same ids. */
+/* Writes a BPE tokenizer in the files that transformers loads. Added tokens are written to the vocabulary
+ * as well, which yields the same ids. */
 #include "base/fs.h"
 #include "tokenizer/bpe.h"
 
@@ -16,7 +16,7 @@ static Status vocab_json(const Vocab *vocab, json_t **ret_json) {
         CLEANUP(mem_freep) char *key = NULL;
         TRY(str_format(&key, "%.*s", (int)size, token));
         if (json_object_set_new(json, key, json_integer(id)) != 0)
-            return FAILED("token %d cannot be written as JSON: it is no UTF-8", id);
+            return FAILED("token %d cannot be written as JSON: it is not valid UTF-8", id);
     }
     *ret_json = json;
     json = NULL;
@@ -40,7 +40,7 @@ static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
         CLEANUP(mem_freep) char *text = NULL;
         TRY(merge_text(tokenizer, i, &text));
         if (json_array_append_new(json, json_string(text)) != 0)
-            return FAILED("merge %zu cannot be written as JSON: it is no UTF-8", i + 1);
+            return FAILED("merge %zu cannot be written as JSON: it is not valid UTF-8", i + 1);
     }
     *ret_json = json;
     json = NULL;
@@ -67,7 +67,8 @@ static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *voc
     return json_write_file(path, json);
 }
 
-/* GPT2Tokenizer adds <|endoftext|> to a vocabulary that lacks it; the other class leaves it as it is. */
+/* GPT2Tokenizer would add <|endoftext|> to a vocabulary without it; PreTrainedTokenizerFast takes the
+ * files as they are. */
 static Status write_config(const Tokenizer *tokenizer, const char *path) {
     const Bpe *bpe = tokenizer->model;
     CLEANUP(json_decrefp)
@@ -99,14 +100,14 @@ static Status write_merges(const Tokenizer *tokenizer, const char *path) {
 
 Status bpe_save(const Tokenizer *tokenizer, const char *dir) {
     CLEANUP(json_decrefp) json_t *vocab = NULL;
-    CLEANUP(mem_freep) char *whole = NULL, *config = NULL, *words = NULL, *merges = NULL;
-    TRY(path_join(&whole, dir, "tokenizer.json"));
-    TRY(path_join(&config, dir, "tokenizer_config.json"));
-    TRY(path_join(&words, dir, "vocab.json"));
-    TRY(path_join(&merges, dir, "merges.txt"));
+    CLEANUP(mem_freep) char *json_path = NULL, *config_path = NULL, *vocab_path = NULL, *merges_path = NULL;
+    TRY(path_join(&json_path, dir, "tokenizer.json"));
+    TRY(path_join(&config_path, dir, "tokenizer_config.json"));
+    TRY(path_join(&vocab_path, dir, "vocab.json"));
+    TRY(path_join(&merges_path, dir, "merges.txt"));
     TRY(vocab_json(&tokenizer->vocab, &vocab));
-    TRY(json_write_file(words, vocab));
-    TRY(write_merges(tokenizer, merges));
-    TRY(write_config(tokenizer, config));
-    return write_tokenizer_json(tokenizer, vocab, whole);
+    TRY(json_write_file(vocab_path, vocab));
+    TRY(write_merges(tokenizer, merges_path));
+    TRY(write_config(tokenizer, config_path));
+    return write_tokenizer_json(tokenizer, vocab, json_path);
 }

@@ -1,13 +1,13 @@
-/* The byte vocabulary: ids are bytes, and the special tokens above them never stand in a text. */
+/* The byte vocabulary: ids 0 to 255 are bytes. The special tokens after them are never matched in text. */
 #include "tokenizer/internal.h"
 
 static Status encode(Encoder *encoder, const char *text, size_t size, size_t base, TokenList *list) {
-    TRY(token_list_reserve(list, size, encoder->options.places));
+    TRY(token_list_reserve(list, size, encoder->options.offsets));
     int32_t *ids = list->ids + list->count;
     for (size_t i = 0; i < size; i++) ids[i] = (unsigned char)text[i];
-    if (encoder->options.places)
+    if (encoder->options.offsets)
         for (size_t i = 0; i < size; i++)
-            list->places[list->count + i] = (TokenPlace){base + i, base + i + 1};
+            list->offsets[list->count + i] = (TokenOffset){base + i, base + i + 1};
     list->count += size;
     return OK;
 }

@@ -1,5 +1,5 @@
-/* Classes of characters for the regular expressions of GPT-2's tokenizer and of added tokens: \p{L}, \p{N},
- * \s and \w as Hugging Face's tokenizers has them. The table is made by scripts/make-char-classes. */
+/* Character classes \p{L}, \p{N}, \s and \w as in Hugging Face's tokenizers, for the patterns of GPT-2's
+ * pre-tokenizer and of added tokens. scripts/make-char-classes generates the table. */
 #ifndef WEFT_TOKENIZER_CHAR_TABLE_H
 #define WEFT_TOKENIZER_CHAR_TABLE_H
 
@@ -9,7 +9,7 @@ enum { CHAR_LETTER = 1, CHAR_NUMBER = 2, CHAR_SPACE = 4, CHAR_WORD = 8 };
 
 extern const unsigned char char_index[], char_pages[][128];
 
-/* A set of the above; none for what is no character. */
+/* The set of classes of a code point; 0 if it is invalid. */
 static inline unsigned char_class(uint32_t c) {
     if (c > 0x10FFFF) return 0;
     return char_pages[char_index[c >> 8]][c >> 1 & 127] >> (c & 1) * 4 & 15;

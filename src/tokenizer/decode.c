@@ -1,10 +1,10 @@
-/* Ids to text, all at once or as they come. */
+/* Decoding of token ids to text, all at once or token by token. */
 #include "tokenizer/internal.h"
 
 static Status decode_one(const Tokenizer *tokenizer, DecodeState *state, int32_t id, bool skip_special,
                          Bytes *out) {
     if (id < 0 || id >= tokenizer->vocab.count)
-        return FAILED("token %d is not in the vocabulary, whose ids are 0 to %d", id,
+        return FAILED("token %d is not in the vocabulary, which has ids 0 to %d", id,
                       tokenizer->vocab.count - 1);
     if (skip_special && tokenizer->special[id]) return OK;
     TRY(tokenizer->ops->decode(tokenizer, state, id, out));
@@ -15,12 +15,12 @@ static Status decode_one(const Tokenizer *tokenizer, DecodeState *state, int32_t
 static Status decode_end(const Tokenizer *tokenizer, DecodeState *state, Bytes *out) {
     if (tokenizer->ops->decode_end) TRY(tokenizer->ops->decode_end(tokenizer, state, out));
     state->count = 0;
-    state->held.size = 0;
+    state->pending.size = 0;
     return OK;
 }
 
 static void state_done(DecodeState *state) {
-    bytes_done(&state->held);
+    bytes_done(&state->pending);
 }
 
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
@@ -41,7 +41,7 @@ struct Decoder {
     bool skip_special;
     DecodeState state;
     Utf8Repair repair;
-    Bytes raw, whole;
+    Bytes raw, valid;
 };
 
 Status decoder_new(Decoder **ret_decoder, const Tokenizer *tokenizer, bool skip_special) {
@@ -57,25 +57,25 @@ void decoder_free(Decoder *decoder) {
     if (!decoder) return;
     state_done(&decoder->state);
     bytes_done(&decoder->raw);
-    bytes_done(&decoder->whole);
+    bytes_done(&decoder->valid);
     free(decoder);
 }
 
 Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piece, size_t *ret_size) {
-    decoder->raw.size = decoder->whole.size = 0;
+    decoder->raw.size = decoder->valid.size = 0;
     TRY(decode_one(decoder->tokenizer, &decoder->state, id, decoder->skip_special, &decoder->raw));
-    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->whole));
-    *ret_piece = decoder->whole.size ? decoder->whole.data : "";
-    *ret_size = decoder->whole.size;
+    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->valid));
+    *ret_piece = decoder->valid.size ? decoder->valid.data : "";
+    *ret_size = decoder->valid.size;
     return OK;
 }
 
 Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size) {
-    decoder->raw.size = decoder->whole.size = 0;
+    decoder->raw.size = decoder->valid.size = 0;
     TRY(decode_end(decoder->tokenizer, &decoder->state, &decoder->raw));
-    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->whole));
-    TRY(utf8_repair_end(&decoder->repair, &decoder->whole));
-    *ret_piece = decoder->whole.size ? decoder->whole.data : "";
-    *ret_size = decoder->whole.size;
+    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->valid));
+    TRY(utf8_repair_end(&decoder->repair, &decoder->valid));
+    *ret_piece = decoder->valid.size ? decoder->valid.data : "";
+    *ret_size = decoder->valid.size;
     return OK;
 }

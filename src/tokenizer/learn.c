@@ -1,42 +1,43 @@
-/* Learners: each thread counts words in a table of its own, and at the end the tables become one. What is
- * learned depends on the counts alone: no step looks at the order in which words came.
+/* Tokenizer trainers: each thread counts words in its own table; at the end the tables are merged. The result
+ * depends only on the counts, not on the order of the words.
  *
- * Memory grows with the number of distinct words, not with the text. Words are kept short, because a merge
- * costs as much as the words it touches are long.
+ * Memory grows with the number of distinct words, not with the size of the text. Words are limited in length
+ * because the cost of a merge grows with the length of the words it changes.
  */
 #include "tokenizer/learn.h"
 
 #include <omp.h>
 
+#include "base/format.h"
 #include "tokenizer/bert_pretokenize.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/learn_vocab.h"
 
 enum { SLOTS_LIMIT = 4096 };
 
-/* What a thread works with. */
+/* Per-thread state. */
 typedef struct LearnSlot {
     WordTable words;
     BertPretokenizer bert;
-    char apart[64]; /* from the next thread's, in the caches */
+    char padding[64]; /* keeps slots of different threads on separate cache lines */
 } LearnSlot;
 
 struct Learner {
     LearnSpec spec;
-    char **special; /* the specification's own copies */
+    char **special; /* copies that spec.special points to */
     BertChars *chars;
     LearnSlot *slots;
     int slot_count;
 };
 
-const char *const *learn_usual_special(TokenizerKind kind, int *ret_count) {
+const char *const *learn_default_special(TokenizerKind kind, int *ret_count) {
     static const char *const bpe[] = {"<|endoftext|>"};
     static const char *const wordpiece[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     *ret_count = kind == TOKENIZER_BPE ? 1 : 5;
     return kind == TOKENIZER_BPE ? bpe : wordpiece;
 }
 
-/* ---- making one ---- */
+/* ---- construction ---- */
 
 static Status check_special(const LearnSpec *spec) {
     bool unknown = false;
@@ -48,39 +49,39 @@ static Status check_special(const LearnSpec *spec) {
         uint32_t c;
         for (size_t at = 0; at < size;) {
             at += utf8_next(token + at, size - at, &c);
-            if (c == UTF8_BROKEN) return USAGE("special token %d is not valid UTF-8", i + 1);
+            if (c == UTF8_INVALID) return USAGE("special token %d is not valid UTF-8", i + 1);
         }
         for (int other = 0; other < i; other++)
             if (strcmp(spec->special[other], token) == 0)
-                return USAGE("the special token '%s' is given twice", token);
+                return USAGE("special token '%s' is given twice", token);
         unknown |= strcmp(token, "[UNK]") == 0;
     }
     if (spec->kind == TOKENIZER_WORDPIECE && !unknown)
-        return USAGE("WordPiece needs the special token [UNK], for words that no pieces cover");
+        return USAGE("WordPiece needs the special token [UNK] for words that cannot be split into pieces");
     return OK;
 }
 
 static Status check_spec(const LearnSpec *spec) {
     if (spec->kind != TOKENIZER_BPE && spec->kind != TOKENIZER_WORDPIECE)
-        return USAGE("a vocabulary of this kind cannot be learned; expected bpe or wordpiece");
+        return USAGE("a tokenizer of this kind cannot be trained; expected bpe or wordpiece");
     TRY(check_special(spec));
     int64_t least = spec->special_count + (spec->kind == TOKENIZER_BPE ? 256 : 1);
     if (spec->vocab < least && spec->kind == TOKENIZER_BPE)
-        return USAGE("a vocabulary of %lld tokens is too small: 256 bytes and %d special tokens make %lld",
-                     (long long)spec->vocab, spec->special_count, (long long)least);
+        return USAGE("a vocabulary of %lld tokens is too small: 256 bytes and %d special token%s need %lld",
+                     (long long)spec->vocab, spec->special_count, PLURAL(spec->special_count),
+                     (long long)least);
     if (spec->vocab < least)
-        return USAGE("a vocabulary of %lld tokens has no room beside %d special tokens",
-                     (long long)spec->vocab, spec->special_count);
+        return USAGE("a vocabulary of %lld tokens is too small for %d special token%s",
+                     (long long)spec->vocab, spec->special_count, PLURAL(spec->special_count));
     if (spec->vocab > VOCAB_LIMIT)
-        return USAGE("a vocabulary of %lld tokens is too large: at most %d are supported",
+        return USAGE("a vocabulary of %lld tokens is too large; at most %d are supported",
                      (long long)spec->vocab, VOCAB_LIMIT);
     if (spec->min_count < 1)
-        return USAGE("a least count of %lld makes no sense: expected 1 or more", (long long)spec->min_count);
+        return USAGE("the minimum count is %lld, expected 1 or more", (long long)spec->min_count);
     if (spec->kind == TOKENIZER_WORDPIECE && spec->alphabet_limit < 1)
-        return USAGE("an alphabet of %lld characters makes no sense: expected 1 or more",
-                     (long long)spec->alphabet_limit);
+        return USAGE("the alphabet limit is %lld, expected 1 or more", (long long)spec->alphabet_limit);
     if (spec->threads < 0 || spec->threads > SLOTS_LIMIT)
-        return USAGE("%d threads: expected 1 to %d", spec->threads, SLOTS_LIMIT);
+        return USAGE("%d threads, expected 1 to %d", spec->threads, SLOTS_LIMIT);
     return OK;
 }
 
@@ -111,7 +112,8 @@ Status learner_new(Learner **ret_learner, const LearnSpec *spec) {
     CLEANUP(learner_freep) Learner *learner = NULL;
     TRY(mem_new(1, sizeof *learner, &learner));
     learner->spec = *spec;
-    if (!spec->special) learner->spec.special = learn_usual_special(spec->kind, &learner->spec.special_count);
+    if (!spec->special)
+        learner->spec.special = learn_default_special(spec->kind, &learner->spec.special_count);
     TRY(check_spec(&learner->spec));
     TRY(copy_special(learner));
     TRY(make_slots(learner));
@@ -168,7 +170,7 @@ Status learner_add(Learner *learner, int slot, const char *text, size_t size) {
     return learner->chars ? add_wordpiece(mine, text, size) : add_bpe(mine, text, size);
 }
 
-/* ---- learning ---- */
+/* ---- training ---- */
 
 Status learner_finish(Learner *learner, LearnProgress progress, void *context, Tokenizer **ret_tokenizer) {
     WordTable *words = &learner->slots[0].words;
@@ -176,7 +178,7 @@ Status learner_finish(Learner *learner, LearnProgress progress, void *context, T
         TRY(word_table_merge(words, &learner->slots[i].words));
         word_table_done(&learner->slots[i].words);
     }
-    if (words->count == 0) return FAILED("the text has no words to learn from");
+    if (words->count == 0) return FAILED("the text contains no words to train on");
     return learner->chars ? learn_wordpiece(&learner->spec, words, progress, context, ret_tokenizer)
                           : learn_bpe(&learner->spec, words, progress, context, ret_tokenizer);
 }

@@ -1,52 +1,55 @@
-/* Learning a vocabulary from text: byte-level BPE as GPT-2's, WordPiece as BERT's.
+/* Tokenizer training: byte-level BPE as for GPT-2, WordPiece as for BERT.
  *
- * BPE learns what Hugging Face's BpeTrainer with ByteLevel learns from the same documents, merge by merge and
- * id by id, for words of up to LEARN_WORD_LIMIT bytes. WordPiece does as its WordPieceTrainer does, but for
- * the order of the characters inside of words (##x), which there is that of a hash table and here that of the
- * code points; it matters where equally frequent pairs compete. Special tokens' names in the text are text
- * like any other, for both.
+ * BPE yields the same merges and ids as Hugging Face's BpeTrainer with ByteLevel on the same documents, for
+ * words of up to LEARN_WORD_LIMIT bytes. WordPiece follows WordPieceTrainer except for the order of
+ * continuation characters (##x): Hugging Face's order comes from a hash table, weft's from the code points.
+ * The difference matters only where equally frequent pairs compete. Both treat special tokens that occur in
+ * the text as ordinary text.
  *
- * Words longer than the limit, such as a line of base64, are learned from in parts by BPE; of such a word
- * WordPiece, which would not encode it, takes the begin. */
+ * Longer words, such as a line of base64, are split into parts for BPE. WordPiece, which would encode such
+ * a word as [UNK], uses only its beginning. */
 #ifndef WEFT_TOKENIZER_LEARN_H
 #define WEFT_TOKENIZER_LEARN_H
 
 #include "tokenizer/tokenizer.h"
 
-enum { LEARN_WORD_LIMIT = 512 }; /* bytes; WordPiece: characters */
+enum { LEARN_WORD_LIMIT = 512 }; /* bytes for BPE, characters for WordPiece */
 
 typedef struct LearnSpec {
-    TokenizerKind kind;         /* BPE or WORDPIECE */
-    int64_t vocab;              /* entries wanted, special tokens and the alphabet included */
-    int64_t min_count;          /* a pair that occurs less often is not merged; 2 */
-    bool cased;                 /* WORDPIECE: keep case and accents */
-    int64_t alphabet_limit;     /* WORDPIECE: characters kept, the most frequent ones; 1000 */
-    const char *const *special; /* NULL: the usual ones; WORDPIECE needs [UNK] */
+    TokenizerKind kind; /* TOKENIZER_BPE or TOKENIZER_WORDPIECE */
+    int64_t vocab;      /* target size, including special tokens and the alphabet */
+    int64_t min_count;  /* pairs that occur less often are not merged; usually 2 */
+    bool cased;         /* WordPiece: keep case and accents */
+    int64_t
+        alphabet_limit; /* WordPiece: size of the alphabet, most frequent characters first; usually 1000 */
+    const char *const *special; /* NULL: learn_default_special; WordPiece requires [UNK] */
     int special_count;
-    int threads; /* 0: all */
+    int threads; /* 0: all cores (OpenMP's default) */
 } LearnSpec;
 
-/* The usual special tokens: <|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK]. */
-const char *const *learn_usual_special(TokenizerKind kind, int *ret_count);
+/* The default special tokens: <|endoftext|> for BPE, [PAD] [UNK] [CLS] [SEP] [MASK] for WordPiece. */
+const char *const *learn_default_special(TokenizerKind kind, int *ret_count);
 
-/* Takes text in pieces, from several threads at once, counts its words, and learns from the counts. The
- * result depends on the text alone: not on the pieces, their order or the number of threads. */
+/* A trainer: counts the words of text that several threads add in chunks, then trains on the counts. The
+ * result depends only on the text, not on the chunks, their order or the number of threads. */
 typedef struct Learner Learner;
 
+/* Copies `spec`, including the special tokens. An invalid specification is a usage error. */
 MUST_USE Status learner_new(Learner **ret_learner, const LearnSpec *spec);
 void learner_free(Learner *learner);
 DEFINE_FREEP(Learner, learner)
 
-/* `slot` (0 .. threads - 1) names the calling thread's own table of counts. Pieces must be cut where
- * learner_cut says, or be whole documents. */
+/* Counts the words of a chunk. `slot` (0 .. learner_slots - 1) selects a table of counts that no other
+ * thread uses at the same time. A chunk must be a complete document or end where learner_cut allows. */
 MUST_USE Status learner_add(Learner *learner, int slot, const char *text, size_t size);
 size_t learner_cut(const Learner *learner, const char *text, size_t size);
 int learner_slots(const Learner *learner);
 
-/* Called now and then with tokens learned and wanted. */
+/* Called periodically with the number of merged tokens so far and the target. */
 typedef void (*LearnProgress)(void *context, int64_t done, int64_t total);
-/* When the text does not have enough frequent pairs, the vocabulary is smaller than asked for. A text
- * without words is an error, and so is a vocabulary too small for WordPiece's alphabet. */
+/* Trains on the counts. The vocabulary is smaller than requested if the text has too few frequent pairs.
+ * Text without words is an error, and so is a vocabulary too small for WordPiece's alphabet. `progress`
+ * may be NULL. */
 MUST_USE Status learner_finish(Learner *learner, LearnProgress progress, void *context,
                                Tokenizer **ret_tokenizer);
 

@@ -1,18 +1,19 @@
-/* Merging pairs.
+/* Training of merges.
  *
- * Each pair of neighbouring symbols has a count over all words. A heap holds candidates: a pair, the count it
- * had, and the words in which it came about. The top one is taken; if its pair's count has changed since, it
- * goes back with the new count; otherwise its words are gone through, the pair replaced by a new symbol, and
- * the counts of the neighbouring pairs adjusted. Pairs that this brings about become new candidates. So a
- * merge costs as much as it changes, whatever the size of the text.
+ * Each pair of adjacent symbols has a count over all words. A heap contains candidates: a pair, the count it
+ * had when it was pushed, and the words in which it appeared. If the count of the top candidate's pair has
+ * changed since, the candidate is reinserted with the new count. Otherwise the pair is replaced by a new
+ * symbol in these words, and the counts of the neighboring pairs are adjusted. Pairs that this creates become
+ * new candidates. So the cost of a merge is proportional to what it changes, regardless of the size of the
+ * text.
  *
- * The higher count comes first, then the smaller left symbol, then the smaller right one: the order of
- * Hugging Face's trainer.
+ * Order: higher count first, then smaller left symbol, then smaller right symbol, as in Hugging Face's
+ * trainers.
  *
- * A string becomes a symbol in one way only: as no merge crossed its ends where it stands, the same merges
- * were done between them everywhere. So a pair comes about in a single step, the one that makes the later of
- * its symbols, and has one candidate; from then on its count only falls, and one that starts below the least
- * count is of no interest.
+ * A string becomes a symbol in only one way: since no merge crossed its ends, the same merges were done
+ * inside it everywhere. So all occurrences of a pair appear in a single step, the one that creates the later
+ * of its two symbols, and a pair has one candidate. From then on its count only decreases, so a pair that
+ * starts below min_count can be ignored.
  */
 #include "tokenizer/learn_merge.h"
 
@@ -23,15 +24,15 @@
 typedef struct Pair {
     uint64_t key;
     int64_t count;
-    uint32_t step;  /* in which it last came about; 0: never */
-    uint32_t fresh; /* in that step, its place in Merger.fresh */
+    uint32_t step;      /* the last step in which it appeared; 0: never */
+    uint32_t new_index; /* its index in Merger.new_pairs during that step */
 } Pair;
 
 typedef struct Candidate {
     int64_t count;
     uint64_t key;
-    size_t at; /* its words, in Merger.places */
-    uint32_t size;
+    size_t at;     /* its first word in Merger.pair_words */
+    uint32_t size; /* number of words */
 } Candidate;
 
 typedef struct CandidateList {
@@ -39,31 +40,32 @@ typedef struct CandidateList {
     size_t count, capacity;
 } CandidateList;
 
-/* A pair that the current step brings about. */
-typedef struct Fresh {
+/* A pair that appears in the current step. */
+typedef struct NewPair {
     uint64_t key;
-    size_t at;
+    size_t at; /* its words in Merger.pair_words */
     uint32_t size, last_word;
-} Fresh;
+} NewPair;
 
-typedef struct FreshPlace {
-    uint32_t fresh, word;
-} FreshPlace;
+/* A word in which a new pair appears. */
+typedef struct Occurrence {
+    uint32_t new_pair, word;
+} Occurrence;
 
 typedef struct Merger {
     const MergeSpec *spec;
     int32_t *symbols;
     SymbolWord *words;
     size_t word_count;
-    Pair *pairs; /* open addressing */
+    Pair *pairs; /* open-addressing hash table */
     size_t pair_count, pair_slots;
     CandidateList heap;
-    uint32_t *places;
-    size_t place_count, place_capacity;
-    Fresh *fresh;
-    size_t fresh_count, fresh_capacity;
-    FreshPlace *fresh_places;
-    size_t fresh_place_count, fresh_place_capacity;
+    uint32_t *pair_words; /* word indices of all candidates */
+    size_t pair_word_count, pair_word_capacity;
+    NewPair *new_pairs;
+    size_t new_pair_count, new_pair_capacity;
+    Occurrence *occurrences;
+    size_t occurrence_count, occurrence_capacity;
     LearnedMerge *merges;
     size_t merge_count, merge_capacity;
     char *name;
@@ -72,7 +74,7 @@ typedef struct Merger {
 } Merger;
 
 #define NO_PAIR UINT64_MAX
-enum { FIRST_PAIRS = 1 << 16, HEAP_WAYS = 4, PROGRESS_EVERY = 256 };
+enum { FIRST_PAIRS = 1 << 16, HEAP_ARITY = 4, PROGRESS_EVERY = 256 };
 
 static uint64_t pair_key(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
@@ -81,9 +83,9 @@ static uint64_t pair_key(int32_t left, int32_t right) {
 static void merger_done(Merger *merger) {
     free(merger->pairs);
     free(merger->heap.items);
-    free(merger->places);
-    free(merger->fresh);
-    free(merger->fresh_places);
+    free(merger->pair_words);
+    free(merger->new_pairs);
+    free(merger->occurrences);
     free(merger->merges);
     free(merger->name);
 }
@@ -110,7 +112,7 @@ static Status grow_pairs(Merger *merger) {
     return OK;
 }
 
-/* The pair, made where it is new; valid until the next call. */
+/* Finds or inserts a pair; the pointer is valid until the next call. */
 static Status pair_get(Merger *merger, uint64_t key, Pair **ret_pair) {
     if (merger->pair_count >= merger->pair_slots / 2) TRY(grow_pairs(merger));
     Pair *pair = pair_slot(merger->pairs, merger->pair_slots, key);
@@ -122,31 +124,31 @@ static Status pair_get(Merger *merger, uint64_t key, Pair **ret_pair) {
     return OK;
 }
 
-/* For a pair that was counted: each two neighbours are. */
-static void pair_lose(Merger *merger, int32_t left, int32_t right, int64_t count) {
+/* The pair must exist, as all adjacent symbols do. */
+static void pair_subtract(Merger *merger, int32_t left, int32_t right, int64_t count) {
     pair_slot(merger->pairs, merger->pair_slots, pair_key(left, right))->count -= count;
 }
 
-/* Counts a pair that the current step brought about in a word. */
-static Status pair_gain(Merger *merger, int32_t left, int32_t right, uint32_t word) {
+/* Counts a pair that appears in a word in the current step. */
+static Status pair_add(Merger *merger, int32_t left, int32_t right, uint32_t word) {
     Pair *pair = NULL;
     TRY(pair_get(merger, pair_key(left, right), &pair));
     pair->count += merger->words[word].count;
     if (pair->step != merger->step) {
-        TRY(mem_grow(&merger->fresh, &merger->fresh_capacity, merger->fresh_count + 1,
-                     sizeof *merger->fresh));
-        if (merger->fresh_count >= UINT32_MAX) return FAILED("the text has too many pairs to learn from");
-        merger->fresh[merger->fresh_count] = (Fresh){.key = pair->key, .last_word = UINT32_MAX};
+        TRY(mem_grow(&merger->new_pairs, &merger->new_pair_capacity, merger->new_pair_count + 1,
+                     sizeof *merger->new_pairs));
+        if (merger->new_pair_count >= UINT32_MAX) return FAILED("the text has too many distinct pairs");
+        merger->new_pairs[merger->new_pair_count] = (NewPair){.key = pair->key, .last_word = UINT32_MAX};
         pair->step = merger->step;
-        pair->fresh = (uint32_t)merger->fresh_count++;
+        pair->new_index = (uint32_t)merger->new_pair_count++;
     }
-    Fresh *fresh = &merger->fresh[pair->fresh];
-    if (fresh->last_word == word) return OK;
-    fresh->last_word = word;
-    fresh->size++;
-    TRY(mem_grow(&merger->fresh_places, &merger->fresh_place_capacity, merger->fresh_place_count + 1,
-                 sizeof *merger->fresh_places));
-    merger->fresh_places[merger->fresh_place_count++] = (FreshPlace){pair->fresh, word};
+    NewPair *new_pair = &merger->new_pairs[pair->new_index];
+    if (new_pair->last_word == word) return OK;
+    new_pair->last_word = word;
+    new_pair->size++;
+    TRY(mem_grow(&merger->occurrences, &merger->occurrence_capacity, merger->occurrence_count + 1,
+                 sizeof *merger->occurrences));
+    merger->occurrences[merger->occurrence_count++] = (Occurrence){pair->new_index, word};
     return OK;
 }
 
@@ -159,9 +161,9 @@ static bool comes_before(const Candidate *a, const Candidate *b) {
 static void sift_down(CandidateList *heap, size_t at) {
     Candidate moving = heap->items[at];
     for (;;) {
-        size_t first = at * HEAP_WAYS + 1, best = first;
+        size_t first = at * HEAP_ARITY + 1, best = first;
         if (first >= heap->count) break;
-        size_t end = first + HEAP_WAYS < heap->count ? first + HEAP_WAYS : heap->count;
+        size_t end = first + HEAP_ARITY < heap->count ? first + HEAP_ARITY : heap->count;
         for (size_t i = first + 1; i < end; i++)
             if (comes_before(&heap->items[i], &heap->items[best])) best = i;
         if (!comes_before(&heap->items[best], &moving)) break;
@@ -174,9 +176,9 @@ static void sift_down(CandidateList *heap, size_t at) {
 static Status heap_push(CandidateList *heap, Candidate candidate) {
     TRY(mem_grow(&heap->items, &heap->capacity, heap->count + 1, sizeof *heap->items));
     size_t at = heap->count++;
-    while (at > 0 && comes_before(&candidate, &heap->items[(at - 1) / HEAP_WAYS])) {
-        heap->items[at] = heap->items[(at - 1) / HEAP_WAYS];
-        at = (at - 1) / HEAP_WAYS;
+    while (at > 0 && comes_before(&candidate, &heap->items[(at - 1) / HEAP_ARITY])) {
+        heap->items[at] = heap->items[(at - 1) / HEAP_ARITY];
+        at = (at - 1) / HEAP_ARITY;
     }
     heap->items[at] = candidate;
     return OK;
@@ -187,27 +189,27 @@ static void heap_pop(CandidateList *heap) {
     if (heap->count) sift_down(heap, 0);
 }
 
-/* Makes candidates of what the step brought about. */
+/* Turns the pairs that appeared in this step into candidates. */
 static Status finish_step(Merger *merger) {
-    size_t end = merger->place_count;
-    for (size_t i = 0; i < merger->fresh_count; i++) {
-        Fresh *fresh = &merger->fresh[i];
-        Pair *pair = pair_slot(merger->pairs, merger->pair_slots, fresh->key);
-        fresh->at = end;
+    size_t end = merger->pair_word_count;
+    for (size_t i = 0; i < merger->new_pair_count; i++) {
+        NewPair *new_pair = &merger->new_pairs[i];
+        Pair *pair = pair_slot(merger->pairs, merger->pair_slots, new_pair->key);
+        new_pair->at = end;
         if (pair->count < merger->spec->min_count) {
-            fresh->size = 0;
+            new_pair->size = 0;
             continue;
         }
-        end += fresh->size;
-        TRY(heap_push(&merger->heap, (Candidate){pair->count, fresh->key, fresh->at, fresh->size}));
+        end += new_pair->size;
+        TRY(heap_push(&merger->heap, (Candidate){pair->count, new_pair->key, new_pair->at, new_pair->size}));
     }
-    TRY(mem_grow(&merger->places, &merger->place_capacity, end, sizeof *merger->places));
-    for (size_t i = 0; i < merger->fresh_place_count; i++) {
-        Fresh *fresh = &merger->fresh[merger->fresh_places[i].fresh];
-        if (fresh->size) merger->places[fresh->at++] = merger->fresh_places[i].word;
+    TRY(mem_grow(&merger->pair_words, &merger->pair_word_capacity, end, sizeof *merger->pair_words));
+    for (size_t i = 0; i < merger->occurrence_count; i++) {
+        NewPair *new_pair = &merger->new_pairs[merger->occurrences[i].new_pair];
+        if (new_pair->size) merger->pair_words[new_pair->at++] = merger->occurrences[i].word;
     }
-    merger->place_count = end;
-    merger->fresh_count = merger->fresh_place_count = 0;
+    merger->pair_word_count = end;
+    merger->new_pair_count = merger->occurrence_count = 0;
     merger->step++;
     return OK;
 }
@@ -216,15 +218,15 @@ static Status count_pairs(Merger *merger) {
     for (size_t w = 0; w < merger->word_count; w++) {
         const int32_t *symbols = merger->symbols + merger->words[w].at;
         for (uint32_t i = 1; i < merger->words[w].size; i++)
-            TRY(pair_gain(merger, symbols[i - 1], symbols[i], (uint32_t)w));
+            TRY(pair_add(merger, symbols[i - 1], symbols[i], (uint32_t)w));
     }
     return finish_step(merger);
 }
 
 /* ---- a merge ---- */
 
-/* The symbol for two joined: a new one, unless the string is a token already. */
-static Status join(Merger *merger, int32_t left, int32_t right, int32_t *ret_result) {
+/* The symbol of two concatenated symbols: a new one unless the string already is a token. */
+static Status join_symbols(Merger *merger, int32_t left, int32_t right, int32_t *ret_result) {
     WordTable *tokens = merger->spec->tokens;
     const char *prefix = merger->spec->prefix;
     size_t cut = strlen(prefix), left_size = tokens->words[left].size, right_size = tokens->words[right].size;
@@ -250,13 +252,13 @@ static Status merge_in_word(Merger *merger, uint32_t number, LearnedMerge merge)
             continue;
         }
         if (kept > 0) {
-            pair_lose(merger, symbols[kept - 1], merge.left, word->count);
-            TRY(pair_gain(merger, symbols[kept - 1], merge.result, number));
+            pair_subtract(merger, symbols[kept - 1], merge.left, word->count);
+            TRY(pair_add(merger, symbols[kept - 1], merge.result, number));
         }
         i++;
         if (i + 1 < word->size) {
-            pair_lose(merger, merge.right, symbols[i + 1], word->count);
-            TRY(pair_gain(merger, merge.result, symbols[i + 1], number));
+            pair_subtract(merger, merge.right, symbols[i + 1], word->count);
+            TRY(pair_add(merger, merge.result, symbols[i + 1], number));
         }
         symbols[kept++] = merge.result;
     }
@@ -266,15 +268,15 @@ static Status merge_in_word(Merger *merger, uint32_t number, LearnedMerge merge)
 
 static Status do_merge(Merger *merger, const Candidate *candidate) {
     LearnedMerge merge = {.left = (int32_t)(candidate->key >> 32), .right = (int32_t)candidate->key};
-    TRY(join(merger, merge.left, merge.right, &merge.result));
+    TRY(join_symbols(merger, merge.left, merge.right, &merge.result));
     TRY(mem_grow(&merger->merges, &merger->merge_capacity, merger->merge_count + 1, sizeof *merger->merges));
     merger->merges[merger->merge_count++] = merge;
     for (uint32_t i = 0; i < candidate->size; i++)
-        TRY(merge_in_word(merger, merger->places[candidate->at + i], merge));
+        TRY(merge_in_word(merger, merger->pair_words[candidate->at + i], merge));
     return finish_step(merger);
 }
 
-static void tell(const Merger *merger, size_t first) {
+static void report_progress(const Merger *merger, size_t first) {
     const MergeSpec *spec = merger->spec;
     if (spec->progress)
         spec->progress(spec->context, (int64_t)(spec->tokens->count - first), spec->vocab - (int64_t)first);
@@ -295,9 +297,9 @@ static Status merge_all(Merger *merger) {
         if (count < spec->min_count) break;
         heap_pop(heap);
         TRY(do_merge(merger, &top));
-        if (merger->merge_count % PROGRESS_EVERY == 0) tell(merger, first);
+        if (merger->merge_count % PROGRESS_EVERY == 0) report_progress(merger, first);
     }
-    tell(merger, first);
+    report_progress(merger, first);
     return OK;
 }
 

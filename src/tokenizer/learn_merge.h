@@ -1,15 +1,15 @@
-/* Learning merges from words: the most frequent pair of neighbours becomes one symbol, over and over. */
+/* Training of merges: repeatedly merges the most frequent pair of adjacent symbols into one symbol. */
 #ifndef WEFT_TOKENIZER_LEARN_MERGE_H
 #define WEFT_TOKENIZER_LEARN_MERGE_H
 
 #include "tokenizer/learn.h"
 #include "tokenizer/learn_words.h"
 
-/* A distinct word as symbols. */
+/* A distinct word as a sequence of symbols. */
 typedef struct SymbolWord {
-    size_t at; /* in the symbols */
+    size_t at; /* index of its first symbol */
     uint32_t size;
-    int64_t count;
+    int64_t count; /* occurrences in the text */
 } SymbolWord;
 
 typedef struct LearnedMerge {
@@ -17,15 +17,15 @@ typedef struct LearnedMerge {
 } LearnedMerge;
 
 typedef struct MergeSpec {
-    WordTable *tokens;        /* what symbols are called; new ones are added, the number is the symbol */
-    const char *prefix;       /* cut from the right part's name when the two are joined: "##"; "" for none */
-    int64_t vocab, min_count; /* min_count: 1 or more */
+    WordTable *tokens;        /* spelling of each symbol, indexed by symbol; merges append to it */
+    const char *prefix;       /* removed from the right symbol when joining: "##", or "" */
+    int64_t vocab, min_count; /* target size; least count of a merged pair, >= 1 */
     LearnProgress progress;   /* may be NULL */
     void *context;
 } MergeSpec;
 
-/* Merges until there are `vocab` tokens or no pair is frequent enough. `symbols` and `words` are worked
- * on in place. The merges, for the caller to free, are in the order in which they apply. */
+/* Merges until there are `vocab` tokens or no pair is frequent enough. Modifies `symbols` and `words` in
+ * place. The returned merges are in order of rank; the caller frees them. */
 MUST_USE Status learn_merges(const MergeSpec *spec, int32_t *symbols, SymbolWord *words, size_t word_count,
                              LearnedMerge **ret_merges, size_t *ret_count);
 

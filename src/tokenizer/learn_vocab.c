@@ -1,23 +1,24 @@
-/* Vocabularies from words. Ids are given in the order of Hugging Face's trainers: the special tokens, the
- * alphabet by code point, and the merges as they are learned.
+/* Builds vocabularies from word counts. Ids are assigned in the order of Hugging Face's trainers: special
+ * tokens, alphabet by code point, then merges in training order.
  *
- *   BPE        the alphabet is the 256 bytes, as GPT-2's vocabulary spells them
- *   WordPiece  the alphabet is the most frequent characters of the text. Each has a token for the begin of a
- *              word and, where it stands inside one, a second that starts with ##. Merges are learned as for
- *              BPE; only the tokens they make are kept. A character that is not in the alphabet is skipped.
+ *   BPE        the alphabet is the 256 bytes as GPT-2's vocabulary spells them
+ *   WordPiece  the alphabet is the most frequent characters of the text. Each has a token for the start of
+ *              a word and, if it occurs inside one, a second token that starts with ##. Merges are trained
+ *              as for BPE, but only the resulting tokens are kept. Characters outside the alphabet are
+ *              skipped.
  *
- * The trainer numbers the ## characters in the order in which a hash table gives its words; here they come
- * by code point, after the alphabet. So WordPiece differs from it where equally frequent pairs compete.
+ * Hugging Face's trainer numbers the ## characters in hash table order; here they follow the alphabet by code
+ * point. WordPiece results therefore differ where equally frequent pairs compete.
  */
 #include "tokenizer/learn_vocab.h"
 
 #include "tokenizer/internal.h"
 #include "tokenizer/learn_merge.h"
 
-#define WORD_INSIDE "##"
-enum { PIECE_SIZE = sizeof WORD_INSIDE + 4 };
+#define CONTINUATION_PREFIX "##"
+enum { PIECE_SIZE = sizeof CONTINUATION_PREFIX + 4 };
 
-/* What is worked on; start with the specification and zeroes. */
+/* Working state; initialize spec and words, everything else to 0. */
 typedef struct Builder {
     const LearnSpec *spec;
     WordTable *words;
@@ -44,13 +45,13 @@ static Status add_special(Builder *builder) {
     return OK;
 }
 
-/* Room for all words as symbols; at most one for each of their bytes. */
+/* Allocates symbols for all words, at most one per byte. */
 static Status reserve_symbols(Builder *builder) {
     TRY(mem_new(builder->words->used, sizeof *builder->symbols, &builder->symbols));
     return mem_new(builder->words->count, sizeof *builder->symbol_words, &builder->symbol_words);
 }
 
-/* The symbols from `at` on are a word; one alone has no pairs. */
+/* Records the symbols from `at` on as a word, or drops them if there are no pairs. */
 static void end_word(Builder *builder, size_t at, int64_t count) {
     size_t size = builder->symbol_count - at;
     if (size < 2)
@@ -59,7 +60,7 @@ static void end_word(Builder *builder, size_t at, int64_t count) {
         builder->symbol_words[builder->word_count++] = (SymbolWord){at, (uint32_t)size, count};
 }
 
-static Status learn(Builder *builder, const char *prefix, LearnProgress progress, void *context) {
+static Status train_merges(Builder *builder, const char *prefix, LearnProgress progress, void *context) {
     MergeSpec spec = {.tokens = &builder->tokens,
                       .prefix = prefix,
                       .vocab = builder->spec->vocab,
@@ -72,7 +73,7 @@ static Status learn(Builder *builder, const char *prefix, LearnProgress progress
 }
 
 static Status make_vocab(const Builder *builder, Vocab *ret_vocab) {
-    static const char from[] = "the learned vocabulary";
+    static const char from[] = "the trained vocabulary";
     const WordTable *tokens = &builder->tokens;
     CLEANUP(vocab_done) Vocab vocab = {0};
     TRY(vocab_init(&vocab, (int64_t)tokens->count, from));
@@ -83,7 +84,7 @@ static Status make_vocab(const Builder *builder, Vocab *ret_vocab) {
     return OK;
 }
 
-/* Special tokens come first, so their ids are their places. */
+/* Special tokens come first, so special token i has id i. */
 static Status special_ids(const Builder *builder, int32_t **ret_ids) {
     int32_t *ids = NULL;
     TRY(mem_new((size_t)builder->spec->special_count, sizeof *ids, &ids));
@@ -98,7 +99,7 @@ static int compare_spelling(const void *a, const void *b) {
     return memcmp(a, b, 2);
 }
 
-/* The spellings of all bytes by code point, which is the order of their UTF-8; bytes[b] is b's token. */
+/* Adds the spellings of all bytes by code point, which is the order of their UTF-8; bytes[b] is b's token. */
 static Status add_bytes(Builder *builder, int32_t bytes[256]) {
     char sorted[256][2] = {{0}};
     for (int b = 0; b < 256; b++) bpe_spell((unsigned char)b, sorted[b]);
@@ -132,7 +133,7 @@ Status learn_bpe(const LearnSpec *spec, WordTable *words, LearnProgress progress
     TRY(add_bytes(&builder, bytes));
     TRY(reserve_symbols(&builder));
     bytes_to_symbols(&builder, bytes);
-    TRY(learn(&builder, "", progress, context));
+    TRY(train_merges(&builder, "", progress, context));
     CLEANUP(mem_freep) BpeMerge *merges = NULL;
     TRY(mem_new(builder.merge_count, sizeof *merges, &merges));
     for (size_t i = 0; i < builder.merge_count; i++)
@@ -147,50 +148,50 @@ Status learn_bpe(const LearnSpec *spec, WordTable *words, LearnProgress progress
 
 /* ---- WordPiece ---- */
 
-typedef struct Letter {
+typedef struct Char {
     const char *text;
     uint32_t size;
     int64_t count;
-} Letter;
+} Char;
 
-static int compare_letters(const Letter *a, const Letter *b) {
+static int compare_chars(const Char *a, const Char *b) {
     int order = memcmp(a->text, b->text, a->size < b->size ? a->size : b->size);
     return order ? order : (int)a->size - (int)b->size;
 }
 
 static int by_code_point(const void *a, const void *b) {
-    return compare_letters(a, b);
+    return compare_chars(a, b);
 }
 
 static int by_count(const void *a, const void *b) {
-    const Letter *one = a, *two = b;
+    const Char *one = a, *two = b;
     if (one->count != two->count) return one->count > two->count ? -1 : 1;
-    return compare_letters(one, two);
+    return compare_chars(one, two);
 }
 
-/* A table's entries, sorted. Their text stays the table's. */
-static Status list_letters(const WordTable *table, Letter **ret_letters) {
-    Letter *letters = NULL;
-    TRY(mem_new(table->count, sizeof *letters, &letters));
+/* The table's entries by code point. Their text belongs to the table. */
+static Status list_chars(const WordTable *table, Char **ret_letters) {
+    Char *chars = NULL;
+    TRY(mem_new(table->count, sizeof *chars, &chars));
     for (size_t i = 0; i < table->count; i++)
-        letters[i] = (Letter){word_bytes(table, i), table->words[i].size, table->words[i].count};
-    qsort(letters, table->count, sizeof *letters, by_code_point);
-    *ret_letters = letters;
+        chars[i] = (Char){word_bytes(table, i), table->words[i].size, table->words[i].count};
+    qsort(chars, table->count, sizeof *chars, by_code_point);
+    *ret_letters = chars;
     return OK;
 }
 
-/* Characters and how often they occur. With `inside`, only those that are in the alphabet (a token of the
- * same spelling) and not the first of a word. */
-static Status count_letters(const Builder *builder, bool inside, WordTable *letters) {
+/* Counts characters. With `continuation`, only those in the alphabet (with a token of the same spelling)
+ * that are not the first of a word. */
+static Status count_chars(const Builder *builder, bool continuation, WordTable *chars) {
     for (size_t w = 0; w < builder->words->count; w++) {
         const Word *word = &builder->words->words[w];
         const char *text = word_bytes(builder->words, w);
         uint32_t unused;
         for (size_t at = 0, size; at < word->size; at += size) {
             size = utf8_next(text + at, word->size - at, &unused);
-            if (inside && (at == 0 || word_table_find(&builder->tokens, text + at, size) == UINT32_MAX))
+            if (continuation && (at == 0 || word_table_find(&builder->tokens, text + at, size) == UINT32_MAX))
                 continue;
-            TRY(word_table_add(letters, text + at, size, word->count, NULL));
+            TRY(word_table_add(chars, text + at, size, word->count, NULL));
         }
     }
     return OK;
@@ -198,40 +199,40 @@ static Status count_letters(const Builder *builder, bool inside, WordTable *lett
 
 static Status add_alphabet(Builder *builder) {
     CLEANUP(word_table_done) WordTable table = {0};
-    TRY(count_letters(builder, false, &table));
-    CLEANUP(mem_freep) Letter *letters = NULL;
-    TRY(list_letters(&table, &letters));
+    TRY(count_chars(builder, false, &table));
+    CLEANUP(mem_freep) Char *chars = NULL;
+    TRY(list_chars(&table, &chars));
     size_t kept = table.count, limit = (size_t)builder->spec->alphabet_limit;
     if (kept > limit) {
-        qsort(letters, kept, sizeof *letters, by_count);
-        qsort(letters, kept = limit, sizeof *letters, by_code_point);
+        qsort(chars, kept, sizeof *chars, by_count);
+        qsort(chars, kept = limit, sizeof *chars, by_code_point);
     }
     for (size_t i = 0; i < kept; i++)
-        TRY(word_table_add(&builder->tokens, letters[i].text, letters[i].size, 0, NULL));
+        TRY(word_table_add(&builder->tokens, chars[i].text, chars[i].size, 0, NULL));
     return OK;
 }
 
-/* The token of a character inside a word, as text. */
-static size_t spell_inside(const char *letter, size_t size, char piece[PIECE_SIZE]) {
-    memcpy(piece, WORD_INSIDE, strlen(WORD_INSIDE));
-    memcpy(piece + strlen(WORD_INSIDE), letter, size);
-    return strlen(WORD_INSIDE) + size;
+/* Spells the continuation token of a character ("##x"); returns its size. */
+static size_t spell_continuation(const char *character, size_t size, char piece[PIECE_SIZE]) {
+    memcpy(piece, CONTINUATION_PREFIX, strlen(CONTINUATION_PREFIX));
+    memcpy(piece + strlen(CONTINUATION_PREFIX), character, size);
+    return strlen(CONTINUATION_PREFIX) + size;
 }
 
-static Status add_inside(Builder *builder) {
+static Status add_continuations(Builder *builder) {
     CLEANUP(word_table_done) WordTable table = {0};
-    TRY(count_letters(builder, true, &table));
-    CLEANUP(mem_freep) Letter *letters = NULL;
-    TRY(list_letters(&table, &letters));
+    TRY(count_chars(builder, true, &table));
+    CLEANUP(mem_freep) Char *chars = NULL;
+    TRY(list_chars(&table, &chars));
     for (size_t i = 0; i < table.count; i++) {
         char piece[PIECE_SIZE];
-        size_t size = spell_inside(letters[i].text, letters[i].size, piece);
+        size_t size = spell_continuation(chars[i].text, chars[i].size, piece);
         TRY(word_table_add(&builder->tokens, piece, size, 0, NULL));
     }
     return OK;
 }
 
-static void letters_to_symbols(Builder *builder) {
+static void chars_to_symbols(Builder *builder) {
     for (size_t w = 0; w < builder->words->count; w++) {
         const Word *word = &builder->words->words[w];
         const char *text = word_bytes(builder->words, w);
@@ -242,7 +243,7 @@ static void letters_to_symbols(Builder *builder) {
             uint32_t token = word_table_find(&builder->tokens, text + at, size);
             char piece[PIECE_SIZE];
             if (token != UINT32_MAX && at > 0)
-                token = word_table_find(&builder->tokens, piece, spell_inside(text + at, size, piece));
+                token = word_table_find(&builder->tokens, piece, spell_continuation(text + at, size, piece));
             if (token != UINT32_MAX) builder->symbols[builder->symbol_count++] = (int32_t)token;
         }
         end_word(builder, begin, word->count);
@@ -255,16 +256,16 @@ Status learn_wordpiece(const LearnSpec *spec, WordTable *words, LearnProgress pr
     TRY(add_special(&builder));
     TRY(add_alphabet(&builder));
     size_t alphabet = builder.tokens.count - (size_t)spec->special_count;
-    TRY(add_inside(&builder));
+    TRY(add_continuations(&builder));
     if ((int64_t)builder.tokens.count > spec->vocab)
         return USAGE("a vocabulary of %lld tokens is too small for this text: %d special tokens, %zu "
-                     "characters and %zu inside of words make %zu; ask for more tokens or for a smaller "
-                     "alphabet",
+                     "characters and %zu continuation characters need %zu; use a larger vocabulary or a "
+                     "smaller alphabet",
                      (long long)spec->vocab, spec->special_count, alphabet,
                      builder.tokens.count - alphabet - (size_t)spec->special_count, builder.tokens.count);
     TRY(reserve_symbols(&builder));
-    letters_to_symbols(&builder);
-    TRY(learn(&builder, WORD_INSIDE, progress, context));
+    chars_to_symbols(&builder);
+    TRY(train_merges(&builder, CONTINUATION_PREFIX, progress, context));
     CLEANUP(mem_freep) int32_t *special = NULL;
     TRY(special_ids(&builder, &special));
     Vocab vocab;

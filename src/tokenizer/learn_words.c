@@ -1,13 +1,13 @@
-/* A hash table of byte strings: open addressing with linear steps over small slots, each with a part of the
- * hash, so that a word's bytes are looked at only when they are very likely the same. Words stand in an array
- * in the order in which they came, their bytes one after the other in a second one. */
+/* A hash table of byte strings: open addressing with linear probing over small slots. Each slot stores
+ * part of the hash, so a word's bytes are compared only when they are very likely equal. Words are in an
+ * array in insertion order, their bytes contiguous in a second array. */
 #include "tokenizer/learn_words.h"
 
 #include "tokenizer/internal.h"
 
 typedef struct WordSlot {
     uint32_t tag;
-    uint32_t number; /* plus 1; 0: free */
+    uint32_t number; /* index of the word + 1; 0: empty */
 } WordSlot;
 
 enum { FIRST_SLOTS = 1024 };
@@ -19,7 +19,7 @@ void word_table_done(WordTable *table) {
     *table = (WordTable){0};
 }
 
-/* The slot where the word is, or where it would go. */
+/* The word's slot, or the empty slot where it would be inserted. */
 static WordSlot *find_slot(const WordTable *table, const char *bytes, size_t size, uint64_t hash) {
     uint32_t tag = (uint32_t)(hash >> 32);
     size_t mask = table->slot_count - 1;

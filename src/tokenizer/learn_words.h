@@ -1,4 +1,5 @@
-/* Byte strings with a number and a count each: the words of a text, its characters, a vocabulary. */
+/* A table of byte strings, each with an index and a count: the words or characters of a text, or a
+ * vocabulary. */
 #ifndef WEFT_TOKENIZER_LEARN_WORDS_H
 #define WEFT_TOKENIZER_LEARN_WORDS_H
 
@@ -7,13 +8,13 @@
 #include "base/status.h"
 
 typedef struct Word {
-    size_t at; /* in the table's bytes */
+    size_t at; /* offset in the table's bytes */
     uint32_t size;
-    uint32_t tag; /* of its hash */
+    uint32_t tag; /* upper half of its hash */
     int64_t count;
 } Word;
 
-/* Starts with zeroes. */
+/* Initialize with {0}. */
 typedef struct WordTable {
     Word *words;
     size_t count, capacity;
@@ -25,13 +26,13 @@ typedef struct WordTable {
 
 void word_table_done(WordTable *table);
 
-/* Adds to a word's count; one that is new gets the next number, from 0 on. NULL: the number is of no
- * interest. */
+/* Adds `count` to a word's count. A new word gets the next index, starting at 0. ret_number receives the
+ * index and may be NULL. */
 MUST_USE Status word_table_add(WordTable *table, const char *bytes, size_t size, int64_t count,
                                uint32_t *ret_number);
-/* UINT32_MAX: it is not there. */
+/* The index of a word, or UINT32_MAX if not found. */
 uint32_t word_table_find(const WordTable *table, const char *bytes, size_t size);
-/* Adds another table's words with their counts. */
+/* Adds the words and counts of another table. */
 MUST_USE Status word_table_merge(WordTable *table, const WordTable *other);
 
 static inline const char *word_bytes(const WordTable *table, size_t number) {

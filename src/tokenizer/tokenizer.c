@@ -1,10 +1,10 @@
-/* The core: which files make a tokenizer, and the functions that are the same for every kind. */
+/* Construction, loading and saving of tokenizers, and the functions common to all kinds. */
 #include "tokenizer/tokenizer.h"
 
 #include "base/fs.h"
 #include "tokenizer/internal.h"
 
-/* ---- making one ---- */
+/* ---- construction ---- */
 
 Status tokenizer_new(Tokenizer **ret_tokenizer, const TokenizerOps *ops) {
     Tokenizer *tokenizer = NULL;
@@ -29,7 +29,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
 Status tokenizer_add(Tokenizer *tokenizer, AddedToken token, const char *from) {
     size_t size;
     vocab_token(&tokenizer->vocab, token.id, &size);
-    if (size == 0) return FAILED("%s: the added token with id %d has no text", from, token.id);
+    if (size == 0) return FAILED("%s: the added token with id %d is empty", from, token.id);
     TRY(mem_grow(&tokenizer->added, &tokenizer->added_capacity, tokenizer->added_count + 1, sizeof token));
     tokenizer->added[tokenizer->added_count++] = token;
     return OK;
@@ -49,7 +49,7 @@ static void find_roles(Tokenizer *tokenizer) {
     }
 }
 
-/* `special` is left out: it changes what decoding shows, not the ids of a text. */
+/* The `special` flag is excluded: it affects decoding, not the ids of a text. */
 static uint64_t take_fingerprint(const Tokenizer *tokenizer) {
     const Vocab *vocab = &tokenizer->vocab;
     uint64_t hash = fingerprint_text(FINGERPRINT_START, tokenizer->ops->name, strlen(tokenizer->ops->name));
@@ -103,7 +103,7 @@ static bool ends_in(const char *path, const char *end) {
     return size >= tail && !strcmp(path + size - tail, end);
 }
 
-/* Which kind of file it is, its name and content say. */
+/* The kind of file follows from its name and content. */
 static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
     CLEANUP(mem_freep) char *other = NULL;
     if (ends_in(path, "merges.txt")) {
@@ -113,7 +113,7 @@ static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
     if (ends_in(path, ".txt")) return tokenizer_load_wordpiece_file(ret_tokenizer, path);
     if (!ends_in(path, ".json"))
         return FAILED(
-            "%s: not a tokenizer's file, expected tokenizer.json, vocab.json, merges.txt or vocab.txt", path);
+            "%s: not a tokenizer file; expected tokenizer.json, vocab.json, merges.txt or vocab.txt", path);
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", path);
@@ -123,14 +123,14 @@ static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
     return tokenizer_load_bpe_files(ret_tokenizer, path, other);
 }
 
-/* The files that say what a directory holds, in this order. */
-static const char *const telling_files[] = {"tokenizer.json", "vocab.json", "vocab.txt", NULL};
+/* Files that identify a tokenizer directory, in order of preference. */
+static const char *const marker_files[] = {"tokenizer.json", "vocab.json", "vocab.txt", NULL};
 
 static Status find_file(const char *dir, char **ret_path) {
     *ret_path = NULL;
-    for (int i = 0; telling_files[i]; i++) {
+    for (int i = 0; marker_files[i]; i++) {
         CLEANUP(mem_freep) char *path = NULL;
-        TRY(path_join(&path, dir, telling_files[i]));
+        TRY(path_join(&path, dir, marker_files[i]));
         if (!path_exists(path)) continue;
         *ret_path = path;
         path = NULL;
@@ -139,33 +139,32 @@ static Status find_file(const char *dir, char **ret_path) {
     return OK;
 }
 
-bool tokenizer_is_there(const char *dir) {
+bool tokenizer_exists(const char *dir) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(status_freep) Status status = find_file(dir, &path);
     return !status && path;
 }
 
 Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path) {
-    if (!path_exists(path))
-        return FAILED("%s: there is no such tokenizer, expected a directory or a file", path);
+    if (!path_exists(path)) return FAILED("%s: no such tokenizer; expected a directory or a file", path);
     if (!path_is_dir(path)) return load_file(ret_tokenizer, path);
     CLEANUP(mem_freep) char *file = NULL;
     TRY(find_file(path, &file));
     if (!file)
         return FAILED(
-            "%s: holds no tokenizer, expected tokenizer.json, vocab.json with merges.txt, or vocab.txt",
+            "%s: contains no tokenizer; expected tokenizer.json, vocab.json with merges.txt, or vocab.txt",
             path);
     return load_file(ret_tokenizer, file);
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *dir) {
     if (!tokenizer->ops->save)
-        return USAGE("%s: a tokenizer of kind '%s' has no files to write", dir, tokenizer->ops->name);
+        return USAGE("%s: a tokenizer of kind '%s' cannot be saved", dir, tokenizer->ops->name);
     TRY(dir_make(dir));
     return tokenizer->ops->save(tokenizer, dir);
 }
 
-/* ---- questions ---- */
+/* ---- accessors ---- */
 
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer) {
     return tokenizer->ops->kind;
@@ -203,16 +202,16 @@ const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_
 
 void token_list_done(TokenList *list) {
     free(list->ids);
-    free(list->places);
+    free(list->offsets);
     *list = (TokenList){0};
 }
 
-Status token_list_reserve(TokenList *list, size_t more, bool places) {
-    if (more > SIZE_MAX - list->count) return FAILED("out of memory: %zu more tokens", more);
+Status token_list_reserve(TokenList *list, size_t more, bool offsets) {
+    if (more > SIZE_MAX - list->count) return FAILED("out of memory for %zu more tokens", more);
     size_t need = list->count + more;
     if (need > list->capacity) TRY(mem_grow(&list->ids, &list->capacity, need, sizeof *list->ids));
-    if (places && need > list->place_capacity)
-        TRY(mem_grow(&list->places, &list->place_capacity, need, sizeof *list->places));
+    if (offsets && need > list->offset_capacity)
+        TRY(mem_grow(&list->offsets, &list->offset_capacity, need, sizeof *list->offsets));
     return OK;
 }
 

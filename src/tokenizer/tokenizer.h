@@ -1,14 +1,14 @@
-/* Tokenizers: text to token ids and back, exactly as GPT-2 and BERT do it.
+/* Tokenizers: text to token ids and back, with the same ids as Hugging Face's GPT-2 and BERT tokenizers.
  *
- * A Tokenizer is loaded once, never changes and may be shared by threads. An Encoder belongs to one
- * thread: it has the scratch memory and the cache of words that make encoding fast. Kinds:
- *   bytes      each byte is its own token: weft's own vocabulary for data without a tokenizer
- *   bpe        GPT-2: text is cut into words by character class, and the bytes of a word are merged pair
- *              by pair. Any bytes can be encoded, and decoding gives the same bytes back.
- *   wordpiece  BERT: text is cleaned, lower-cased and stripped of accents as the vocabulary asks, cut at
- *              spaces and punctuation, and each word is covered with the longest pieces that fit
- * Tokens that were added to a vocabulary (<|endoftext|>, [MASK]) are found in the text before any of
- * this and never cut.
+ * A Tokenizer is immutable once loaded, so threads may share it. An Encoder belongs to one thread; it owns
+ * the scratch memory and the word cache that make encoding fast. Kinds:
+ *   bytes      every byte is a token; weft's built-in vocabulary for data without a tokenizer
+ *   bpe        GPT-2's byte-level BPE: the pre-tokenizer splits text into words by character class, then the
+ *              bytes of each word are merged pair by pair. Encodes any bytes; decoding restores them exactly.
+ *   wordpiece  BERT: the normalizer cleans text and, if so configured, lowercases it and strips accents; the
+ *              pre-tokenizer splits at whitespace and punctuation; each word is split into the longest
+ *              matching pieces
+ * Added tokens (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
  */
 #ifndef WEFT_TOKENIZER_TOKENIZER_H
 #define WEFT_TOKENIZER_TOKENIZER_H
@@ -19,7 +19,7 @@
 
 typedef enum { TOKENIZER_BYTES, TOKENIZER_BPE, TOKENIZER_WORDPIECE } TokenizerKind;
 
-/* Tokens of the byte vocabulary beyond the bytes themselves. */
+/* Special tokens of the byte vocabulary, which follow the 256 bytes, and its sizes. */
 enum {
     BYTE_END = 256,
     BYTE_PAD = 257,
@@ -31,111 +31,114 @@ enum {
     BYTE_VOCAB_BERT = 262
 };
 
-/* Ids with a role; -1: the vocabulary has none. */
+/* Ids of tokens with a role; -1 if the vocabulary has no such token. */
 typedef struct SpecialTokens {
     int32_t pad, cls, sep, mask;
-    int32_t unk, end; /* `end` closes a document: <|endoftext|>; BERT has none and uses sep */
+    int32_t unk, end; /* `end` ends a document: <|endoftext|>; -1 for BERT, which uses sep */
 } SpecialTokens;
 
 typedef struct Tokenizer Tokenizer;
 
-/* Loads from a directory (tokenizer.json; else vocab.json and merges.txt; else vocab.txt, with what
- * tokenizer_config.json says of case and accents; to the last two belong the tokens that
- * tokenizer_config.json or added_tokens.json add) or from one of these files by name. What the files
- * cannot mean (duplicate, missing or reordered entries, merges of unknown tokens, other kinds of
- * tokenizer) is refused with the file, the place and what was expected. */
+/* Loads from a directory or from one of these files:
+ *   tokenizer.json                 preferred
+ *   vocab.json with merges.txt     BPE
+ *   vocab.txt                      WordPiece; tokenizer_config.json gives case and accent settings
+ * For the last two, added tokens come from tokenizer_config.json or added_tokens.json. Inconsistent files
+ * (duplicate or missing ids, merges of unknown tokens) and other kinds of tokenizer are errors that name the
+ * file, the location and what was expected. */
 MUST_USE Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path);
-/* Whether a directory holds a tokenizer's files at all. */
-bool tokenizer_is_there(const char *dir);
-/* Each byte a token, then the special ones above; `bert` has all of them, GPT-2 only the end. */
+/* Whether a directory contains tokenizer files. They may still fail to load. */
+bool tokenizer_exists(const char *dir);
+/* The byte vocabulary: 256 bytes, then BYTE_END; with `bert`, the other special tokens above as well. */
 MUST_USE Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert);
 void tokenizer_free(Tokenizer *tokenizer);
 DEFINE_FREEP(Tokenizer, tokenizer)
 /* Writes the files that transformers loads (tokenizer.json, tokenizer_config.json, and vocab.json with
- * merges.txt, or vocab.txt) into `dir`, which is made where needed. Not for bytes. */
+ * merges.txt or vocab.txt) to `dir`, creating it if necessary. The byte vocabulary cannot be saved. */
 MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);
 const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece" */
-int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* ids are 0 .. vocab - 1 */
-/* Whether a model's vocabulary goes with a tokenizer's: it is as large, or padded by less than this. */
+int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* number of ids: 0 .. vocab - 1 */
+/* A model's vocabulary may be padded: it matches a tokenizer if it exceeds it by less than VOCAB_PADDING,
+ * or BYTE_PADDING for the byte vocabulary. */
 enum { VOCAB_PADDING = 1024, BYTE_PADDING = 256 };
 static inline bool tokenizer_fits(int64_t tokens, int64_t model_vocab) {
     return model_vocab >= tokens && model_vocab < tokens + VOCAB_PADDING;
 }
 SpecialTokens tokenizer_special(const Tokenizer *tokenizer);
-/* A number that two tokenizers share only when they give the same ids for every text: it covers the
- * kind, the settings, every token with its id, the merges and the added tokens, and not the form of the
- * files they came from. */
+/* A hash of everything that determines the ids of a text: kind, settings, vocabulary, merges and added
+ * tokens. It does not depend on the file format the tokenizer was loaded from. */
 uint64_t tokenizer_fingerprint(const Tokenizer *tokenizer);
-/* The id of a token as the vocabulary spells it, -1 when there is none. */
+/* The id of a token, spelled as in the vocabulary; -1 if not found. */
 int32_t tokenizer_find(const Tokenizer *tokenizer, const char *token, size_t size);
-/* As the vocabulary spells it; not NUL-terminated. */
+/* The token's spelling in the vocabulary, not NUL-terminated; NULL and size 0 for an invalid id. Owned by the
+ * tokenizer. */
 const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_size);
 
 /* ---- encoding ---- */
 
-/* Where a token came from: bytes start .. end - 1 of the text. Hugging Face counts characters instead and
- * widens a place to whole ones, so the tokens that share a character's bytes have places of their own here
- * and the same one there. A BPE token's place has the space it starts with; what was put before the text has
- * none. */
-typedef struct TokenPlace {
+/* The bytes start .. end - 1 of the text that a token came from. Hugging Face's offsets count characters
+ * and cover them completely, so tokens that share a multi-byte character have equal offsets there and
+ * distinct ones here. A BPE token's offsets include its leading space, but not a space that
+ * add_prefix_space inserted. */
+typedef struct TokenOffset {
     size_t start, end;
-} TokenPlace;
+} TokenOffset;
 
-/* Ids that grow; start with zeroes. `places` is filled only by an encoder that was asked for it. */
+/* A growable array of ids; initialize with {0}. `offsets` is filled only with EncodeOptions.offsets. */
 typedef struct TokenList {
     int32_t *ids;
-    TokenPlace *places;
-    size_t count, capacity, place_capacity;
+    TokenOffset *offsets;
+    size_t count, capacity, offset_capacity;
 } TokenList;
 
 void token_list_done(TokenList *list);
 
 typedef struct EncodeOptions {
-    bool plain;  /* an added token's name in the text is text like any other */
-    bool places; /* fill TokenList.places */
+    bool plain;   /* do not match added tokens: their names are ordinary text */
+    bool offsets; /* fill TokenList.offsets */
 } EncodeOptions;
 
 typedef struct Encoder Encoder;
 
-/* The tokenizer must outlive it. NULL options: none. */
+/* The tokenizer must outlive the encoder. `options` may be NULL for the defaults. */
 MUST_USE Status encoder_new(Encoder **ret_encoder, const Tokenizer *tokenizer, const EncodeOptions *options);
 void encoder_free(Encoder *encoder);
 DEFINE_FREEP(Encoder, encoder)
 
-/* Appends the tokens of a text, any bytes, to the list; nothing is put before or after them. Fails only
- * for want of memory, or for a BPE word of more than ENCODER_WORD_LIMIT bytes. */
+/* Appends the tokens of a text (any bytes) to the list, without a template such as [CLS] ... [SEP]. Fails
+ * only if memory runs out or a BPE word exceeds ENCODER_WORD_LIMIT bytes; the list is then unchanged. */
 #define ENCODER_WORD_LIMIT ((size_t)64 << 20)
 MUST_USE Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *list);
 
-/* For texts that come in pieces: the largest n <= size such that encoding the first n bytes and then what
- * follows, whatever it is, gives the ids of the whole; 0 when there is no such place yet. */
+/* For streaming: the largest n <= size for which encoding the first n bytes and the remaining text separately
+ * yields the same ids as encoding them together, whatever text follows; 0 if there is no such n yet. */
 size_t encoder_cut(const Encoder *encoder, const char *text, size_t size);
 
 /* ---- decoding ---- */
 
-/* The bytes that ids stand for, with a NUL after them: for bytes and BPE exactly what was encoded; for
- * WordPiece words with spaces between them, as transformers' decode has it, clean-up of spaces included.
- * With `skip_special`, special tokens are left out. An id outside the vocabulary is an error. */
+/* Decodes ids to NUL-terminated text, which the caller frees; *ret_size excludes the NUL. Bytes and BPE
+ * restore exactly what was encoded; WordPiece joins words with spaces and cleans up spacing, as
+ * transformers does. `skip_special` omits special tokens. An id outside the vocabulary is an error. */
 MUST_USE Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count,
                                  bool skip_special, char **ret_text, size_t *ret_size);
 
-/* Text as the ids come, for people to read: what is handed out is always valid UTF-8, whole characters
- * only; bytes that are none become U+FFFD, one for each longest part of a character broken off. */
+/* Streaming decoder for display. Its output is always valid UTF-8 and never ends inside a character. Invalid
+ * bytes become U+FFFD, one per maximal prefix of a truncated character. */
 typedef struct Decoder Decoder;
 
 MUST_USE Status decoder_new(Decoder **ret_decoder, const Tokenizer *tokenizer, bool skip_special);
 void decoder_free(Decoder *decoder);
 DEFINE_FREEP(Decoder, decoder)
-/* What is complete after this token, perhaps nothing; valid until the next call. */
+/* Returns the text that this token completes, possibly empty; valid until the next call. */
 MUST_USE Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piece, size_t *ret_size);
-/* What is left at the end; afterwards the decoder starts anew. */
+/* Flushes the remaining text and resets the decoder. */
 MUST_USE Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size);
 
-/* How many of a text's bytes are part of no character of UTF-8; *ret_first is the first one's place. */
-int64_t text_broken(const char *text, size_t size, size_t *ret_first);
-/* Bytes as valid UTF-8, in the same way; with a NUL after it. */
+/* The number of bytes that are not valid UTF-8. *ret_first is the offset of the first one, untouched if 0. */
+int64_t text_invalid_utf8(const char *text, size_t size, size_t *ret_first);
+/* Converts bytes to valid, NUL-terminated UTF-8 with U+FFFD as above; the caller frees it. */
 MUST_USE Status text_to_utf8(const char *bytes, size_t size, char **ret_text, size_t *ret_size);
 
 #endif

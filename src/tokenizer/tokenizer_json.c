@@ -1,4 +1,4 @@
-/* What the tokenizer.json of every kind has in common: the vocabulary and the added tokens. */
+/* The parts of tokenizer.json that all kinds share: vocabulary and added tokens. */
 #include "tokenizer/internal.h"
 
 typedef struct AddedEntry {
@@ -11,7 +11,8 @@ typedef struct AddedEntry {
 static Status read_added(const json_t *list, size_t number, const char *from, AddedEntry *ret_entry) {
     const json_t *json = json_array_get(list, number), *content = json_object_get(json, "content");
     if (!json_is_object(json) || !json_is_string(content))
-        return FAILED("%s: 'added_tokens' number %zu has no 'content', expected a text", from, number + 1);
+        return FAILED("%s: entry %zu of 'added_tokens' has no 'content', expected a string", from,
+                      number + 1);
     AddedEntry entry = {.text = json_string_value(content), .size = json_string_length(content), .id = -1};
     Status status = json_get_int(json, from, "id", 0, VOCAB_LIMIT - 1, &entry.id);
     if (!status) status = json_get_bool(json, from, "special", &entry.token.special);
@@ -20,8 +21,8 @@ static Status read_added(const json_t *list, size_t number, const char *from, Ad
     if (!status) status = json_get_bool(json, from, "single_word", &entry.token.single_word);
     entry.token.normalized = !entry.token.special;
     if (!status) status = json_get_bool(json, from, "normalized", &entry.token.normalized);
-    if (status) return status_wrap(status, "'added_tokens' number %zu", number + 1);
-    if (entry.id < 0) return FAILED("%s: 'added_tokens' number %zu has no 'id'", from, number + 1);
+    if (status) return status_wrap(status, "entry %zu of 'added_tokens'", number + 1);
+    if (entry.id < 0) return FAILED("%s: entry %zu of 'added_tokens' has no 'id'", from, number + 1);
     *ret_entry = entry;
     return OK;
 }
@@ -35,7 +36,7 @@ static Status read_all_added(const json_t *list, const char *from, AddedEntry **
     return OK;
 }
 
-/* Every token is in the vocabulary, those of the list after those of the object. */
+/* Fills the vocabulary from the object, then with added tokens that are not in it. */
 static Status fill_vocab(Vocab *vocab, const json_t *object, const AddedEntry *added, size_t added_count,
                          const char *from) {
     size_t count = json_object_size(object);
@@ -55,7 +56,8 @@ static Status fill_vocab(Vocab *vocab, const json_t *object, const AddedEntry *a
 }
 
 Status vocab_read_json(Tokenizer *tokenizer, const json_t *vocab, const json_t *added, const char *from) {
-    if (!json_is_object(vocab)) return FAILED("%s: the vocabulary must be an object of tokens and ids", from);
+    if (!json_is_object(vocab))
+        return FAILED("%s: the vocabulary must be an object from tokens to ids", from);
     if (added && !json_is_null(added) && !json_is_array(added))
         return FAILED("%s: 'added_tokens' must be a list", from);
     CLEANUP(mem_freep) AddedEntry *entries = NULL;
@@ -65,7 +67,7 @@ Status vocab_read_json(Tokenizer *tokenizer, const json_t *vocab, const json_t *
     for (size_t i = 0; i < count; i++) {
         int32_t id = vocab_find(&tokenizer->vocab, entries[i].text, entries[i].size);
         if (id != entries[i].id)
-            return FAILED("%s: added token '%.60s' has id %lld, and %d in the vocabulary", from,
+            return FAILED("%s: added token '%.60s' has id %lld, but %d in the vocabulary", from,
                           entries[i].text, (long long)entries[i].id, id);
         entries[i].token.id = id;
         TRY(tokenizer_add(tokenizer, entries[i].token, from));

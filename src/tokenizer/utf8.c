@@ -1,4 +1,5 @@
-/* UTF-8, checked byte by byte: overlong forms, surrogates and numbers past U+10FFFF are no characters. */
+/* UTF-8 decoding, validated byte by byte: overlong encodings, surrogates and code points above U+10FFFF are
+ * invalid. Also text repair with U+FFFD and the character classes of added tokens. */
 #include "tokenizer/char_table.h"
 #include "tokenizer/internal.h"
 
@@ -9,9 +10,9 @@ int utf8_length(unsigned char first) {
     return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
 }
 
-/* Whether `byte` may stand at place `at` > 0 of a character that starts with `first`. What is no character
- * shows in the second byte. */
-static bool continues(unsigned char first, int at, unsigned char byte) {
+/* Whether `byte` is valid as byte number `at` > 0 of a character that starts with `first`. The second byte
+ * rules out overlong encodings, surrogates and code points that are too large. */
+static bool is_continuation(unsigned char first, int at, unsigned char byte) {
     unsigned char low = 0x80, high = 0xBF;
     if (at == 1) {
         switch (first) {
@@ -25,18 +26,18 @@ static bool continues(unsigned char first, int at, unsigned char byte) {
     return byte >= low && byte <= high;
 }
 
-/* Bytes of the character at the start that are there, at most its length. */
-static int whole_part(const unsigned char *text, size_t size, int length) {
-    int have = 1;
-    while (have < length && (size_t)have < size && continues(text[0], have, text[have])) have++;
-    return have;
+/* The number of valid leading bytes of the first character, at most `length`. */
+static int valid_prefix(const unsigned char *text, size_t size, int length) {
+    int valid = 1;
+    while (valid < length && (size_t)valid < size && is_continuation(text[0], valid, text[valid])) valid++;
+    return valid;
 }
 
 size_t utf8_next(const char *text, size_t size, uint32_t *ret_char) {
     const unsigned char *bytes = (const unsigned char *)text;
     int length = utf8_length(bytes[0]);
-    *ret_char = UTF8_BROKEN;
-    if (length == 0 || whole_part(bytes, size, length) < length) return 1;
+    *ret_char = UTF8_INVALID;
+    if (length == 0 || valid_prefix(bytes, size, length) < length) return 1;
     static const unsigned char lead[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
     uint32_t c = bytes[0] & lead[length];
     for (int i = 1; i < length; i++) c = c << 6 | (bytes[i] & 0x3F);
@@ -50,7 +51,7 @@ size_t utf8_previous(const char *text, size_t size, uint32_t *ret_char) {
         if (utf8_next(text + size - back, back, ret_char) == back) return back;
         break;
     }
-    *ret_char = UTF8_BROKEN;
+    *ret_char = UTF8_INVALID;
     return 1;
 }
 
@@ -59,34 +60,34 @@ size_t utf8_unfinished(const char *text, size_t size) {
         const unsigned char *at = (const unsigned char *)text + size - back;
         if ((*at & 0xC0) == 0x80) continue;
         int length = utf8_length(*at);
-        bool open = (size_t)length > back && (size_t)whole_part(at, back, length) == back;
+        bool open = (size_t)length > back && (size_t)valid_prefix(at, back, length) == back;
         return open ? back : 0;
     }
     return 0;
 }
 
-static Status add_broken(Bytes *out) {
+static Status add_replacement(Bytes *out) {
     return bytes_add(out, "\xEF\xBF\xBD", 3);
 }
 
 Status utf8_repair_end(Utf8Repair *repair, Bytes *out) {
     if (repair->count == 0) return OK;
     repair->count = 0;
-    return add_broken(out);
+    return add_replacement(out);
 }
 
 static Status push(Utf8Repair *repair, unsigned char byte, Bytes *out) {
-    if (repair->count > 0 && !continues(repair->held[0], repair->count, byte))
+    if (repair->count > 0 && !is_continuation(repair->pending[0], repair->count, byte))
         TRY(utf8_repair_end(repair, out));
     if (repair->count == 0) {
         repair->need = utf8_length(byte);
-        if (repair->need == 0) return add_broken(out);
+        if (repair->need == 0) return add_replacement(out);
     }
-    repair->held[repair->count++] = byte;
+    repair->pending[repair->count++] = byte;
     if (repair->count < repair->need) return OK;
     size_t size = (size_t)repair->count;
     repair->count = 0;
-    return bytes_add(out, (const char *)repair->held, size);
+    return bytes_add(out, (const char *)repair->pending, size);
 }
 
 Status utf8_repair(Utf8Repair *repair, const char *bytes, size_t size, Bytes *out) {
@@ -104,7 +105,7 @@ Status utf8_repair(Utf8Repair *repair, const char *bytes, size_t size, Bytes *ou
     return OK;
 }
 
-int64_t text_broken(const char *text, size_t size, size_t *ret_first) {
+int64_t text_invalid_utf8(const char *text, size_t size, size_t *ret_first) {
     int64_t count = 0;
     for (size_t at = 0; at < size;) {
         uint64_t word;
@@ -117,7 +118,7 @@ int64_t text_broken(const char *text, size_t size, size_t *ret_first) {
         }
         uint32_t c;
         size_t bytes = utf8_next(text + at, size - at, &c);
-        if (c == UTF8_BROKEN && count++ == 0) *ret_first = at;
+        if (c == UTF8_INVALID && count++ == 0) *ret_first = at;
         at += bytes;
     }
     return count;

@@ -1,10 +1,10 @@
-/* Ids and spellings: one buffer of text, entries by id, and an open-addressing table of ids at most half
- * full. Which ids there are is known before the first is put, so a file that names an id twice or leaves
- * one out is found by counting. */
+/* The vocabulary: one buffer with all spellings, entries indexed by id, and an open-addressing hash table
+ * of ids that is at most half full. The number of ids is known up front, so every duplicate or missing id
+ * is detected. Also the byte buffer, normalized text and fingerprint helpers of internal.h. */
 #include "tokenizer/internal.h"
 
 Status bytes_add(Bytes *bytes, const char *data, size_t size) {
-    if (size > SIZE_MAX - bytes->size) return FAILED("out of memory: a text of %zu bytes", size);
+    if (size > SIZE_MAX - bytes->size) return FAILED("out of memory for %zu bytes of text", size);
     if (bytes->size + size > bytes->capacity)
         TRY(mem_grow(&bytes->data, &bytes->capacity, bytes->size + size, 1));
     if (size) memcpy(bytes->data + bytes->size, data, size);
@@ -17,17 +17,17 @@ void bytes_done(Bytes *bytes) {
     *bytes = (Bytes){0};
 }
 
-Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenPlace place) {
+Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenOffset offset) {
     size_t before = normal->text.size;
     TRY(bytes_add(&normal->text, bytes, size));
-    TRY(mem_grow(&normal->places, &normal->capacity, normal->text.size, sizeof *normal->places));
-    for (size_t i = before; i < normal->text.size; i++) normal->places[i] = place;
+    TRY(mem_grow(&normal->offsets, &normal->capacity, normal->text.size, sizeof *normal->offsets));
+    for (size_t i = before; i < normal->text.size; i++) normal->offsets[i] = offset;
     return OK;
 }
 
 void normal_text_done(NormalText *normal) {
     bytes_done(&normal->text);
-    free(normal->places);
+    free(normal->offsets);
     *normal = (NormalText){0};
 }
 
@@ -45,8 +45,8 @@ uint64_t fingerprint_text(uint64_t hash, const char *text, size_t size) {
 Status vocab_init(Vocab *ret_vocab, int64_t count, const char *from) {
     if (count <= 0) return FAILED("%s: the vocabulary is empty", from);
     if (count > VOCAB_LIMIT)
-        return FAILED("%s: a vocabulary of %lld tokens, at most %d are supported", from, (long long)count,
-                      VOCAB_LIMIT);
+        return FAILED("%s: the vocabulary has %lld tokens, but at most %d are supported", from,
+                      (long long)count, VOCAB_LIMIT);
     size_t slots = 16;
     while (slots < (size_t)count * 2) slots *= 2;
     CLEANUP(mem_freep) VocabEntry *entries = NULL;
@@ -66,7 +66,7 @@ void vocab_done(Vocab *vocab) {
     *vocab = (Vocab){0};
 }
 
-/* The slot that holds the token, or the empty one where it would go. */
+/* The token's slot, or the empty slot where it would be inserted. */
 static size_t slot_of(const Vocab *vocab, const char *token, size_t size) {
     size_t at = (size_t)hash_text(token, size) & vocab->mask;
     for (;; at = (at + 1) & vocab->mask) {
@@ -84,14 +84,14 @@ int32_t vocab_find(const Vocab *vocab, const char *token, size_t size) {
 Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t size, const char *from) {
     int shown = size > 60 ? 60 : (int)size;
     if (size > TOKEN_LIMIT)
-        return FAILED("%s: token '%.*s...' has %zu bytes, at most %d are supported", from, shown, token, size,
-                      TOKEN_LIMIT);
+        return FAILED("%s: token '%.*s...' has %zu bytes, but at most %d are supported", from, shown, token,
+                      size, TOKEN_LIMIT);
     if (id < 0 || id >= vocab->count)
         return FAILED("%s: token '%.*s' has id %lld, expected 0 to %d for a vocabulary of %d tokens", from,
                       shown, token, (long long)id, vocab->count - 1, vocab->count);
     size_t slot = slot_of(vocab, token, size);
     if (vocab->slots[slot])
-        return FAILED("%s: token '%.*s' is there twice, with ids %d and %lld", from, shown, token,
+        return FAILED("%s: duplicate token '%.*s' with ids %d and %lld", from, shown, token,
                       vocab->slots[slot] - 1, (long long)id);
     VocabEntry *entry = &vocab->entries[id];
     if (entry->taken) {
@@ -101,7 +101,7 @@ Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t size, const
     }
     size_t start = vocab->text.size;
     TRY(bytes_add(&vocab->text, token, size));
-    TRY(bytes_add(&vocab->text, "", 1)); /* keeps the buffer there even when all spellings are empty */
+    TRY(bytes_add(&vocab->text, "", 1)); /* so that the buffer exists even if all spellings are empty */
     *entry = (VocabEntry){.start = start, .size = (uint32_t)size, .taken = true};
     vocab->slots[slot] = (int32_t)id + 1;
     return OK;

@@ -1,17 +1,16 @@
-/* WordPiece back to text, as the Hugging Face library's decoder has it: a piece that starts with ## is
- * joined to what is before it, any other stands after a space, and clean-up takes that space away before
- * signs and the ends of contractions. Each token is cleaned by itself, so text can be handed out as the
- * tokens come. */
+/* WordPiece decoding, as in Hugging Face's decoder: a piece that starts with ## is appended directly, any
+ * other piece after a space, and clean-up removes that space before punctuation and contractions. Each
+ * token is cleaned up separately, so text can be streamed. */
 #include "tokenizer/wordpiece.h"
 
-/* In this order. */
+/* Applied in this order. */
 static const struct {
     const char *from, *to;
 } clean_ups[] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
                  {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
                  {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
 
-/* Replaces in place: what comes is never longer than what goes. */
+/* Replaces in place; `to` must not be longer than `from`. */
 static void replace_all(Bytes *text, size_t start, const char *from, const char *to) {
     size_t from_size = strlen(from), to_size = strlen(to), put = start, at = start;
     while (at < text->size) {
@@ -28,13 +27,13 @@ static void replace_all(Bytes *text, size_t start, const char *from, const char 
 
 Status decode_wordpiece(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out) {
     const WordPiece *model = tokenizer->model;
-    const size_t start = out->size, inside = strlen(WORDPIECE_INSIDE);
+    const size_t start = out->size, prefix = strlen(WORDPIECE_PREFIX);
     size_t size;
     const char *text = vocab_token(&tokenizer->vocab, id, &size);
     if (state->count > 0) {
-        if (size >= inside && !memcmp(text, WORDPIECE_INSIDE, inside)) {
-            text += inside;
-            size -= inside;
+        if (size >= prefix && !memcmp(text, WORDPIECE_PREFIX, prefix)) {
+            text += prefix;
+            size -= prefix;
         } else {
             TRY(bytes_add(out, " ", 1));
         }

@@ -1,9 +1,9 @@
-/* WordPiece tokenizers from a tokenizer.json. Everything that decides ids must be BERT's own; anything else
- * is refused by its name. Truncation, padding and the template that puts [CLS] and [SEP] around a text do not
- * change the ids of the text and are not looked at. */
+/* Loads WordPiece tokenizers from tokenizer.json. Every component that determines ids must be BERT's;
+ * anything else is an error that names it. Truncation, padding and the post-processor (which adds [CLS]
+ * and [SEP]) do not change the ids of the text and are ignored. */
 #include "tokenizer/wordpiece.h"
 
-/* `key` is an object of type `type`; *ret_object stays as it is where it is absent or null and may be. */
+/* Gets an object whose "type" is `type`. If it is optional and absent or null, *ret_object is untouched. */
 static Status get_typed(const json_t *json, const char *from, const char *key, const char *type,
                         bool optional, const json_t **ret_object) {
     const json_t *object = json_object_get(json, key);
@@ -16,7 +16,7 @@ static Status get_typed(const json_t *json, const char *from, const char *key, c
     return OK;
 }
 
-static Status get_text(const json_t *object, const char *from, const char *key, const char *expected) {
+static Status check_string(const json_t *object, const char *from, const char *key, const char *expected) {
     const char *text = expected;
     TRY(json_get_string(object, from, key, &text));
     if (strcmp(text, expected) != 0)
@@ -25,9 +25,10 @@ static Status get_text(const json_t *object, const char *from, const char *key, 
 }
 
 static Status read_spec(const json_t *json, const char *from, WordPieceSpec *spec) {
-    const json_t *normalizer = NULL, *cutter = NULL, *decoder = NULL, *model = json_object_get(json, "model");
+    const json_t *normalizer = NULL, *pre_tokenizer = NULL, *decoder = NULL,
+                 *model = json_object_get(json, "model");
     TRY(get_typed(json, from, "normalizer", "BertNormalizer", false, &normalizer));
-    TRY(get_typed(json, from, "pre_tokenizer", "BertPreTokenizer", false, &cutter));
+    TRY(get_typed(json, from, "pre_tokenizer", "BertPreTokenizer", false, &pre_tokenizer));
     TRY(get_typed(json, from, "decoder", "WordPiece", true, &decoder));
     BertSettings *settings = &spec->settings;
     TRY(json_get_bool(normalizer, from, "clean_text", &settings->clean_text));
@@ -35,11 +36,12 @@ static Status read_spec(const json_t *json, const char *from, WordPieceSpec *spe
     TRY(json_get_bool(normalizer, from, "lowercase", &settings->lowercase));
     settings->strip_accents = settings->lowercase;
     TRY(json_get_bool(normalizer, from, "strip_accents", &settings->strip_accents));
-    TRY(get_text(model, from, "continuing_subword_prefix", WORDPIECE_INSIDE));
-    TRY(json_get_int(model, from, "max_input_chars_per_word", 1, WORDPIECE_WORD_LIMIT, &spec->word_chars));
+    TRY(check_string(model, from, "continuing_subword_prefix", WORDPIECE_PREFIX));
+    TRY(json_get_int(model, from, "max_input_chars_per_word", 1, WORDPIECE_WORD_CHARS_LIMIT,
+                     &spec->max_word_chars));
     TRY(json_get_string(model, from, "unk_token", &spec->unk));
     if (!decoder) return OK;
-    TRY(get_text(decoder, from, "prefix", WORDPIECE_INSIDE));
+    TRY(check_string(decoder, from, "prefix", WORDPIECE_PREFIX));
     return json_get_bool(decoder, from, "cleanup", &spec->clean_up);
 }
 
@@ -47,7 +49,7 @@ Status tokenizer_load_wordpiece_json(Tokenizer **ret_tokenizer, const json_t *js
     CLEANUP(mem_freep) unsigned char *is_piece = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     WordPieceSpec spec = {.settings = {true, true, true, true},
-                          .word_chars = WORDPIECE_WORD_CHARS,
+                          .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
                           .clean_up = true,
                           .unk = WORDPIECE_UNK};
     TRY(read_spec(json, from, &spec));

@@ -1,10 +1,10 @@
-/* WordPiece tokenizers from vocab.txt or from what was learned; wordpiece_json.c has tokenizer.json.
+/* WordPiece tokenizers from vocab.txt or from a trainer; wordpiece_json.c reads tokenizer.json.
  *
- * vocab.txt has a token a line, whose number (from 0) is its id. tokenizer_config.json beside it says the
- * rest, with the defaults that transformers has. Without that file a vocabulary is taken for an uncased one,
- * as bert-base-uncased, unless one of its entries has an upper-case Latin, Greek or Cyrillic letter ([CLS]
- * and other entries in brackets do not count): then case and accents are kept. [UNK] must be there; of [PAD],
- * [CLS], [SEP] and [MASK] those that are there become special tokens. */
+ * vocab.txt has one token per line; its id is the line number, starting at 0. Settings come from
+ * tokenizer_config.json in the same directory, with transformers' defaults. Without that file the
+ * vocabulary is treated as uncased, like bert-base-uncased, unless an entry contains an uppercase Latin,
+ * Greek or Cyrillic letter (entries in brackets such as [CLS] are ignored); then case and accents are
+ * kept. [UNK] is required; [PAD], [CLS], [SEP] and [MASK] become special tokens if present. */
 #include "base/fs.h"
 #include "tokenizer/wordpiece.h"
 
@@ -14,18 +14,18 @@ static const char *const role_keys[WORDPIECE_ROLES] = {"pad_token", "unk_token",
                                                        "mask_token"};
 static const char *const role_names[WORDPIECE_ROLES] = {"[PAD]", WORDPIECE_UNK, "[CLS]", "[SEP]", "[MASK]"};
 
-/* What tokenizer_config.json says; texts are borrowed from it. */
+/* Contents of tokenizer_config.json; strings are borrowed from it. */
 typedef struct Config {
-    bool there;
+    bool present;
     BertSettings settings;
     const char *roles[WORDPIECE_ROLES];
-    const json_t *additional; /* a list of further special tokens, NULL: none */
+    const json_t *additional; /* list of further special tokens, or NULL */
 } Config;
 
 /* ---- tokenizer_config.json ---- */
 
-/* A token is given by its text or as an object with its content. */
-static const char *token_text(const json_t *value) {
+/* A token is a string, or an object with its string in "content". */
+static const char *token_content(const json_t *value) {
     return json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
 }
 
@@ -36,14 +36,15 @@ static Status read_settings(const json_t *json, const char *from, BertSettings *
     TRY(json_get_bool(json, from, "tokenize_chinese_chars", &settings->handle_chinese_chars));
     bool basic = true;
     TRY(json_get_bool(json, from, "do_basic_tokenize", &basic));
-    if (!basic) return FAILED("%s: 'do_basic_tokenize' is false, which is not supported", from);
+    if (!basic)
+        return FAILED("%s: 'do_basic_tokenize' is false, which is not supported; expected true", from);
     const json_t *never = json_object_get(json, "never_split");
     if (json_array_size(never) > 0 || json_object_size(never) > 0 || json_is_string(never))
-        return FAILED("%s: 'never_split' is not supported, expected special tokens instead", from);
+        return FAILED("%s: 'never_split' is not supported; use special tokens instead", from);
     return OK;
 }
 
-/* A member that is a list; NULL where it is absent or null. */
+/* Gets a list; if absent or null, *ret_value is untouched. */
 static Status get_list(const json_t *json, const char *from, const char *key, const json_t **ret_value) {
     const json_t *value = json_object_get(json, key);
     if (!value || json_is_null(value)) return OK;
@@ -54,20 +55,22 @@ static Status get_list(const json_t *json, const char *from, const char *key, co
 
 static Status read_config(const json_t *json, const char *from, Config *config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
-    config->there = true;
+    config->present = true;
     TRY(read_settings(json, from, &config->settings));
     for (int i = 0; i < WORDPIECE_ROLES; i++) {
         const json_t *value = json_object_get(json, role_keys[i]);
         if (!value || json_is_null(value)) continue;
-        config->roles[i] = token_text(value);
+        config->roles[i] = token_content(value);
         if (!config->roles[i] || !*config->roles[i])
             return FAILED("%s: '%s' must be a token", from, role_keys[i]);
     }
     return get_list(json, from, "additional_special_tokens", &config->additional);
 }
 
-/* The file beside vocab.txt; *ret_json stays NULL without one, and must outlive the configuration. */
-static Status read_config_beside(const char *vocab_path, json_t **ret_json, char **ret_path, Config *config) {
+/* Reads tokenizer_config.json next to vocab.txt, if present. *ret_json must outlive *config, which borrows
+ * from it. */
+static Status read_sibling_config(const char *vocab_path, json_t **ret_json, char **ret_path,
+                                  Config *config) {
     const char *slash = strrchr(vocab_path, '/');
     TRY(str_format(ret_path, "%.*stokenizer_config.json", slash ? (int)(slash - vocab_path) + 1 : 0,
                    vocab_path));
@@ -84,7 +87,7 @@ static bool is_utf8(const char *text, size_t size) {
     for (size_t at = 0; at < size;) {
         uint32_t c;
         at += utf8_next(text + at, size - at, &c);
-        if (c == UTF8_BROKEN) return false;
+        if (c == UTF8_INVALID) return false;
     }
     return true;
 }
@@ -92,13 +95,14 @@ static bool is_utf8(const char *text, size_t size) {
 static Status put_line(Vocab *vocab, int64_t number, const char *line, size_t size, const char *path) {
     const long long shown = (long long)number + 1;
     if (size == 0) return FAILED("%s: line %lld is empty, expected a token", path, shown);
-    if (memchr(line, 0, size)) return FAILED("%s: line %lld has a NUL byte, expected a token", path, shown);
+    if (memchr(line, 0, size))
+        return FAILED("%s: line %lld contains a NUL byte, expected a token", path, shown);
     if (memchr(line, '\r', size))
-        return FAILED("%s: line %lld has a carriage return inside, expected a token", path, shown);
-    if (!is_utf8(line, size)) return FAILED("%s: line %lld is not UTF-8", path, shown);
+        return FAILED("%s: line %lld contains a carriage return, expected a token", path, shown);
+    if (!is_utf8(line, size)) return FAILED("%s: line %lld is not valid UTF-8", path, shown);
     int32_t other = vocab_find(vocab, line, size);
     if (other >= 0)
-        return FAILED("%s: line %lld: '%.*s' is there a second time, first on line %lld", path, shown,
+        return FAILED("%s: line %lld: duplicate token '%.*s', first on line %lld", path, shown,
                       size > SHOWN ? SHOWN : (int)size, line, (long long)other + 1);
     return vocab_put(vocab, number, line, size, path);
 }
@@ -155,28 +159,29 @@ static Status read_added(const json_t *json, const char *key, const char *from, 
     char *end;
     long long id = strtoll(key, &end, 10);
     if (!*key || *end || id < 0 || id >= VOCAB_LIMIT)
-        return FAILED("%s: an added token has the id '%.60s', expected a number", from, key);
+        return FAILED("%s: an added token has id '%.60s', expected a number", from, key);
     token.id = (int32_t)id;
     *ret_token = token;
     return OK;
 }
 
-/* Tokens of other files. First those past the lines go into the vocabulary, then all are added. */
+/* Handles added tokens from other files. With `past`, puts tokens that are not in vocab.txt into the
+ * vocabulary; without it, adds all of them. */
 static Status put_added(Tokenizer *tokenizer, const json_t *added, bool past, const char *from) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)added, key, value) {
         AddedToken token;
-        const char *text = token_text(value);
+        const char *text = token_content(value);
         if (!json_is_object(value) || !text)
-            return FAILED("%s: the added token %.60s has no 'content', expected a text", from, key);
+            return FAILED("%s: added token %.60s has no 'content', expected a string", from, key);
         TRY(read_added(value, key, from, &token));
         size_t size = strlen(text);
         int32_t id = vocab_find(&tokenizer->vocab, text, size);
         if (past && id < 0) TRY(vocab_put(&tokenizer->vocab, token.id, text, size, from));
         if (past) continue;
         if (id != token.id)
-            return FAILED("%s: added token '%.60s' has id %d, and %d in the vocabulary", from, text, token.id,
+            return FAILED("%s: added token '%.60s' has id %d, but %d in the vocabulary", from, text, token.id,
                           id);
         TRY(tokenizer_add(tokenizer, token, from));
     }
@@ -195,25 +200,25 @@ static Status put_special(Tokenizer *tokenizer, const Config *config, const char
         TRY(put_special_token(tokenizer, vocab_find(vocab, text, strlen(text)), from));
     }
     for (size_t i = 0; i < json_array_size(config->additional); i++) {
-        const char *text = token_text(json_array_get(config->additional, i));
-        if (!text) return FAILED("%s: 'additional_special_tokens' number %zu is no token", from, i + 1);
+        const char *text = token_content(json_array_get(config->additional, i));
+        if (!text) return FAILED("%s: entry %zu of 'additional_special_tokens' is not a token", from, i + 1);
         int32_t id = vocab_find(vocab, text, strlen(text));
-        if (id < 0) return FAILED("%s: the special token '%.60s' is not in the vocabulary", from, text);
+        if (id < 0) return FAILED("%s: special token '%.60s' is not in the vocabulary", from, text);
         TRY(put_special_token(tokenizer, id, from));
     }
     return OK;
 }
 
-/* ---- putting it together ---- */
+/* ---- loading ---- */
 
-/* The vocabulary of both files; *ret_lines of it are of vocab.txt. */
+/* Reads the vocabulary and the added tokens; the first *ret_lines ids come from vocab.txt. */
 static Status read_vocab(Tokenizer *tokenizer, const json_t *json, const char *path, const char *config_path,
                          int64_t *ret_lines) {
     CLEANUP(mem_freep) char *text = NULL, *from = NULL;
     CLEANUP(json_decrefp) json_t *added = NULL;
     size_t size;
     TRY(file_read(path, VOCAB_FILE_LIMIT, &text, &size));
-    TRY(added_beside(path, json, config_path, &added, &from));
+    TRY(added_from_files(path, json, config_path, &added, &from));
     const int64_t lines = count_lines(text, size);
     int64_t count = lines;
     const char *key;
@@ -237,16 +242,16 @@ Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *voca
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     Config config;
     int64_t lines = 0;
-    TRY(read_config_beside(vocab_path, &json, &config_path, &config));
+    TRY(read_sibling_config(vocab_path, &json, &config_path, &config));
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));
     TRY(read_vocab(tokenizer, json, vocab_path, config_path, &lines));
     TRY(put_special(tokenizer, &config, config_path));
-    if (!config.there && has_upper_case(&tokenizer->vocab, lines))
+    if (!config.present && has_upper_case(&tokenizer->vocab, lines))
         config.settings.lowercase = config.settings.strip_accents = false;
     TRY(mem_new((size_t)tokenizer->vocab.count, 1, &is_piece));
     memset(is_piece, true, (size_t)lines);
     WordPieceSpec spec = {.settings = config.settings,
-                          .word_chars = WORDPIECE_WORD_CHARS,
+                          .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
                           .clean_up = true,
                           .unk = config.roles[WORDPIECE_ROLE_UNK],
                           .is_piece = is_piece};
@@ -264,10 +269,10 @@ Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cas
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));
     tokenizer->vocab = taken;
     taken = (Vocab){0};
-    const char *from = "the learned vocabulary";
+    const char *from = "the trained vocabulary";
     for (size_t i = 0; i < special_count; i++) TRY(put_special_token(tokenizer, special[i], from));
     WordPieceSpec spec = {.settings = {true, true, !cased, !cased},
-                          .word_chars = WORDPIECE_WORD_CHARS,
+                          .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
                           .clean_up = true,
                           .unk = WORDPIECE_UNK};
     TRY(wordpiece_finish(tokenizer, &spec, role_names, from));

@@ -1,7 +1,7 @@
-/* The three files that transformers reads a BERT tokenizer from. vocab.txt and tokenizer_config.json say
- * the same as tokenizer.json as far as they can: they know neither limits of words nor tokens that were only
- * added, and readers prefer tokenizer.json. A vocabulary has a NUL after every spelling, and JSON libraries
- * of all ages want one after keys. */
+/* Writes the three files from which transformers loads a BERT tokenizer. vocab.txt and
+ * tokenizer_config.json repeat tokenizer.json as far as they can: they cannot express max_word_chars or
+ * tokens that exist only as added tokens, and readers prefer tokenizer.json. Spellings can be used as JSON
+ * keys because the vocabulary NUL-terminates them. */
 #include "base/fs.h"
 #include "tokenizer/wordpiece.h"
 
@@ -36,7 +36,7 @@ static Status vocab_json(const Tokenizer *tokenizer, json_t **ret_json) {
     return OK;
 }
 
-/* A special token of the template, or the text that stands at `name`. */
+/* An item of the template: a special token ("SpecialToken") or a text ("Sequence"). */
 static json_t *template_item(const char *kind, const char *name, size_t size, int type) {
     return json_pack("{s:{s:s%, s:i}}", kind, "id", name, size, "type_id", type);
 }
@@ -45,7 +45,8 @@ static json_t *template_token(const char *name, size_t size, int32_t id) {
     return json_pack("{s:s%, s:[i], s:[s%]}", "id", name, size, "ids", id, "tokens", name, size);
 }
 
-/* [CLS] A [SEP], and [CLS] A [SEP] B [SEP]; null where the vocabulary has not both. */
+/* The post-processor: [CLS] A [SEP] and [CLS] A [SEP] B [SEP]; null if the vocabulary lacks [CLS] or
+ * [SEP]. */
 static json_t *template_json(const Tokenizer *tokenizer) {
     const SpecialTokens *roles = &tokenizer->roles;
     if (roles->cls < 0 || roles->sep < 0) return json_null();
@@ -79,9 +80,9 @@ static Status save_json(const Tokenizer *tokenizer, const char *dir) {
                   "handle_chinese_chars", settings->handle_chinese_chars, "strip_accents",
                   settings->strip_accents, "lowercase", settings->lowercase);
     json_t *pieces = json_pack("{s:s, s:s%, s:s, s:I, s:O}", "type", "WordPiece", "unk_token", unk, unk_size,
-                               "continuing_subword_prefix", WORDPIECE_INSIDE, "max_input_chars_per_word",
-                               (json_int_t)model->word_chars, "vocab", vocab);
-    json_t *decoder = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", WORDPIECE_INSIDE, "cleanup",
+                               "continuing_subword_prefix", WORDPIECE_PREFIX, "max_input_chars_per_word",
+                               (json_int_t)model->max_word_chars, "vocab", vocab);
+    json_t *decoder = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", WORDPIECE_PREFIX, "cleanup",
                                 model->clean_up);
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:o, s:{s:s}, s:o, s:o, s:o}", "version", "1.0",

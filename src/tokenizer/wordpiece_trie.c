@@ -1,9 +1,9 @@
-/* Nodes lie level by level, the children of a node side by side and sorted by their byte. A node knows its
- * first child and how many there are; the first byte goes through a table of 256. Most nodes have one child
- * or few, so a step looks at one or two nodes that share a cache line.
+/* Nodes are stored level by level; the children of a node are contiguous and sorted by byte. A node stores
+ * its first child and their number; the first byte is looked up in a table of 256. Most nodes have one or a
+ * few children, so a step touches one or two nodes on the same cache line.
  *
- * The trie is made level by level too: a node stands for the run of sorted entries that share its
- * bytes, and its children part that run by the next byte. */
+ * Construction also goes level by level: a node corresponds to the run of sorted entries that share its
+ * prefix, and its children divide that run by the next byte. */
 #include "tokenizer/wordpiece_trie.h"
 
 #include <string.h>
@@ -11,19 +11,19 @@
 #include "base/memory.h"
 
 typedef struct Node {
-    uint32_t first; /* of its children */
-    int32_t id;     /* -1: no entry ends here */
-    uint16_t count; /* of children, at most 256 */
+    uint32_t first; /* index of the first child */
+    int32_t id;     /* entry that ends here, or -1 */
+    uint16_t count; /* number of children, at most 256 */
     uint8_t byte;
 } Node;
 
 struct Trie {
-    uint32_t root[256]; /* node by first byte; 0: none, as node 0 is nobody's child */
+    uint32_t root[256]; /* node indexed by first byte; 0: none, since node 0 is the root */
     Node *nodes;
     size_t count, capacity;
 };
 
-/* The run of entries below a node while the trie is made. */
+/* The entries below a node, during construction. */
 typedef struct Run {
     size_t start, end;
 } Run;
@@ -38,8 +38,8 @@ static uint8_t byte_at(const TrieEntry *entry, size_t depth) {
     return (uint8_t)entry->text[depth];
 }
 
-/* Appends the children of a run whose entries all have more than `depth` bytes, but for a first one that may
- * end there and is left out. */
+/* Appends the children of a node whose entries are `run`, all longer than `depth` bytes. An entry that
+ * ends in a child is excluded from the child's run. */
 static Status add_children(Trie *trie, Run **runs, size_t *run_capacity, const TrieEntry *entries, Run run,
                            size_t depth) {
     while (run.start < run.end) {
@@ -80,7 +80,7 @@ static Status build(Trie *trie, const TrieEntry *entries, size_t count) {
 Status trie_new(Trie **ret_trie, TrieEntry *entries, size_t count) {
     size_t bytes = 0;
     for (size_t i = 0; i < count; i++) bytes += entries[i].size;
-    if (bytes >= UINT32_MAX) return FAILED("the vocabulary's pieces are %zu bytes, more than fit", bytes);
+    if (bytes >= UINT32_MAX) return FAILED("the vocabulary is too large: its pieces take %zu bytes", bytes);
     if (count) qsort(entries, count, sizeof *entries, compare);
     CLEANUP(trie_freep) Trie *trie = NULL;
     TRY(mem_new(1, sizeof *trie, &trie));

@@ -1,4 +1,5 @@
-/* What the checkpoint tests share: a directory of their own, small models, stores filled and compared. */
+/* Fixture of the checkpoint tests: a temporary directory, small models, and stores that are filled and
+ * compared. */
 #ifndef WEFT_TESTS_CHECKPOINT_FIXTURE_H
 #define WEFT_TESTS_CHECKPOINT_FIXTURE_H
 
@@ -12,7 +13,7 @@
 #include "checkpoint/safetensors.h"
 
 typedef struct Fixture {
-    char dir[64]; /* a fresh directory, removed at the end */
+    char dir[64]; /* a new directory, removed by the teardown */
     Device *device;
     Stream *stream;
 } Fixture;
@@ -36,7 +37,7 @@ static inline int fixture_teardown(void **state) {
     return 0;
 }
 
-/* A path in the fixture's directory, good until the eighth call after it. */
+/* A path in the fixture's directory. The result is valid until the eighth next call. */
 static inline const char *path_of(const Fixture *fixture, const char *name) {
     static char path[8][256];
     static int turn;
@@ -49,7 +50,7 @@ static inline void put_file(const char *path, const char *text) {
     assert_ok(file_replace(path, text, strlen(text)));
 }
 
-/* A small model whose sizes are all different, so that no mixed-up dims go unseen. */
+/* A small model whose sizes all differ, so that swapped dimensions are noticed. */
 static inline ModelConfig small_config(Family family, unsigned heads, bool pooler, bool tied) {
     ModelConfig config;
     assert_ok(config_preset(family == FAMILY_GPT2 ? "gpt2-tiny" : "bert-tiny", &config));
@@ -70,12 +71,12 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
     Store *store = NULL;
     assert_ok(store_new(&store, model, fixture->device, MEM_PARAMS));
     assert_ok(store_init_params(store, fixture->stream, seed));
-    /* Biases and norms start as 0 and 1: give every element a value of its own instead. */
+    /* Biases and norms start as 0 and 1; give every element a different value. */
     for (int i = 0; i < model->units; i++) {
         float *values = store->flat[i].data;
         for (int64_t j = 0; j < store->unit[i].numel; j++)
             values[j] = (float)seed + (float)i + (float)j / 4096;
-        for (size_t j = 0; j < store->unit[i].count; j++) { /* what pads a vocabulary is 0 */
+        for (size_t j = 0; j < store->unit[i].count; j++) { /* padding of the vocabulary is 0 */
             const ParamSlot *slot = &store->unit[i].slot[j];
             if (!slot->desc.vocab) continue;
             int64_t real = slot->count / slot->dim[0] * slot->valid;
@@ -85,7 +86,7 @@ static inline Store *store_of(const Fixture *fixture, const Model *model, uint64
     return store;
 }
 
-/* What one of several ranks holds, with no value right yet. */
+/* The store of one of several ranks, filled with values that loading must replace. */
 static inline Store *part_of(const Fixture *fixture, const Model *model, int tp_rank, int tp_size, int shard,
                              int shards) {
     Store *store = NULL;
@@ -101,7 +102,7 @@ static inline Store *part_of(const Fixture *fixture, const Model *model, int tp_
     return store;
 }
 
-/* Bit for bit, each parameter (not the padding between them). */
+/* Whether all parameters are bitwise equal; padding between them is not compared. */
 static inline bool store_same(const Store *a, const Store *b) {
     for (int i = 0; i < a->model->count; i++)
         for (size_t j = 0; j < a->model->block[i].params.count; j++)

@@ -1,4 +1,5 @@
-/* A run's checkpoints: bit for bit back, `latest` always whole, whatever happens during a save. */
+/* Checkpoints of a run: they restore every bit, and `latest` always refers to a complete checkpoint, whatever
+ * happens during a save. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -8,36 +9,36 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Three stores of one model. */
-typedef struct Trio {
+/* Parameters and both Adam moments of one model. */
+typedef struct Stores {
     Model *model;
     Store *params, *m, *v;
-} Trio;
+} Stores;
 
-static Trio trio_of(const Fixture *fixture, uint64_t seed) {
+static Stores stores_of(const Fixture *fixture, uint64_t seed) {
     ModelConfig config = small_config(FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN, true, false);
-    Trio trio = {0};
-    assert_ok(model_new(&trio.model, &config));
-    trio.params = store_of(fixture, trio.model, seed);
-    trio.m = store_of(fixture, trio.model, seed + 1000);
-    trio.v = store_of(fixture, trio.model, seed + 2000);
-    return trio;
+    Stores stores = {0};
+    assert_ok(model_new(&stores.model, &config));
+    stores.params = store_of(fixture, stores.model, seed);
+    stores.m = store_of(fixture, stores.model, seed + 1000);
+    stores.v = store_of(fixture, stores.model, seed + 2000);
+    return stores;
 }
 
-static void trio_done(Trio *trio) {
-    store_free(trio->params);
-    store_free(trio->m);
-    store_free(trio->v);
-    model_free(trio->model);
+static void stores_done(Stores *stores) {
+    store_free(stores->params);
+    store_free(stores->m);
+    store_free(stores->v);
+    model_free(stores->model);
 }
 
-static bool trio_same(const Trio *a, const Trio *b) {
+static bool stores_same(const Stores *a, const Stores *b) {
     return store_same(a->params, b->params) && store_same(a->m, b->m) && store_same(a->v, b->v);
 }
 
-static Status save(const Fixture *fixture, const char *run, int64_t step, const Trio *trio, int keep) {
+static Status save(const Fixture *fixture, const char *run, int64_t step, const Stores *stores, int keep) {
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:I, s:f}", "step", (json_int_t)step, "loss", 0.1);
-    CheckpointState state = {.params = trio->params, .m = trio->m, .v = trio->v, .progress = progress};
+    CheckpointState state = {.params = stores->params, .m = stores->m, .v = stores->v, .progress = progress};
     return ckpt_save(run, step, &state, fixture->stream, keep);
 }
 
@@ -45,20 +46,20 @@ static bool has(const Fixture *fixture, const char *name) {
     return path_exists(path_of(fixture, name));
 }
 
-/* The newest checkpoint's own step, after loading all of it; -1 when there is none. */
-static int64_t load_newest(const Fixture *fixture, const char *run, Trio *trio) {
+/* Loads the newest checkpoint and returns its step; -1 if there is no checkpoint. */
+static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stores) {
     CLEANUP(mem_freep) char *dir = NULL;
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return -1;
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    assert_ok(ckpt_load(dir, trio->params, trio->m, trio->v, fixture->stream, &progress));
+    assert_ok(ckpt_load(dir, stores->params, stores->m, stores->v, fixture->stream, &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 
-static void back_bit_for_bit(void **state) {
+static void restores_every_bit(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio saved = trio_of(fixture, 1), loaded = trio_of(fixture, 2);
-    /* Values that a detour over decimals or another type would lose. */
+    CLEANUP(stores_done) Stores saved = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
+    /* Values that a conversion to decimal or to another type would lose. */
     uint32_t odd[] = {0x7fc12345u, 0x00000001u, 0x80000000u, 0xff800000u};
     memcpy(saved.params->flat[1].data, odd, sizeof odd);
     const char *run = path_of(fixture, "run");
@@ -67,8 +68,8 @@ static void back_bit_for_bit(void **state) {
     assert_null(none);
     assert_ok(save(fixture, run, 7, &saved, 0));
     assert_int_equal(load_newest(fixture, run, &loaded), 7);
-    assert_true(trio_same(&saved, &loaded));
-    /* The checkpoint is a model directory too, and so, by its newest, is the run. */
+    assert_true(stores_same(&saved, &loaded));
+    /* A checkpoint is a model directory, and a run directory stands for its newest checkpoint. */
     CLEANUP(mem_freep) char *dir = NULL;
     assert_ok(ckpt_model_dir(run, &dir));
     ModelConfig config;
@@ -79,51 +80,51 @@ static void back_bit_for_bit(void **state) {
     assert_string_equal(link, "checkpoints/step-7");
 }
 
-static void the_last_few_are_kept(void **state) {
+static void keeps_the_newest(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1);
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
     const char *run = fixture->dir;
-    for (int step = 8; step <= 12; step++) assert_ok(save(fixture, run, step, &trio, 2));
+    for (int step = 8; step <= 12; step++) assert_ok(save(fixture, run, step, &stores, 2));
     assert_false(has(fixture, "checkpoints/step-10"));
     assert_true(has(fixture, "checkpoints/step-11"));
     assert_true(has(fixture, "checkpoints/step-12"));
-    /* A run taken up again from an earlier step keeps what it saves. */
-    assert_ok(save(fixture, run, 9, &trio, 2));
+    /* A run resumed from an earlier step keeps its new checkpoints. */
+    assert_ok(save(fixture, run, 9, &stores, 2));
     assert_true(has(fixture, "checkpoints/step-9"));
     assert_true(has(fixture, "checkpoints/step-12"));
     assert_false(has(fixture, "checkpoints/step-11"));
     CLEANUP(mem_freep) char *dir = NULL;
     assert_ok(ckpt_latest(run, &dir));
     assert_non_null(strstr(dir, "step-9"));
-    for (int step = 20; step <= 23; step++) assert_ok(save(fixture, run, step, &trio, 0));
+    for (int step = 20; step <= 23; step++) assert_ok(save(fixture, run, step, &stores, 0));
     assert_true(has(fixture, "checkpoints/step-9"));
 }
 
-static void the_same_step_again(void **state) {
+static void saves_a_step_again(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done)
-    Trio one = trio_of(fixture, 1), two = trio_of(fixture, 2), loaded = trio_of(fixture, 3);
+    CLEANUP(stores_done)
+    Stores one = stores_of(fixture, 1), two = stores_of(fixture, 2), loaded = stores_of(fixture, 3);
     assert_ok(save(fixture, fixture->dir, 5, &one, 1));
     assert_ok(save(fixture, fixture->dir, 5, &two, 1));
     assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 5);
-    assert_true(trio_same(&two, &loaded));
+    assert_true(stores_same(&two, &loaded));
     assert_false(has(fixture, "checkpoints/step-5.old"));
 }
 
-static void leftovers_are_ignored_then_cleared(void **state) {
+static void leftovers_are_ignored_then_removed(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1), loaded = trio_of(fixture, 2);
-    assert_ok(save(fixture, fixture->dir, 1, &trio, 0));
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 0));
     assert_ok(dir_make(path_of(fixture, "checkpoints/step-2.tmp")));
     put_file(path_of(fixture, "checkpoints/step-2.tmp/weft.json"), "{}");
     assert_ok(dir_make(path_of(fixture, "checkpoints/step-3")));
     assert_int_equal(symlink("x", path_of(fixture, "latest.tmp.1")), 0);
     assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 1);
-    /* Killed between setting step 1 aside and putting its successor in place. */
+    /* Killed after step 1 was moved aside and before its replacement was in place. */
     assert_int_equal(
         rename(path_of(fixture, "checkpoints/step-1"), path_of(fixture, "checkpoints/step-1.old")), 0);
     assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 1);
-    assert_ok(save(fixture, fixture->dir, 4, &trio, 0));
+    assert_ok(save(fixture, fixture->dir, 4, &stores, 0));
     assert_false(has(fixture, "checkpoints/step-2.tmp"));
     assert_false(has(fixture, "checkpoints/step-1.old"));
     assert_true(has(fixture, "checkpoints/step-1/weft.json"));
@@ -131,12 +132,12 @@ static void leftovers_are_ignored_then_cleared(void **state) {
     assert_int_equal(lstat(path_of(fixture, "latest.tmp.1"), &st), -1);
 }
 
-/* Saves steps 1, 2, ... of ever other content until it is killed. */
-static void save_forever(const Fixture *fixture, Trio *trio) {
+/* Saves steps 1, 2, ... with changing contents until it is killed. */
+static void save_forever(const Fixture *fixture, Stores *stores) {
     for (int64_t step = 1;; step++) {
-        float *first = trio->params->flat[0].data, *last = trio->v->flat[trio->model->count - 1].data;
+        float *first = stores->params->flat[0].data, *last = stores->v->flat[stores->model->count - 1].data;
         first[0] = last[0] = (float)(step / 3);
-        Status status = save(fixture, fixture->dir, step / 3, trio, 2);
+        Status status = save(fixture, fixture->dir, step / 3, stores, 2);
         if (status) _exit(1);
     }
 }
@@ -147,18 +148,18 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void a_kill_at_any_instant(void **state) {
+static void killed_at_any_moment(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1), loaded = trio_of(fixture, 2);
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
     double began = seconds();
-    assert_ok(save(fixture, path_of(fixture, "other"), 0, &trio, 2));
-    double longest = 4 * (seconds() - began); /* a few saves */
+    assert_ok(save(fixture, path_of(fixture, "other"), 0, &stores, 2));
+    double longest = 4 * (seconds() - began); /* time of a few saves */
     unsigned seed = 12345;
     int64_t best = -1;
     for (int round = 0; round < 20 || (round < 200 && seconds() - began < 6); round++) {
         pid_t child = fork();
         assert_true(child >= 0);
-        if (child == 0) save_forever(fixture, &trio);
+        if (child == 0) save_forever(fixture, &stores);
         seed = seed * 1103515245u + 12345u;
         double wait = longest * (seed >> 8) / (1 << 24);
         nanosleep(&(struct timespec){.tv_sec = (time_t)wait, .tv_nsec = (long)((wait - (time_t)wait) * 1e9)},
@@ -168,25 +169,26 @@ static void a_kill_at_any_instant(void **state) {
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
         int64_t step = load_newest(fixture, fixture->dir, &loaded);
-        if (best >= 0) assert_true(step >= 0); /* what was reachable once stays so */
+        if (best >= 0) assert_true(step >= 0); /* a run never loses its last checkpoint */
         if (step > best) best = step;
         if (step < 0) continue;
         assert_true(((float *)loaded.params->flat[0].data)[0] == (float)step);
-        assert_true(((float *)loaded.v->flat[trio.model->count - 1].data)[0] == (float)step);
+        assert_true(((float *)loaded.v->flat[stores.model->count - 1].data)[0] == (float)step);
     }
     assert_true(best >= 0);
 }
 
-/* In a child that may write no file larger than `bytes`: the exit code says how a save of step 2 went. */
-static int save_within(const Fixture *fixture, const Trio *trio, rlim_t bytes) {
+/* Saves step 2 in a child process that may not write files larger than `bytes`; returns the child's exit
+ * code. */
+static int save_within(const Fixture *fixture, const Stores *stores, rlim_t bytes) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, bytes});
-        Status status = save(fixture, fixture->dir, 2, trio, 1);
+        Status status = save(fixture, fixture->dir, 2, stores, 1);
         if (!status) _exit(0);
-        _exit(strstr(status_message(status), "step 2 is not saved") &&
+        _exit(strstr(status_message(status), "cannot save the checkpoint of step 2") &&
                       strstr(status_message(status), strerror(EFBIG))
                   ? 10
                   : 20);
@@ -197,64 +199,66 @@ static int save_within(const Fixture *fixture, const Trio *trio, rlim_t bytes) {
     return WEXITSTATUS(status);
 }
 
-static void a_full_disk(void **state) {
+static void full_disk(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1), loaded = trio_of(fixture, 2);
-    assert_ok(save(fixture, fixture->dir, 1, &trio, 1));
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     struct stat st;
     assert_int_equal(stat(path_of(fixture, "latest/optimizer.safetensors"), &st), 0);
     rlim_t limits[] = {0, 20, 1000, 20000, (rlim_t)st.st_size - 1};
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        assert_int_equal(save_within(fixture, &trio, limits[i]), 10);
+        assert_int_equal(save_within(fixture, &stores, limits[i]), 10);
         assert_false(has(fixture, "checkpoints/step-2"));
         assert_false(has(fixture, "checkpoints/step-2.tmp"));
         assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 1);
-        assert_true(trio_same(&trio, &loaded));
+        assert_true(stores_same(&stores, &loaded));
     }
-    assert_int_equal(save_within(fixture, &trio, 1 << 20), 0);
+    assert_int_equal(save_within(fixture, &stores, 1 << 20), 0);
     assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 2);
 }
 
-static void an_unwritable_place(void **state) {
+static void unwritable_directory(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1);
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
     put_file(path_of(fixture, "file"), "x");
-    assert_fails(save(fixture, path_of(fixture, "file"), 1, &trio, 1), 1, "file");
-    assert_fails(save(fixture, path_of(fixture, "file/run"), 1, &trio, 1), 1, "cannot be made");
+    assert_fails(save(fixture, path_of(fixture, "file"), 1, &stores, 1), 1, "file");
+    assert_fails(save(fixture, path_of(fixture, "file/run"), 1, &stores, 1), 1, "cannot create directory");
     put_file(path_of(fixture, "checkpoints"), "x");
-    assert_fails(save(fixture, fixture->dir, 1, &trio, 1), 1, "checkpoints");
+    assert_fails(save(fixture, fixture->dir, 1, &stores, 1), 1, "checkpoints");
 }
 
 static void damage_is_named(void **state) {
     const Fixture *fixture = *state;
-    CLEANUP(trio_done) Trio trio = trio_of(fixture, 1);
-    assert_ok(save(fixture, fixture->dir, 1, &trio, 1));
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     const char *dir = path_of(fixture, "latest");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 9}");
-    assert_fails(ckpt_load(dir, trio.params, trio.m, trio.v, fixture->stream, NULL), 1, "'format' is 9");
+    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+                 "'format' is 9");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1}");
-    assert_fails(ckpt_load(dir, trio.params, trio.m, trio.v, fixture->stream, NULL), 1, "no 'progress'");
+    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+                 "'progress' is missing");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"progress\": {}}");
     put_file(path_of(fixture, "latest/optimizer.safetensors"), "damaged");
-    assert_fails(ckpt_load(dir, trio.params, trio.m, trio.v, fixture->stream, NULL), 1,
-                 "optimizer.safetensors: is 7 bytes, too short");
-    ModelConfig config = trio.model->config;
+    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+                 "optimizer.safetensors: is only 7 bytes long, too short");
+    ModelConfig config = stores.model->config;
     config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;
     assert_ok(model_new(&model, &config));
     CLEANUP(store_freep) Store *store = store_of(fixture, model, 1);
     assert_fails(ckpt_load(dir, store, store, store, fixture->stream, NULL), 1,
-                 "holds tensor 'qa_outputs.bias'");
+                 "unexpected tensor 'qa_outputs.bias'");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(back_bit_for_bit),      TEST(the_last_few_are_kept),
-        TEST(the_same_step_again),   TEST(leftovers_are_ignored_then_cleared),
-        TEST(a_kill_at_any_instant), TEST(a_full_disk),
-        TEST(an_unwritable_place),   TEST(damage_is_named),
+        TEST(restores_every_bit),   TEST(keeps_the_newest),
+        TEST(saves_a_step_again),   TEST(leftovers_are_ignored_then_removed),
+        TEST(killed_at_any_moment), TEST(full_disk),
+        TEST(unwritable_directory), TEST(damage_is_named),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* config.json both ways: files as transformers 4 and 5 write them, every head, and what is refused. */
+/* config.json, both ways: files written by transformers 4 and 5, every set of output heads, and what is
+ * refused. */
 #include "fixture.h"
 
 static Status parse(const char *text, ModelConfig *ret_config) {
@@ -120,7 +121,7 @@ static void same_after_writing(const ModelConfig *config) {
     assert_same(&back, config);
 }
 
-static void every_set_of_heads_survives(void **state) {
+static void every_set_of_heads_round_trips(void **state) {
     (void)state;
     for (unsigned heads = 0; heads < 32; heads += 2)
         for (int pooler = 0; pooler < 2; pooler++) {
@@ -143,7 +144,7 @@ static void every_set_of_heads_survives(void **state) {
     }
 }
 
-static void every_end_token_survives(void **state) {
+static void every_end_token_round_trips(void **state) {
     (void)state;
     ModelConfig config;
     assert_ok(parse("{\"model_type\":\"gpt2\",\"eos_token_id\":[7,8,6,5,4,3,2,1]}", &config));
@@ -172,27 +173,27 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_embd\":-1}", "'n_embd' is -1"},
     {"{\"model_type\":\"gpt2\",\"n_embd\":\"x\"}", "'n_embd' must be an integer"},
     {"{\"model_type\":\"gpt2\",\"n_layer\":1000000000}", "'n_layer' is 1000000000"},
-    {"{\"model_type\":\"gpt2\",\"n_head\":7}", "does not divide into 7 heads"},
+    {"{\"model_type\":\"gpt2\",\"n_head\":7}", "is not divisible by 7 heads"},
     {"{\"model_type\":\"gpt2\",\"activation_function\":\"swish\"}", "'activation_function' is \"swish\""},
     {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
     {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
-    {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token number"},
-    {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,\"x\"]}", "'eos_token_id' must be a token number"},
+    {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token id"},
+    {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,\"x\"]}", "'eos_token_id' must be a token id"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}",
-     "'eos_token_id' lists 9 tokens, expected 8 at most"},
+     "'eos_token_id' lists 9 tokens, expected at most 8"},
     {"{\"model_type\":\"gpt2\",\"quantization_config\":{}}", "'quantization_config' is set"},
     {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
     {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
      "'position_embedding_type' is \"relative_key\""},
     {"{\"model_type\":\"bert\",\"problem_type\":\"regression\"}", "'problem_type' is \"regression\""},
     {"{\"model_type\":\"bert\",\"id2label\":[]}", "'id2label' must be an object"},
-    {"{\"model_type\":\"bert\",\"id2label\":{}}", "'id2label' names 0 labels"},
+    {"{\"model_type\":\"bert\",\"id2label\":{}}", "'id2label' has 0 labels"},
     {"{\"model_type\":\"bert\",\"weft\":1}", "'weft' must be an object"},
-    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"x\"]}}", "'weft.heads' holds \"x\""},
-    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"lm\"]}}", "BERT has no such head"},
+    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"x\"]}}", "'weft.heads' contains \"x\""},
+    {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"lm\"]}}", "BERT does not support this output head"},
 };
 
-static void the_rest_is_refused(void **state) {
+static void refuses_the_rest(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         ModelConfig config;
@@ -205,7 +206,7 @@ static void the_rest_is_refused(void **state) {
     }
 }
 
-static void a_directory_without_it(void **state) {
+static void directory_without_config(void **state) {
     const Fixture *fixture = *state;
     ModelConfig config;
     assert_fails(hf_config_read(fixture->dir, &config), 1, "has no config.json");
@@ -215,17 +216,20 @@ static void a_directory_without_it(void **state) {
     assert_fails(hf_config_read(path_of(fixture, "config.json"), &config), 1, "is not a directory");
 }
 
-static void a_run_without_a_checkpoint(void **state) {
+static void run_without_checkpoint(void **state) {
     const Fixture *fixture = *state;
     const char *run = path_of(fixture, "run");
     ModelConfig config;
     assert_ok(dir_make(path_of(fixture, "run/checkpoints/step-5.tmp")));
-    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
+    assert_fails(hf_config_read(run, &config), 1,
+                 "run: is the directory of a run that has not saved a checkpoint");
     put_file(path_of(fixture, "run/config.json"), "{\"model\":\"gpt2\",\"data\":[\"self\"],\"steps\":9}");
-    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
+    assert_fails(hf_config_read(run, &config), 1,
+                 "run: is the directory of a run that has not saved a checkpoint");
     assert_ok(dir_remove(path_of(fixture, "run/checkpoints")));
-    assert_fails(hf_config_read(run, &config), 1, "run: holds no checkpoint yet");
-    /* A model's own file counts, whatever lies beside it. */
+    assert_fails(hf_config_read(run, &config), 1,
+                 "run: is the directory of a run that has not saved a checkpoint");
+    /* A model's own config.json wins, whatever else is in the directory. */
     assert_ok(dir_make(path_of(fixture, "run/checkpoints")));
     put_file(path_of(fixture, "run/config.json"), "{\"model_type\":\"gpt2\",\"model\":\"x\",\"data\":[]}");
     assert_ok(hf_config_read(run, &config));
@@ -236,11 +240,11 @@ int main(void) {
         cmocka_unit_test(absent_fields_are_transformers_defaults),
         cmocka_unit_test(reads_files_of_version_4),
         cmocka_unit_test(classes_are_heads),
-        cmocka_unit_test(every_end_token_survives),
-        cmocka_unit_test(every_set_of_heads_survives),
-        cmocka_unit_test(the_rest_is_refused),
-        cmocka_unit_test_setup_teardown(a_directory_without_it, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_run_without_a_checkpoint, fixture_setup, fixture_teardown),
+        cmocka_unit_test(every_end_token_round_trips),
+        cmocka_unit_test(every_set_of_heads_round_trips),
+        cmocka_unit_test(refuses_the_rest),
+        cmocka_unit_test_setup_teardown(directory_without_config, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(run_without_checkpoint, fixture_setup, fixture_teardown),
     };
     return cmocka_run_group_tests_name("checkpoint.hf_config", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Weights both ways: round trips of every kind of model, the names that older files use, and files that
- * do not fit. */
+/* Weights in transformers format: round trips of every kind of model, names used by older files, and errors
+ * for files that do not match the model. */
 #include "fixture.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ static const struct {
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* A model and two stores of different content. */
+/* A model and two stores with different contents. */
 typedef struct Pair {
     Model *model;
     Store *saved, *loaded;
@@ -53,7 +53,7 @@ static void load_whole(const Fixture *fixture, const char *dir, Store *store) {
     CLEANUP(load_report_done) LoadReport report = {0};
     assert_ok(hf_weights_load(dir, store, fixture->stream, &report));
     if (report.missing_count) fail_msg("%s: %s is missing", dir, report.missing[0]);
-    if (report.unknown_count) fail_msg("%s: %s is unknown", dir, report.unknown[0]);
+    if (report.unexpected_count) fail_msg("%s: %s is unexpected", dir, report.unexpected[0]);
 }
 
 static void round_trips(void **state) {
@@ -74,7 +74,7 @@ static void round_trips(void **state) {
         }
 }
 
-/* Every element of a part is the whole's, and padding is zero. */
+/* Every element of a part equals that of the complete store, and padding is zero. */
 static void assert_part(const Store *part, const Store *whole) {
     for (int u = 0; u < part->model->units; u++)
         for (size_t j = 0; j < part->unit[u].count; j++) {
@@ -87,14 +87,14 @@ static void assert_part(const Store *part, const Store *whole) {
                 ParamRun run = slot_run(slot, at, 1);
                 float expected = run.global < 0 ? 0 : global[run.global];
                 if (local[at] != expected)
-                    fail_msg("%s, tensor start %d: element %d is %g, not %g", slot->desc.name,
+                    fail_msg("%s, slice starting at %d: element %d is %g, expected %g", slot->desc.name,
                              (int)slot->start, (int)at, (double)local[at], (double)expected);
             }
         }
 }
 
-/* Tensor ranks and shards each read what they hold, whatever the file's type and orientation. */
-static void each_reads_its_part(void **state) {
+/* Each tensor-parallel rank and ZeRO shard reads its own part, whatever the file's type and orientation. */
+static void each_rank_reads_its_part(void **state) {
     const Fixture *fixture = *state;
     for (int kind = 0; kind < 4; kind++)
         for (DType dtype = DT_F32; dtype <= DT_F64; dtype++) {
@@ -141,9 +141,9 @@ static void narrow_types_round_once(void **state) {
 
 /* ---- files with other names ---- */
 
-typedef const char *(*Rename)(const char *name); /* NULL: leave the tensor out */
+typedef const char *(*Rename)(const char *name); /* returns NULL to leave the tensor out */
 
-/* A copy of a saved model with its tensors renamed. */
+/* Copies a saved model, renaming its tensors. */
 static void copy_renamed(const char *from, const char *to, Rename rename_tensor) {
     char source[256], target[256];
     snprintf(source, sizeof source, "%s/model.safetensors", from);
@@ -163,7 +163,7 @@ static void copy_renamed(const char *from, const char *to, Rename rename_tensor)
     for (size_t i = 0; i < safe_count(file); i++) {
         const SafeTensor *tensor = safe_at(file, i);
         if (!rename_tensor(tensor->name)) continue;
-        assert_ok(safe_writer_place(writer, at, tensor->data, tensor->bytes));
+        assert_ok(safe_writer_write(writer, at, tensor->data, tensor->bytes));
         at += (int64_t)tensor->bytes;
     }
     assert_ok(safe_writer_close(writer));
@@ -231,11 +231,11 @@ static void missing_and_unknown_are_named(void **state) {
     assert_int_equal(report.missing_count, 4);
     assert_string_equal(report.missing[0], "embed.position");
     assert_string_equal(report.missing[3], "head.norm.bias");
-    assert_int_equal(report.unknown_count, 1);
-    assert_string_equal(report.unknown[0], "transformer.wpe.wait");
+    assert_int_equal(report.unexpected_count, 1);
+    assert_string_equal(report.unexpected[0], "transformer.wpe.wait");
     assert_fails(load_report_check(&report, "n", &pair.model->config, true), 1,
-                 "n: holds no tensors for 4 of the model's parameters, embed.position the first");
-    /* Left as they were. */
+                 "n: no tensors for 4 of the model's parameters; the first is embed.position");
+    /* Missing tensors keep their values. */
     const ParamDesc *desc;
     Tensor before, after;
     CLEANUP(store_freep) Store *fresh = store_of(fixture, pair.model, 100);
@@ -252,12 +252,12 @@ static void a_new_head_may_be_fresh(void **state) {
     CLEANUP(load_report_done) LoadReport report = {0};
     assert_ok(hf_weights_check(path_of(fixture, "m"), span.model, &report));
     assert_int_equal(report.missing_count, 2);
-    assert_int_equal(report.unknown_count, 9);
+    assert_int_equal(report.unexpected_count, 9);
     assert_ok(load_report_check(&report, "m", &span.model->config, true));
     assert_fails(load_report_check(&report, "m", &span.model->config, false), 1, "head.span.weight");
 }
 
-/* ---- files that do not fit ---- */
+/* ---- files that do not match the model ---- */
 
 static const char *other_output(const char *name) {
     return !strcmp(name, "transformer.wte.weight") ? "lm_head.weight"
@@ -265,7 +265,7 @@ static const char *other_output(const char *name) {
                                                    : name;
 }
 
-static void what_does_not_fit(void **state) {
+static void mismatched_files(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair tied = pair_of(fixture, 0), untied = pair_of(fixture, 1);
     SaveOptions options = {.dtype = DT_F32};
@@ -280,21 +280,20 @@ static void what_does_not_fit(void **state) {
     config.vocab = 38;
     CLEANUP(model_freep) Model *wide = NULL;
     assert_ok(model_new(&wide, &config));
-    assert_fails(
-        hf_weights_check(path_of(fixture, "m"), wide, NULL), 1,
-        "vocabulary and embedding disagree: vocab_size is 38, but 'transformer.wte.weight' has 37 rows");
+    assert_fails(hf_weights_check(path_of(fixture, "m"), wide, NULL), 1,
+                 "vocabulary size mismatch: vocab_size is 38, but 'transformer.wte.weight' has 37 rows");
     config.vocab = 37;
     config.inner = 24;
     CLEANUP(model_freep) Model *deep = NULL;
     assert_ok(model_new(&deep, &config));
     assert_fails(hf_weights_check(path_of(fixture, "m"), deep, NULL), 1,
-                 "'transformer.h.0.mlp.c_fc.weight' has shape (12, 20), the model expects (12, 24)");
+                 "'transformer.h.0.mlp.c_fc.weight' has shape (12, 20), but the model expects (12, 24)");
 }
 
 static void wrong_types_and_no_weights(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 0);
-    assert_fails(hf_weights_load(fixture->dir, pair.loaded, fixture->stream, NULL), 1, "holds no weights");
+    assert_fails(hf_weights_load(fixture->dir, pair.loaded, fixture->stream, NULL), 1, "contains no weights");
     put_file(path_of(fixture, "pytorch_model.bin"), "x");
     assert_fails(hf_weights_load(fixture->dir, pair.loaded, fixture->stream, NULL), 1, "save_pretrained()");
     CLEANUP(safe_writer_freep) SafeWriter *writer = NULL;
@@ -306,8 +305,8 @@ static void wrong_types_and_no_weights(void **state) {
                  "'wte.weight' has dtype I32, expected F32, F16, BF16 or F64");
 }
 
-/* The index of a sharded model, changed by a replacement of text in it. */
-static void lie_in_index(const Fixture *fixture, const char *from, const char *to) {
+/* Replaces `from` with `to` in the index of a sharded model. */
+static void change_index(const Fixture *fixture, const char *from, const char *to) {
     const char *path = path_of(fixture, "m/model.safetensors.index.json");
     CLEANUP(mem_freep) char *text = NULL, *changed = NULL;
     assert_ok(file_read(path_of(fixture, "index"), 1 << 20, &text, NULL));
@@ -317,7 +316,7 @@ static void lie_in_index(const Fixture *fixture, const char *from, const char *t
     put_file(path, changed);
 }
 
-static void an_index_that_lies(void **state) {
+static void wrong_index(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 0);
     SaveOptions options = {.dtype = DT_F32, .max_file_bytes = 4000};
@@ -332,22 +331,22 @@ static void an_index_that_lies(void **state) {
     snprintf(other, sizeof other, "model-00002%s", shard + strlen("model-00001"));
     snprintf(whole, sizeof whole, "\"%s", shard);
 
-    lie_in_index(fixture, "\"transformer.wte.weight\"", "\"transformer.wte.height\"");
+    change_index(fixture, "\"transformer.wte.weight\"", "\"transformer.wte.height\"");
     assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1,
-                 "places tensor 'transformer.wte.height' in model-00001");
+                 "lists tensor 'transformer.wte.height' in model-00001");
     snprintf(lie, sizeof lie, "\"../%s", shard);
-    lie_in_index(fixture, whole, lie);
+    change_index(fixture, whole, lie);
     assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1,
                  "expected a .safetensors file in the same directory");
     snprintf(lie, sizeof lie, "\"%s", other);
-    lie_in_index(fixture, whole, lie);
-    assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1, "which does not hold it");
-    lie_in_index(fixture, "weight_map", "weight_mop");
+    change_index(fixture, whole, lie);
+    assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1, "which does not contain it");
+    change_index(fixture, "weight_map", "weight_mop");
     assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1, "expected a 'weight_map'");
-    lie_in_index(fixture, "\"transformer.wpe.weight\": ", "\"transformer.wpe.weight\": 3, \"x\": ");
+    change_index(fixture, "\"transformer.wpe.weight\": ", "\"transformer.wpe.weight\": 3, \"x\": ");
     assert_fails(hf_weights_load(kept, pair.loaded, fixture->stream, NULL), 1, "no file name for");
 
-    lie_in_index(fixture, "weight_map", "weight_map");
+    change_index(fixture, "weight_map", "weight_map");
     load_whole(fixture, kept, pair.loaded);
     char path[128];
     snprintf(path, sizeof path, "%s/%s", kept, shard);
@@ -356,7 +355,7 @@ static void an_index_that_lies(void **state) {
                  "lists a file that cannot be used");
 }
 
-/* ---- the directory as a whole ---- */
+/* ---- the directory ---- */
 
 static int entries_in(const char *path) {
     DIR *dir = opendir(path);
@@ -382,7 +381,7 @@ static void nothing_is_overwritten(void **state) {
     assert_int_equal(entries_in(fixture->dir), 2);
 }
 
-static void a_full_disk(void **state) {
+static void full_disk(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 0);
     pid_t child = fork();
@@ -402,7 +401,7 @@ static void a_full_disk(void **state) {
     assert_int_equal(entries_in(fixture->dir), 0);
 }
 
-static void assets_come_along(void **state) {
+static void assets_are_copied(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(pair_done) Pair pair = pair_of(fixture, 7);
     assert_ok(dir_make(path_of(fixture, "source")));
@@ -425,7 +424,7 @@ static void assets_come_along(void **state) {
     assert_string_equal(json_string_value(json_object_get(json_object_get(json, "id2label"), "3")), "d");
 }
 
-/* ---- files that transformers made ---- */
+/* ---- files written by transformers ---- */
 
 static void golden_models_load(void **state) {
     const Fixture *fixture = *state;
@@ -465,17 +464,17 @@ static void the_reference_model_loads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(round_trips),
-        TEST(each_reads_its_part),
+        TEST(each_rank_reads_its_part),
         TEST(narrow_types_round_once),
         TEST(other_names_are_understood),
         TEST(missing_and_unknown_are_named),
         TEST(a_new_head_may_be_fresh),
-        TEST(what_does_not_fit),
+        TEST(mismatched_files),
         TEST(wrong_types_and_no_weights),
-        TEST(an_index_that_lies),
+        TEST(wrong_index),
         TEST(nothing_is_overwritten),
-        TEST(a_full_disk),
-        TEST(assets_come_along),
+        TEST(full_disk),
+        TEST(assets_are_copied),
         TEST(golden_models_load),
         TEST(the_reference_model_loads),
     };

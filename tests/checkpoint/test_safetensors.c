@@ -1,4 +1,4 @@
-/* The file format: what is written reads back, and each way a file can lie has its sentence. */
+/* The safetensors format: files round-trip, and every kind of invalid file has its own error message. */
 #include "fixture.h"
 
 static void declare_some(SafeWriter *writer) {
@@ -17,22 +17,22 @@ static void round_trip(void **state) {
     float one[6] = {1, 2, 3, 4, 5, 6};
     int64_t scalar = -7;
     assert_int_equal(safe_writer_declared(writer), 35);
-    assert_fails(safe_writer_open(writer), 1, "cannot be written");
+    assert_fails(safe_writer_open(writer), 1, "cannot write");
     assert_ok(safe_writer_create(writer));
     assert_fails(safe_writer_declare(writer, "late", DT_U8, 0, NULL), 1, "'late' is declared after");
-    /* In any order, and by another writer with the same declarations. */
+    /* In any order, and by a second writer with the same declarations. */
     CLEANUP(safe_writer_freep) SafeWriter *other = NULL;
     assert_ok(safe_writer_new(&other, path));
     declare_some(other);
-    assert_fails(safe_writer_place(other, 0, one, 4), 1, "not in the data");
+    assert_fails(safe_writer_write(other, 0, one, 4), 1, "not in the data");
     assert_ok(safe_writer_open(other));
-    assert_ok(safe_writer_place(other, 24, &scalar, 8));
-    assert_ok(safe_writer_place(writer, 10, (char *)one + 10, 14));
-    assert_ok(safe_writer_place(writer, 0, one, 10));
-    assert_ok(safe_writer_place(other, 32, "xyz", 3));
-    assert_fails(safe_writer_place(writer, 32, "xyzz", 4), 1, "not in the data");
-    assert_fails(safe_writer_place(writer, -1, "x", 1), 1, "not in the data");
-    assert_fails(safe_writer_place(writer, 36, "", 0), 1, "not in the data");
+    assert_ok(safe_writer_write(other, 24, &scalar, 8));
+    assert_ok(safe_writer_write(writer, 10, (char *)one + 10, 14));
+    assert_ok(safe_writer_write(writer, 0, one, 10));
+    assert_ok(safe_writer_write(other, 32, "xyz", 3));
+    assert_fails(safe_writer_write(writer, 32, "xyzz", 4), 1, "not in the data");
+    assert_fails(safe_writer_write(writer, -1, "x", 1), 1, "not in the data");
+    assert_fails(safe_writer_write(writer, 36, "", 0), 1, "not in the data");
     assert_ok(safe_writer_close(other));
     assert_ok(safe_writer_close(writer));
 
@@ -71,7 +71,7 @@ static void every_type_is_sized(void **state) {
 
 typedef struct Bad {
     const char *header;
-    int data; /* bytes that follow */
+    int data; /* bytes after the header */
     const char *message;
 } Bad;
 
@@ -81,30 +81,30 @@ typedef struct Bad {
 static const Bad bad[] = {
     {"", 0, "not valid JSON"},
     {"[1]", 0, "must be a JSON object"},
-    {"{\"t\":1}", 0, "'t' is not described by an object"},
+    {"{\"t\":1}", 0, "'t' must be an object with dtype"},
     {"{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "has no dtype"},
     {"{\"t\":{\"dtype\":5,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "has no dtype"},
     {"{\"t\":" T("F8_E4M3", "[4]", "0", "4") "}", 4, "'t' has dtype F8_E4M3, which weft does not read"},
     {"{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "has no shape"},
-    {"{\"t\":" T("F32", "[-1]", "0", "4") "}", 4, "must be an integer of 0 or more"},
-    {"{\"t\":" T("F32", "[1.5]", "0", "4") "}", 4, "must be an integer of 0 or more"},
+    {"{\"t\":" T("F32", "[-1]", "0", "4") "}", 4, "must be a non-negative integer"},
+    {"{\"t\":" T("F32", "[1.5]", "0", "4") "}", 4, "must be a non-negative integer"},
     {"{\"t\":" T("F32", "[99999999999999999999]", "0", "4") "}", 4, "not valid JSON"},
-    {"{\"t\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "has 9 dims, at most 8"},
+    {"{\"t\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", 4, "has 9 dims, but at most 8"},
     {"{\"t\":" T("F32", "[4294967296,4294967296]", "0", "4") "}", 4, "is too large"},
     {"{\"t\":" T("F32", "[9223372036854775807,0,9]", "0", "0") "}", 0, "is too large"},
     {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets must be two integers"},
     {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets must be two"},
     {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,\"4\"]}}", 4, "data_offsets must be two"},
-    {"{\"t\":" T("F32", "[1]", "4", "0") "}", 4, "[4, 0] are not a range"},
-    {"{\"t\":" T("F32", "[1]", "-4", "0") "}", 4, "[-4, 0] are not a range"},
-    {"{\"t\":" T("F32", "[2]", "0", "8") "}", 4, "reach past the file's 4 bytes"},
-    {"{\"t\":" T("F32", "[1]", "9223372036854775803", "9223372036854775807") "}", 4, "reach past"},
-    {"{\"t\":" T("F32", "[1]", "0", "8") "}", 8, "F32 (1) is 4 bytes, but its data_offsets [0, 8] hold 8"},
+    {"{\"t\":" T("F32", "[1]", "4", "0") "}", 4, "[4, 0] are not a valid range"},
+    {"{\"t\":" T("F32", "[1]", "-4", "0") "}", 4, "[-4, 0] are not a valid range"},
+    {"{\"t\":" T("F32", "[2]", "0", "8") "}", 4, "exceed the file's 4 bytes"},
+    {"{\"t\":" T("F32", "[1]", "9223372036854775803", "9223372036854775807") "}", 4, "exceed the file"},
+    {"{\"t\":" T("F32", "[1]", "0", "8") "}", 8, "F32 (1) needs 4 bytes, but its data_offsets [0, 8] span 8"},
     {"{\"a\":" T("F32", "[2]", "0", "8") ",\"b\":" T("F32", "[2]", "4", "12") "}", 12, "'a' and 'b' overlap"},
     {"{\"a\":" T("F32", "[1]", "0", "4") ",\"b\":" T("F32", "[1]", "0", "4") "}", 4, "overlap"},
     {"{\"a\":" T("F32", "[1]", "0", "4") ",\"b\":" T("F32", "[1]", "8", "12") "}", 12,
-     "4 bytes before tensor 'b' belong to no tensor"},
-    {"{\"a\":" T("F32", "[1]", "0", "4") "}", 5, "1 bytes at its end belong to no tensor"},
+     "gap of 4 bytes before tensor 'b'"},
+    {"{\"a\":" T("F32", "[1]", "0", "4") "}", 5, "1 unused byte at the end"},
     {"{\"a\":" T("F32", "[1]", "0", "4") ",\"a\":" T("F32", "[1]", "0", "4") "}", 4, "duplicate"},
     {"{\"__metadata__\":[]}", 0, "'__metadata__' must be an object"},
     {"{\"__metadata__\":{\"x\":1}}", 0, "entry 'x' must be a string"},
@@ -112,11 +112,11 @@ static const Bad bad[] = {
     {"{}x", 0, "not valid JSON"},
 };
 
-static void lies_have_a_sentence(void **state) {
+static void invalid_files_are_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         size_t length = strlen(bad[i].header), size = 8 + length + (size_t)bad[i].data;
-        /* Of just that size, so that a sanitizer sees a read past it. */
+        /* Exactly the file's size, so that a sanitizer catches reads past its end. */
         CLEANUP(mem_freep) unsigned char *data = NULL;
         assert_ok(mem_new(size, 1, &data));
         data[0] = (unsigned char)length;
@@ -149,17 +149,17 @@ static void depth_is_bounded(void **state) {
 static void lengths_are_checked(void **state) {
     const Fixture *fixture = *state;
     SafeFile *file = NULL;
-    assert_fails(safe_parse(&file, "1234567", 7, "f"), 1, "is 7 bytes, too short");
+    assert_fails(safe_parse(&file, "1234567", 7, "f"), 1, "is only 7 bytes long, too short");
     assert_fails(safe_parse(&file, "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "f"), 1, "at most 100000000");
     assert_fails(safe_parse(&file, "\x03\0\0\0\0\0\0\0{}", 10, "f"), 1,
-                 "only 2 follow: the file is cut short");
+                 "only 2 follow; the file is truncated");
     put_file(path_of(fixture, "empty"), "");
     assert_fails(safe_open(&file, path_of(fixture, "empty")), 1, "too short");
-    assert_fails(safe_open(&file, path_of(fixture, "none")), 1, "cannot be opened");
+    assert_fails(safe_open(&file, path_of(fixture, "none")), 1, "cannot open");
     assert_fails(safe_open(&file, fixture->dir), 1, "expected a file, found a directory");
 }
 
-static void long_names_are_cut(void **state) {
+static void long_names_are_shortened(void **state) {
     (void)state;
     char name[400], text[NAME_TEXT];
     memset(name, 'n', sizeof name);
@@ -176,10 +176,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(round_trip, fixture_setup, fixture_teardown),
         cmocka_unit_test(every_type_is_sized),
-        cmocka_unit_test(lies_have_a_sentence),
+        cmocka_unit_test(invalid_files_are_refused),
         cmocka_unit_test(depth_is_bounded),
         cmocka_unit_test_setup_teardown(lengths_are_checked, fixture_setup, fixture_teardown),
-        cmocka_unit_test(long_names_are_cut),
+        cmocka_unit_test(long_names_are_shortened),
     };
     return cmocka_run_group_tests_name("checkpoint.safetensors", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Special tokens by the vocabulary files that transformers writes. */
+/* Special token ids are found in the vocabulary files that transformers writes. */
 #include "fixture.h"
 
 static void assert_tokens(const Fixture *fixture, int32_t pad, int32_t cls, int32_t sep, int32_t mask) {
@@ -16,7 +16,7 @@ static void by_line(void **state) {
     assert_tokens(fixture, 4, 1, 5, 6);
     put_file(path_of(fixture, "vocab.txt"), "a\r\n[MASK]\r\n [CLS]\r\n[SEP]\r\n");
     assert_tokens(fixture, -1, -1, 3, 1);
-    /* It comes before tokenizer.json. */
+    /* vocab.txt has priority over tokenizer.json. */
     put_file(path_of(fixture, "tokenizer.json"), "{\"added_tokens\": [{\"content\": \"[CLS]\", \"id\": 9}]}");
     assert_tokens(fixture, -1, -1, 3, 1);
     put_file(path_of(fixture, "vocab.txt"), "");
@@ -44,14 +44,14 @@ static const struct {
     {"tokenizer.json", "[]", "tokenizer.json: expected a JSON object"},
     {"tokenizer.json", "{\"model\"", "tokenizer.json: not valid JSON"},
     {"tokenizer.json", "{\"added_tokens\": {}}", "'added_tokens' must be a list"},
-    {"tokenizer.json", "{\"added_tokens\": [7]}", "'added_tokens' number 1 has no 'content'"},
-    {"tokenizer.json", "{\"added_tokens\": [{\"content\": \"[SEP]\"}]}", "the number of '[SEP]' must be"},
-    {"tokenizer.json", "{\"model\": {\"vocab\": {\"[PAD]\": 2147483648}}}", "the number of '[PAD]' must be"},
-    {"tokenizer.json", "{\"model\": {\"vocab\": {\"[PAD]\": -1}}}", "the number of '[PAD]' must be"},
-    {"vocab.txt", "a\n[SEP]\n[SEP]\n", "vocab.txt: line 3: '[SEP]' is there a second time, first on line 2"},
+    {"tokenizer.json", "{\"added_tokens\": [7]}", "entry 1 of 'added_tokens' has no 'content'"},
+    {"tokenizer.json", "{\"added_tokens\": [{\"content\": \"[SEP]\"}]}", "the id of '[SEP]' must be"},
+    {"tokenizer.json", "{\"model\": {\"vocab\": {\"[PAD]\": 2147483648}}}", "the id of '[PAD]' must be"},
+    {"tokenizer.json", "{\"model\": {\"vocab\": {\"[PAD]\": -1}}}", "the id of '[PAD]' must be"},
+    {"vocab.txt", "a\n[SEP]\n[SEP]\n", "vocab.txt: line 3: duplicate token '[SEP]', first on line 2"},
 };
 
-static void the_rest_is_refused(void **state) {
+static void refuses_the_rest(void **state) {
     const Fixture *fixture = *state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         SpecialTokens tokens = {1, 2, 3, 4, 5, 6};
@@ -68,7 +68,7 @@ int main(void) {
         TEST(by_line),
         TEST(by_tokenizer),
         TEST(without_either),
-        TEST(the_rest_is_refused),
+        TEST(refuses_the_rest),
     };
     return cmocka_run_group_tests_name("checkpoint.special_tokens", tests, NULL, NULL);
 }

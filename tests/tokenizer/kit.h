@@ -1,4 +1,4 @@
-/* Small vocabularies, and what tests of all kinds check. */
+/* Small vocabularies, and assertions for tokenizers of every kind. */
 #ifndef WEFT_TESTS_TOKENIZER_KIT_H
 #define WEFT_TESTS_TOKENIZER_KIT_H
 
@@ -12,7 +12,7 @@
 #define KIT_SHARED WEFT_SOURCE_DIR "/../shared/data"
 #define KIT_GOLDEN WEFT_TEST_DIR "/tokenizer/golden"
 
-/* vocab.json as an object: the 256 bytes in order, then the words given, up to NULL. */
+/* vocab.json as an object: the 256 bytes in order, then the given words, up to NULL. */
 static inline json_t *kit_vocab(const char *const *words) {
     json_t *vocab = json_object();
     for (int byte = 0; byte < 256; byte++) {
@@ -29,10 +29,10 @@ static inline void assert_ids(const TokenList *list, const json_t *ids, const ch
     for (size_t i = 0; same && i < list->count; i++)
         same = list->ids[i] == json_integer_value(json_array_get(ids, i));
     if (same) return;
-    print_error("text '%s'\nfound ", text);
+    print_error("text '%s'\nids     ", text);
     for (size_t i = 0; i < list->count; i++) print_error(" %d", list->ids[i]);
     char *expected = json_dumps(ids, JSON_COMPACT);
-    print_error("\nwanted %s\n", expected);
+    print_error("\nexpected %s\n", expected);
     free(expected);
     fail();
 }
@@ -46,7 +46,7 @@ static inline void assert_decodes(const Tokenizer *tokenizer, const TokenList *l
     assert_memory_equal(back, text, size);
 }
 
-/* For every n: what encoder_cut says of the first n bytes holds for the rest of this text. */
+/* For every n, splitting the text where encoder_cut(first n bytes) allows does not change its ids. */
 static inline void assert_cuts(Encoder *encoder, const char *text, size_t size, const TokenList *whole) {
     for (size_t n = 0; n <= size; n++) {
         size_t cut = encoder_cut(encoder, text, n);
@@ -55,7 +55,8 @@ static inline void assert_cuts(Encoder *encoder, const char *text, size_t size, 
         assert_ok(encoder_add(encoder, text, cut, &list));
         assert_ok(encoder_add(encoder, text + cut, size - cut, &list));
         if (list.count != whole->count || memcmp(list.ids, whole->ids, list.count * sizeof *list.ids) != 0)
-            fail_msg("cut at %zu of %zu bytes of '%.*s'", cut, n, (int)size, text);
+            fail_msg("ids change when split at %zu, having seen %zu bytes, in '%.*s'", cut, n, (int)size,
+                     text);
     }
 }
 

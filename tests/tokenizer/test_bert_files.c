@@ -1,5 +1,5 @@
-/* WordPiece vocabularies in files: what is read from them, what is refused and how, and that what is saved
- * means the same. */
+/* WordPiece files: what is read from them, what is refused and with which message, and that saved files load
+ * as the same tokenizer. */
 #include "base/folder.h"
 #include "base/memory.h"
 #include "tokenizer/tokenizer.h"
@@ -41,10 +41,11 @@ static void assert_dir_encodes(Folder *folder, const char *text, const char *exp
 
 /* ---- settings ---- */
 
-static void case_without_a_configuration(void **state) {
+static void case_without_config(void **state) {
     put_text(*state, "vocab.txt", BASE "ecole\n##s\nthe\n");
     assert_dir_encodes(*state, "École The THE x", "ecole the the [UNK]");
-    /* One upper-case entry, and case counts; entries in brackets are no such entry. */
+    /* A single entry with an upper-case letter makes the vocabulary cased. Entries in brackets do not
+     * count. */
     put_text(*state, "vocab.txt",
              BASE "[Unused]\necole\n\xC3\x89"
                   "cole\nthe\n");
@@ -53,7 +54,7 @@ static void case_without_a_configuration(void **state) {
     assert_dir_encodes(*state, "the THE", "the [UNK]");
 }
 
-static void settings_of_a_configuration(void **state) {
+static void settings_from_config(void **state) {
     Folder *folder = *state;
     put_text(folder, "vocab.txt",
              BASE "Ecole\necole\n\xC3\xA9"
@@ -79,8 +80,8 @@ static void settings_of_a_configuration(void **state) {
     assert_int_equal(special.end, -1);
 }
 
-/* As transformers 4 writes tokens that were added to a vocabulary. */
-static void added_tokens_of_a_configuration(void **state) {
+/* Added tokens in the format of transformers 4. */
+static void added_tokens_from_config(void **state) {
     Folder *folder = *state;
     put_text(folder, "vocab.txt", BASE "the\n");
     put_text(
@@ -98,8 +99,8 @@ static void added_tokens_of_a_configuration(void **state) {
     assert_encodes(again, "the[New] [new]", "the [New] [UNK] [UNK] [UNK]");
 }
 
-/* As transformers wrote them before: special are those that the configuration names. */
-static void added_tokens_of_old_files(void **state) {
+/* The older format: the tokens that the configuration names are special. */
+static void added_tokens_in_old_format(void **state) {
     Folder *folder = *state;
     put_text(folder, "vocab.txt", BASE "the\n");
     put_text(folder, "added_tokens.json", "{\"[New]\": 7, \"Loom\": 6}");
@@ -108,7 +109,7 @@ static void added_tokens_of_old_files(void **state) {
     assert_dir_encodes(folder, "loom the[New] [new]", "Loom the [New] [UNK] [UNK] [UNK]");
 }
 
-static void line_ends_of_both_kinds(void **state) {
+static void both_line_endings(void **state) {
     CLEANUP(tokenizer_freep) Tokenizer *unix_lines = NULL, *dos_lines = NULL;
     put_text(*state, "a.txt", "[UNK]\nthe\n##m");
     put_text(*state, "b.txt", "[UNK]\r\nthe\r\n##m\r\n");
@@ -121,7 +122,7 @@ static void line_ends_of_both_kinds(void **state) {
     assert_int_equal(special.mask, -1);
 }
 
-/* ---- what is refused ---- */
+/* ---- errors ---- */
 
 #define JSON_START                                                                                           \
     "{\"added_tokens\": [], \"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 1}"
@@ -132,7 +133,7 @@ static const struct {
     const char *file, *text, *message;
 } refused[] = {
     {"vocab.txt", "", "vocab.txt: the vocabulary is empty"},
-    {"vocab.txt", "[UNK]\na\nb\na\n", "vocab.txt: line 4: 'a' is there a second time, first on line 2"},
+    {"vocab.txt", "[UNK]\na\nb\na\n", "vocab.txt: line 4: duplicate token 'a', first on line 2"},
     {"vocab.txt", "[UNK]\na\n\nb\n", "vocab.txt: line 3 is empty"},
     {"vocab.txt", "[UNK]\na\n\n", "vocab.txt: line 3 is empty"},
     {"vocab.txt", "\r\n[UNK]\r\n", "vocab.txt: line 1 is empty"},
@@ -140,9 +141,9 @@ static const struct {
     {"vocab.txt",
      "[UNK]\na\xFF"
      "b\n",
-     "vocab.txt: line 2 is not UTF-8"},
-    {"vocab.txt", "[UNK]\n\xED\xA0\x80\n", "vocab.txt: line 2 is not UTF-8"},
-    {"vocab.txt", "[UNK]\na\rb\n", "vocab.txt: line 2 has a carriage return inside"},
+     "vocab.txt: line 2 is not valid UTF-8"},
+    {"vocab.txt", "[UNK]\n\xED\xA0\x80\n", "vocab.txt: line 2 is not valid UTF-8"},
+    {"vocab.txt", "[UNK]\na\rb\n", "vocab.txt: line 2 contains a carriage return"},
     {"tokenizer_config.json", "[]", "tokenizer_config.json: expected a JSON object"},
     {"tokenizer_config.json", "{", "tokenizer_config.json: not valid JSON"},
     {"tokenizer_config.json", "{\"do_lower_case\": 1}", "'do_lower_case' must be"},
@@ -153,20 +154,20 @@ static const struct {
     {"tokenizer_config.json", "{\"additional_special_tokens\": [\"<x>\"]}", "'<x>' is not in the vocabulary"},
     {"tokenizer_config.json", "{\"additional_special_tokens\": {}}", "must be a list"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": []}", "must be an object"},
-    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"n\"}}}", "the id 'x'"},
+    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"n\"}}}", "has id 'x'"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": {\"content\": \"n\"}}}",
      "'a' and 'n' have the same id 1"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"0\": {\"content\": \"a\"}}}",
-     "'a' has id 0, and 1"},
+     "'a' has id 0, but 1"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"9\": {\"content\": \"n\"}}}", "has id 9"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"2\": {\"content\": \"\\u0301\"}}}",
-     "nothing is left of the added token"},
+     "normalization removes all of the added token"},
     {"added_tokens.json", "[]", "added_tokens.json: expected a JSON object"},
     {"added_tokens.json", "{\"n\": \"2\"}", "added_tokens.json: the id of token 'n' must be an integer"},
     {"added_tokens.json", "{\"n\": 2, \"m\": 2}",
-     "added_tokens.json: token 'm' has the id 2, as another one"},
+     "added_tokens.json: token 'm' has id 2, which another token already has"},
     {"added_tokens.json", "{\"n\": 5}", "added_tokens.json: token 'n' has id 5, expected 0 to 2"},
-    {"added_tokens.json", "{\"n\": -1}", "added_tokens.json: an added token has the id '-1'"},
+    {"added_tokens.json", "{\"n\": -1}", "added_tokens.json: an added token has id '-1'"},
     {"tokenizer.json", JSON_START "}}", "'normalizer' is missing, expected BertNormalizer"},
     {"tokenizer.json", JSON_START "}, \"normalizer\": {\"type\": \"NFC\"}}", "'normalizer' is of type NFC"},
     {"tokenizer.json",
@@ -187,7 +188,7 @@ static const struct {
     {"tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", "'model.type' is 'Unigram'"},
 };
 
-static void the_rest_is_refused(void **state) {
+static void refuses_the_rest(void **state) {
     Folder *folder = *state;
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         assert_ok(dir_remove(folder->dir));
@@ -201,12 +202,12 @@ static void the_rest_is_refused(void **state) {
     put(folder, "nul.txt", "[UNK]\na\0b\n", 10);
     Tokenizer *tokenizer = NULL;
     assert_fails(tokenizer_load(&tokenizer, folder_path(folder, "nul.txt")), 1,
-                 "nul.txt: line 2 has a NUL byte");
+                 "nul.txt: line 2 contains a NUL byte");
 }
 
-/* ---- both forms of files ---- */
+/* ---- both file formats ---- */
 
-static void saved_files_mean_the_same(void **state) {
+static void saved_files_round_trip(void **state) {
     static const char *const names[] = {GOLDEN "wordpiece_uncased.txt", GOLDEN "wordpiece_cased.txt"};
     uint64_t marks[2];
     for (int i = 0; i < 2; i++) {
@@ -228,7 +229,7 @@ static void saved_files_mean_the_same(void **state) {
     assert_true(marks[0] != marks[1]);
 }
 
-static void fingerprints_tell_settings_apart(void **state) {
+static void fingerprints_cover_settings(void **state) {
     static const char *const configs[] = {"{}", "{\"do_lower_case\": false}", "{\"strip_accents\": false}",
                                           "{\"tokenize_chinese_chars\": false}", "{\"cls_token\": \"a\"}"};
     enum { CONFIGS = sizeof configs / sizeof configs[0] };
@@ -247,10 +248,9 @@ static void fingerprints_tell_settings_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(case_without_a_configuration),    TEST(settings_of_a_configuration),
-        TEST(added_tokens_of_a_configuration), TEST(added_tokens_of_old_files),
-        TEST(line_ends_of_both_kinds),         TEST(the_rest_is_refused),
-        TEST(saved_files_mean_the_same),       TEST(fingerprints_tell_settings_apart),
+        TEST(case_without_config),        TEST(settings_from_config),        TEST(added_tokens_from_config),
+        TEST(added_tokens_in_old_format), TEST(both_line_endings),           TEST(refuses_the_rest),
+        TEST(saved_files_round_trip),     TEST(fingerprints_cover_settings),
     };
     return cmocka_run_group_tests_name("tokenizer.bert_files", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* BPE against Hugging Face's answers (golden/make_bpe.py), on real GPT-2 ids where the data is there, and on
- * any bytes. */
+/* BPE gives the same ids and offsets as Hugging Face (golden/make_bpe.py), and any bytes survive encoding and
+ * decoding. */
 #include "tokenizer/bpe.h"
 #include "tokenizer/kit.h"
 
@@ -12,7 +12,7 @@ static Tokenizer *load_golden(bool prefix) {
     return tokenizer;
 }
 
-/* Calls `check` for each line of the cases; texts may hold NUL, which json_parse refuses. */
+/* Calls `check` with every test case. Text may contain NUL, which json_parse refuses. */
 static void each_case(void (*check)(const json_t *line, void *context), void *context) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size, lines = 0;
@@ -34,7 +34,7 @@ static int both_setup(void **state) {
     Both *both = calloc(1, sizeof *both);
     both->tokenizer = load_golden(false);
     both->prefixed = load_golden(true);
-    assert_ok(encoder_new(&both->encoder, both->tokenizer, &(EncodeOptions){.places = true}));
+    assert_ok(encoder_new(&both->encoder, both->tokenizer, &(EncodeOptions){.offsets = true}));
     assert_ok(encoder_new(&both->prefixed_encoder, both->prefixed, NULL));
     assert_ok(encoder_new(&both->plain, both->tokenizer, &(EncodeOptions){.plain = true}));
     *state = both;
@@ -56,16 +56,16 @@ static bool inside_character(const char *text, size_t size, size_t at) {
     return at < size && ((unsigned char)text[at] & 0xC0) == 0x80;
 }
 
-/* A token's place, widened to whole characters as Hugging Face has it. */
-static void check_places(const TokenList *list, const char *text, size_t size, const json_t *places) {
-    assert_int_equal(json_array_size(places), list->count);
+/* Compares offsets, widened to complete characters as in Hugging Face's output. */
+static void check_offsets(const TokenList *list, const char *text, size_t size, const json_t *expected) {
+    assert_int_equal(json_array_size(expected), list->count);
     for (size_t i = 0; i < list->count; i++) {
-        size_t start = list->places[i].start, end = list->places[i].end;
+        size_t start = list->offsets[i].start, end = list->offsets[i].end;
         while (inside_character(text, size, start)) start--;
         while (inside_character(text, size, end)) end++;
-        const json_t *place = json_array_get(places, i);
-        assert_int_equal(start, json_integer_value(json_array_get(place, 0)));
-        assert_int_equal(end, json_integer_value(json_array_get(place, 1)));
+        const json_t *range = json_array_get(expected, i);
+        assert_int_equal(start, json_integer_value(json_array_get(range, 0)));
+        assert_int_equal(end, json_integer_value(json_array_get(range, 1)));
     }
 }
 
@@ -78,7 +78,7 @@ static void check_ids(const json_t *line, void *context) {
     CLEANUP(token_list_done) TokenList list = {0}, prefixed = {0}, plain = {0};
     assert_ok(encoder_add(both->encoder, text, size, &list));
     assert_ids(&list, json_object_get(line, "ids"), text);
-    check_places(&list, text, size, json_object_get(line, "places"));
+    check_offsets(&list, text, size, json_object_get(line, "places"));
     assert_ok(encoder_add(both->prefixed_encoder, text, size, &prefixed));
     assert_ids(&prefixed, json_object_get(line, "prefixed"), text);
     assert_ok(encoder_add(both->plain, text, size, &plain));
@@ -102,12 +102,12 @@ static void check_cuts(const json_t *line, void *context) {
     }
 }
 
-static void cut_anywhere(void **state) {
+static void split_anywhere(void **state) {
     each_case(check_cuts, *state);
 }
 
-/* A reader of pieces must get on: cuts come at the latest where the last word starts. */
-static void cuts_come_late(void **state) {
+/* A chunked reader must make progress: the cut is no earlier than the start of the last word. */
+static void splits_come_late(void **state) {
     (void)state;
     static const char *const words[] = {"<|endoftext|>", NULL};
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
@@ -128,7 +128,7 @@ static void cuts_come_late(void **state) {
     }
 }
 
-/* As utf8_next reads it back. */
+/* Inverse of utf8_next. */
 static size_t put_char(uint32_t c, char *out) {
     if (c < 0x80) return out[0] = (char)c, 1;
     size_t bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -167,7 +167,7 @@ static void check_block(const json_t *line, void *context) {
         snprintf(found, sizeof found, "%016llx",
                  (unsigned long long)hash_block(both->encoder, pattern, (uint32_t)i * 4096));
         if (strcmp(found, json_string_value(json_array_get(hashes, i))) != 0)
-            fail_msg("'%s' with a code point from U+%04zX on gives other ids", pattern, i * 4096);
+            fail_msg("'%s' with a code point from U+%04zX on gives wrong ids", pattern, i * 4096);
     }
 }
 
@@ -177,13 +177,14 @@ static void every_code_point(void **state) {
 
 /* ---- any bytes ---- */
 
-static void random_bytes_come_back(void **state) {
+static void random_bytes_round_trip(void **state) {
     const Both *both = *state;
     uint64_t draw = 0;
     for (int round = 0; round < 3000; round++) {
         char text[200];
         size_t size = 1 + (size_t)round % (sizeof text - 1);
-        /* Rounds with all bytes, with the bytes of characters mostly, and with few letters. */
+        /* A third of the rounds use all bytes, a third only bytes of multi-byte characters, a third a few
+         * letters. */
         for (size_t i = 0; i < size; i++) {
             draw = draw * UINT64_C(6364136223846793005) + 1442695040888963407u;
             unsigned char byte = (unsigned char)(draw >> 40);
@@ -198,7 +199,7 @@ static void random_bytes_come_back(void **state) {
     }
 }
 
-/* The ids of a long word are those of the rule, carried out the slow way. */
+/* A slow, literal implementation of the merge rule, the reference for long words. */
 static size_t merge_slowly(const Tokenizer *tokenizer, const char *word, size_t size, int32_t *ids) {
     Vocab const *vocab = &tokenizer->vocab;
     CLEANUP(json_decrefp) json_t *json = NULL;
@@ -233,7 +234,7 @@ static size_t merge_slowly(const Tokenizer *tokenizer, const char *word, size_t 
     }
 }
 
-static void long_words_merge_alike(void **state) {
+static void long_words_match_the_rule(void **state) {
     const Both *both = *state;
     static const char letters[] = "theandrinoweaslcu";
     uint64_t draw = 3;
@@ -267,7 +268,7 @@ static void a_megabyte_of_one_letter(void **state) {
 
 /* ---- files ---- */
 
-static void saved_files_say_the_same(void **state) {
+static void saved_files_round_trip(void **state) {
     const Both *both = *state;
     const Tokenizer *tokenizers[] = {both->tokenizer, both->prefixed};
     assert_true(tokenizer_fingerprint(tokenizers[0]) != tokenizer_fingerprint(tokenizers[1]));
@@ -275,7 +276,7 @@ static void saved_files_say_the_same(void **state) {
         char dir[] = "/tmp/weft-bpe-XXXXXX";
         assert_non_null(mkdtemp(dir));
         assert_ok(tokenizer_save(tokenizers[i], dir));
-        assert_true(tokenizer_is_there(dir));
+        assert_true(tokenizer_exists(dir));
         CLEANUP(tokenizer_freep) Tokenizer *back = NULL;
         assert_ok(tokenizer_load(&back, dir));
         assert_true(tokenizer_fingerprint(back) == tokenizer_fingerprint(tokenizers[i]));
@@ -284,7 +285,7 @@ static void saved_files_say_the_same(void **state) {
     }
 }
 
-static void the_form_does_not_matter(void **state) {
+static void both_file_formats(void **state) {
     (void)state;
     static const char *const words[] = {"he", "\xC4\xA0he", "<|endoftext|>", NULL};
     static const char merges[] = "#version: 0.2\nh e\r\n\xC4\xA0 he\n";
@@ -336,11 +337,11 @@ static void whole_words_before_merges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_ids_as_hugging_face), cmocka_unit_test(cut_anywhere),
-        cmocka_unit_test(cuts_come_late),           cmocka_unit_test(every_code_point),
-        cmocka_unit_test(random_bytes_come_back),   cmocka_unit_test(long_words_merge_alike),
-        cmocka_unit_test(a_megabyte_of_one_letter), cmocka_unit_test(saved_files_say_the_same),
-        cmocka_unit_test(the_form_does_not_matter), cmocka_unit_test(whole_words_before_merges),
+        cmocka_unit_test(same_ids_as_hugging_face), cmocka_unit_test(split_anywhere),
+        cmocka_unit_test(splits_come_late),         cmocka_unit_test(every_code_point),
+        cmocka_unit_test(random_bytes_round_trip),  cmocka_unit_test(long_words_match_the_rule),
+        cmocka_unit_test(a_megabyte_of_one_letter), cmocka_unit_test(saved_files_round_trip),
+        cmocka_unit_test(both_file_formats),        cmocka_unit_test(whole_words_before_merges),
     };
     return cmocka_run_group_tests(tests, both_setup, both_teardown);
 }

@@ -1,11 +1,11 @@
-/* What the files of a BPE tokenizer cannot mean, one by one: each is refused with file, place and
- * expectation. */
+/* Invalid BPE tokenizer files: each kind of mistake is refused with a message that names the file, the
+ * location and what was expected. */
 #include "tokenizer/bpe.h"
 #include "tokenizer/kit.h"
 
 static const char *const words[] = {"he", "\xC4\xA0he", "<|endoftext|>", NULL};
 
-/* vocab.json from an object, merges.txt from a text. */
+/* Loads vocab.json from an object and merges.txt from text. */
 static Status load_parts(json_t *vocab, const char *merges, size_t size) {
     CLEANUP(json_decrefp) json_t *owned = vocab;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -46,7 +46,7 @@ static void vocabularies(void **state) {
                  "has id 259, expected 0 to 258");
 }
 
-/* Bytes that no token stands for could not be encoded. */
+/* Every byte needs a token, otherwise some text could not be encoded. */
 static void bytes_without_a_token(void **state) {
     (void)state;
     json_t *vocab = kit_vocab(words);
@@ -57,7 +57,7 @@ static void bytes_without_a_token(void **state) {
     vocab = kit_vocab(words);
     json_object_del(vocab, "\xC3\xBF");
     json_object_set_new(vocab, "other", json_integer(255));
-    assert_fails(load_parts(vocab, "", 0), 1, "for byte 0xFF, expected all 256 bytes");
+    assert_fails(load_parts(vocab, "", 0), 1, "for byte 0xFF; all 256 bytes are required");
 }
 
 #define MERGES(text) load_parts(kit_vocab(words), text, sizeof text - 1)
@@ -70,19 +70,19 @@ static void merges(void **state) {
                  "merges.txt: line 3: 'hel' is not in the vocabulary");
     assert_fails(MERGES("h e\nq1 e\n"), 1, "merges.txt: line 2: 'q1' is not in the vocabulary");
     assert_fails(MERGES("h e1\n"), 1, "merges.txt: line 1: 'e1' is not in the vocabulary");
-    assert_fails(MERGES("h e\nh e\n"), 1, "merges.txt: line 2: the same merge is number 1 already");
+    assert_fails(MERGES("h e\nh e\n"), 1, "merges.txt: line 2: duplicate of merge 1");
     assert_fails(MERGES("h e\n\n\xC4\xA0 he\n"), 1, "merges.txt: line 2: expected two tokens");
     assert_fails(MERGES("h e x\n"), 1, "merges.txt: line 1: expected two tokens");
     assert_fails(MERGES("h  e\n"), 1, "merges.txt: line 1: expected two tokens");
     assert_fails(MERGES("he\n"), 1, "merges.txt: line 1: expected two tokens");
     assert_fails(MERGES(" he\n"), 1, "merges.txt: line 1: expected two tokens");
     assert_fails(MERGES("he \n"), 1, "merges.txt: line 1: expected two tokens");
-    assert_fails(MERGES("h e\nh \0e\n"), 1, "merges.txt: line 2: has a NUL byte");
+    assert_fails(MERGES("h e\nh \0e\n"), 1, "merges.txt: line 2: contains a NUL byte");
     assert_fails(MERGES("\xFF \xFE\n"), 1, "merges.txt: line 1: '\xFF' is not in the vocabulary");
     assert_fails(MERGES("h e\n#version: 0.2\n"), 1, "merges.txt: line 2:");
 }
 
-/* A whole tokenizer.json with one member changed: `path` is "a.b", `value` JSON. */
+/* Loads a complete tokenizer.json with one member changed: `path` is "a.b", `value` is JSON. */
 static Status load_changed(const char *path, const char *value) {
     CLEANUP(json_decrefp) json_t *vocab = kit_vocab(words);
     CLEANUP(json_decrefp)
@@ -110,7 +110,7 @@ static void pipelines(void **state) {
     assert_ok(load_changed("decoder", "null"));
     assert_fails(load_changed("normalizer", "{\"type\": \"NFC\"}"), 1,
                  "tokenizer.json: 'normalizer' of type NFC is not supported");
-    assert_fails(load_changed("pre_tokenizer", "null"), 1, "has no 'pre_tokenizer'");
+    assert_fails(load_changed("pre_tokenizer", "null"), 1, "'pre_tokenizer' is missing");
     assert_fails(load_changed("pre_tokenizer", "{\"type\": \"Metaspace\"}"), 1,
                  "'pre_tokenizer' of type Metaspace is not supported, expected ByteLevel");
     assert_fails(load_changed("pre_tokenizer", "7"), 1, "'pre_tokenizer' of type (none)");
@@ -118,7 +118,7 @@ static void pipelines(void **state) {
     assert_fails(load_changed("pre_tokenizer.add_prefix_space", "1"), 1,
                  "'add_prefix_space' must be true or false");
     assert_fails(load_changed("decoder", "{\"type\": \"WordPiece\"}"), 1, "'decoder' of type WordPiece");
-    assert_fails(load_changed("model.dropout", "0.1"), 1, "'model.dropout' is 0.1, expected none");
+    assert_fails(load_changed("model.dropout", "0.1"), 1, "'model.dropout' is 0.1, which is not supported");
     assert_fails(load_changed("model.end_of_word_suffix", "\"</w>\""), 1,
                  "'model.end_of_word_suffix' is '</w>'");
     assert_fails(load_changed("model.continuing_subword_prefix", "\"##\""), 1,
@@ -127,7 +127,7 @@ static void pipelines(void **state) {
     assert_fails(load_changed("model.merges", "[[\"h\"]]"), 1, "merge 1: expected \"left right\" or");
     assert_fails(load_changed("model.merges", "[\"h e\", 3]"), 1, "merge 2: expected \"left right\" or");
     assert_fails(load_changed("model.merges", "[[\"h e\", \"x\"]]"), 1,
-                 "merge 1: names a token with a space");
+                 "merge 1: the token contains a space");
     assert_fails(load_changed("model.merges", "[\"h x\"]"), 1, "merge 1: 'hx' is not in the vocabulary");
     assert_fails(load_changed("model.vocab", "[]"), 1, "the vocabulary must be an object");
 }
@@ -138,15 +138,16 @@ static void added_tokens(void **state) {
     assert_ok(load_changed("added_tokens", "null"));
     assert_ok(load_changed("added_tokens", "[{\"id\": 259, \"content\": \"<pad>\"}]"));
     assert_fails(load_changed("added_tokens", "{}"), 1, "'added_tokens' must be a list");
-    assert_fails(load_changed("added_tokens", "[7]"), 1, "'added_tokens' number 1 has no 'content'");
-    assert_fails(load_changed("added_tokens", "[{\"content\": \"x1\"}]"), 1, "number 1 has no 'id'");
+    assert_fails(load_changed("added_tokens", "[7]"), 1, "entry 1 of 'added_tokens' has no 'content'");
+    assert_fails(load_changed("added_tokens", "[{\"content\": \"x1\"}]"), 1,
+                 "entry 1 of 'added_tokens' has no 'id'");
     assert_fails(load_changed("added_tokens", "[{\"id\": 261, \"content\": \"x1\"}]"), 1,
                  "token 'x1' has id 261, expected 0 to 259");
     assert_fails(load_changed("added_tokens", "[{\"id\": 99999999999, \"content\": \"x1\"}]"), 1,
                  "'id' is 99999999999");
     assert_fails(load_changed("added_tokens", "[{\"id\": 3, \"content\": \"<|endoftext|>\"}]"), 1,
-                 "added token '<|endoftext|>' has id 3, and 258 in the vocabulary");
-    assert_fails(load_changed("added_tokens", "[{\"id\": 259, \"content\": \"\"}]"), 1, "id 259 has no text");
+                 "added token '<|endoftext|>' has id 3, but 258 in the vocabulary");
+    assert_fails(load_changed("added_tokens", "[{\"id\": 259, \"content\": \"\"}]"), 1, "id 259 is empty");
     assert_fails(load_changed("added_tokens", "[{\"id\": 258, \"content\": \"<|endoftext|>\"},"
                                               " {\"id\": 258, \"content\": \"<|endoftext|>\"}]"),
                  1, "'<|endoftext|>' is added twice");
@@ -154,7 +155,7 @@ static void added_tokens(void **state) {
         load_changed("added_tokens", "[{\"id\": 258, \"content\": \"<|endoftext|>\", \"lstrip\": 3}]"), 1,
         "'lstrip' must be true or false");
     assert_fails(load_changed("added_tokens", "[{\"id\": 257, \"content\": \"\xC4\xA0he\"}]"), 1,
-                 "is also what bytes merge to");
+                 "is also the result of a merge");
 }
 
 /* ---- on disk ---- */
@@ -166,7 +167,7 @@ static void put(const char *dir, const char *name, const char *text, size_t size
 }
 
 /* Tokens that other files add to vocab.json. */
-static void added_tokens_beside(void **state) {
+static void added_tokens_in_other_files(void **state) {
     (void)state;
     static const char config[] = "{\"added_tokens_decoder\": {\"%d\": {\"content\": \"new one\", "
                                  "\"special\": true, \"rstrip\": true}}}";
@@ -199,9 +200,9 @@ static void added_tokens_beside(void **state) {
     put(dir, "tokenizer_config.json", text, (size_t)size);
     assert_fails(tokenizer_load(&none, dir), 1, "tokenizer_config.json: token 'new one' has id");
     put(dir, "tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {}}}", 35);
-    assert_fails(tokenizer_load(&none, dir), 1, "an added token has the id 'x'");
+    assert_fails(tokenizer_load(&none, dir), 1, "an added token has id 'x'");
     put(dir, "tokenizer_config.json", "{\"added_tokens_decoder\": {\"1\": 5}}", 34);
-    assert_fails(tokenizer_load(&none, dir), 1, "number 1 has no 'content'");
+    assert_fails(tokenizer_load(&none, dir), 1, "entry 1 of 'added_tokens' has no 'content'");
     put(dir, "tokenizer_config.json", "[]", 2);
     assert_fails(tokenizer_load(&none, dir), 1, "tokenizer_config.json: expected a JSON object");
     assert_ok(dir_remove(dir));
@@ -215,7 +216,7 @@ static void directories(void **state) {
     CLEANUP(mem_freep) char *vocab = json_dumps(json, 0);
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     put(dir, "vocab.json", vocab, strlen(vocab));
-    assert_fails(tokenizer_load(&tokenizer, dir), 1, "merges.txt: cannot be opened");
+    assert_fails(tokenizer_load(&tokenizer, dir), 1, "merges.txt: cannot open");
     put(dir, "merges.txt", "h e\n", 4);
     put(dir, "tokenizer_config.json", "{\"add_prefix_space\": true}", 26);
     assert_ok(tokenizer_load(&tokenizer, dir));
@@ -244,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vocabularies), cmocka_unit_test(bytes_without_a_token),
         cmocka_unit_test(merges),       cmocka_unit_test(pipelines),
-        cmocka_unit_test(added_tokens), cmocka_unit_test(added_tokens_beside),
+        cmocka_unit_test(added_tokens), cmocka_unit_test(added_tokens_in_other_files),
         cmocka_unit_test(directories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,14 @@
-/* The byte vocabulary, decoding as tokens come, and UTF-8 repair. */
+/* The byte-level vocabulary, incremental decoding, and replacement of invalid UTF-8. */
 #include "base/memory.h"
 #include "test.h"
 #include "tokenizer/tokenizer.h"
 
-static void bytes_both_ways(void **state) {
+static void bytes_round_trip(void **state) {
     (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     assert_ok(tokenizer_new_bytes(&tokenizer, false));
-    assert_ok(encoder_new(&encoder, tokenizer, &(EncodeOptions){.places = true}));
+    assert_ok(encoder_new(&encoder, tokenizer, &(EncodeOptions){.offsets = true}));
     assert_int_equal(tokenizer_vocab(tokenizer), BYTE_VOCAB_GPT2);
     assert_string_equal(tokenizer_kind_name(tokenizer), "bytes");
     assert_int_equal(tokenizer_special(tokenizer).end, BYTE_END);
@@ -21,8 +21,8 @@ static void bytes_both_ways(void **state) {
     assert_int_equal(list.count, 256);
     for (int i = 0; i < 256; i++) {
         assert_int_equal(list.ids[i], i);
-        assert_int_equal(list.places[i].start, i);
-        assert_int_equal(list.places[i].end, i + 1);
+        assert_int_equal(list.offsets[i].start, i);
+        assert_int_equal(list.offsets[i].end, i + 1);
     }
     assert_int_equal(encoder_cut(encoder, text, 100), 100);
     CLEANUP(mem_freep) char *back = NULL;
@@ -32,11 +32,11 @@ static void bytes_both_ways(void **state) {
     assert_memory_equal(back, text, 256);
     token_list_done(&list);
     assert_fails(tokenizer_decode(tokenizer, &(int32_t){257}, 1, false, &back, &size), 1,
-                 "token 257 is not in the vocabulary, whose ids are 0 to 256");
+                 "token 257 is not in the vocabulary, which has ids 0 to 256");
     assert_fails(tokenizer_save(tokenizer, "/tmp/never"), 2, "bytes");
 }
 
-static void special_tokens_are_left_out(void **state) {
+static void special_tokens_are_skipped(void **state) {
     (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     assert_ok(tokenizer_new_bytes(&tokenizer, true));
@@ -56,8 +56,8 @@ static void special_tokens_are_left_out(void **state) {
     assert_true(tokenizer_fingerprint(same) == tokenizer_fingerprint(tokenizer));
 }
 
-/* Bytes, what each push gives (separated by '|'), and what the end gives after '#'. */
-static void characters_come_whole(void **state) {
+/* Each case has the bytes, the text returned by each push (separated by '|') and, after '#', by the end. */
+static void characters_are_complete(void **state) {
     (void)state;
     static const struct {
         const char *bytes, *pieces;
@@ -103,18 +103,18 @@ static void characters_come_whole(void **state) {
 static void no_tokenizer(void **state) {
     (void)state;
     Tokenizer *tokenizer = NULL;
-    assert_false(tokenizer_is_there(WEFT_TEST_DIR));
-    assert_fails(tokenizer_load(&tokenizer, WEFT_TEST_DIR), 1, "holds no tokenizer");
+    assert_false(tokenizer_exists(WEFT_TEST_DIR));
+    assert_fails(tokenizer_load(&tokenizer, WEFT_TEST_DIR), 1, "contains no tokenizer");
     assert_fails(tokenizer_load(&tokenizer, "/does/not/exist"), 1, "no such tokenizer");
-    assert_fails(tokenizer_load(&tokenizer, WEFT_TEST_DIR "/test.h"), 1, "not a tokenizer's file");
+    assert_fails(tokenizer_load(&tokenizer, WEFT_TEST_DIR "/test.h"), 1, "not a tokenizer file");
     assert_null(tokenizer);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_both_ways),
-        cmocka_unit_test(special_tokens_are_left_out),
-        cmocka_unit_test(characters_come_whole),
+        cmocka_unit_test(bytes_round_trip),
+        cmocka_unit_test(special_tokens_are_skipped),
+        cmocka_unit_test(characters_are_complete),
         cmocka_unit_test(no_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* GPT-2's own vocabulary, where it is there: the ids that others publish for real text. */
+/* The real GPT-2 vocabulary, if it is available: published token ids for real text. */
 #include "tokenizer/kit.h"
 
 #define GPT2      KIT_SHARED "/tokenizers/gpt2"
@@ -12,7 +12,7 @@ typedef struct Gpt2 {
 static int setup(void **state) {
     Gpt2 *gpt2 = calloc(1, sizeof *gpt2);
     *state = gpt2;
-    if (!tokenizer_is_there(GPT2)) return 0;
+    if (!tokenizer_exists(GPT2)) return 0;
     assert_ok(tokenizer_load(&gpt2->tokenizer, GPT2));
     assert_ok(encoder_new(&gpt2->encoder, gpt2->tokenizer, NULL));
     return 0;
@@ -26,15 +26,15 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* The test's state, or a skip where a file is absent. */
-static const Gpt2 *need(void **state, const char *path) {
+/* Returns the test's state; skips the test if a file is missing. */
+static const Gpt2 *require_file(void **state, const char *path) {
     const Gpt2 *gpt2 = *state;
     if (!gpt2->tokenizer || !path_exists(path)) skip();
     return gpt2;
 }
 
 static void shape(void **state) {
-    const Gpt2 *gpt2 = need(state, GPT2);
+    const Gpt2 *gpt2 = require_file(state, GPT2);
     assert_int_equal(tokenizer_vocab(gpt2->tokenizer), 50257);
     assert_int_equal(tokenizer_special(gpt2->tokenizer).end, 50256);
     assert_int_equal(tokenizer_special(gpt2->tokenizer).pad, -1);
@@ -45,9 +45,9 @@ static void shape(void **state) {
     assert_null(tokenizer_token(gpt2->tokenizer, 50257, &size));
 }
 
-static void published_texts(void **state) {
+static void published_ids(void **state) {
     const char *path = REFERENCE "/token_ids.jsonl.gz";
-    const Gpt2 *gpt2 = need(state, path);
+    const Gpt2 *gpt2 = require_file(state, path);
     gzFile file = gzopen(path, "rb");
     enum { LINE = 1 << 20 };
     CLEANUP(mem_freep) char *line = malloc(LINE);
@@ -64,7 +64,7 @@ static void published_texts(void **state) {
     assert_int_equal(lines, 1641);
 }
 
-/* A line of numbers as a list. */
+/* Parses one line of numbers. */
 static json_t *read_ids(char **at) {
     json_t *ids = json_array();
     char *stop = strchr(*at, '\n');
@@ -81,7 +81,7 @@ static json_t *read_ids(char **at) {
 
 static void hard_cases(void **state) {
     static const char between[] = "\n__ggml_vocab_test__\n";
-    const Gpt2 *gpt2 = need(state, REFERENCE "/llamacpp.inp");
+    const Gpt2 *gpt2 = require_file(state, REFERENCE "/llamacpp.inp");
     CLEANUP(mem_freep) char *texts = NULL, *ids = NULL;
     assert_ok(file_read(REFERENCE "/llamacpp.inp", 1 << 20, &texts, NULL));
     assert_ok(file_read(REFERENCE "/llamacpp-gpt2.out", 1 << 20, &ids, NULL));
@@ -97,9 +97,9 @@ static void hard_cases(void **state) {
     assert_true(cases >= 46);
 }
 
-/* The whole file, at once and in pieces as a reader of any buffer would hand them over. */
-static void all_of_shakespeare(void **state) {
-    const Gpt2 *gpt2 = need(state, REFERENCE "/tinyshakespeare.gpt2.u16le.bin");
+/* The complete file, at once and in chunks as a reader with any buffer size would pass them. */
+static void complete_shakespeare(void **state) {
+    const Gpt2 *gpt2 = require_file(state, REFERENCE "/tinyshakespeare.gpt2.u16le.bin");
     CLEANUP(mem_freep) char *text = NULL, *expected = NULL;
     size_t size, bytes;
     assert_ok(file_read(KIT_SHARED "/tinyshakespeare/input.txt", 1 << 24, &text, &size));
@@ -125,9 +125,9 @@ static void all_of_shakespeare(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shape),
-        cmocka_unit_test(published_texts),
+        cmocka_unit_test(published_ids),
         cmocka_unit_test(hard_cases),
-        cmocka_unit_test(all_of_shakespeare),
+        cmocka_unit_test(complete_shakespeare),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* Learning vocabularies: what Hugging Face's trainers learn (tests/golden/learn), whatever the pieces, their
- * order and the threads. */
+/* Training tokenizers: the results equal those of Hugging Face's trainers (tests/golden/learn), however the
+ * text is split into chunks, in whatever order they arrive and with any number of threads. */
 #include "test.h"
 
 #include <unistd.h>
@@ -47,9 +47,9 @@ static void assert_token(const Tokenizer *tokenizer, int32_t id, const char *exp
         fail_msg("token %d is '%.*s', expected '%.*s'", (int)id, (int)found_size, found, (int)size, expected);
 }
 
-/* ---- as Hugging Face ---- */
+/* ---- same result as Hugging Face ---- */
 
-/* The file of merges that is saved, without its first line. */
+/* The saved merges.txt, without its first line. */
 static char *saved_merges(const Tokenizer *tokenizer) {
     char dir[] = "/tmp/weft-learn-XXXXXX", *path = NULL, *text = NULL;
     assert_non_null(mkdtemp(dir));
@@ -85,7 +85,7 @@ static void bpe_as_hugging_face(void **state) {
     check_bpe("bpe.txt", 700);
 }
 
-static void bpe_learns_what_there_is(void **state) {
+static void bpe_stops_when_text_is_exhausted(void **state) {
     (void)state;
     check_bpe("bpe-all.txt", 100000);
 }
@@ -111,9 +111,9 @@ static void wordpiece_as_hugging_face(void **state) {
     check_wordpiece("wordpiece-cased.txt", &spec);
 }
 
-/* ---- the text alone decides ---- */
+/* ---- the result depends only on the text ---- */
 
-/* In pieces of about `piece` bytes, the last ones first, spread over all slots. */
+/* Trains on chunks of about `piece` bytes, the last ones first, spread over all slots. */
 static uint64_t learn_in_pieces(LearnSpec spec, int threads, size_t piece, bool parallel) {
     size_t size, ends[4096], count = 0;
     CLEANUP(mem_freep) char *text = read_golden("text.txt", &size);
@@ -156,7 +156,7 @@ static void order_and_threads_do_not_matter(void **state) {
     }
 }
 
-/* ---- what is learned works ---- */
+/* ---- trained tokenizers work ---- */
 
 static void decodes_what_it_encodes(void **state) {
     (void)state;
@@ -174,7 +174,7 @@ static void decodes_what_it_encodes(void **state) {
     assert_memory_equal(back, text, size);
 }
 
-static void takes_any_bytes(void **state) {
+static void accepts_any_bytes(void **state) {
     (void)state;
     char bytes[4096];
     for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i * i / 7 + i);
@@ -186,7 +186,7 @@ static void takes_any_bytes(void **state) {
     assert_true(tokenizer_vocab(wordpiece) > 5);
 }
 
-/* A megabyte without a place to cut: learned from in parts, in no time. */
+/* A megabyte without a word boundary is split into parts and trains quickly. */
 static void words_of_any_length(void **state) {
     (void)state;
     size_t size = 1 << 20;
@@ -222,13 +222,13 @@ typedef struct Seen {
     int calls;
 } Seen;
 
-static void note(void *context, int64_t done, int64_t total) {
+static void record_progress(void *context, int64_t done, int64_t total) {
     Seen *seen = context;
     assert_true(done >= seen->done && done <= total);
     *seen = (Seen){done, total, seen->calls + 1};
 }
 
-static void tells_its_progress(void **state) {
+static void reports_progress(void **state) {
     (void)state;
     size_t size;
     CLEANUP(mem_freep) char *text = read_golden("text.txt", &size);
@@ -238,24 +238,24 @@ static void tells_its_progress(void **state) {
     Seen seen = {0};
     assert_ok(learner_new(&learner, &spec));
     assert_ok(learner_add(learner, 0, text, size));
-    assert_ok(learner_finish(learner, note, &seen, &tokenizer));
+    assert_ok(learner_finish(learner, record_progress, &seen, &tokenizer));
     assert_true(seen.calls >= 2);
     assert_int_equal(seen.done, 1000 - 257);
     assert_int_equal(seen.total, 1000 - 257);
 }
 
-/* ---- what cannot be ---- */
+/* ---- errors ---- */
 
 static Status try_spec(LearnSpec spec) {
     CLEANUP(learner_freep) Learner *learner = NULL;
     return learner_new(&learner, &spec);
 }
 
-static void wrong_requests(void **state) {
+static void invalid_requests(void **state) {
     (void)state;
     LearnSpec bpe = spec_of(TOKENIZER_BPE, 300), spec = bpe, wordpiece = spec_of(TOKENIZER_WORDPIECE, 300);
     spec.vocab = 256;
-    assert_fails(try_spec(spec), 2, "256 bytes and 1 special tokens make 257");
+    assert_fails(try_spec(spec), 2, "256 bytes and 1 special token need 257");
     spec.vocab = (int64_t)1 << 40;
     assert_fails(try_spec(spec), 2, "too large");
     spec = bpe;
@@ -279,7 +279,7 @@ static void wrong_requests(void **state) {
     assert_fails(try_spec(spec), 2, "needs the special token [UNK]");
     spec = wordpiece;
     spec.vocab = 5;
-    assert_fails(try_spec(spec), 2, "no room beside 5 special tokens");
+    assert_fails(try_spec(spec), 2, "too small for 5 special tokens");
     spec.vocab = 300;
     spec.alphabet_limit = 0;
     assert_fails(try_spec(spec), 2, "expected 1 or more");
@@ -293,24 +293,24 @@ static Status try_text(LearnSpec spec, const char *text) {
     return learner_finish(learner, NULL, NULL, &tokenizer);
 }
 
-static void texts_to_learn_nothing_from(void **state) {
+static void text_without_content(void **state) {
     (void)state;
     assert_fails(try_text(spec_of(TOKENIZER_BPE, 300), ""), 1, "no words");
     assert_fails(try_text(spec_of(TOKENIZER_WORDPIECE, 300), " \n\t "), 1, "no words");
     assert_fails(try_text(spec_of(TOKENIZER_WORDPIECE, 10), "abc defg"), 2,
-                 "5 special tokens, 7 characters and 5 inside of words make 17");
+                 "5 special tokens, 7 characters and 5 continuation characters need 17");
     assert_ok(try_text(spec_of(TOKENIZER_BPE, 300), "a"));
     assert_ok(try_text(spec_of(TOKENIZER_WORDPIECE, 300), "a"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bpe_as_hugging_face),         cmocka_unit_test(bpe_learns_what_there_is),
-        cmocka_unit_test(wordpiece_as_hugging_face),   cmocka_unit_test(order_and_threads_do_not_matter),
-        cmocka_unit_test(decodes_what_it_encodes),     cmocka_unit_test(takes_any_bytes),
-        cmocka_unit_test(words_of_any_length),         cmocka_unit_test(special_tokens_come_first),
-        cmocka_unit_test(tells_its_progress),          cmocka_unit_test(wrong_requests),
-        cmocka_unit_test(texts_to_learn_nothing_from),
+        cmocka_unit_test(bpe_as_hugging_face),       cmocka_unit_test(bpe_stops_when_text_is_exhausted),
+        cmocka_unit_test(wordpiece_as_hugging_face), cmocka_unit_test(order_and_threads_do_not_matter),
+        cmocka_unit_test(decodes_what_it_encodes),   cmocka_unit_test(accepts_any_bytes),
+        cmocka_unit_test(words_of_any_length),       cmocka_unit_test(special_tokens_come_first),
+        cmocka_unit_test(reports_progress),          cmocka_unit_test(invalid_requests),
+        cmocka_unit_test(text_without_content),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

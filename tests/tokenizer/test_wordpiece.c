@@ -1,5 +1,5 @@
-/* WordPiece against the Hugging Face libraries: the answers in golden/wordpiece_cases.jsonl, for texts,
- * broken bytes, decoding, and every code point there is; and, where the data is there, published ids. */
+/* WordPiece gives the same results as the Hugging Face libraries (golden/wordpiece_cases.jsonl) on text,
+ * invalid UTF-8, decoding and every code point, and published ids where the data is available. */
 #include <zlib.h>
 
 #include "base/fs.h"
@@ -16,24 +16,24 @@ enum { BLOCK = 4096, WORD_LIMIT = 100 };
 
 typedef struct Kit {
     Tokenizer *tokenizer;
-    Encoder *plain, *placed; /* without and with places */
+    Encoder *plain, *with_offsets; /* without and with offsets */
 } Kit;
 
 static Kit kit_of(const char *path) {
     Kit kit = {0};
     assert_ok(tokenizer_load(&kit.tokenizer, path));
     assert_ok(encoder_new(&kit.plain, kit.tokenizer, NULL));
-    assert_ok(encoder_new(&kit.placed, kit.tokenizer, &(EncodeOptions){.places = true}));
+    assert_ok(encoder_new(&kit.with_offsets, kit.tokenizer, &(EncodeOptions){.offsets = true}));
     return kit;
 }
 
 static void kit_done(Kit *kit) {
     encoder_free(kit->plain);
-    encoder_free(kit->placed);
+    encoder_free(kit->with_offsets);
     tokenizer_free(kit->tokenizer);
 }
 
-/* Calls `check` with each line of the cases that has `key`; there must be some. */
+/* Calls `check` with every test case that has `key`; there must be at least one. */
 static void each_case(const char *key, void (*check)(const json_t *json, void *context), void *context) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
@@ -53,7 +53,7 @@ static char *case_bytes(const json_t *json, size_t *ret_size) {
     const char *text = json_string_value(json_object_get(json, "text"));
     const char *hex = json_string_value(json_object_get(json, "hex"));
     *ret_size = text ? strlen(text) : strlen(hex) / 2;
-    /* Exactly as long as the text, so that the sanitizer sees a read past it. */
+    /* Exactly as long as the text, so that a sanitizer catches reads past its end. */
     char *bytes = malloc(*ret_size ? *ret_size : 1);
     assert_non_null(bytes);
     for (size_t i = 0; i < *ret_size; i++) {
@@ -71,12 +71,12 @@ static void assert_ids(const TokenList *list, const json_t *expected, const json
     if (same) return;
     CLEANUP(mem_freep) char *shown = json_dumps(of, JSON_ENSURE_ASCII);
     for (size_t i = 0; i < list->count; i++) print_error("%d ", list->ids[i]);
-    fail_msg("other ids for %s", shown);
+    fail_msg("wrong ids for %s", shown);
 }
 
-/* ---- ids, places, cuts ---- */
+/* ---- ids, offsets, splitting ---- */
 
-/* A text that is cut wherever encoder_cut allows has the same ids. */
+/* Text that is split where encoder_cut allows has the same ids. */
 static void check_cuts(Encoder *encoder, const char *text, size_t size, const json_t *json,
                        const json_t *expected) {
     for (size_t seen = 0; seen <= size; seen++) {
@@ -90,28 +90,29 @@ static void check_cuts(Encoder *encoder, const char *text, size_t size, const js
     }
 }
 
-static void check_places(const TokenList *list, const json_t *expected, const json_t *json) {
+static void check_offsets(const TokenList *list, const json_t *expected, const json_t *json) {
     CLEANUP(mem_freep) char *shown = json_dumps(json, JSON_ENSURE_ASCII);
     for (size_t i = 0; i < list->count; i++)
-        if (list->places[i].start != (size_t)json_integer_value(json_array_get(expected, 2 * i)) ||
-            list->places[i].end != (size_t)json_integer_value(json_array_get(expected, 2 * i + 1)))
-            fail_msg("token %zu is at %zu to %zu in %s", i, list->places[i].start, list->places[i].end,
-                     shown);
+        if (list->offsets[i].start != (size_t)json_integer_value(json_array_get(expected, 2 * i)) ||
+            list->offsets[i].end != (size_t)json_integer_value(json_array_get(expected, 2 * i + 1)))
+            fail_msg("token %zu has the wrong offsets %zu to %zu in %s", i, list->offsets[i].start,
+                     list->offsets[i].end, shown);
 }
 
 static void check_kit(const Kit *kit, const json_t *json, const char *key, const char *text, size_t size) {
-    const json_t *expected = json_object_get(json, key), *places = json_object_get(json, "places");
-    TokenList list = {0}, placed = {0};
+    const json_t *expected = json_object_get(json, key), *expected_offsets = json_object_get(json, "places");
+    TokenList list = {0}, with_offsets = {0};
     assert_ok(encoder_add(kit->plain, text, size, &list));
     assert_ids(&list, expected, json);
-    assert_ok(encoder_add(kit->placed, text, size, &placed));
-    assert_ids(&placed, expected, json);
-    for (size_t i = 0; i < placed.count; i++)
-        assert_true(placed.places[i].start < placed.places[i].end && placed.places[i].end <= size);
-    if (places && strcmp(key, "cased")) check_places(&placed, places, json);
+    assert_ok(encoder_add(kit->with_offsets, text, size, &with_offsets));
+    assert_ids(&with_offsets, expected, json);
+    for (size_t i = 0; i < with_offsets.count; i++)
+        assert_true(with_offsets.offsets[i].start < with_offsets.offsets[i].end &&
+                    with_offsets.offsets[i].end <= size);
+    if (expected_offsets && strcmp(key, "cased")) check_offsets(&with_offsets, expected_offsets, json);
     if (size < 400) check_cuts(kit->plain, text, size, json, expected);
     token_list_done(&list);
-    token_list_done(&placed);
+    token_list_done(&with_offsets);
 }
 
 static void check_texts(const json_t *json, void *context) {
@@ -148,8 +149,8 @@ static void check_added(const json_t *json, void *context) {
     check_kit(&added->kit, json, "added", text, size);
 }
 
-/* Tokens that are looked for in normalized text, with all their flags; and the same after saving. */
-static void added_tokens_as_the_original(void **state) {
+/* Added tokens with all combinations of flags, matched in normalized text, before and after saving. */
+static void added_tokens_as_hugging_face(void **state) {
     (void)state;
     char dir[] = "/tmp/weft-added-XXXXXX";
     AddedKit added = {.dir = mkdtemp(dir)};
@@ -166,7 +167,7 @@ static void added_tokens_as_the_original(void **state) {
     assert_ok(dir_remove(dir));
 }
 
-static void texts_as_the_original(void **state) {
+static void text_as_hugging_face(void **state) {
     (void)state;
     Kit kits[2] = {kit_of(GOLDEN "wordpiece_uncased.txt"), kit_of(GOLDEN "wordpiece_cased.txt")};
     each_case("uncased", check_texts, kits);
@@ -174,7 +175,7 @@ static void texts_as_the_original(void **state) {
     kit_done(&kits[1]);
 }
 
-/* The name of a special token is text for an encoder that was asked for it. */
+/* An encoder without special tokens treats their names as plain text. */
 static void plain_text_has_no_special_tokens(void **state) {
     (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -224,7 +225,7 @@ static void check_decoding(const json_t *json, void *context) {
     check_stream(tokenizer, ids, count, skipped);
 }
 
-static void decoding_as_the_original(void **state) {
+static void decoding_as_hugging_face(void **state) {
     (void)state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     assert_ok(tokenizer_load(&tokenizer, GOLDEN "wordpiece_uncased.txt"));
@@ -284,20 +285,20 @@ static void check_code_points(const json_t *json, void *context) {
         assert_true(end > sums);
         sums = end;
         if (block_sum(&words, first, before, hole + 1) != expected)
-            fail_msg("code points U+%04X to U+%04X differ in '%s' with settings %d%d%d%d", first,
+            fail_msg("code points U+%04X to U+%04X give wrong words in '%s' with settings %d%d%d%d", first,
                      first + BLOCK - 1, pattern, set[0], set[1], set[2], set[3]);
     }
     bert_pretokenizer_done(&words);
 }
 
-static void every_code_point_as_the_original(void **state) {
+static void every_code_point_as_hugging_face(void **state) {
     (void)state;
     each_case("sums", check_code_points, NULL);
 }
 
 /* ---- words ---- */
 
-/* A word too long for memory is counted, not kept, and one [UNK] stands for all of it. */
+/* A word too large to buffer is counted, not stored, and becomes a single [UNK]. */
 static void long_words_are_unknown(void **state) {
     (void)state;
     Kit kit = kit_of(GOLDEN "wordpiece_uncased.txt");
@@ -306,10 +307,10 @@ static void long_words_are_unknown(void **state) {
     assert_non_null(text);
     memset(text, 'a', size);
     TokenList list = {0};
-    assert_ok(encoder_add(kit.placed, text, size, &list));
+    assert_ok(encoder_add(kit.with_offsets, text, size, &list));
     assert_int_equal(list.count, 1);
     assert_int_equal(list.ids[0], tokenizer_special(kit.tokenizer).unk);
-    assert_int_equal(list.places[0].end, size);
+    assert_int_equal(list.offsets[0].end, size);
     assert_true(list.capacity < 1 << 16);
     assert_int_equal(encoder_cut(kit.plain, text, size), 0);
     memset(text, 0, size);
@@ -320,7 +321,7 @@ static void long_words_are_unknown(void **state) {
 
 /* ---- published ids ---- */
 
-/* The published ids have [CLS] and [SEP] around them. */
+/* The published ids include [CLS] and [SEP]. */
 static void check_published(const Kit *kit, const json_t *json) {
     const char *text = json_string_value(json_object_get(json, "text"));
     json_t *expected = json_object_get(json, "bert");
@@ -354,10 +355,10 @@ static void published_ids(void **state) {
     kit_done(&kit);
 }
 
-/* Texts parted by a line, and their ids a line each. */
+/* Texts separated by a marker line, and a file with one line of ids per text. */
 static void hard_cases(void **state) {
     (void)state;
-    const char *parting = "\n__ggml_vocab_test__\n";
+    const char *separator = "\n__ggml_vocab_test__\n";
     const char *in = SHARED "reference/tokenizers/llamacpp.inp",
                *out = SHARED "reference/tokenizers/llamacpp-bert.out";
     if (!path_exists(in) || !path_exists(out)) skip();
@@ -367,7 +368,7 @@ static void hard_cases(void **state) {
     assert_ok(file_read(out, 1 << 20, &answers, NULL));
     int cases = 0;
     char *text = texts, *line = answers;
-    for (char *stop; (stop = strstr(text, parting)); text = stop + strlen(parting), cases++) {
+    for (char *stop; (stop = strstr(text, separator)); text = stop + strlen(separator), cases++) {
         TokenList list = {0};
         assert_ok(encoder_add(kit.plain, text, (size_t)(stop - text), &list));
         char *end = strchr(line, '\n'), *next;
@@ -384,11 +385,11 @@ static void hard_cases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_as_the_original),
-        cmocka_unit_test(added_tokens_as_the_original),
+        cmocka_unit_test(text_as_hugging_face),
+        cmocka_unit_test(added_tokens_as_hugging_face),
         cmocka_unit_test(plain_text_has_no_special_tokens),
-        cmocka_unit_test(decoding_as_the_original),
-        cmocka_unit_test(every_code_point_as_the_original),
+        cmocka_unit_test(decoding_as_hugging_face),
+        cmocka_unit_test(every_code_point_as_hugging_face),
         cmocka_unit_test(long_words_are_unknown),
         cmocka_unit_test(published_ids),
         cmocka_unit_test(hard_cases),
