@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Generation by weft and by ggml's gpt-2 example, side by side on this machine.
+"""Compare generation speed of weft and of ggml's gpt-2 example on a CPU.
 
     python bench/compare_decode.py --model DIR --ggml GGML/build [--threads 1,2] [--batch 12]
 
-DIR is a GPT-2 checkpoint in fp32; random weights do for timing. GGML/build is a build of ggml with its examples
-(targets gpt-2-backend, gpt-2-batched and gpt-2-quantize); without --ggml weft is measured alone. The checkpoint is
-written once in the format that the example reads, and quantized by each side's own tool, all into --work.
+DIR is a GPT-2 checkpoint in fp32; random weights are fine. GGML/build is a build of ggml with its examples (targets
+gpt-2-backend, gpt-2-batched and gpt-2-quantize); without --ggml, only weft is measured. The script converts the
+checkpoint to the example's format and quantizes it with each side's own tool, in --work.
 
-A row is a kind of weights: f16 beside weft's bf16, q8_0 beside int8, q4_0 beside int4, each with the token embedding and
-output matrix in the same type. Of one sequence the figure is milliseconds a token, of --batch sequences tokens a second.
-Every measurement is a process of its own, pinned to as many CPUs as it has threads; the sides take turns, and the best
-of all rounds counts, since a busy neighbour only ever makes a run slower. Choosing tokens is not in ggml's times; in
-weft's it is. The machine's read bandwidth is measured in each round too (one thread or several reading 256 MB), and
-"of bandwidth" is how much of it weft's weights alone would take.
+Each row is a weight type: bf16 is compared with ggml's f16, int8 with q8_0, and int4 with q4_0. The token embedding and
+output matrix have the same type. The results are ms/token for one sequence and tokens/s for --batch sequences. Each
+measurement is a separate process, pinned to one CPU per thread. The sides alternate, and the best of all rounds counts,
+because other load can only slow a run down. weft's times include sampling; ggml's do not. Each round also measures
+read bandwidth (threads reading 256 MB). The column "bandwidth" is the weights' size per token time, relative to it.
 """
 import argparse
 import json
@@ -27,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-KINDS = {  # name: what quantize takes, what generate takes, ggml's name
+KINDS = {  # name: options of `weft quantize`, options of `weft generate`, ggml's type
     "fp32": (None, [], None),
     "bf16": (None, ["--precision", "bf16"], "f16"),
     "int8": (["--bits", "8", "--int8-embedding"], [], "q8_0"),
@@ -79,16 +78,16 @@ def run(command, threads):
     return done.stdout
 
 
-# --- ggml's format -------------------------------------------------------------------------------------------
+# --- ggml's file format -------------------------------------------------------------------------------------------
 
 
 def token_texts(count):
-    """All bytes, so that any prompt can be read, then names that mean nothing."""
+    """A vocabulary with all bytes, so that any prompt can be encoded, and placeholder names."""
     return [bytes([i]) if i < 256 else b"<%d>" % i for i in range(count)]
 
 
 def ggml_names(layers):
-    """(the example's name, the checkpoint's name, whether it is a matrix that is stored the other way round)"""
+    """(name in ggml, name in the checkpoint, whether it is a matrix that has to be transposed)"""
     names = [("model/ln_f/g", "ln_f.weight", False), ("model/ln_f/b", "ln_f.bias", False),
              ("model/wte", "wte.weight", False), ("model/wpe", "wpe.weight", False)]
     for i in range(layers):
@@ -102,7 +101,7 @@ def ggml_names(layers):
 
 
 def write_ggml(model, path):
-    """A GPT-2 checkpoint as a file for ggml's example, matrices in fp16."""
+    """Convert a GPT-2 checkpoint to the example's format, with matrices in fp16."""
     import numpy
     from safetensors.numpy import load_file
     config = json.loads((model / "config.json").read_text())
@@ -114,9 +113,9 @@ def write_ggml(model, path):
         out.write(struct.pack("i", config["vocab_size"]))
         for text in token_texts(config["vocab_size"]):
             out.write(struct.pack("i", len(text)) + text)
-        for name, of, turned in ggml_names(config["n_layer"]):
-            data = tensors[of].T if turned else tensors[of]
-            half = name == "model/wte" or turned
+        for name, of, transposed in ggml_names(config["n_layer"]):
+            data = tensors[of].T if transposed else tensors[of]
+            half = name == "model/wte" or transposed
             data = numpy.ascontiguousarray(data, dtype=numpy.float16 if half else numpy.float32)
             out.write(struct.pack("3i", data.ndim, len(name), int(half)))
             out.write(struct.pack(f"{data.ndim}i", *reversed(data.shape)) + name.encode())
@@ -155,7 +154,7 @@ class Sides:
             run([str(self.args.ggml / "bin/gpt-2-quantize"), str(f16), str(self.ggml_models[kind]), ggml], 1)
 
     def weft(self, kind, threads, batch):
-        """Seconds a step of all sequences."""
+        """Seconds per step, in which each sequence gets one token."""
         out = run([self.args.weft, "generate", "--model", str(self.weft_models[kind]), "--prompt-ids", "84,104",
                    "--greedy", "--ignore-end", "--max-tokens", str(self.args.tokens), "--samples", str(batch),
                    "--threads", str(threads), "--json"] + KINDS[kind][1], threads)
@@ -175,11 +174,11 @@ class Sides:
         return float(run([str(self.bandwidth_tool), str(threads)], threads).split()[0])
 
     def read_bytes(self, kind):
-        """Bytes of weights that a token reads: what the checkpoint holds less the positions, in the type computed in."""
+        """Bytes of weights read per step: the checkpoint without position embeddings, in the compute type."""
         config = json.loads((self.args.model / "config.json").read_text())
-        whole = sum(path.stat().st_size for path in Path(self.weft_models[kind]).glob("*.safetensors"))
+        total = sum(path.stat().st_size for path in Path(self.weft_models[kind]).glob("*.safetensors"))
         positions = config["n_positions"] * config["n_embd"] * 4
-        return (whole - positions) / (2 if kind == "bf16" else 1)
+        return (total - positions) / (2 if kind == "bf16" else 1)
 
 
 def measure(sides, args):
@@ -200,8 +199,8 @@ def measure(sides, args):
 
 def show(rows, sides, args):
     print(f"{platform.machine()}, {args.tokens} tokens, best of {args.rounds} rounds")
-    print("| threads | weights | weft, ms a token | ggml | ratio | of bandwidth | weft, batch "
-          f"{args.batch}, tokens/s | ggml | ratio |")
+    print("| threads | weights, weft / ggml | weft, ms/token | ggml | speedup | bandwidth "
+          f"| weft, {args.batch} sequences, tokens/s | ggml | speedup |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for threads in args.threads:
         for kind in args.kinds:
@@ -209,20 +208,20 @@ def show(rows, sides, args):
             mine, other = rows[threads, kind, 1, "weft"], rows.get((threads, kind, 1, "ggml"))
             share = sides.read_bytes(kind) / mine / 1e9 / rows[threads, "bandwidth"]
             cells += [f"{1e3 * mine:.2f}", f"{1e3 * other:.2f}" if other else "", f"{other / mine:.2f}x" if other else "",
-                      f"{100 * share:.0f} %"]
+                      f"{100 * share:.0f}%"]
             mine, other = rows[threads, kind, args.batch, "weft"], rows.get((threads, kind, args.batch, "ggml"))
             cells += [f"{args.batch / mine:.0f}", f"{args.batch / other:.0f}" if other else "",
                       f"{other / mine:.2f}x" if other else ""]
             print("| " + " | ".join(cells) + " |")
-        print(f"read bandwidth with {threads} threads: {rows[threads, 'bandwidth']:.1f} GB/s")
+        print(f"read bandwidth with {threads} thread{'s' if threads > 1 else ''}: {rows[threads, 'bandwidth']:.1f} GB/s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--ggml", type=Path, help="ggml's build folder")
-    parser.add_argument("--work", type=Path, help="where models in other formats are kept; default: a temporary folder")
+    parser.add_argument("--ggml", type=Path, help="ggml build folder; without it, measure only weft")
+    parser.add_argument("--work", type=Path, help="folder for converted models (default: temporary)")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
     parser.add_argument("--batch", type=int, default=12)

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Training steps and generation of weft and of PyTorch on one GPU, side by side in one run.
+"""Compare training steps and generation of weft and PyTorch on one GPU.
 
     python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16]
                                 [--dropout 0] [--json FILE]
 
 A step is forward, backward, clipping by global norm and AdamW on random tokens. PyTorch runs the transformers model
-under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW; weft runs `weft bench`. Every
-measurement is a process of its own and the sides take turns. PyTorch's steps are timed by the host's clock between
-synchronised steps, weft's likewise. Memory is what each side's allocator held at its peak (PyTorch: reserved and
-allocated; weft: counted).
+under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW; weft runs `weft bench`. Each
+measurement is a separate process, and the sides alternate. Step times are wall-clock times between device
+synchronizations. Memory is the peak of each side's allocator (the JSON also has PyTorch's reserved memory).
 
-Generation is greedy, from a prompt of 16 tokens, 128 new ones, tokens of all sequences per second: transformers'
-generate with a static cache off (its default) against `weft generate`.
+Generation is greedy: 128 new tokens after a prompt of 16, in tokens/s over all sequences. transformers' generate, with
+its default cache, is compared with `weft generate`.
 
-Needs torch and transformers for the PyTorch side; this file imports them only in the process that measures them.
+The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
 import argparse
 import datetime
@@ -27,7 +26,7 @@ from pathlib import Path
 
 from compare_torch import ROOT, machine, torch_inputs
 
-# name: title, transformers' configuration, sequences, positions, options of `weft bench`, what is counted
+# name: title, model kind and transformers config, batch, sequence length, options of `weft bench`, unit of throughput
 GPT2 = dict(vocab_size=50257, n_positions=1024)
 ROWS = {
     "gpt2": ("GPT-2 124M", "gpt2", dict(GPT2), 32, 1024, ["--model", "gpt2"], "tokens"),
@@ -41,15 +40,15 @@ ROWS = {
                         ["--model", "gpt2-medium"], "tokens"),
     "bert-span": ("BERT-base, span head", "bert-span", {}, 32, 384, ["--model", "bert-base", "--task", "span"],
                   "samples"),
-    "bert-large": ("BERT-large, masked tokens and next sentence", "bert-pretrain",
+    "bert-large": ("BERT-large, MLM and NSP", "bert-pretrain",
                    dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
                    32, 512, ["--model", "bert-large", "--task", "mlm"], "samples"),
 }
-GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M, sequences at once
+GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M: batch size
 NEW_TOKENS = 128
 
 
-# --- the PyTorch side, in a process of its own ---------------------------------------------------------------
+# --- the PyTorch side, in a separate process ---------------------------------------------------------------
 
 
 def torch_model(kind, options, dropout):
@@ -114,21 +113,21 @@ def worker_generate(args):
     return {"step_ms": times[1:], "peak_gib": torch.cuda.max_memory_allocated() / 2**30, "torch": torch.__version__}
 
 
-# --- the one that measures ------------------------------------------------------------------------------------
+# --- measuring ------------------------------------------------------------------------------------
 
 
 def run(command):
-    """One JSON object from a command's output, or {"error": ...}."""
+    """Run a command that prints one JSON object; return the object, or {"error": ...}."""
     with tempfile.TemporaryFile("w+") as err:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=err, text=True)
         err.seek(0)
-        said = (err.read().strip().splitlines() or ["no message"])[-1]
+        message = (err.read().strip().splitlines() or ["no message"])[-1]
     try:
         if done.returncode == 0:
             return json.loads(done.stdout[done.stdout.index("{"):])
     except ValueError:
-        said = "no result"
-    return {"error": f"exit code {done.returncode}: {said}"}
+        message = "no result"
+    return {"error": f"exit code {done.returncode}: {message}"}
 
 
 def measure_torch(args, row):
@@ -169,7 +168,8 @@ def rate(row, result):
 
 def title(row):
     if row in GENERATION:
-        return f"generation, GPT-2 355M, {GENERATION[row]} at once"
+        count = GENERATION[row]
+        return f"generation, GPT-2 355M, {count} sequence{'s' if count > 1 else ''}"
     name, _, _, B, T, _, _ = ROWS[row]
     return f"{name}, {B} x {T}"
 
@@ -177,20 +177,20 @@ def title(row):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     everything = [*ROWS, *GENERATION]
-    parser.add_argument("--weft", default=str(ROOT / "build/release/weft"), help="program; '' leaves weft out")
+    parser.add_argument("--weft", default=str(ROOT / "build/release/weft"), help="path to weft; '' skips weft")
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=", ".join(everything))
-    parser.add_argument("--no-torch", action="store_true", help="weft alone")
-    parser.add_argument("--precision", default="bf16", help="weft's")
+    parser.add_argument("--no-torch", action="store_true", help="measure only weft")
+    parser.add_argument("--precision", default="bf16", help="precision of weft")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=4, help="PyTorch's steps before them")
-    parser.add_argument("--generation-model", default="gpt2-medium", help="checkpoint directory for generation")
-    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--warmup", type=int, default=4, help="untimed steps of PyTorch")
+    parser.add_argument("--generation-model", default="gpt2-medium", help="checkpoint for weft's generation")
+    parser.add_argument("--json", help="write all results to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     unknown = [row for row in args.rows if row not in everything]
     if unknown:
-        parser.error(f"no row {unknown[0]}; there are {', '.join(everything)}")
+        parser.error(f"unknown row {unknown[0]}; choose from {', '.join(everything)}")
     return args
 
 
@@ -201,7 +201,7 @@ def main():
         return
     report = {"date": datetime.date.today().isoformat(), "machine": machine(), "dropout": args.dropout,
               "precision": args.precision, "rows": {}}
-    print("| work | side | rate | step, ms | peak memory, GiB |")
+    print("| work | side | throughput | step, ms | memory, GiB |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     for row in args.rows:
         sides = ([("weft", measure_weft)] if args.weft else []) + \

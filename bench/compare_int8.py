@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""The forward pass of GPT-2 124M in int8 and in fp32, by weft and by ONNX Runtime, side by side on this machine.
+"""Compare the forward pass of GPT-2 124M in int8 and fp32 in weft and in ONNX Runtime, on a CPU.
 
     python bench/compare_int8.py [--weft build/release/weft] [--threads 1,2] [--batches 32,64]
 
-A pass takes `batch` sequences of 64 random tokens to the scores of all positions. weft runs `eval`, which also takes the
-loss of the scores: the time of a batch is that of a run of several batches less that of a run of one. ONNX Runtime runs
-the model that torch exports from transformers, as it is and after quantize_dynamic (weights int8, what layers take
-rounded as it comes), both with random weights. Every measurement is a process of its own, pinned to as many CPUs as it has
-threads; the sides take turns, and the best of all rounds counts, since a busy neighbour only ever makes a run slower.
+A pass computes the logits of all positions for `batch` sequences of 64 random tokens. weft runs `weft eval`, which also
+computes the loss; the time of a pass is the difference between a run of several batches and a run of one, divided by the
+number of passes. ONNX Runtime runs torch's export of the transformers model, as is and after quantize_dynamic (int8
+weights, dynamically quantized activations). Both sides have random weights. Each measurement is a separate process,
+pinned to one CPU per thread. The sides alternate, and the best of all rounds counts, because other load can only slow a
+run down.
 
-Needs torch, transformers, onnx and onnxruntime for the peer's side (--no-peer leaves it out); this file imports them only
-in processes that use them.
+The ONNX Runtime side needs torch, transformers, onnx and onnxruntime, which are imported only in its own processes;
+--no-peer skips it.
 """
 import argparse
 import json
@@ -36,7 +37,7 @@ def run(command, threads):
     return done.stdout
 
 
-# --- the peer's side, in processes of its own ---------------------------------------------------------------
+# --- the ONNX Runtime side, in separate processes ---------------------------------------------------------------
 
 
 def export(folder):
@@ -61,7 +62,7 @@ def export(folder):
     batch = torch.export.Dim("batch", min=1, max=1024)
     torch.onnx.export(model, (ids,), folder / "fp32.onnx", input_names=["ids"], output_names=["scores"],
                       dynamo=True, dynamic_shapes={"ids": {0: batch}}, external_data=True)
-    # Folds the transposed output matrix into a constant, without which it would stay fp32.
+    # Constant-folds the transposed output matrix; otherwise it would not be quantized.
     quant_pre_process(folder / "fp32.onnx", folder / "folded.onnx", skip_symbolic_shape=True, save_as_external_data=True)
     quantize_dynamic(folder / "folded.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
 
@@ -85,7 +86,7 @@ def peer_worker(args):
 
 
 def weft_models(args, folder):
-    """Random weights, and the same in int8."""
+    """A checkpoint with random weights, and its int8 version."""
     fp32, int8 = folder / "fp32", folder / "int8"
     if not fp32.exists():
         tokens = folder / "few.u16"
@@ -136,8 +137,10 @@ def measure(args, folder):
 
 
 def show(best, args):
-    print(f"{platform.machine()}, GPT-2 124M, {SEQ} positions, ms a pass, best of {args.rounds} rounds of {args.passes}")
-    print("| threads | batch | weft fp32 | weft int8 | ratio | ONNX Runtime fp32 | its int8 | ratio | weft int8 against it |")
+    print(f"{platform.machine()}, GPT-2 124M, sequences of {SEQ} tokens, ms per pass, best of {args.rounds} rounds of "
+          f"{args.passes} passes")
+    print("| threads | batch | weft fp32, ms | weft int8 | speedup | ONNX Runtime fp32 | its int8 | speedup "
+          "| weft int8 vs its int8 |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for threads in args.threads:
         for batch in args.batches:
@@ -158,10 +161,10 @@ def main():
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--batches", type=numbers, default=[32, 64])
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=["fp32", "int8"])
-    parser.add_argument("--passes", type=int, default=2, help="timed passes of a measurement")
+    parser.add_argument("--passes", type=int, default=2, help="timed passes per measurement")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--no-peer", dest="peer", action="store_false")
-    parser.add_argument("--work", type=Path, help="where models are kept; default: a temporary folder")
+    parser.add_argument("--no-peer", dest="peer", action="store_false", help="measure only weft")
+    parser.add_argument("--work", type=Path, help="folder for the models (default: temporary)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--export", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)

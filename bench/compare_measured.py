@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Planned steps against measured ones on the machine at hand: a table of docs/planning.md, as Markdown.
+"""Compare planned with measured step times on this machine: a table of docs/planning.md, in Markdown.
 
     weft plan --measure --out here.json --ranks 2 --threads 1 --precision fp32
     python bench/compare_measured.py --cluster here.json --ranks 2 [--weft build/release/weft] [--only TEXT]
 
-Rows have as many ranks as were measured together, one thread each. A measured step is the best of four; nothing else
-should run meanwhile.
+Use the --ranks of the measured cluster; each rank has one thread. The measured time is the best of four steps. Run it on
+an idle machine.
 """
 import argparse
 import json
 import subprocess
 from pathlib import Path
 
-# title, options; by the number of ranks
+# number of ranks: (title, options)
 ROWS = {
     1: [
         ("GPT-2, 4 layers of 128, 4 x 128, vocabulary 1024",
@@ -21,11 +21,11 @@ ROWS = {
          "--model gpt2 --layers 4 --hidden 192 --heads 3 --seq 96 --batch 4 --vocab 2000"),
         ("GPT-2, 4 layers of 320, 5 heads, 6 x 200, micro-batch 3, vocabulary 5000",
          "--model gpt2 --layers 4 --hidden 320 --heads 5 --seq 200 --batch 6 --micro-batch 3 --vocab 5000"),
-        ("GPT-2, 3 layers of 512, 2 x 256, block recomputation, vocabulary 10000",
+        ("GPT-2, 3 layers of 512, 2 x 256, block recompute, vocabulary 10000",
          "--model gpt2 --layers 3 --hidden 512 --heads 8 --seq 256 --batch 2 --vocab 10000 --recompute block"),
         ("BERT, 4 layers of 512, 4 x 128",
          "--model bert-base --layers 4 --hidden 512 --heads 8 --seq 128 --batch 4 --vocab 8000"),
-        ("GPT-2 (124M), 2 x 128", "--model gpt2 --seq 128 --batch 2"),
+        ("GPT-2 124M, 2 x 128", "--model gpt2 --seq 128 --batch 2"),
     ],
     2: [
         ("GPT-2, 4 layers of 512, 4 x 128, vocabulary 4096, ZeRO-3",
@@ -51,17 +51,17 @@ def main():
     parser.add_argument("--weft", default=str(Path(__file__).resolve().parent.parent / "build/release/weft"))
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--ranks", type=int, default=1, choices=sorted(ROWS))
-    parser.add_argument("--only", default="", help="rows whose title has this text")
+    parser.add_argument("--only", default="", help="run only rows whose title contains this text")
     args = parser.parse_args()
-    print("| work | ranks | measured | planned | |")
+    print("| work | ranks | measured, ms | planned | |")
     print("| --- | --- | --- | --- | --- |")
     for title, options in ROWS[args.ranks]:
         if args.only not in title:
             continue
-        words = options.split() + ["--ranks", str(args.ranks), "--threads", "1", "--json"]
-        planned = result([args.weft, "plan", "--cluster", args.cluster] + words)["step_ms"]
-        measured = result([args.weft, "bench", "--steps", "4", "--steps-only", "--quiet"] + words)["step_ms_best"]
-        print(f"| {title} | {args.ranks} | {measured:.1f} ms | {planned:.1f} ms | {100 * (planned / measured - 1):+.1f} % |",
+        arguments = options.split() + ["--ranks", str(args.ranks), "--threads", "1", "--json"]
+        planned = result([args.weft, "plan", "--cluster", args.cluster] + arguments)["step_ms"]
+        measured = result([args.weft, "bench", "--steps", "4", "--steps-only", "--quiet"] + arguments)["step_ms_best"]
+        print(f"| {title} | {args.ranks} | {measured:.1f} | {planned:.1f} | {100 * (planned / measured - 1):+.1f}% |",
               flush=True)
 
 

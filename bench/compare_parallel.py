@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Weak scaling of weft's layouts on one machine, beside PyTorch's DDP and FSDP, in one run.
+"""Compare the scaling of weft's layouts on one machine with PyTorch's DDP and FSDP.
 
     python bench/compare_parallel.py [--ranks 2] [--batch 1] [--seq 256] [--rounds 2] [--json FILE]
 
-A rank has one thread and one core. One rank trains on --batch sequences; N data-parallel ranks on as many each (weak
-scaling), N tensor-parallel ranks on as many together. The figure is the rate of tokens per core, against that of one
-rank. What the machine itself allows is measured too: N independent runs of one rank at once, which share memory
-bandwidth and cache but exchange nothing.
+Each rank has one thread and one core. A single rank trains on --batch sequences; N data-parallel ranks train on as many
+each (weak scaling), N tensor-parallel ranks share them. Efficiency is tokens/s per core, relative to a single rank. To
+show what the hardware allows, the script also runs N independent single ranks at once, which share memory bandwidth and
+cache but do not communicate.
 
 PyTorch runs transformers' GPT-2 (sdpa attention, eager, fused AdamW) over gloo: DistributedDataParallel, and FSDP2's
-fully_shard around each layer and the whole. A step is forward, backward, clipping by global norm and AdamW, in fp32,
-dropout 0.1, on random tokens.
+fully_shard around each layer and the whole model. A step is forward, backward, clipping by global norm and AdamW in fp32
+with dropout 0.1, on random tokens.
 
-Pipelines are measured by their bubble: the part of the schedule's time in which stages wait for each other, on average,
-beside the theory's (p-1)/(m+p-1), for which all stages take the same time and messages none.
+For pipelines, the script reports the bubble, the average share of the schedule in which a stage waits for others, and
+the theoretical value (p-1)/(m+p-1) for equal stages and free messages.
 
-Every measurement is a set of processes of its own, pinned to as many cores as there are ranks. The kinds take turns in
-each round, forwards and backwards, so that a busy neighbour hits all. Figures are medians over the timed steps of all
-rounds. CPU time is that of a rank with all its threads; on a busy machine it says more than the time that passes, but
-counts waiting only in part. Needs torch and transformers for the PyTorch side, and mpirun.
+Each measurement uses new processes, pinned to one core per rank. The kinds alternate in each round, in forward and then
+in reverse order, so that other load affects all of them. Results are medians over the timed steps of all rounds. CPU
+time is per rank, over all its threads; on a busy machine it is more reliable than wall-clock time, but includes waiting
+only in part. Needs mpirun, and torch and transformers for the PyTorch side.
 """
 import argparse
 import datetime
@@ -36,25 +36,25 @@ from compare_torch import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# name: title, options of `weft bench`, whether the batch grows with the ranks
+# name: title, options of `weft bench`, whether the batch grows with the number of ranks
 LAYOUTS = {
     "ddp": ("DDP", [], True),
     "zero1": ("ZeRO-1", ["--zero", "1"], True),
     "zero2": ("ZeRO-2", ["--zero", "2"], True),
     "zero3": ("ZeRO-3", ["--zero", "3"], True),
-    "tp": ("tensor", ["--tp", "RANKS"], False),
-    "tp-seq": ("tensor, sequence", ["--tp", "RANKS", "--sequence-parallel"], False),
+    "tp": ("tensor parallel", ["--tp", "RANKS"], False),
+    "tp-seq": ("tensor and sequence", ["--tp", "RANKS", "--sequence-parallel"], False),
 }
 PIPELINES = {
     "1f1b": ("pipeline, 1F1B", ["--pp", "RANKS", "--pp-schedule", "1f1b"]),
     "zero-bubble": ("pipeline, zero-bubble", ["--pp", "RANKS", "--pp-schedule", "zero-bubble"]),
 }
 RIVALS = {"torch-one": "PyTorch, one rank", "torch-ddp": "PyTorch DDP", "torch-fsdp": "PyTorch FSDP"}
-EQUAL = {"torch-one": "one", "torch-ddp": "ddp", "torch-fsdp": "zero3"}  # weft's of the same kind
+EQUAL = {"torch-one": "one", "torch-ddp": "ddp", "torch-fsdp": "zero3"}  # weft's corresponding layout
 KINDS = ["one", "alone", *LAYOUTS, *PIPELINES, *RIVALS]
 
 
-# --- the PyTorch side, in processes of its own -----------------------------------------------------------------
+# --- the PyTorch side, in separate processes -----------------------------------------------------------------
 
 
 def torch_layout(torch, kind, model):
@@ -113,7 +113,7 @@ def free_port():
 
 
 def run_all(commands, limit):
-    """Runs (command, cores, environment) at the same time; each prints one JSON object. A list, or one error."""
+    """Run (command, cores, environment) tuples concurrently. Returns the JSON objects they print, or an error message."""
     running = []
     for command, where, extra in commands:
         out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
@@ -128,8 +128,8 @@ def run_all(commands, limit):
             code = None
         if code != 0 and not error:
             err.seek(0)
-            said = (err.read().strip().splitlines() or ["no message"])[-1]
-            error = f"took more than {limit} s" if code is None else f"exit code {code}: {said}"
+            message = (err.read().strip().splitlines() or ["no message"])[-1]
+            error = f"timed out after {limit:g} s" if code is None else f"exit code {code}: {message}"
         if error:
             break
         out.seek(0)
@@ -176,20 +176,20 @@ def measure_torch(args, kind):
 
 
 def cpu_of(results):
-    """CPU time of a step, on average over the ranks."""
+    """CPU time per step, averaged over ranks."""
     return statistics.mean(ms for result in results
                            for ms in ([rank["cpu_ms"] for rank in result["ranks"]] if "ranks" in result
                                       else [result["cpu_ms"]]))
 
 
 def bubble_of(result):
-    """The part of the schedule's time that stages wait for each other, and how evenly they are loaded."""
+    """The bubble, and the mean stage's compute time relative to the longest."""
     busy = [rank["compute_ms"] for rank in result["ranks"]]
     return result["bubble"], statistics.mean(busy) / max(busy)
 
 
 class Figures:
-    """What the rounds gave, by kind."""
+    """Results of all rounds, by kind."""
 
     def __init__(self):
         self.steps, self.cpu, self.bubbles, self.errors, self.versions = {}, {}, {}, {}, {}
@@ -210,14 +210,14 @@ class Figures:
         return statistics.median(self.steps[kind]) if kind in self.steps else None
 
 
-# --- what came out ---------------------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------------
 
 
 def title_of(args, kind):
     if kind == "one":
         return "one rank"
     if kind == "alone":
-        return f"{args.ranks} single ranks at once"
+        return f"{args.ranks} independent runs"
     return RIVALS.get(kind) or (LAYOUTS.get(kind) or PIPELINES[kind])[0]
 
 
@@ -245,14 +245,14 @@ def row_of(args, figures, kind):
 
 
 def percent(row, key):
-    return f"{100 * row[key]:.1f} %" if key in row else ""
+    return f"{100 * row[key]:.1f}%" if key in row else ""
 
 
 def show(args, figures, rows):
-    heads = ("layout", "ranks", "step, ms", "from", "to", "tokens/s", "CPU, ms", "of one rank", "by CPU", "of machine",
-             "weft is")
-    widths = (24, 5, 9, 8, 8, 9, 8, 11, 8, 10, 8)
-    print("  ".join(h.ljust(w) if i == 0 else h.rjust(w) for i, (h, w) in enumerate(zip(heads, widths))))
+    headers = ("layout", "ranks", "step, ms", "min", "max", "tokens/s", "CPU, ms", "efficiency", "CPU efficiency",
+               "vs independent", "weft speedup")
+    widths = (24, 5, 9, 8, 8, 9, 8, 10, 14, 14, 12)
+    print("  ".join(h.ljust(w) if i == 0 else h.rjust(w) for i, (h, w) in enumerate(zip(headers, widths))))
     for row in rows:
         cells = (row["title"], row["ranks"], f"{row['step_ms']:.0f}", f"{row['fastest_ms']:.0f}",
                  f"{row['slowest_ms']:.0f}", f"{row['tokens_per_s']:.1f}", f"{row['cpu_ms']:.0f}",
@@ -262,8 +262,8 @@ def show(args, figures, rows):
     for kind, bubbles in figures.bubbles.items():
         bubble, balance = (statistics.median(b[i] for b in bubbles) for i in (0, 1))
         theory = (args.ranks - 1) / (args.micros + args.ranks - 1)
-        print(f"{title_of(args, kind)}: bubble {100 * bubble:.1f} %, (p-1)/(m+p-1) is {100 * theory:.1f} %; {args.micros} "
-              f"micro-batches of {args.pp_seq} tokens, the mean stage has {100 * balance:.1f} % of the largest one's work")
+        print(f"{title_of(args, kind)}: bubble {100 * bubble:.1f}% (theory: {100 * theory:.1f}%) with {args.micros} "
+              f"micro-batches of {args.pp_seq} tokens; the mean stage has {100 * balance:.1f}% of the largest stage's work")
     for kind, error in figures.errors.items():
         print(f"{title_of(args, kind)}: {error}")
 
@@ -278,20 +278,20 @@ def notes(args, figures):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default=ROOT / "build/release/weft", type=Path)
-    parser.add_argument("--python", default=sys.executable, help="a Python with torch and transformers")
+    parser.add_argument("--python", default=sys.executable, help="Python with torch and transformers")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=1, help="sequences of a rank (1)")
-    parser.add_argument("--seq", type=int, default=256, help="tokens of a sequence (256)")
-    parser.add_argument("--micros", type=int, default=4, help="micro-batches of a pipeline, one sequence each (4)")
-    parser.add_argument("--pp-seq", type=int, default=128, help="tokens of their sequences (128)")
+    parser.add_argument("--batch", type=int, default=1, help="sequences per rank (1)")
+    parser.add_argument("--seq", type=int, default=256, help="tokens per sequence (256)")
+    parser.add_argument("--micros", type=int, default=4, help="pipeline micro-batches of one sequence (4)")
+    parser.add_argument("--pp-seq", type=int, default=128, help="tokens per sequence in pipelines (128)")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--hidden", type=int, default=768)
     parser.add_argument("--heads", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=2, help="timed steps of a process, after one that warms up (2)")
+    parser.add_argument("--steps", type=int, default=2, help="timed steps per process, after one warm-up step (2)")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {','.join(KINDS)}")
-    parser.add_argument("--limit", type=float, default=300, help="seconds that a measurement may take (300)")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"comma-separated, from {','.join(KINDS)}")
+    parser.add_argument("--limit", type=float, default=300, help="time limit per measurement in seconds (300)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -303,11 +303,11 @@ def main():
     kinds = args.kinds.split(",")
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
-        sys.exit(f"--kinds: {unknown[0]} is none of {', '.join(KINDS)}")
+        sys.exit(f"--kinds: unknown kind {unknown[0]}; choose from {', '.join(KINDS)}")
     if args.ranks > len(cores()):
-        sys.exit(f"--ranks {args.ranks}: there are {len(cores())} cores, and each rank needs one")
+        sys.exit(f"--ranks {args.ranks} needs {args.ranks} cores, but only {len(cores())} are available")
     if not args.weft.exists():
-        sys.exit(f"{args.weft} is not there: cmake --build --preset release")
+        sys.exit(f"{args.weft} not found; build it with: cmake --build --preset release")
     figures, begun = Figures(), time.monotonic()
     for turn in range(args.rounds):
         for kind in kinds[::-1] if turn % 2 else kinds:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Planned steps against measured ones: the tables of docs/planning.md, as Markdown.
+"""Compare planned with measured step times and memory: the accuracy tables of docs/planning.md, in Markdown.
 
     python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR]
 
-The measured figures are a study's (Megatron on two machines with V100; batch is per replica) and those of
-docs/performance.md (weft on an H200, bf16 and fp8, without dropout). `--clusters DIR` takes the clusters' files from
-there instead of the program's own.
+The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, without dropout) and of a study
+(Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster files from DIR instead of using
+the built-in ones.
 """
 import argparse
 import json
 import subprocess
 from pathlib import Path
 
-# cluster, model, layers, width, heads, devices, tensor ranks, batch of a replica, recomputed, ms, GiB held
+# cluster, model, layers, hidden size, heads, GPUs, tensor-parallel size, batch per replica, recompute, measured ms and GiB
 STUDY = [
     ("v100-pcie-8", "bert-large", 24, 1024, 16, 8, 1, 14, False, 832, None),
     ("v100-pcie-8", "gpt2", 24, 1024, 16, 8, 1, 24, True, 3470, None),
@@ -32,15 +32,15 @@ STUDY = [
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, True, 4754, 29.8),
 ]
 
-# title, model, task, sequences, positions, ms in bf16, ms in fp8
+# title, model, task, batch, sequence length, measured (ms, GiB) in bf16 and in fp8
 H200 = [
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, 56.6, 51.4),
-    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, 77.3, 67.2),
-    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, 161.4, 131.3),
-    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, 10.4, None),
-    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, 13.8, None),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, 18.5, None),
-    ("BERT-large, masked tokens and next sentence, 32 x 512", "bert-large", "mlm", 32, 512, 71.7, 62.6),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, (56.6, 12.8), (51.4, 11.4)),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, (77.3, 19.4), (67.2, 17.5)),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, (161.4, 37.1), (131.3, 33.6)),
+    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, (10.4, 6.4), None),
+    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, (13.8, 7.3), None),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, (18.5, 5.2), None),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, (71.7, 18.4), (62.6, 18.0)),
 ]
 
 
@@ -51,49 +51,55 @@ def plan(args, cluster, options):
 
 
 def percent(planned, measured):
-    return f"{100 * (planned / measured - 1):+.1f} %"
+    return f"{100 * (planned / measured - 1):+.1f}%"
+
+
+def print_row(cells):
+    print("|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells))
 
 
 def study(args):
-    print("| machine | model | layers, width | tp x dp | batch | recomputed | measured, ms | planned | | held, GiB | planned |")
+    print("| GPUs | model | layers, hidden | tp | batch | recompute | measured, ms | planned | | memory, GiB | planned |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     errors = []
-    for cluster, model, layers, width, heads, ranks, tp, batch, again, ms, held in STUDY:
+    for cluster, model, layers, hidden, heads, ranks, tp, batch, recompute, ms, memory in STUDY:
         dp, gpt2 = ranks // tp, model == "gpt2"
         result = plan(args, cluster, [
-            "--ranks", ranks, "--dp", dp, "--tp", tp, "--model", model, "--layers", layers, "--hidden", width, "--heads",
+            "--ranks", ranks, "--dp", dp, "--tp", tp, "--model", model, "--layers", layers, "--hidden", hidden, "--heads",
             heads, "--seq", 1024 if gpt2 else 512, "--batch", batch * dp, "--micro-batch", batch, "--recompute",
-            "block" if again else "none", "--precision", "fp16"])
+            "block" if recompute else "none", "--precision", "fp16"])
         step, fits = result["step_ms"], result["fits"]
         if ms:
             errors.append(abs(step / ms - 1))
-        print(f"| {'8 x V100 PCIe' if ranks == 8 and 'pcie' in cluster else f'{ranks} of DGX-2'} "
-              f"| {'GPT-2' if gpt2 else 'BERT'} | {layers}, {width} | {tp} x {dp} | {batch} | {'yes' if again else 'no'} "
-              f"| {ms or 'out of memory'} | {f'{step:.0f}' if fits else 'out of memory'} "
-              f"| {percent(step, ms) if ms else ''} | {held or ''} | {result['memory_saving'] / 2**30:.1f} |")
-    print(f"\nMean error {100 * sum(errors) / len(errors):.1f} %, largest {100 * max(errors):.1f} %.\n")
+        cells = [f"{ranks}, {'PCIe' if 'pcie' in cluster else 'DGX-2'}", "GPT-2" if gpt2 else "BERT", f"{layers}, {hidden}",
+                 tp, batch, "yes" if recompute else "no", ms or "OOM", f"{step:.0f}" if fits else "OOM",
+                 percent(step, ms) if ms else "", memory or "", f"{result['memory_saving'] / 2**30:.1f}"]
+        print_row(cells)
+    print(f"\nThe mean error is {100 * sum(errors) / len(errors):.1f}%, the largest {100 * max(errors):.1f}%.")
 
 
 def h200(args):
-    print("| work | bf16, measured, ms | planned | | fp8, measured | planned | |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for title, model, task, sequences, positions, bf16, fp8 in H200:
-        cells = []
-        for precision, ms in (("bf16", bf16), ("fp8", fp8)):
-            step = ms and plan(args, "h200", [
-                "--model", model, "--task", task, "--batch", sequences, "--micro-batch", sequences, "--seq", positions,
-                "--dropout", 0, "--precision", precision])["step_ms"]
-            cells += [f"{ms}", f"{step:.1f}", percent(step, ms)] if ms else ["", "", ""]
-        print(f"| {title} | {' | '.join(cells)} |")
+    print("| work | measured, ms | planned | | memory, GiB | planned |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for title, model, task, batch, seq, *measured in H200:
+        for precision, figures in zip(("bf16", "fp8"), measured):
+            if not figures:
+                continue
+            ms, memory = figures
+            result = plan(args, "h200", ["--model", model, "--task", task, "--batch", batch, "--micro-batch", batch,
+                                         "--seq", seq, "--dropout", 0, "--precision", precision])
+            print_row([f"{title if precision == 'bf16' else 'same'}, {precision}", ms, f"{result['step_ms']:.1f}",
+                       percent(result["step_ms"], ms), memory, f"{result['memory_per_rank']['total'] / 2**30:.2f}"])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default=str(Path(__file__).resolve().parent.parent / "build/release/weft"))
-    parser.add_argument("--clusters")
+    parser.add_argument("--clusters", help="folder with cluster files")
     args = parser.parse_args()
-    study(args)
     h200(args)
+    print()
+    study(args)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""One training step of weft and of PyTorch, side by side on this machine.
+"""Compare a training step of weft and PyTorch on a CPU.
 
     python bench/compare_torch.py [--weft build/release/weft] [--threads 1,2] [--models gpt2,bert-span]
 
-A step is forward, backward, clipping by global norm and AdamW, in fp32, dropout 0.1, on random tokens. PyTorch runs
-the transformers model in train mode with sdpa attention. Every measurement is a process of its own, pinned to as
-many CPUs as it has threads; the two sides take turns, so that a busy neighbour hits both. The first round tries each
-PyTorch variant (eager or compiled, AdamW default or fused); later rounds repeat the fastest one. Figures are medians
-over all timed steps of all rounds. Peak memory is the process's largest resident set (VmHWM) after the steps.
+A step is forward, backward, clipping by global norm and AdamW in fp32 with dropout 0.1, on random tokens. PyTorch runs
+the transformers model in train mode with sdpa attention. Each measurement is a separate process, pinned to one CPU per
+thread. The sides alternate, so that other load affects both. The first round tries each PyTorch variant (eager or
+compiled, default or fused AdamW); later rounds repeat the fastest. Results are medians over all timed steps of all
+rounds. Peak memory is the process's peak resident set size (VmHWM) after the steps.
 
-Needs torch and transformers for the PyTorch side; this file imports them only in the process that measures them.
+The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
 import argparse
 import datetime
@@ -25,15 +25,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# name: sequences, positions, and the options that make `weft bench` run the same model
+# name: title, batch, sequence length, and the options of `weft bench` for the same model
 MODELS = {
     "gpt2": dict(title="GPT-2 124M, language model", B=4, T=256, weft=["--model", "gpt2"]),
     "bert-span": dict(title="BERT-base, span head", B=4, T=384,
                       weft=["--model", "bert-base", "--task", "span"]),
-    "bert-pretrain": dict(title="BERT-base, masked tokens and next sentence", B=4, T=384,
+    "bert-pretrain": dict(title="BERT-base, MLM and NSP", B=4, T=384,
                           weft=["--model", "bert-base", "--task", "mlm"]),
 }
-VARIANTS = {  # PyTorch's: compiled? fused AdamW?
+VARIANTS = {  # PyTorch variants: (compiled, fused AdamW)
     "eager": (False, False),
     "eager+fused": (False, True),
     "compiled+fused": (True, True),
@@ -41,14 +41,14 @@ VARIANTS = {  # PyTorch's: compiled? fused AdamW?
 
 
 def peak_mb():
-    """The largest resident set of this process so far."""
+    """Peak resident set size of this process so far."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
     raise SystemExit("/proc/self/status has no VmHWM")
 
 
-# --- the PyTorch side, in a process of its own ---------------------------------------------------------------
+# --- the PyTorch side, in a separate process ---------------------------------------------------------------
 
 
 def torch_inputs(torch, name, B, T, config):
@@ -103,11 +103,11 @@ def worker(args):
                       "params": sum(p.numel() for p in model.parameters())}))
 
 
-# --- the one that measures ------------------------------------------------------------------------------------
+# --- measuring ------------------------------------------------------------------------------------
 
 
 def run_pinned(command, threads):
-    """Runs a command on the first `threads` CPUs of this process; its output is one JSON object."""
+    """Run a command on the first `threads` available CPUs. Returns the JSON object it prints, or {"error": ...}."""
     cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:threads])
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="false")
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
@@ -117,8 +117,8 @@ def run_pinned(command, threads):
         out.seek(0)
         err.seek(0)
         if child.returncode != 0:
-            said = (err.read().strip().splitlines() or ["no message"])[-1]
-            return {"error": f"exit code {child.returncode}: {said}"}
+            message = (err.read().strip().splitlines() or ["no message"])[-1]
+            return {"error": f"exit code {child.returncode}: {message}"}
         result = json.loads(out.read())
     result.setdefault("peak_mb", usage.ru_maxrss / 1024)
     return result
@@ -148,7 +148,7 @@ class Table:
     def add(self, name, threads, side, result):
         self.runs.setdefault((name, threads, side), []).append(result)
         shown = result.get("error") or f"{statistics.median(result['step_ms']):.0f} ms, {result['peak_mb']:.0f} MB"
-        print(f"  {name}, {threads} thread(s), {side}: {shown}", file=sys.stderr, flush=True)
+        print(f"  {name}, {threads} thread{'s' if threads > 1 else ''}, {side}: {shown}", file=sys.stderr, flush=True)
 
     def good(self, name, threads, side):
         return [r for r in self.runs.get((name, threads, side), []) if "error" not in r]
@@ -180,7 +180,7 @@ class Table:
 
 
 def machine():
-    """What the figures were measured on."""
+    """Describe the system that the measurements run on."""
     cpu = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
     fields = dict(line.split(":", 1) for line in cpu.splitlines() if ":" in line)
     memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
@@ -190,7 +190,7 @@ def machine():
 
 
 def print_table(report):
-    print("| model | B x T | threads | side | step (ms) | fastest - slowest | tokens/s | peak memory (MB) |")
+    print("| model | batch x seq | threads | side | step, ms | min to max | tokens/s | peak memory, MB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in report["results"]:
         spec = MODELS[row["model"]]
@@ -199,11 +199,12 @@ def print_table(report):
         if "error" in row:
             print(f"{start} failed: {row['error']} | | | |")
             continue
-        print(f"{start} {row['step_ms']:.0f} | {row['fastest_ms']:.0f} - {row['slowest_ms']:.0f} "
+        print(f"{start} {row['step_ms']:.0f} | {row['fastest_ms']:.0f} to {row['slowest_ms']:.0f} "
               f"| {row['tokens_per_s']:.0f} | {row['peak_mb']:.0f} |")
     for verdict in report["verdicts"]:
-        print(f"\n{verdict['model']}, {verdict['threads']} thread(s): weft takes {verdict['time_ratio']:.2f} of the "
-              f"time of PyTorch's fastest variant and {verdict['memory_ratio']:.2f} of the memory of its smallest.")
+        print(f"\n{verdict['model']}, {verdict['threads']} thread{'s' if verdict['threads'] > 1 else ''}: weft takes "
+              f"{verdict['time_ratio']:.2f} of the time of PyTorch's fastest variant and {verdict['memory_ratio']:.2f} of the "
+              f"memory of its smallest.")
 
 
 def verdicts(table, args):
@@ -235,14 +236,14 @@ def parse():
         return lambda text: [kind(part) for part in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     built = ROOT / "build/release/weft"
-    parser.add_argument("--weft", default=str(built) if built.exists() else "", help="program; '' leaves weft out")
+    parser.add_argument("--weft", default=str(built) if built.exists() else "", help="path to weft; '' skips weft")
     parser.add_argument("--models", type=many(str), default=["gpt2", "bert-span"], help=", ".join(MODELS))
     parser.add_argument("--threads", type=many(int), default=[1, 2])
     parser.add_argument("--variants", type=many(str), default=list(VARIANTS), help=", ".join(VARIANTS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=3, help="timed steps in each process")
-    parser.add_argument("--warmup", type=int, default=2, help="PyTorch's steps before them; weft takes one")
-    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps per process")
+    parser.add_argument("--warmup", type=int, default=2, help="untimed steps of PyTorch; weft always runs one")
+    parser.add_argument("--json", help="write all results to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The same training run by weft and by PyTorch: same weights at the start, same data in the same order.
+"""Compare the loss curves of weft and PyTorch for the same training run: same initial weights, same data order.
 
     python bench/compare_training.py --train TOKENS.u16 --val TOKENS.u16 [--model gpt2] [--steps 1000] [--device cuda]
                                      [--batch 8] [--seq 1024] [--lr 6e-4] [--warmup 100] [--out DIR]
 
-Both sides take windows of the token file one after the other (weft: --no-shuffle), AdamW with decay on matrices
-alone, a linear warm-up and a cosine to zero, clipping at 1, no dropout; bf16 on a GPU (PyTorch: autocast with fp32
-weights), fp32 on a CPU. The start is a checkpoint of weft's, which transformers loads. Prints both curves of the
-validation loss and the largest difference; --out keeps them as curves.json and, where gnuplot is, as curves.svg.
-`--draw DIR` draws the curves.json in a directory again.
+Both sides read consecutive windows of the token file (weft: --no-shuffle) and use AdamW with weight decay on matrices
+only, linear warm-up, cosine decay to zero, clipping at 1 and no dropout, in bf16 on a GPU (PyTorch: autocast with fp32
+weights) and fp32 on a CPU. transformers loads the initial weights from a weft checkpoint. The script prints both
+validation loss curves and their largest difference. --out saves them as curves.json and, if gnuplot is installed, as
+curves.svg. --draw DIR redraws curves.svg from DIR/curves.json.
 
-Needs torch and transformers for the PyTorch side; this file imports them only in the process that runs it.
+The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
 import argparse
 import array
@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
-    parser.add_argument("--train", help="token ids, u16")
-    parser.add_argument("--val", help="token ids, u16")
-    parser.add_argument("--draw", help="directory with curves.json")
+    parser.add_argument("--train", help="training token ids, u16")
+    parser.add_argument("--val", help="validation token ids, u16")
+    parser.add_argument("--draw", help="redraw the plot of a directory with curves.json")
     parser.add_argument("--model", default="gpt2")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--steps", type=int, default=1000)
@@ -42,9 +42,9 @@ def parse():
     parser.add_argument("--decay", type=float, default=0.1)
     parser.add_argument("--eval-every", type=int, default=100)
     parser.add_argument("--eval-batches", type=int, default=20)
-    parser.add_argument("--weft-options", default="", help="more options for weft train")
-    parser.add_argument("--out", help="directory for curves.json")
-    parser.add_argument("--start", help=argparse.SUPPRESS)  # the PyTorch side's process
+    parser.add_argument("--weft-options", default="", help="additional options of weft train")
+    parser.add_argument("--out", help="directory for curves.json and curves.svg")
+    parser.add_argument("--start", help=argparse.SUPPRESS)  # initial weights, for the PyTorch process
     return parser.parse_args()
 
 
@@ -67,14 +67,14 @@ def run_weft(args, out):
 
 
 def rate(args, step):
-    """The learning rate of a step, the first of which is 1: as weft has it."""
+    """Learning rate of a step (from 1), as in weft."""
     if step <= args.warmup:
         return args.lr * step / args.warmup
     return args.lr * 0.5 * (1 + math.cos(math.pi * (step - args.warmup) / (args.steps + 1 - args.warmup)))
 
 
 def run_torch(args):
-    """In a process of its own: prints the curves as JSON."""
+    """Runs in a separate process and prints the curves as JSON."""
     import torch
     from transformers import AutoModelForCausalLM
     torch.set_float32_matmul_precision("high" if args.device == "cuda" else "highest")
@@ -129,7 +129,7 @@ def run_torch(args):
 
 
 def draw(folder):
-    """curves.svg from curves.json: losses of the steps, thin, and of the validations, with marks."""
+    """Plot curves.json to curves.svg: training loss as thin lines, validation loss with markers."""
     curves = json.loads((folder / "curves.json").read_text())
     blocks = {name: "\n".join(f"{step} {loss}" for step, loss in curves[side][kind])
               for name, side, kind in [("$weft", "weft", "loss"), ("$torch", "torch", "loss"),
@@ -155,13 +155,13 @@ def main():
         draw(Path(args.draw))
         return
     if not args.train or not args.val:
-        sys.exit("--train and --val are needed: files of token ids")
+        sys.exit("--train and --val are required: files of token ids")
     if args.start:
         run_torch(args)
         return
     with tempfile.TemporaryDirectory() as scratch:
         start, run = Path(scratch) / "start", Path(scratch) / "run"
-        # The weights before the first step: after one that changes nothing.
+        # Get the initial weights from a run of one step that does not change them.
         subprocess.run([args.weft, "train", *options(args), "--lr", "1e-30", "--warmup", "0", "--weight-decay", "0",
                         "--steps", "1", "--out", str(start)], check=True, stdout=subprocess.DEVNULL)
         weft = run_weft(args, run)
@@ -173,8 +173,8 @@ def main():
     for step, loss in weft["val"]:
         off = loss / theirs[step] - 1
         worst = max(worst, abs(off))
-        print(f"| {step} | {loss:.4f} | {theirs[step]:.4f} | {100 * off:+.2f} % |")
-    print(f"at most {100 * worst:.2f} % apart; weft {weft['seconds']:.0f} s, PyTorch {torch['torch']} "
+        print(f"| {step} | {loss:.4f} | {theirs[step]:.4f} | {100 * off:+.2f}% |")
+    print(f"losses agree within {100 * worst:.2f}%; weft {weft['seconds']:.0f} s, PyTorch {torch['torch']} "
           f"{torch['seconds']:.0f} s (eager)")
     if args.out:
         Path(args.out).mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Learning a vocabulary: `weft tokenizer train` and Hugging Face's trainer, from the same text.
+"""Compare tokenizer training: `weft tokenizer train` and Hugging Face's trainer on the same text.
 
     python bench/learn_tokenizer.py --data FILE... [--mb 100] [--vocab 32000] [--kind bpe] [--threads 2] [--json FILE]
 
-The text is made from the files (plain or .gz; .jsonl: the member "text"): all documents, over and over until there
-are --mb megabytes. From the second time on, one word in thirty has two letters swapped, because a corpus of that size
-has more distinct words than a small one repeated; the report says how many there are. Both sides read it as JSON
-lines. Each side is a process of its own with --threads threads. Times are those of the whole process, from reading
-to writing; for BPE the merges of both must be the same.
+The corpus repeats the documents of the files (plain or .gz; .jsonl: the field "text") until it has --mb megabytes. In
+each repetition, one word in thirty gets two letters swapped, because a real corpus of that size has more distinct words;
+the script prints how many there are. Both sides read the corpus as JSON Lines in a separate process with --threads
+threads. Times include reading and writing. For BPE, both sides must produce the same merges.
 
---skip-hf measures weft alone. The other side needs the package `tokenizers`.
+--skip-hf measures only weft. The Hugging Face side needs the package `tokenizers`.
 """
 import argparse
 import gzip
@@ -44,23 +43,23 @@ def altered(text, chance):
 
 
 def write_corpus(paths, size, out):
-    """Returns bytes and distinct words (parted by spaces)."""
-    texts, chance, written, again, words = list(documents(paths)), random.Random(1), 0, False, set()
+    """Write the corpus. Returns its size in bytes and the number of distinct space-separated words."""
+    texts, chance, written, repeated, words = list(documents(paths)), random.Random(1), 0, False, set()
     with open(out, "w", encoding="utf-8") as file:
         while written < size:
             for text in texts:
-                text = altered(text, chance) if again else text
+                text = altered(text, chance) if repeated else text
                 file.write(json.dumps({"text": text}) + "\n")
                 words.update(text.split())
                 written += len(text.encode())
                 if written >= size:
                     break
-            again = True
+            repeated = True
     return written, len(words)
 
 
 def timed(command, threads):
-    """Seconds, CPU seconds and the largest resident set in MB of a process."""
+    """Run a command and return its wall-clock time, CPU time and peak memory."""
     start = time.perf_counter()
     environment = {**os.environ, "RAYON_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
                    "TOKENIZERS_PARALLELISM": "true"}
@@ -73,7 +72,7 @@ def timed(command, threads):
 
 
 def learn_hf(corpus, kind, vocab, out):
-    """The other side, in a process of its own."""
+    """The Hugging Face side, in a separate process."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
     if kind == "bpe":
         tokenizer = Tokenizer(models.BPE())
@@ -109,8 +108,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         corpus = f"{work}/corpus.jsonl"
         size, words = write_corpus(arguments.data, arguments.mb * 1_000_000, corpus)
-        print(f"{size / 1e6:.1f} MB of text, {words} distinct words, {arguments.kind} of {arguments.vocab} tokens, "
-              f"{arguments.threads} threads")
+        print(f"{size / 1e6:.1f} MB of text, {words} distinct words, {arguments.kind} with {arguments.vocab} tokens, "
+              f"{arguments.threads} thread{'s' if arguments.threads > 1 else ''}")
         result = dict(bytes=size, words=words, weft=timed(
             [arguments.weft, "tokenizer", "train", "--kind", arguments.kind, "--vocab", str(arguments.vocab), "--data",
              corpus, "--out", f"{work}/weft", "--threads", str(arguments.threads)], arguments.threads))
@@ -121,9 +120,10 @@ def main():
                 result["same"] = merges_of(f"{work}/weft/tokenizer.json") == merges_of(f"{work}/hf.json")
         for side in ("weft", "hf"):
             if side in result:
-                print("{:5} {seconds:8.2f} s  {cpu_seconds:8.2f} s of CPU  {peak_mb:6d} MB".format(side, **result[side]))
+                print("{:5} wall {seconds:8.2f} s, CPU {cpu_seconds:8.2f} s, peak memory {peak_mb:6d} MB".format(
+                    side, **result[side]))
         if "same" in result:
-            print("the merges are the same" if result["same"] else "the merges differ")
+            print("identical merges" if result["same"] else "merges differ")
         if arguments.json:
             arguments.json.write_text(json.dumps(result, indent=2) + "\n")
     return 0 if result.get("same", True) else 1

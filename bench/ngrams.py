@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What models of single tokens and of pairs reach on a text, beside which a trained GPT-2 is to be held.
+"""Compute the loss of unigram and bigram models on a token file, as a baseline for a trained GPT-2.
 
     python bench/ngrams.py TOKENS.u16 --val-fraction 0.1
 
-TOKENS.u16 is what `--format u16` reads: token ids of 16 bits. The first part of the tokens gives the counts and the last the loss, in nats a token, as `weft train --val-fraction`
-cuts them. Single tokens: one is added to each count. Pairs: Kneser and Ney's smoothing, for several discounts."""
+TOKENS.u16 contains 16-bit token ids, as read by `--format u16`. Like `weft train --val-fraction`, the script trains on
+the first part and reports the loss on the rest, in nats per token. The unigram model uses add-one smoothing, the bigram
+model Kneser-Ney smoothing with several discounts.
+"""
 import argparse
 import array
 import collections
@@ -13,7 +15,7 @@ import math
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tokens", help="token ids, 16 bits each, little-endian")
+    parser.add_argument("tokens", help="16-bit little-endian token ids")
     parser.add_argument("--val-fraction", type=float, default=0.1)
     parser.add_argument("--vocab", type=int, default=50257)
     args = parser.parse_args()
@@ -25,8 +27,8 @@ def main():
     single, pair = collections.Counter(train), collections.Counter(zip(train, train[1:]))
     loss = -sum(math.log((single[t] + 1) / (len(train) + args.vocab)) for t in val) / len(val)
     own = -sum(n * math.log(n / len(val)) for n in collections.Counter(val).values()) / len(val)
-    print(f"{len(train)} tokens to count, {len(val)} to predict")
-    print(f"single tokens {loss:.4f}; by the predicted text's own counts {own:.4f}")
+    print(f"{len(train)} training tokens, {len(val)} validation tokens")
+    print(f"unigram: {loss:.4f} (entropy of the validation text: {own:.4f})")
     follows = collections.Counter(x for x, _ in pair)
     precedes = collections.Counter(y for _, y in pair)
     kinds = sum(precedes.values()) + 0.5 * args.vocab
@@ -37,7 +39,7 @@ def main():
             seen = single[x]
             p = max(pair[x, y] - discount, 0) / seen + discount * follows[x] / seen * backed if seen else backed
             loss -= math.log(p)
-        print(f"pairs, discount {discount}: {loss / (len(val) - 1):.4f}")
+        print(f"bigram, discount {discount}: {loss / (len(val) - 1):.4f}")
 
 
 main()

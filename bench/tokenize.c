@@ -1,9 +1,10 @@
-/* Times the encoding of a file: one encoder, one thread, the whole text at once, several times over.
+/* Times the encoding of a file with one encoder and one thread; each repeat encodes the whole text at once.
  *
  *     tokenize TOKENIZER FILE [REPEATS [IDS]]
  *
- * Prints a JSON object: bytes, tokens, and of the fastest repeat wall_s and cpu_s, the latter of the whole
- * process. IDS: a file for the ids, int32 in the machine's byte order. Built with the target `tokenize`. */
+ * Prints a JSON object: bytes, tokens, the smallest wall_s and cpu_s (CPU time of the process) of all
+ * repeats, and load_s, the time to load the tokenizer. IDS is an output file for the ids, int32 in native
+ * byte order. Build it with the target `tokenize`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,6 @@
-# Puts the descriptions of known machines (clusters/*.json) into the library, so that `weft plan --cluster h200`
-# works wherever the program is, and installs them to be looked at and copied.
+# Embeds the cluster descriptions (clusters/*.json) in the library, so that `weft plan --cluster h200` does not depend on
+# files, and installs them as templates for new descriptions. Each file lies between two consecutive weft_cluster_N
+# symbols.
 file(GLOB cluster_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/clusters/*.json)
 list(SORT cluster_files)
 set(cluster_dir ${CMAKE_BINARY_DIR}/clusters)

@@ -1,6 +1,6 @@
-# Packs the project's own text into the library, so that training has something to read without any
-# file: every source, test and document, sorted by path, each followed by the ASCII file separator.
-# Run as a script (cmake -P) with OUT, SEPARATOR and LIST it does the packing at build time.
+# Embeds the project's own text in the library as the corpus `--data self`, so that training works without any data
+# files: all sources, tests and documents, sorted by path, each followed by the ASCII file separator.
+# At build time this file runs as a script (cmake -P, with OUT, SEPARATOR and LIST) to concatenate them.
 if(CMAKE_SCRIPT_MODE_FILE)
   file(STRINGS ${LIST} files)
   set(pieces "")
@@ -15,7 +15,7 @@ file(GLOB_RECURSE corpus_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
   src/*.c src/*.h tests/*.c tests/*.h cmake/*.cmake docs/*.md)
 file(GLOB corpus_top CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} *.md CMakeLists.txt)
 list(APPEND corpus_files ${corpus_top})
-list(FILTER corpus_files EXCLUDE REGEX "_table\\.c$") # numbers that scripts have made
+list(FILTER corpus_files EXCLUDE REGEX "_table\\.c$") # generated tables
 list(SORT corpus_files)
 
 set(corpus_dir ${CMAKE_BINARY_DIR}/corpus)
@@ -23,7 +23,7 @@ string(ASCII 28 separator)
 string(REPLACE ";" "\n" corpus_lines "${corpus_files}")
 file(GENERATE OUTPUT ${corpus_dir}/separator CONTENT "${separator}")
 file(CONFIGURE OUTPUT ${corpus_dir}/list.txt CONTENT "${corpus_lines}\n" @ONLY)
-# The assembler behind both compilers reads the bytes in, which no compiler has to parse.
+# .incbin lets the assembler include the bytes, so the compiler does not have to parse them.
 file(CONFIGURE OUTPUT ${corpus_dir}/corpus_data.c @ONLY CONTENT [=[
 __asm__(".section .rodata\n"
         ".global weft_corpus_begin, weft_corpus_end\n"

@@ -1,4 +1,4 @@
-# Puts the style of the report page (src/report/page.css) into the library, as bytes with a zero after them.
+# Embeds the report page's style sheet (src/report/page.css) in the library as a NUL-terminated string.
 set(style_file ${CMAKE_SOURCE_DIR}/src/report/page.css)
 set(style_source ${CMAKE_BINARY_DIR}/report/page_style_data.c)
 file(CONFIGURE OUTPUT ${style_source} @ONLY CONTENT [=[

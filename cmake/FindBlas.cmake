@@ -1,7 +1,7 @@
-# The matrix library behind the cpu kernels: BLIS or OpenBLAS, in their OpenMP builds, or none, and then
-# weft's own products. WEFT_BLAS chooses; `auto` takes what is faster: on aarch64 weft's own, elsewhere
-# OpenBLAS or BLIS where one is installed.
-set(WEFT_BLAS auto CACHE STRING "auto, blis, openblas or none")
+# Selects the BLAS library of the cpu kernels: BLIS or OpenBLAS, preferably their OpenMP builds, or none, which uses
+# weft's own GEMMs. WEFT_BLAS=auto picks the fastest: weft's own GEMMs on aarch64, elsewhere OpenBLAS, BLIS or weft's
+# own, in this order.
+set(WEFT_BLAS auto CACHE STRING "BLAS library: auto, blis, openblas or none (weft's own GEMMs)")
 set_property(CACHE WEFT_BLAS PROPERTY STRINGS auto blis openblas none)
 
 function(weft_find_blas name)
@@ -31,13 +31,13 @@ endforeach()
 
 add_library(weft_blas INTERFACE)
 if(WEFT_BLAS_FOUND)
-  message(STATUS "Matrix library: ${WEFT_BLAS_FOUND} (${WEFT_${WEFT_BLAS_FOUND}_LIBRARY})")
+  message(STATUS "BLAS: ${WEFT_BLAS_FOUND} (${WEFT_${WEFT_BLAS_FOUND}_LIBRARY})")
   target_link_libraries(weft_blas INTERFACE ${WEFT_${WEFT_BLAS_FOUND}_LIBRARY})
   target_include_directories(weft_blas SYSTEM INTERFACE ${WEFT_${WEFT_BLAS_FOUND}_INCLUDE})
   string(TOUPPER ${WEFT_BLAS_FOUND} blas_upper)
   target_compile_definitions(weft_blas INTERFACE WEFT_BLAS_${blas_upper}=1)
 elseif(WEFT_BLAS MATCHES "^(blis|openblas)$")
-  message(FATAL_ERROR "${WEFT_BLAS} with its headers is not installed: lib${WEFT_BLAS}-openmp-dev has it")
+  message(FATAL_ERROR "WEFT_BLAS=${WEFT_BLAS}, but ${WEFT_BLAS} or its headers were not found; on Debian: apt-get install lib${WEFT_BLAS}-openmp-dev")
 else()
-  message(STATUS "Matrix library: weft's own")
+  message(STATUS "BLAS: none, using weft's own GEMMs")
 endif()

@@ -1,11 +1,11 @@
-# CUDA is used where nvcc is found and not missed where it is not; WEFT_CUDA=OFF leaves it out. The matrix,
-# attention and communication libraries are opened at run time, so only their headers are needed here.
-option(WEFT_CUDA "Use CUDA where it is found" ON)
+# Enables CUDA if nvcc is found; WEFT_CUDA=OFF disables it. cuBLAS, cuDNN and NCCL are loaded at run time, so only their
+# headers are needed here.
+option(WEFT_CUDA "Use CUDA if it is found" ON)
 set(WEFT_CUDA_DEFAULT "80;90a;90-virtual")
 if(DEFINED ENV{WEFT_CUDA_ARCHITECTURES})
   set(WEFT_CUDA_DEFAULT "$ENV{WEFT_CUDA_ARCHITECTURES}")
 endif()
-set(WEFT_CUDA_ARCHITECTURES "${WEFT_CUDA_DEFAULT}" CACHE STRING "GPU architectures to compile for")
+set(WEFT_CUDA_ARCHITECTURES "${WEFT_CUDA_DEFAULT}" CACHE STRING "CUDA architectures to compile for")
 set(WEFT_CUDA_SOURCES "")
 set(WEFT_CUDA_LIBRARIES "")
 set(WEFT_CUDA_EXCLUDED "/cuda/|src/comm/nccl\\.c$")
@@ -33,5 +33,5 @@ if(WEFT_CUDA AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
     set(WEFT_CUDA_EXCLUDED "/cuda/|/nocuda\\.c$|src/comm/nccl\\.c$")
   endif()
 else()
-  message(STATUS "CUDA: none")
+  message(STATUS "CUDA: not used")
 endif()

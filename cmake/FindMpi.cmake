@@ -1,5 +1,5 @@
-# MPI is used where it is found; without it weft runs one rank. WEFT_MPI=OFF leaves it out.
-option(WEFT_MPI "Use MPI where it is found" ON)
+# Enables MPI if it is found; WEFT_MPI=OFF disables it. Without MPI, weft runs a single rank.
+option(WEFT_MPI "Use MPI if it is found" ON)
 set(WEFT_MPI_LIBRARIES "")
 set(WEFT_MPI_EXCLUDED "src/comm/mpi/")
 if(WEFT_MPI)
@@ -13,9 +13,9 @@ if(WEFT_MPI AND MPI_C_FOUND)
   set(WEFT_MPI_EXCLUDED "src/comm/nompi\\.c$")
   set_source_files_properties(src/cli/launch.c PROPERTIES
     COMPILE_DEFINITIONS WEFT_MPIEXEC="${MPIEXEC_EXECUTABLE}")
-  # MPICH's MPI_STATUSES_IGNORE is the address 1, which gcc takes for an array of nothing.
+  # MPICH defines MPI_STATUSES_IGNORE as address 1, which gcc mistakes for an array of size 0.
   set_source_files_properties(src/comm/mpi/flow.c PROPERTIES
     COMPILE_OPTIONS $<$<C_COMPILER_ID:GNU>:-Wno-stringop-overflow>)
 else()
-  message(STATUS "MPI: none")
+  message(STATUS "MPI: not used")
 endif()

@@ -1,6 +1,7 @@
-# What `cmake --install` puts in place. The man page and the completions are written by the program itself,
-# from its option tables, at the end of the build; a cross build cannot run it and goes without them.
-# The installed program keeps the matrix library it was built and tested with.
+# Installation rules. At the end of the build the program itself generates the man page and the shell completions from
+# its option tables; cross builds, which cannot run it, omit them.
+
+# The installed program uses the BLAS library it was built and tested with.
 set_target_properties(weft PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
 install(TARGETS weft RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 

@@ -1,6 +1,6 @@
-# Files under src/kernels/cpu/ that are compiled once per instruction set. The library holds them compiled
-# for the oldest machine of the kind; they are compiled again for newer ones, with WEFT_ISA as the suffix of
-# their symbols, and src/kernels/cpu/backend.c chooses at run time.
+# Files under src/kernels/cpu/ that are compiled once per instruction set. The library contains them compiled for the
+# architecture's baseline; each variant compiles them again for a newer instruction set, with WEFT_ISA as the suffix of
+# their symbols. src/kernels/cpu/backend.c selects a variant at run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
   gemm16 layernorm linear linear16 linear_int8 linear_sparse micro optim round rows table xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
@@ -14,9 +14,9 @@ function(weft_kernel_variant isa)
   target_sources(weft_core PRIVATE $<TARGET_OBJECTS:weft_kernels_${isa}>)
 endfunction()
 
-# A product that is added to is one fused operation wherever the machine has it, on every compiler.
+# Contract multiply-add to FMA with every compiler, wherever the instruction set has it.
 set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
-# What is rounded to a few bits must fall to the same integers everywhere (src/kernels/int4_round.h).
+# Quantization must produce the same integers on every platform (src/kernels/int4_round.h), so no contraction here.
 foreach(file kernels/cpu/round kernels/ref/round compress/int4)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file}.c PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endforeach()
@@ -29,7 +29,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_variant(avx2 -mavx2 -mfma -mf16c)
   weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c
     -mprefer-vector-width=512)
-  # Compiled for what src/kernels/cpu/bf16.c looks for at run time, each in a file of its own.
+  # Each microkernel file needs its own instruction set extension, detected at run time by bf16.c and
+  # int8.c in src/kernels/cpu/.
   set(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mavx2 -mfma)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_dot.c PROPERTIES
     COMPILE_OPTIONS "${avx512};${unscheduled}")

@@ -1,8 +1,8 @@
-/* The device that tests compute on: the CPU, or, with WEFT_TEST_DEVICE=cuda, the first GPU.
+/* The device that tests run on: the CPU, or the first GPU with WEFT_TEST_DEVICE=cuda.
  *
- * There, what tests take for device memory is page-locked memory of the host, which kernels reach too. So a
- * test may read and write tensors itself, once it has waited for the stream. One GPU serves a whole program:
- * its libraries are slow to open. */
+ * On the GPU, device allocations are replaced by page-locked host memory, which kernels can access as well.
+ * Tests can therefore read and write tensors directly, after synchronizing the stream. All tests of a program
+ * share one GPU device, because loading its libraries is slow; test_device_free() leaves it open. */
 #ifndef WEFT_TESTS_DEVICE_H
 #define WEFT_TESTS_DEVICE_H
 
@@ -15,7 +15,7 @@ static inline bool test_on_cuda(void) {
     return name && strcmp(name, "cuda") == 0;
 }
 
-/* The kernels for it. */
+/* Name of the kernel backend for the test device. */
 static inline const char *test_kernels(void) {
     return test_on_cuda() ? "cuda" : "cpu";
 }
@@ -24,7 +24,7 @@ static inline Device *test_device_cuda(void) {
     static DeviceOps ops;
     static Device *device;
     if (device) return device;
-    setenv("WEFT_CUDA_TUNE", "0", 1); /* what is fastest on such memory is not worth keeping */
+    setenv("WEFT_CUDA_TUNE", "0", 1); /* tuning results on host memory are not worth caching */
     assert_ok(device_new_cuda(&device, 0));
     ops = *device->ops;
     ops.alloc = ops.alloc_host;

@@ -1,8 +1,9 @@
-/* For tests that run as several ranks (tests/FOLDER/mpi_NAME.c).
+/* Support for tests that run as several ranks (tests/FOLDER/mpi_NAME.c).
  *
- * Such a file has a line with the numbers of ranks that it wants to run with, as " * Ranks: 2 3 4 8"; each
- * becomes a test of its own. It ends with RANKS_MAIN(tests). Every rank runs every test, and a rank whose
- * assertion fails ends them all, since the others would wait for it. */
+ * Such a file lists its rank counts in a comment line like " * Ranks: 2 3 4 8", after an empty comment line
+ * so that clang-format does not join it with the text above; each count becomes a separate ctest test. The
+ * file ends with RANKS_MAIN(tests). Every rank runs every test. A failed assertion aborts all ranks, which
+ * would otherwise hang waiting for the failed one. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 
@@ -12,14 +13,14 @@
 #include "comm/mpi.h"
 #include "comm/staged.h"
 
-/* What every test finds in *state. */
+/* *state of every test. */
 typedef struct Ranks {
     Group *world;
     Device *device;
     Stream *stream;
 } Ranks;
 
-/* What tests exchange passes through host memory on a GPU, and with WEFT_TEST_GROUPS=staged. */
+/* Whether collectives are staged through host memory: on a GPU, and with WEFT_TEST_GROUPS=staged. */
 static inline bool ranks_staged(void) {
     const char *groups = getenv("WEFT_TEST_GROUPS");
     return test_on_cuda() || (groups && strcmp(groups, "staged") == 0);
@@ -45,7 +46,7 @@ static inline int ranks_teardown(void **state) {
     return 0;
 }
 
-/* What passes is told by rank 0 alone. */
+/* Makes failed assertions abort, and silences stdout on all ranks but 0. */
 static inline void ranks_prepare(void) {
     setenv("CMOCKA_TEST_ABORT", "1", 1);
     if (mpi_launched().rank > 0 && !freopen("/dev/null", "w", stdout)) exit(1);

@@ -1,6 +1,8 @@
-/* A small HTTP server on loopback, in a thread of the test, that does what it is told: serve files, with
- * ranges or without, cut connections, lie about lengths, fall silent, send elsewhere. One connection at a
- * time. Its fields are changed between requests. */
+/* A small HTTP server on the loopback interface that runs in a thread of the test and misbehaves on request:
+ * it serves files with or without range support, drops connections, reports wrong lengths, stalls, and
+ * redirects. It handles one connection at a time. Tests change its fields only between requests. Paths: /NAME
+ * serves a file, /moved/NAME redirects to it, /loop/NAME redirects to itself, /nothing/NAME does not exist.
+ */
 #ifndef WEFT_TESTS_SERVER_H
 #define WEFT_TESTS_SERVER_H
 
@@ -14,10 +16,10 @@
 #include "test.h"
 
 typedef struct ServedFile {
-    const char *name; /* what a path ends in */
+    const char *name; /* last component of the URL path */
     const void *data;
     size_t size;
-    const char *tag; /* the ETag; NULL: none */
+    const char *tag; /* ETag, or NULL to send none */
 } ServedFile;
 
 typedef struct Server {
@@ -25,20 +27,20 @@ typedef struct Server {
     pthread_t thread;
     char url[64]; /* "http://127.0.0.1:PORT/" */
     ServedFile files[4];
-    bool no_ranges;              /* Range is ignored */
-    bool no_conditions;          /* If-Range is */
-    bool no_length;              /* the end of the connection is the end of the file */
-    int64_t said_longer;         /* Content-Length says so many bytes more */
-    int64_t cut_at;              /* with cuts: bytes of a body that are sent */
-    int cuts;                    /* so many answers are cut */
-    int failures, status;        /* so many answers are this status */
-    const char *linked;          /* what redirects name as X-Linked-ETag; NULL: nothing */
-    bool silent;                 /* after cut_at bytes nothing comes, until the client is gone */
-    volatile sig_atomic_t *stop; /* set when silent */
-    /* What was seen. */
+    bool no_ranges;              /* ignore the Range header */
+    bool no_conditions;          /* ignore the If-Range header */
+    bool no_length;              /* omit Content-Length; closing the connection ends the body */
+    int64_t said_longer;         /* bytes by which Content-Length overstates the body */
+    int64_t cut_at;              /* body bytes to send before a cut or a stall */
+    int cuts;                    /* number of responses still to cut */
+    int failures, status;        /* number of responses still to fail, and their status code */
+    const char *linked;          /* X-Linked-ETag of redirects, or NULL to send none */
+    bool silent;                 /* stall after cut_at bytes until the client disconnects */
+    volatile sig_atomic_t *stop; /* set to 1 one second after a stall begins, if not NULL */
+    /* Recorded from requests. */
     int requests;
-    long long last_from; /* of the last request's Range; 0: none */
-    char last_condition[256];
+    long long last_from;      /* start of the last request's Range; 0 if absent */
+    char last_condition[256]; /* If-Range of the last request; empty if absent */
 } Server;
 
 static inline bool server_send(int fd, const void *data, size_t size) {
@@ -77,7 +79,7 @@ static inline void server_body(Server *server, int fd, const ServedFile *file, s
     if (server->silent) {
         char byte;
         if (server->stop) {
-            usleep(1000000); /* the client reads what was sent */
+            usleep(1000000); /* let the client read what was sent */
             *server->stop = 1;
         }
         while (recv(fd, &byte, 1, 0) > 0) {
@@ -88,9 +90,9 @@ static inline void server_body(Server *server, int fd, const ServedFile *file, s
 }
 
 static inline void server_file(Server *server, int fd, const ServedFile *file) {
-    bool holds = !*server->last_condition || server->no_conditions ||
-                 (file->tag && !strcmp(server->last_condition, file->tag));
-    size_t from = server->no_ranges || !holds ? 0 : (size_t)server->last_from;
+    bool matches = !*server->last_condition || server->no_conditions ||
+                   (file->tag && !strcmp(server->last_condition, file->tag));
+    size_t from = server->no_ranges || !matches ? 0 : (size_t)server->last_from;
     if (from && from >= file->size) {
         server_say(fd,
                    "HTTP/1.1 416 Range Not Satisfiable\r\nConnection: close\r\nContent-Length: "
@@ -151,7 +153,7 @@ static inline void *server_run(void *user) {
         request[size] = 0;
         if (strstr(request, "\r\n\r\n")) server_answer(server, fd, request);
         shutdown(fd, SHUT_WR);
-        /* What the client still says is read, so that closing does not throw away what it has not read. */
+        /* Drain the socket: closing it with unread input resets the connection, and the client loses data. */
         while (recv(fd, request, sizeof request, 0) > 0) {
         }
         close(fd);
@@ -159,7 +161,7 @@ static inline void *server_run(void *user) {
     return NULL;
 }
 
-/* As a test's setup and teardown; *state is the Server. Proxies are for other addresses. */
+/* Test setup and teardown; *state is the Server. Disables proxies, which cannot reach it. */
 static inline int server_setup(void **state) {
     Server *server = calloc(1, sizeof *server);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

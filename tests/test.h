@@ -1,4 +1,4 @@
-/* What every test includes: cmocka, and helpers to assert on a Status. */
+/* Included by every test: cmocka, and assertions on a Status. */
 #ifndef WEFT_TESTS_TEST_H
 #define WEFT_TESTS_TEST_H
 
@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 
-/* The call succeeds; otherwise the test fails with its message. */
+/* Asserts that the call succeeds; prints the status message and its trace if not. */
 #define assert_ok(call)                                                                                      \
     do {                                                                                                     \
         Status assert_status_ = (call);                                                                      \
@@ -26,7 +26,7 @@
         }                                                                                                    \
     } while (0)
 
-/* The call fails with this exit code and a message that contains `text`. */
+/* Asserts that the call fails with exit code `code` and a message that contains `text`. */
 #define assert_fails(call, code, text)                                                                       \
     do {                                                                                                     \
         Status assert_status_ = (call);                                                                      \

@@ -1,4 +1,4 @@
-/* Makes zip archives for tests. */
+/* Builds small zip archives in memory for tests. */
 #ifndef WEFT_TESTS_ZIP_MAKE_H
 #define WEFT_TESTS_ZIP_MAKE_H
 
@@ -7,17 +7,18 @@
 #include <zlib.h>
 
 typedef struct ZipMaker {
-    unsigned char data[1 << 16], directory[4096];
+    unsigned char data[1 << 16], directory[4096]; /* local entries, and the central directory so far */
     size_t size, directory_size;
     unsigned count;
 } ZipMaker;
 
+/* Stores `value` as `bytes` little-endian bytes and returns the position after them. */
 static inline unsigned char *zip_put(unsigned char *at, unsigned bytes, uint32_t value) {
     for (unsigned i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> 8 * i);
     return at + bytes;
 }
 
-/* Deflated, or stored. Small members only. */
+/* Adds a member, deflated or stored; at most 32 KiB. */
 static inline void zip_make_add(ZipMaker *zip, const char *name, const void *data, size_t size,
                                 int deflated) {
     unsigned char packed[1 << 15], *at = zip->data + zip->size;
@@ -34,7 +35,7 @@ static inline void zip_make_add(ZipMaker *zip, const char *name, const void *dat
     }
     uint32_t packed_size = deflated ? (uint32_t)(sizeof packed - z.avail_out) : (uint32_t)size;
     uint32_t crc = (uint32_t)crc32(0, data, (uInt)size), length = (uint32_t)strlen(name);
-    uint32_t place = (uint32_t)zip->size;
+    uint32_t offset = (uint32_t)zip->size;
     at = zip_put(zip_put(at, 4, 0x04034b50), 2, 20);
     at = zip_put(zip_put(zip_put(at, 2, 0), 2, deflated ? 8 : 0), 4, 0);
     at = zip_put(zip_put(zip_put(at, 4, crc), 4, packed_size), 4, (uint32_t)size);
@@ -47,20 +48,20 @@ static inline void zip_make_add(ZipMaker *zip, const char *name, const void *dat
     at = zip_put(zip_put(zip_put(at, 2, 0), 2, deflated ? 8 : 0), 4, 0);
     at = zip_put(zip_put(zip_put(at, 4, crc), 4, packed_size), 4, (uint32_t)size);
     at = zip_put(zip_put(zip_put(at, 4, length), 4, 0), 4, 0);
-    at = zip_put(zip_put(at, 2, 0), 4, place);
+    at = zip_put(zip_put(at, 2, 0), 4, offset);
     memcpy(at, name, length);
     zip->directory_size += 46 + length;
     zip->count++;
 }
 
-/* Appends directory and end; the archive is data[0 .. size). */
+/* Appends the central directory and the end record; the archive is then data[0 .. size). */
 static inline void zip_make_end(ZipMaker *zip) {
-    uint32_t place = (uint32_t)zip->size;
+    uint32_t offset = (uint32_t)zip->size;
     memcpy(zip->data + zip->size, zip->directory, zip->directory_size);
     unsigned char *at = zip->data + zip->size + zip->directory_size;
     at = zip_put(zip_put(at, 4, 0x06054b50), 4, 0);
     at = zip_put(zip_put(at, 2, zip->count), 2, zip->count);
-    at = zip_put(zip_put(zip_put(at, 4, (uint32_t)zip->directory_size), 4, place), 2, 0);
+    at = zip_put(zip_put(zip_put(at, 4, (uint32_t)zip->directory_size), 4, offset), 2, 0);
     zip->size = (size_t)(at - zip->data);
 }
 

@@ -31,17 +31,17 @@ def class_of(event):
 
 def rows_of(events, ranks):
     """(rank, row) -> y offset and height; compute rows are tall, communication rows thin."""
-    places, y = {}, TOP
+    rows, y = {}, TOP
     for rank in ranks:
         for tid in sorted({e["tid"] for e in events if e["pid"] == rank}):
-            places[rank, tid] = (y, ROW if tid == 0 else THIN)
+            rows[rank, tid] = (y, ROW if tid == 0 else THIN)
             y += (ROW if tid == 0 else THIN) + 3
         y += GAP
-    return places, y
+    return rows, y
 
 
-def box(event, start, scale, place, out):
-    y, height = place
+def box(event, start, scale, row, out):
+    y, height = row
     x, width = LEFT + (event["ts"] - start) * scale, event["dur"] * scale
     name, kind = html.escape(event["name"]), class_of(event)
     out.append(f'<g><title>{name}: {event["dur"] / 1000:.1f} ms</title><rect class="{kind}" x="{x + 0.3:.2f}" '
@@ -77,14 +77,14 @@ def main():
               and e["name"] != "data"]
     inside.sort(key=lambda e: (e["ts"], -e["dur"]))
     ranks = sorted({e["pid"] for e in inside})
-    places, bottom = rows_of(inside, ranks)
+    rows, bottom = rows_of(inside, ranks)
     out = [f'<text class="title" x="16" y="28">{html.escape(args.title)}</text>']
     for rank in ranks:
-        y, height = places[rank, 0]
+        y, height = rows[rank, 0]
         out.append(f'<text x="16" y="{y + 18}">rank {rank}</text>')
         out.append(f'<rect class="track" x="{LEFT}" y="{y}" width="{WIDTH}" height="{height}"/>')
     for event in inside:
-        box(event, start, WIDTH / (end - start), places[event["pid"], event["tid"]], out)
+        box(event, start, WIDTH / (end - start), rows[event["pid"], event["tid"]], out)
     legend(inside, bottom + 10, out)
     out.append(f'<text class="faint" x="16" y="{bottom + 36}">measured: {(end - start) / 1000:.0f} ms</text>')
     height = bottom + 50

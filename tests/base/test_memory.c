@@ -73,14 +73,14 @@ static void test_bump(void **state) {
     assert_int_equal(count.used, 320);
     assert_ok(bump_check(&count, "nothing"));
     unsigned char *memory = aligned_alloc(BUMP_ALIGN, count.used);
-    Bump place = {.base = memory, .size = count.used};
-    lay_out(&place, at);
+    Bump layout = {.base = memory, .size = count.used};
+    lay_out(&layout, at);
     assert_ptr_equal(at[0], memory);
     assert_ptr_equal(at[1], memory + 64);
     assert_int_equal((uintptr_t)at[2] % BUMP_ALIGN, 0);
-    assert_ok(bump_check(&place, "the parts"));
-    bump_take(&place, 1);
-    assert_fails(bump_check(&place, "the parts"), STATUS_FAILED, "the parts needs");
+    assert_ok(bump_check(&layout, "the parts"));
+    bump_take(&layout, 1);
+    assert_fails(bump_check(&layout, "the parts"), STATUS_FAILED, "the parts needs");
     free(memory);
 }
 

@@ -84,7 +84,7 @@ static void test_normal(void **state) {
     (void)state;
     enum { COUNT = 1 << 19 };
     RngKey key = rng_key(1, "normal", 0);
-    double power[5] = {0}, neighbours = 0, before = 0;
+    double power[5] = {0}, correlation = 0, before = 0;
     int beyond_two = 0;
     float block[4];
     for (uint64_t i = 0; i < COUNT; i++) {
@@ -93,7 +93,7 @@ static void test_normal(void **state) {
         if (i % 4 == 0) rng_normal_block(key, i / 4, block);
         assert_true(block[i % 4] == (float)x);
         for (int p = 1; p <= 4; p++) power[p] += pow(x, p) / COUNT;
-        neighbours += x * before / COUNT;
+        correlation += x * before / COUNT;
         beyond_two += fabs(x) > 2;
         before = x;
     }
@@ -101,7 +101,7 @@ static void test_normal(void **state) {
     assert_true(fabs(power[2] - 1) < 0.01);
     assert_true(fabs(power[3]) < 0.03);
     assert_true(fabs(power[4] - 3) < 0.06);
-    assert_true(fabs(neighbours) < 0.01);
+    assert_true(fabs(correlation) < 0.01);
     assert_true(fabs((double)beyond_two / COUNT - 0.0455) < 0.002);
 }
 

@@ -1,5 +1,7 @@
 /* Tests every collective, in every data type and many sizes, against a serial reference that reduces in rank
- * order. Results must match bit for bit, whichever algorithm the collective chooses. Ranks: 2 3 4 8 */
+ * order. Results must match bit for bit, whichever algorithm the collective chooses.
+ *
+ * Ranks: 2 3 4 8 */
 #include "ranks.h"
 
 #include <math.h>
@@ -210,9 +212,9 @@ static void test_host(void **state) {
     assert_int_equal(sums[0], n);
     assert_int_equal(sums[1], n * (n - 1) / 2);
     assert_int_equal(sums[2], -n * (n - 1) / 2);
-    double most = -world->rank;
-    assert_ok(host_reduce(world, &most, 1, DT_F64, REDUCE_MAX));
-    assert_true(most == 0);
+    double max = -world->rank;
+    assert_ok(host_reduce(world, &max, 1, DT_F64, REDUCE_MAX));
+    assert_true(max == 0);
     char all[64] = "", own[4] = {'a', (char)('0' + world->rank), 'z', 0};
     assert_ok(host_gather(world, all, own, 4));
     for (int r = 0; r < world->size; r++) assert_int_equal(all[4 * r + 1], '0' + r);
@@ -224,8 +226,8 @@ static void test_host(void **state) {
     assert_int_equal(data[large - 1], 77);
     free(data);
     assert_ok(barrier(world));
-    assert_fails(host_broadcast(world, &most, 8, world->size), 1, "rank");
-    assert_fails(host_reduce(world, &most, 1, DT_F32, REDUCE_MAX), 1, "fp32");
+    assert_fails(host_broadcast(world, &max, 8, world->size), 1, "rank");
+    assert_fails(host_reduce(world, &max, 1, DT_F32, REDUCE_MAX), 1, "fp32");
 }
 
 static void test_bytes_counted(void **state) {

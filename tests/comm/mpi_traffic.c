@@ -1,6 +1,8 @@
 /* Tests concurrent communication: operations that start and complete in different orders, overlapping groups,
  * sends in both directions, and overlap with computation. Also tests the mesh of process groups and how ranks
- * divide cores. Ranks: 2 3 4 8 */
+ * divide cores.
+ *
+ * Ranks: 2 3 4 8 */
 #include "ranks.h"
 
 #include <sched.h>

@@ -1,9 +1,9 @@
-/* Runs a fuzz target without any tool: fuzz_NAME [--seconds S] [--seed N] [--at I] [FILE...]
+/* Runs a fuzz target without external tools: fuzz_NAME [--seconds S] [--seed N] [--at I] [FILE...]
  *
- * Input I is a function of the seed and I alone (the counter-based generator again): a valid input with
- * a few mutations. So a crash needs no saved file: it prints I, and --at I runs that input again, also in
- * a debugger, and writes it to fuzz_NAME.input. Files on the command line are run as they are. An input
- * that takes longer than ten seconds counts as a hang.
+ * Input I is a valid input with a few mutations. It depends only on the seed and I (the random generator is
+ * counter-based), so a crash can be reproduced without a saved file: the driver prints I, and --at I runs
+ * that input again, for example in a debugger, and writes it to fuzz_NAME.input. Files on the command line
+ * are run unchanged. An input that takes more than ten seconds counts as a hang.
  */
 #include <signal.h>
 #include <time.h>
@@ -14,15 +14,14 @@
 
 enum { HANG_SECONDS = 10, MUTATIONS = 8 };
 
-/* A signal handler has no other way to know. */
-static uint64_t current;
+static uint64_t current; /* index of the input; global for the signal handler */
 
-/* The sanitizers call this before they end the process. */
+/* Registers a callback that sanitizers call before they terminate the process; NULL without sanitizers. */
 __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)(void));
 
 static void report(void) {
     char text[80];
-    int size = snprintf(text, sizeof text, "fuzz: failed at input %llu, run it again with --at\n",
+    int size = snprintf(text, sizeof text, "fuzz: input %llu failed; reproduce it with --at\n",
                         (unsigned long long)current);
     if (write(2, text, (size_t)size) < 0) return;
 }
@@ -47,22 +46,21 @@ typedef struct Input {
     size_t size;
 } Input;
 
-/* Makes room for, or cuts, bytes at a place. */
 static void open_gap(Input *input, size_t at, size_t bytes) {
     if (input->size + bytes > FUZZ_INPUT_LIMIT) bytes = FUZZ_INPUT_LIMIT - input->size;
     memmove(input->data + at + bytes, input->data + at, input->size - at);
     input->size += bytes;
 }
 
-static void cut(Input *input, size_t at, size_t bytes) {
+static void erase(Input *input, size_t at, size_t bytes) {
     if (bytes > input->size - at) bytes = input->size - at;
     memmove(input->data + at, input->data + at + bytes, input->size - at - bytes);
     input->size -= bytes;
 }
 
-/* Text and numbers that readers stumble over. */
-static void put_word(Input *input, Draw *source, size_t at) {
-    static const char *const words[] = {
+/* Inserts or overwrites with text that tends to break parsers. */
+static void put_token(Input *input, Draw *source, size_t at) {
+    static const char *const tokens[] = {
         "-1",
         "0",
         "1e999",
@@ -85,12 +83,12 @@ static void put_word(Input *input, Draw *source, size_t at) {
         "\xff\xfe",
         "-100",
     };
-    const char *word = words[draw(source, sizeof words / sizeof *words)];
-    size_t length = strlen(word);
+    const char *token = tokens[draw(source, sizeof tokens / sizeof *tokens)];
+    size_t length = strlen(token);
     if (input->size + length > FUZZ_INPUT_LIMIT) return;
     if (draw(source, 2)) open_gap(input, at, length);
     if (at + length > input->size) input->size = at + length;
-    memcpy(input->data + at, word, length);
+    memcpy(input->data + at, token, length);
 }
 
 static void put_integer(Input *input, Draw *source, size_t at) {
@@ -102,45 +100,46 @@ static void put_integer(Input *input, Draw *source, size_t at) {
     memcpy(input->data + at, &value, width);
 }
 
-/* A piece of the input itself over or into another place: brackets nest, fields double. */
+/* Copies a part of the input to another position, so that brackets nest and fields repeat. */
 static void copy_within(Input *input, Draw *source, size_t at) {
-    uint8_t piece[256];
-    size_t from = draw(source, input->size), bytes = 1 + draw(source, sizeof piece);
+    uint8_t part[256];
+    size_t from = draw(source, input->size), bytes = 1 + draw(source, sizeof part);
     if (bytes > input->size - from) bytes = input->size - from;
     if (input->size + bytes > FUZZ_INPUT_LIMIT) return;
-    memcpy(piece, input->data + from, bytes);
+    memcpy(part, input->data + from, bytes);
     if (draw(source, 2)) open_gap(input, at, bytes);
     if (at + bytes > input->size) input->size = at + bytes;
-    memcpy(input->data + at, piece, bytes);
+    memcpy(input->data + at, part, bytes);
 }
 
 static void mutate(Input *input, Draw *source) {
     size_t at = draw(source, input->size);
     if (input->size == 0) {
-        put_word(input, source, 0);
+        put_token(input, source, 0);
         return;
     }
     switch (draw(source, 7)) {
     case 0: input->data[at] ^= (uint8_t)(1u << draw(source, 8)); break;
     case 1: input->data[at] = (uint8_t)draw(source, 256); break;
-    case 2: put_word(input, source, at); break;
+    case 2: put_token(input, source, at); break;
     case 3: put_integer(input, source, at); break;
     case 4: copy_within(input, source, at); break;
-    case 5: cut(input, at, 1 + draw(source, 16)); break;
-    default: cut(input, at, draw(source, 8) ? draw(source, 64) : input->size); break;
+    case 5: erase(input, at, 1 + draw(source, 16)); break;
+    default: erase(input, at, draw(source, 8) ? draw(source, 64) : input->size); break;
     }
 }
 
 static void make_input(Input *input, uint64_t seed, uint64_t index, size_t seeds) {
     Draw source = {.key = rng_key(seed, "fuzz", index)};
     input->size = fuzz_seed(draw(&source, seeds), input->data);
-    /* The first inputs are the seeds as they are. */
+    /* The first inputs are the unmodified seeds. */
     size_t mutations = index < seeds ? 0 : 1 + draw(&source, MUTATIONS);
     if (index < seeds) input->size = fuzz_seed((size_t)index, input->data);
     while (mutations-- > 0) mutate(input, &source);
 }
 
-/* The target gets a block of exactly the input's size, so that reading past it is seen. */
+/* Passes the target a heap block of exactly the input's size, so that a sanitizer detects reads past its end.
+ */
 static void run_input(const uint8_t *data, size_t size) {
     uint8_t *copy = malloc(size ? size : 1);
     fuzz_require(copy);
@@ -170,7 +169,7 @@ static void write_input(const Input *input, const char *program) {
     if (!file) return;
     fwrite(input->data, 1, input->size, file);
     fclose(file);
-    printf("input %llu, %zu bytes, is in %s\n", (unsigned long long)current, input->size, path);
+    printf("wrote input %llu (%zu bytes) to %s\n", (unsigned long long)current, input->size, path);
     fflush(stdout);
 }
 

@@ -1,6 +1,6 @@
-/* A fuzz target gives these two functions; driver.c mutates the seeds and runs them. What must never
- * happen is a crash, a hang, a leak or a result out of its range: check results with fuzz_require. The
- * name of the first is libFuzzer's, which can therefore drive a target too. */
+/* Interface of a fuzz target: it defines the two functions below, and driver.c mutates the seeds and runs it.
+ * A target must not crash, hang, leak or accept input with results out of range, which fuzz_require() checks.
+ * The first function has libFuzzer's name, so libFuzzer can drive targets too. */
 #ifndef WEFT_TESTS_FUZZ_H
 #define WEFT_TESTS_FUZZ_H
 
@@ -14,11 +14,11 @@
 
 enum { FUZZ_INPUT_LIMIT = 1 << 16 };
 
-/* Reads one input, checks what came of it, returns 0. */
+/* Parses one input and checks the results. Returns 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Writes valid input number `index` to out (of FUZZ_INPUT_LIMIT bytes) and returns its size; 0 past the
- * last. */
+/* Writes valid input number `index` to out (FUZZ_INPUT_LIMIT bytes) and returns its size, or 0 past the last.
+ */
 size_t fuzz_seed(size_t index, uint8_t *out);
 
 static inline size_t fuzz_seed_text(const char *text, uint8_t *out) {
@@ -30,12 +30,12 @@ static inline size_t fuzz_seed_text(const char *text, uint8_t *out) {
 #define fuzz_require(condition)                                                                              \
     do {                                                                                                     \
         if (!(condition)) {                                                                                  \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                        \
+            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);                    \
             abort();                                                                                         \
         }                                                                                                    \
     } while (0)
 
-/* A failure is fine as long as it says something; true when the call succeeded. */
+/* Returns whether the call succeeded. A failure is fine if it has a message and a valid exit code. */
 static inline bool fuzz_succeeded(Status status) {
     if (!status) return true;
     int code = status_exit_code(status);

@@ -1,5 +1,5 @@
-/* The files of a BPE tokenizer: tokenizer.json, or vocab.json and merges.txt with a NUL between them. What is
- * accepted encodes and decodes any bytes, and is the same after writing and reading it again. */
+/* Fuzzes loading a BPE tokenizer from tokenizer.json, or from vocab.json and merges.txt separated by a NUL.
+ * An accepted tokenizer encodes and decodes arbitrary bytes without loss. */
 #include "base/memory.h"
 #include "fuzz.h"
 #include "tokenizer/bpe.h"
@@ -24,12 +24,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &plain)));
     fuzz_require(fuzz_succeeded(encoder_add(encoder, (const char *)data, sample, &list)));
     fuzz_require(fuzz_succeeded(tokenizer_decode(tokenizer, list.ids, list.count, false, &back, &back_size)));
-    size_t prefix = back_size - sample; /* a space that add_prefix_space put there */
+    size_t prefix = back_size - sample; /* a space added by add_prefix_space */
     fuzz_require(prefix <= 1 && !memcmp(back + prefix, data, sample));
     return 0;
 }
 
-/* The 256 bytes, "he", " he" and the end. */
+/* The 256 bytes, "he", " he" and <|endoftext|>. */
 static size_t put_vocab(char *out) {
     size_t size = (size_t)sprintf(out, "{");
     for (int byte = 0; byte < 256; byte++) {

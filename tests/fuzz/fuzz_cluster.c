@@ -1,4 +1,5 @@
-/* A cluster's description: what is accepted has figures that one can divide by and add up. */
+/* Fuzzes cluster descriptions: accepted ones have finite values, and nonzero values where the planner
+ * divides. */
 #include <math.h>
 
 #include "fuzz.h"

@@ -1,4 +1,4 @@
-/* config.json: what is accepted can be a model, and is the same after writing and reading it again. */
+/* Fuzzes config.json: an accepted one describes a valid model and survives a round trip through a file. */
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "fuzz.h"

@@ -1,12 +1,12 @@
-/* The Cornell corpus: whatever the two files hold, pairs have texts. The input is the lines, a zero byte, and
- * the conversations. */
+/* Fuzzes the Cornell corpus reader: both sides of each pair have text. The input is the file of lines, a NUL,
+ * and the file of conversations. */
 #include "data/cornell.h"
 
 #include <unistd.h>
 
 #include "fuzz.h"
 
-static char paths[2][64]; /* made with the first input */
+static char paths[2][64]; /* created for the first input */
 
 static void clear_up(void) {
     for (int i = 0; i < 2; i++) unlink(paths[i]);

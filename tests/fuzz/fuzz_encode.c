@@ -1,10 +1,10 @@
-/* Any bytes through a BPE tokenizer with all kinds of added tokens: they decode to the same bytes, places
- * follow one another, and cutting anywhere that encoder_cut names changes nothing. */
+/* Fuzzes a BPE tokenizer with all kinds of added tokens: any bytes decode to the same bytes, offsets are in
+ * order, and splitting the text wherever encoder_cut() allows it changes nothing. */
 #include "base/memory.h"
 #include "fuzz.h"
 #include "tokenizer/bpe.h"
 
-/* The 256 bytes, a few merges, and added tokens: the flags of each in bits. */
+/* A tokenizer with the 256 bytes, a few merges, and an added token for each flag. */
 static Status make(Tokenizer **ret_tokenizer) {
     static const char *const words[] = {"he",  "\xC4\xA0he", "aa",  "aaaa", "the", "'t",
                                         "[l]", "[r]",        "[w]", "[n]",  "[ll]"};
@@ -60,12 +60,12 @@ static void check_text(const Tokenizer *tokenizer, const char *text, size_t size
     CLEANUP(token_list_done) TokenList list = {0};
     CLEANUP(mem_freep) char *back = NULL;
     size_t back_size, at = 0;
-    EncodeOptions options = {.plain = plain, .places = true};
+    EncodeOptions options = {.plain = plain, .offsets = true};
     fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &options)));
     fuzz_require(fuzz_succeeded(encoder_add(encoder, text, size, &list)));
     for (size_t i = 0; i < list.count; i++) {
-        fuzz_require(list.places[i].start == at && list.places[i].end > at && list.places[i].end <= size);
-        at = list.places[i].end;
+        fuzz_require(list.offsets[i].start == at && list.offsets[i].end > at && list.offsets[i].end <= size);
+        at = list.offsets[i].end;
     }
     fuzz_require(at == size);
     if (size <= 4096) check_cuts(encoder, text, size, &list);
@@ -73,7 +73,7 @@ static void check_text(const Tokenizer *tokenizer, const char *text, size_t size
     if (plain) fuzz_require(back_size == size && (size == 0 || !memcmp(back, text, size)));
 }
 
-/* Text as ids come equals text at once. */
+/* Decoding incrementally equals decoding all ids at once. */
 static void check_stream(const Tokenizer *tokenizer, const char *text, size_t size) {
     CLEANUP(decoder_freep) Decoder *decoder = NULL;
     CLEANUP(mem_freep) char *whole = NULL;

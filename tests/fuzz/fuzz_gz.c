@@ -1,4 +1,4 @@
-/* Compressed files: whatever the bytes, what comes out stays within the limit. */
+/* Fuzzes compressed files: decompressed output stays within the limit. */
 #include <unistd.h>
 #include <zlib.h>
 

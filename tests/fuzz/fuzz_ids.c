@@ -1,4 +1,4 @@
-/* JSON lines of examples: whatever the text, examples that are accepted are in range for the task. */
+/* Fuzzes examples in JSON Lines: ids and labels of accepted examples are in range for the task. */
 #include "data/ids.h"
 #include "fuzz.h"
 

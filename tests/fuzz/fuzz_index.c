@@ -1,5 +1,5 @@
-/* model.safetensors.index.json: shards are opened only beside the index, and an index that is accepted
- * names just the tensors that are there. */
+/* Fuzzes model.safetensors.index.json: shards are opened only in the index's folder, and an accepted index
+ * lists exactly the tensors in the shards. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include "checkpoint/hf_files.h"
 #include "fuzz.h"
 
-static char directory[64]; /* made with the first input */
+static char directory[64]; /* created for the first input */
 
 static void clear_up(void) {
     status_free(dir_remove(directory));
@@ -29,7 +29,7 @@ static void put_shard(const char *file, const char *tensor) {
 }
 
 static void make_directory(void) {
-    /* In memory where that can be: the index is written anew for each input. */
+    /* Prefer memory, because every input rewrites the index. */
     strcpy(directory, "/dev/shm/weft-fuzz-XXXXXX");
     if (!mkdtemp(directory)) {
         strcpy(directory, "/tmp/weft-fuzz-XXXXXX");

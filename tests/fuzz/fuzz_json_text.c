@@ -1,11 +1,13 @@
-/* The text of a field of a line: it is what jansson finds there, and what jansson refuses is refused. */
+/* Fuzzes extracting a text field from a JSON line: the result equals jansson's, and what jansson rejects is
+ * rejected. */
 #include <jansson.h>
 
 #include "data/json_text.h"
 #include "fuzz.h"
 
-/* Limits of jansson's own, and names that we need not know of. */
-static bool is_its_limit(const json_error_t *error) {
+/* Whether jansson rejected the input because of its own limits: number range, nesting depth, NUL characters.
+ */
+static bool is_jansson_limit(const json_error_t *error) {
     enum json_error_code code = json_error_code(error);
     return code == json_error_numeric_overflow || code == json_error_stack_overflow ||
            code == json_error_null_byte_in_key || code == json_error_null_character;
@@ -16,13 +18,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_error_t error;
     json_t *json = json_loadb(line, size, JSON_ALLOW_NUL, &error);
     CLEANUP(json_text_done) JsonText text = {0};
-    /* Twice with the same memory, the second time with nothing in it. */
+    /* The second call reuses the memory of the first. */
     for (int i = 0; i < 2; i++) {
         Status status = json_text_read(&text, line, size, "text", "input", 7);
         bool ours = !status;
         if (ours ||
             (!strstr(status_message(status), "only once") && !strstr(status_message(status), "nesting")))
-            fuzz_require((ours == json_is_object(json)) || (!json && is_its_limit(&error)));
+            fuzz_require((ours == json_is_object(json)) || (!json && is_jansson_limit(&error)));
         if (status) fuzz_require(strstr(status_message(status), "input: line 7, column "));
         fuzz_succeeded(status);
         if (!ours || !json) continue;

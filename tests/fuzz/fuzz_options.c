@@ -1,19 +1,19 @@
-/* --config: whatever the file holds, weft's own keys or DeepSpeed's, options that are accepted are in their
- * range, and what a run writes down of them is accepted again and means the same. */
+/* Fuzzes --config with weft's and DeepSpeed's keys: accepted options are in range, and the options that a run
+ * records are accepted again with the same meaning. */
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "cli/train_options.h"
 #include "fuzz.h"
 
-static char path[64]; /* made with the first input */
+static char path[64]; /* created for the first input */
 
 static void clear_up(void) {
     unlink(path);
 }
 
 static void make_path(void) {
-    /* In memory where that can be: the file is written anew for each input. */
+    /* Prefer memory, because every input rewrites the file. */
     strcpy(path, "/dev/shm/weft-fuzz-XXXXXX");
     int fd = mkstemp(path);
     if (fd < 0) {

@@ -1,5 +1,5 @@
-/* weft.json of a checkpoint: it is refused, or what comes back is the object that it holds, and the weights
- * beside it have been loaded. */
+/* Fuzzes weft.json of a checkpoint: it is rejected, or the loader returns its object and has loaded the
+ * checkpoint's weights. */
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "fuzz.h"
 
-/* A checkpoint of the smallest model, made with the first input; only its weft.json changes. */
+/* A checkpoint of a minimal model, created for the first input; only its weft.json changes. */
 static struct {
     char run[64], progress[128];
     char *dir;
@@ -43,7 +43,7 @@ static Status make_checkpoint(void) {
 }
 
 static void make_rig(void) {
-    /* In memory where that can be: the file is written anew for each input. */
+    /* Prefer memory, because every input rewrites the file. */
     strcpy(rig.run, "/dev/shm/weft-fuzz-XXXXXX");
     if (!mkdtemp(rig.run)) {
         strcpy(rig.run, "/tmp/weft-fuzz-XXXXXX");

@@ -1,6 +1,6 @@
-/* Prompts: numbers are read as they are written or refused, and whatever was given, each sequence has a
- * token to start from and a number that no other sequence of the same prompt has. The input is a text of
- * numbers and, after a NUL, of bytes. */
+/* Fuzzes prompts: token ids are parsed exactly or rejected, each sequence has at least one token, and
+ * sequences of the same prompt have different sample numbers. The input is a list of ids and, after a NUL,
+ * text. */
 #include "infer/prompt.h"
 
 #include "fuzz.h"
@@ -20,7 +20,7 @@ static void check_sequences(const PromptList *list) {
     }
 }
 
-/* Written out again, the numbers are the same. */
+/* Printing and parsing the ids again returns the same ids. */
 static void check_numbers(const int32_t *ids, int64_t count) {
     char *text = malloc((size_t)count * 12 + 1), *end = text;
     fuzz_require(text);

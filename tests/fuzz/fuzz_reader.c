@@ -1,12 +1,12 @@
-/* The corpus reader: whatever a file holds, each document begins once and ends once, and small blocks give
- * the same bytes as one large one. The first byte of the input picks how it is read. */
+/* Fuzzes the corpus reader: each document begins once and ends once, and small blocks produce the same bytes
+ * as one large block. The first byte of the input selects how it is read. */
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "data/reader.h"
 #include "fuzz.h"
 
-static char path[64]; /* made with the first input */
+static char path[64]; /* created for the first input */
 
 static void clear_up(void) {
     unlink(path);
@@ -42,7 +42,7 @@ static Status take(void *context, const TextPiece *piece) {
     memcpy(read->text + read->size, piece->text, piece->size);
     read->size += piece->size;
     read->open = !piece->last;
-    if (piece->last) read->text[read->size++] = 0x1c; /* documents are told apart */
+    if (piece->last) read->text[read->size++] = 0x1c; /* separates documents */
     read->documents += piece->last;
     return OK;
 }
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
     FILE *file = fopen(path, "wb");
     fuzz_require(file && fwrite(data + 1, 1, size - 1, file) == size - 1 && fclose(file) == 0);
-    /* By the link's name, without .jsonl, it is text. */
+    /* Through a link named .txt the reader treats it as plain text. */
     char plain[80];
     snprintf(plain, sizeof plain, "%s.txt", path);
     unlink(plain);

@@ -1,6 +1,6 @@
-/* safetensors: every tensor that a file is accepted with can be read to its last byte, and the tensors
- * fill the data without a gap. Each input is run twice, as a file, and as the header and data of one,
- * parted by a NUL, whose length is put before it: so mutations reach past the length. */
+/* Fuzzes safetensors: every tensor of an accepted file is readable to its last byte, and the tensors fill the
+ * data without gaps. Each input runs twice: as a file, and as header and data separated by a NUL, with a
+ * correct length prepended so that mutations get past the length check. */
 #include "checkpoint/safetensors.h"
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-/* Sentence splitting: whatever the bytes, ends come one after the other and the last one is the text's. */
+/* Fuzzes sentence splitting: sentence ends increase, and the last one is the end of the text. */
 #include "data/sentence.h"
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
-/* SQuAD's JSON: whatever the file, what is accepted becomes sequences that fit, labels inside of them and
- * answers that are whole characters of their context, and any predictions for it can be scored. */
+/* Fuzzes SQuAD's JSON: an accepted file yields sequences that fit, labels inside them, and answers made of
+ * complete characters of their context; any predictions for it can be scored. */
 #include <math.h>
 
 #include "data/squad_answers.h"
@@ -15,14 +15,15 @@ static void check_features(const SquadSet *set, const SquadFeatures *features) {
         fuzz_require(length >= 3 && length <= T);
         fuzz_require(feature->start <= feature->end && feature->start >= 0);
         fuzz_require(feature->start == T ? feature->end == T : feature->end < length - 1);
-        fuzz_require(feature->asked < features->askeds);
+        fuzz_require(feature->query < features->queries);
         for (int32_t t = 0; t < length; t++) fuzz_require(tokens[t] >= 0 && tokens[t] < BYTE_VOCAB_BERT);
     }
-    for (size_t i = 0; i < features->askeds; i++) {
-        const SquadAsked *asked = &features->asked[i];
+    for (size_t i = 0; i < features->queries; i++) {
+        const SquadQuery *asked = &features->query[i];
         fuzz_require(asked->number < set->questions && asked->features > 0);
         fuzz_require(asked->first <= asked->last && asked->last < asked->context.count);
-        for (int32_t k = 0; k < asked->context.count; k++) { /* each token is best in one window */
+        for (int32_t k = 0; k < asked->context.count;
+             k++) { /* exactly one window has each token's best context */
             int best = 0;
             for (int32_t w = 0; w < asked->features; w++)
                 best += squad_is_max_context(features, &features->feature[asked->feature + (size_t)w], k);
@@ -35,7 +36,7 @@ static bool starts_char(SquadText text, size_t at) {
     return at == text.size || ((unsigned char)text.data[at] & 0xC0) != 0x80;
 }
 
-/* Scores from the input's own bytes. */
+/* Uses the input's bytes as scores. */
 static void check_answers(const SquadSet *set, const SquadFeatures *features, const uint8_t *data,
                           size_t size) {
     CLEANUP(squad_scores_done) SquadScores scores = {0};
@@ -47,8 +48,8 @@ static void check_answers(const SquadSet *set, const SquadFeatures *features, co
         for (size_t k = 0; k < 2 * T; k++) logits[k] = (float)data[(i + k) % size];
         squad_scores_take(&scores, features, i, logits);
     }
-    for (size_t i = 0; i < features->askeds; i++) {
-        const SquadQuestion *question = &set->question[features->asked[i].number];
+    for (size_t i = 0; i < features->queries; i++) {
+        const SquadQuestion *question = &set->question[features->query[i].number];
         SquadText context = set->paragraph[question->paragraph].context;
         SquadAnswerSpec spec = {.max_answer = 4, .may_be_none = i % 2 == 0};
         fuzz_require(fuzz_succeeded(squad_best_find(&best, features, &scores, i, context, &spec)));

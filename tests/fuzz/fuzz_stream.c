@@ -1,5 +1,5 @@
-/* Streams of u16 and u32 tokens: a file is refused, or each of its tokens reads as it lies there, from any
- * place, or is refused for being outside the vocabulary. */
+/* Fuzzes streams of u16 and u32 tokens: a file is rejected, or reading from any position returns the stored
+ * tokens or an error for ids outside the vocabulary. */
 #include <unistd.h>
 
 #include "data/stream.h"
@@ -7,14 +7,14 @@
 
 enum { VOCAB = 300, PIECE = 5 };
 
-static char path[64]; /* made with the first input */
+static char path[64]; /* created for the first input */
 
 static void clear_up(void) {
     unlink(path);
 }
 
 static void make_path(void) {
-    /* In memory where that can be: the file is written anew for each input. */
+    /* Prefer memory, because every input rewrites the file. */
     strcpy(path, "/dev/shm/weft-fuzz-XXXXXX");
     int fd = mkstemp(path);
     if (fd < 0) {
@@ -32,7 +32,7 @@ static uint32_t token_of(const uint8_t *data, size_t width, int64_t at) {
 }
 
 static void check_stream(const TokenStream *stream, const uint8_t *data, size_t size, size_t width) {
-    /* The file is there twice, so that pieces also cross from one source to the next. */
+    /* The stream contains the file twice, so that reads also cross from one source to the next. */
     int64_t single = (int64_t)(size / width), total = token_stream_size(stream);
     fuzz_require(total == 2 * single);
     for (int64_t at = 0; at < total; at += PIECE - 1) {

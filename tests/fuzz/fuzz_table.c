@@ -1,5 +1,5 @@
-/* Tables: whatever a .csv, .tsv or .jsonl file holds, rows have the fields asked for, as UTF-8, and lines
- * count up. The first byte of the input picks the kind. */
+/* Fuzzes .csv, .tsv and .jsonl tables: rows have the requested fields in valid UTF-8, and line numbers
+ * increase. The first byte of the input selects the format. */
 #include "data/table.h"
 #include "fuzz.h"
 

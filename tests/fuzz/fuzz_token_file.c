@@ -1,5 +1,6 @@
-/* Token shards: a file is refused, or every token and document of it is in range, whether it was verified at
- * once or is read piece by piece. Checksums keep mutations out, so they are put right again for most inputs.
+/* Fuzzes token files: a file is rejected, or all its tokens and documents are in range, whether it is
+ * verified up front or block by block. Checksums would reject every mutation, so most inputs get correct
+ * checksums again.
  */
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 
 enum { VOCAB = 300, TOKENS = 50, DOCUMENTS = 3 };
 
-static char path[64]; /* made with the first input */
+static char path[64]; /* created for the first input */
 
 static void clear_up(void) {
     unlink(path);
@@ -30,8 +31,8 @@ static void put64(uint8_t *at, uint64_t value) {
     for (int i = 0; i < 8; i++) at[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* The checksums of a file with one block, which is what the seeds are. */
-static void put_right(uint8_t *file, size_t size) {
+/* Recomputes the checksums of a file with one block, as the seeds have. */
+static void fix_checksums(uint8_t *file, size_t size) {
     if (size < TOKEN_FILE_HEADER + 8) return;
     put64(file + size - 8, checksum(file + TOKEN_FILE_HEADER, size - TOKEN_FILE_HEADER - 8, 1));
     put64(file + 96, checksum(file + size - 8, 8, 0));
@@ -72,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!path[0]) make_path();
     if (size == 0 || size > sizeof copy) return 0;
     memcpy(copy, data + 1, size - 1);
-    if (data[0] % 8) put_right(copy, size - 1);
+    if (data[0] % 8) fix_checksums(copy, size - 1);
     FILE *file = fopen(path, "wb");
     fuzz_require(file && fwrite(copy, 1, size - 1, file) == size - 1 && fclose(file) == 0);
     CLEANUP(token_file_freep) TokenFile *shard = NULL;
@@ -80,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-/* A shard with tokens of two or four bytes, as weft writes it. */
+/* A token file with two-byte or four-byte tokens, as written by weft. */
 static size_t make_seed(size_t width, bool marked, uint8_t *out) {
     char dir[] = "/tmp/weft-fuzz-XXXXXX", name[96];
     TokenizerId id = {.kind = TOKENIZER_BPE,
@@ -111,7 +112,7 @@ static size_t make_seed(size_t width, bool marked, uint8_t *out) {
 }
 
 size_t fuzz_seed(size_t index, uint8_t *out) {
-    static uint8_t seed[3][FUZZ_INPUT_LIMIT]; /* made once: files are slow */
+    static uint8_t seed[3][FUZZ_INPUT_LIMIT]; /* created once, because files are slow */
     static size_t size[3];
     if (index > 2) return 0;
     if (!size[index]) size[index] = make_seed(index == 1 ? 4 : 2, index == 2, seed[index]);

@@ -1,7 +1,7 @@
-/* WordPiece: whatever a vocab.txt holds, it is refused or gives a tokenizer, and then any bytes are encoded
- * with ids of the vocabulary and places inside the text, the same at every cut, and decoded again. The input
- * is a vocabulary and, after the first NUL, a text. The text also goes through a tokenizer of our own, which
- * has added tokens of every kind. */
+/* Fuzzes WordPiece: a vocab.txt is rejected or yields a tokenizer. Any bytes then encode to ids of the
+ * vocabulary with offsets inside the text, independent of how the text is split, and decode again. The input
+ * is a vocabulary and, after the first NUL, a text. The text also runs through a fixed tokenizer that has
+ * added tokens of every kind. */
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -9,10 +9,10 @@
 #include "fuzz.h"
 #include "tokenizer/internal.h"
 
-static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t size, bool places) {
+static TokenList encode(const Tokenizer *tokenizer, const char *text, size_t size, bool offsets) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     TokenList list = {0};
-    fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &(EncodeOptions){.places = places})));
+    fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &(EncodeOptions){.offsets = offsets})));
     fuzz_require(fuzz_succeeded(encoder_add(encoder, text, size, &list)));
     return list;
 }
@@ -41,8 +41,8 @@ static void check_text(const Tokenizer *tokenizer, const char *text, size_t size
     check_same(&plain, &placed);
     for (size_t i = 0; i < placed.count; i++) {
         fuzz_require(placed.ids[i] >= 0 && placed.ids[i] < tokenizer_vocab(tokenizer));
-        fuzz_require(placed.places[i].start < placed.places[i].end && placed.places[i].end <= size);
-        fuzz_require(i == 0 || placed.places[i].end >= placed.places[i - 1].end);
+        fuzz_require(placed.offsets[i].start < placed.offsets[i].end && placed.offsets[i].end <= size);
+        fuzz_require(i == 0 || placed.offsets[i].end >= placed.offsets[i - 1].end);
     }
     check_cut(tokenizer, text, size, &plain);
     CLEANUP(mem_freep) char *back = NULL;
@@ -62,7 +62,7 @@ static void check_added(const char *text, size_t size) {
         "{'id':8,'content':'w','single_word':true},{'id':9,'content':'l','lstrip':true},"
         "{'id':10,'content':'r','rstrip':true},{'id':11,'content':'n','normalized':false},"
         "{'id':12,'content':' p '},{'id':13,'content':'\xE3\x80\xAE'}]}";
-    static Tokenizer *tokenizer; /* stays until the end */
+    static Tokenizer *tokenizer; /* never freed */
     if (!tokenizer) {
         char quoted[sizeof json];
         for (size_t i = 0; i < sizeof json; i++) quoted[i] = (char)(json[i] == '\'' ? '"' : json[i]);
@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool loaded = fuzz_succeeded(tokenizer_load(&tokenizer, path));
     unlink(path);
     if (!loaded) return 0;
-    /* A copy of its own size, so that a sanitizer sees what is read past its end. */
+    /* A heap block of exactly this size, so that a sanitizer detects reads past its end. */
     char *text = malloc(size - rest + 1);
     fuzz_require(text);
     char *at = text + 1;

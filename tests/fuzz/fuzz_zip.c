@@ -1,4 +1,4 @@
-/* Zip archives: whatever the bytes, a member that comes out has the size that was said. */
+/* Fuzzes zip archives: an extracted member has the size given in the directory. */
 #include <unistd.h>
 
 #include "data/zip.h"

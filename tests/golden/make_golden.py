@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Makes the golden files under cases/: what PyTorch and transformers compute for tiny models.
+"""Generate the golden files under cases/: results of PyTorch and transformers for tiny models.
 
-Run by hand when a case is added or changed, and commit what it writes:
+Run by hand when a case is added or changed, and commit the result:
 
     python tests/golden/make_golden.py [NAME ...]        # no name: all cases
 
 Requirements: torch==2.15.0  transformers==5.22.2  safetensors==0.8.0
 
-Each case is a directory that a Hugging Face user would recognise (config.json, model.safetensors) plus
+Each case is a Hugging Face checkpoint (config.json, model.safetensors) plus
 
-    golden.json          facts in words and numbers: losses, learning rates, prompts and their greedy continuations
-    golden.safetensors   inputs and logits (see README.md for the names)
-    grads/model.safetensors   the gradient of every parameter for the evaluation batch, under the parameter's name
-    final/model.safetensors   some cases: the weights after the ten optimizer steps
+    golden.json               losses, learning rates, prompts and their greedy continuations
+    golden.safetensors        inputs and logits (names: see README.md)
+    grads/model.safetensors   gradient of every parameter for the evaluation batch, under the parameter's name
+    final/model.safetensors   some cases: weights after the ten optimizer steps
 
-Everything is computed in fp32 on the CPU with eager attention. Weights are drawn so that nothing is trivially 0
-or 1: biases and layer-norm weights are random too, and wide enough that attention is far from uniform.
+Everything is computed in fp32 on the CPU with eager attention. All parameters are random, including biases and
+layer-norm weights, with a variance high enough that attention is far from uniform.
 """
 import json
 import math
@@ -38,7 +38,7 @@ CASES = Path(__file__).resolve().parent / "cases"
 VOCAB = 96
 POSITIONS = 40
 STEPS, WARMUP, PEAK = 10, 3, 1e-3
-MICROS = 2  # micro-batches a step
+MICROS = 2  # micro-batches per step
 NEW_TOKENS = 24
 
 
@@ -55,7 +55,7 @@ def bert_config(hidden=32, inner=64, layers=2, act="gelu", **more):
                       hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
 
 
-# name: model class, configuration, sequences, positions, padding, and what is unlike the other cases
+# name: model class, config, batch size B, sequence length T, padding, and settings that differ between cases
 SPECS = {
     "gpt2": dict(cls=GPT2LMHeadModel, seed=15, config=gpt2_config(), B=2, T=24, decay=0.5, final=True),
     "gpt2-untied-padded": dict(cls=GPT2LMHeadModel, seed=19, B=3, T=19, padded=True,
@@ -86,7 +86,7 @@ def heads_of(cls):
 
 
 def randomize(model, gen):
-    """Random values for all parameters, in the order of their names."""
+    """Assign random values to all parameters, in the order of their names."""
     done = set()
     for name, param in sorted(model.named_parameters()):
         if param.data_ptr() in done:
@@ -118,7 +118,7 @@ class Batches:
 
     def draw(self):
         B, T, heads = self.spec["B"], self.spec["T"], self.heads
-        batch = {"tokens": self.ints(0, VOCAB, (B, T))}  # 0 is BERT's padding, which transformers does not train
+        batch = {"tokens": self.ints(0, VOCAB, (B, T))}  # 0 is BERT's padding token, whose embedding transformers does not train
         lens = torch.full((B,), T)
         if self.spec.get("padded"):
             lens = self.ints(T // 3, T + 1, (B,))
@@ -141,14 +141,14 @@ class Batches:
         if "span" in heads:
             start = (torch.rand(B, generator=self.gen) * lens).long()
             end = start + (torch.rand(B, generator=self.gen) * (lens - start)).long()
-            start[int(self.ints(0, B, (1,)))] = T  # cut off by the window: not counted
+            start[int(self.ints(0, B, (1,)))] = T  # outside the window: ignored
             batch["span"] = torch.stack([start, end])
         if "classify" in heads:
             batch["classes"] = self.ints(0, self.config.num_labels, (B,))
         return batch
 
     def next_tokens(self, tokens, real):
-        """The next token, -100 at the end, where it is padding, and at a few places more."""
+        """The next token, or -100 at the end, before padding, and at some random positions."""
         labels = torch.full_like(tokens, -100)
         labels[:, :-1] = torch.where(real[:, 1:], tokens[:, 1:], torch.tensor(-100))
         dropped = torch.rand(labels.shape, generator=self.gen) < 0.1
@@ -156,7 +156,7 @@ class Batches:
 
 
 def forward(model, batch):
-    """Scores by head: lm, mlm (B,T,V), nsp (B,2), span (B,T,2), classify (B,L)."""
+    """Logits by head: lm, mlm (B,T,V), nsp (B,2), span (B,T,2), classify (B,L)."""
     B, T = batch["tokens"].shape
     more = {}
     if "lens" in batch:
@@ -178,7 +178,7 @@ def forward(model, batch):
 
 
 def loss_sums(scores, batch):
-    """For each loss: the sum over what counts, and how much counts."""
+    """For each loss: its sum over the items that are not ignored, and their number."""
     sums = {}
     if "lm" in scores:
         logits, labels = scores["lm"], batch["labels"]
@@ -202,8 +202,8 @@ def loss_sums(scores, batch):
 
 
 def objective(sum_lists):
-    """The loss of several micro-batches: each kind's sum divided once by its count over all of them; the
-    kinds are added, but start and end of a span are averaged."""
+    """The loss of several micro-batches: each kind's sum is divided once by its total count. Kinds are added, except
+    that the start and end of a span are averaged."""
     total, parts, counts = 0.0, {}, {}
     for name in sum_lists[0]:
         count = sum(sums[name][1] for sums in sum_lists)
@@ -214,7 +214,7 @@ def objective(sum_lists):
 
 
 def lr_at(step):
-    """step is 1 .. STEPS. Rises to PEAK at step WARMUP, then falls in a straight line that would meet 0 at
+    """Learning rate at step 1 .. STEPS: rises linearly to PEAK at step WARMUP, then falls linearly and would reach 0 at
     step STEPS + 1."""
     if step <= WARMUP:
         return PEAK * step / WARMUP
@@ -229,7 +229,7 @@ def optimizer_for(model, decay):
 
 
 def train(model, spec, batches, arrays, facts):
-    """Ten AdamW steps of two micro-batches; puts inputs into arrays, losses into facts."""
+    """Run ten AdamW steps of two micro-batches; add the inputs to arrays and the losses to facts."""
     decay = spec.get("decay", 0.01)
     optimizer = optimizer_for(model, decay)
     losses, norms, rates, counts_list = [], [], [], []
@@ -257,7 +257,7 @@ def train(model, spec, batches, arrays, facts):
 
 
 def greedy(model, gen, vocab):
-    """Continuations by generate(do_sample=False), and by how much the winner won at the closest call."""
+    """Greedy continuations, and the smallest margin between the best and second-best logit."""
     cases = []
     for length in (1, 3, 8, 13):
         prompt = torch.randint(0, vocab, (1, length), generator=gen)
@@ -271,14 +271,15 @@ def greedy(model, gen, vocab):
 
 
 def safe_margins(spec, build, wanted):
-    """The first seed, from the case's own on, whose greedy margins are all at least `wanted`, so that rounding decides nothing."""
+    """Find the first seed, starting with the case's own, whose greedy margins are at least `wanted`, so that rounding
+    cannot change the continuation."""
     for seed in range(spec["seed"], 1000):
         model, gen = build(seed)
         cases = greedy(model, gen, spec["config"].vocab_size)
         varied = all(len(set(case["continuation"])) > 3 for case in cases)
         if varied and min(case["margin"] for case in cases) >= wanted:
             return seed, cases
-    raise SystemExit("no seed gives comfortable margins")
+    raise SystemExit("no seed has sufficient margins")
 
 
 def contiguous(tensors):
@@ -350,12 +351,12 @@ def evaluate(model, batch, arrays, facts, folder):
     arrays.update({"logits." + head: value for head, value in scores.items()})
     facts.update(loss=loss.item(), losses=parts, counts=counts)
     save_named(folder / "grads", {key: p.grad for key, p in model.named_parameters()
-                                 if p.grad is not None})  # an untied MLM head has a bias it does not use
+                                 if p.grad is not None})  # an untied MLM head has an unused bias
     model.zero_grad()
 
 
 def sampling_facts():
-    """What is left of score vectors after temperature, top-k and top-p, in that order."""
+    """Write probabilities after temperature, top-k and top-p, in that order."""
     gen = torch.Generator().manual_seed(5)
     cases = []
     vectors = [torch.randn(12, generator=gen) * 2, torch.randn(40, generator=gen),

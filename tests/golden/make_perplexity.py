@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Makes cases/perplexity.json: what transformers computes as the sum of all tokens' losses of a text, with windows
-that slide over it. Requirements as in make_golden.py.
+"""Generate cases/perplexity.json: total loss of a text under transformers, evaluated with sliding windows.
 
     python tests/golden/make_perplexity.py
 
-A window has T tokens and the one after it to predict; the next begins `stride` tokens later and counts the tokens that
-the one before it did not reach.
+A window has T tokens plus the next one as the last target. The next window starts `stride` tokens later and counts only
+targets that earlier windows did not cover. Requirements: see make_golden.py.
 """
 import json
 from pathlib import Path

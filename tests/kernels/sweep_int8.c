@@ -6,8 +6,8 @@
 #include "kernels/int8.h"
 #include "sweep.h"
 
-static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool cut) {
-    int64_t rows = cut ? N + 5 : N;
+static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool extra) {
+    int64_t rows = extra ? N + 5 : N;
     Tensor w = kit_take(kit, tensor_2d(NULL, DT_I8, rows, K)), factor = TENSOR_NONE;
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < rows * K; i++)
@@ -22,8 +22,8 @@ static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool cu
     return tensor_slice(packed, 0, N);
 }
 
-static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool cut) {
-    int64_t rows = cut ? N + 5 : N, bytes = (K + 1) / 2, groups = (K + INT4_GROUP - 1) / INT4_GROUP;
+static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool extra) {
+    int64_t rows = extra ? N + 5 : N, bytes = (K + 1) / 2, groups = (K + INT4_GROUP - 1) / INT4_GROUP;
     Tensor w = kit_take(kit, tensor_2d(NULL, DT_U8, rows, bytes)), factor = TENSOR_NONE;
     Tensor step = kit_take(kit, tensor_2d(NULL, DT_I8, rows, groups));
     RngKey key = kit_key(kit), other = kit_key(kit);

@@ -35,8 +35,8 @@ static void round_case(Kit *kit, const Args *args, Status (*round_it)(Exec *, Te
     Tensor x = some_values(kit, args), largest = kit_take(kit, shape1(tensor_rows(x))), y = x;
     if (args->n[0] % 2) y = kit_take(kit, typed(kit, shape2(tensor_rows(x), tensor_cols(x))));
     for (int64_t i = 0; i < tensor_count(x); i++) {
-        float size = (float)fabs(tensor_get(x, i)), *most = &tensor_f32(largest)[i / tensor_cols(x)];
-        if (i % tensor_cols(x) == 0 || size > *most) *most = size > 0 ? size : 0;
+        float size = (float)fabs(tensor_get(x, i)), *max = &tensor_f32(largest)[i / tensor_cols(x)];
+        if (i % tensor_cols(x) == 0 || size > *max) *max = size > 0 ? size : 0;
     }
     assert_ok(round_it(&kit->exec, y, x, largest));
     kit_output(kit, "y", y);

@@ -23,7 +23,7 @@ typedef struct Case {
 
 typedef struct Bench {
     Kit ref, cpu;
-    uint64_t state; /* of a fast random generator, as many values are needed */
+    uint64_t state; /* of a fast generator, because many random values are needed */
 } Bench;
 
 static Tensor rounded(Kit *kit, Tensor from, DType dtype) {

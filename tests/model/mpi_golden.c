@@ -1,6 +1,7 @@
 /* Tests parallel layouts against PyTorch: losses and gradient norms of ten AdamW steps of each golden case,
- * with two ranks in data, tensor or pipeline parallelism, and with four ranks in two of these at once. Ranks:
- * 2 4 */
+ * with two ranks in data, tensor or pipeline parallelism, and with four ranks in two of these at once.
+ *
+ * Ranks: 2 4 */
 #include "ranks.h"
 
 #include "model/golden.h"

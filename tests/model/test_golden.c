@@ -21,9 +21,9 @@ static double worst(double so_far, double found) {
 }
 
 static double max_difference(const float *a, const float *b, int64_t count) {
-    double most = 0;
-    for (int64_t i = 0; i < count; i++) most = worst(most, fabs((double)a[i] - (double)b[i]));
-    return most;
+    double max_error = 0;
+    for (int64_t i = 0; i < count; i++) max_error = worst(max_error, fabs((double)a[i] - (double)b[i]));
+    return max_error;
 }
 
 static double norm(const float *a, int64_t count) {
@@ -39,7 +39,7 @@ static double distance(const float *a, const float *b, int64_t count) {
 }
 
 static double check_logits(Golden *golden, const HostBatch *batch) {
-    double most = 0;
+    double max_error = 0;
     for (unsigned head = OUTPUT_LM; head <= OUTPUT_CLASSIFY; head *= 2) {
         char name[32];
         int64_t count = 0;
@@ -50,10 +50,10 @@ static double check_logits(Golden *golden, const HostBatch *batch) {
         CLEANUP(mem_freep) float *found = NULL;
         assert_ok(mem_new((size_t)count, sizeof *found, &found));
         assert_ok(runner_logits(golden->runner, batch, (OutputHead)head, found));
-        most = worst(most, max_difference(found, expected, count));
+        max_error = worst(max_error, max_difference(found, expected, count));
     }
-    assert_true(most <= LOGIT_LIMIT);
-    return most;
+    assert_true(max_error <= LOGIT_LIMIT);
+    return max_error;
 }
 
 static double check_eval_loss(Golden *golden, const HostBatch *batch) {
@@ -73,27 +73,27 @@ static double check_eval_loss(Golden *golden, const HostBatch *batch) {
 static double compare_slot(const ParamSlot *slot, const float *found, const float *expected, double total) {
     int parts = strstr(slot->desc.name, "qkv") ? 3 : 1;
     int64_t count = slot->count / parts;
-    double most = 0;
+    double max_error = 0;
     for (int i = 0; i < parts; i++) {
         double size = norm(expected + i * count, count),
                apart = distance(found + i * count, expected + i * count, count);
-        most = worst(most, apart / (size > 1e-5 * total ? size : total));
+        max_error = worst(max_error, apart / (size > 1e-5 * total ? size : total));
     }
-    return most;
+    return max_error;
 }
 
 /* Returns the largest relative difference between two stores, and the name of its parameter. */
 static double compare_stores(const Store *found, const Store *expected, double total, char *ret_name) {
-    double most = -1;
+    double max_error = -1;
     for (int i = 0; i < found->model->units; i++)
         for (size_t j = 0; j < found->unit[i].count; j++) {
             const ParamSlot *slot = &found->unit[i].slot[j];
             double apart = compare_slot(slot, (float *)found->flat[i].data + slot->offset,
                                         (float *)expected->flat[i].data + slot->offset, total);
-            if (apart > most || isnan(apart)) snprintf(ret_name, PARAM_NAME, "%s", slot->desc.name);
-            most = worst(most, apart);
+            if (apart > max_error || isnan(apart)) snprintf(ret_name, PARAM_NAME, "%s", slot->desc.name);
+            max_error = worst(max_error, apart);
         }
-    return most;
+    return max_error;
 }
 
 static Store *load_store(Golden *golden, const char *folder) {
@@ -113,9 +113,9 @@ static double check_gradients(Golden *golden, HostBatch *batch, char *ret_name) 
     assert_non_null(expected);
     assert_ok(runner_gradients(golden->runner, &batch, 1, 1, &result));
     assert_true(fabs(result.loss - golden_number(golden->facts, "loss")) <= LOSS_LIMIT * result.loss);
-    double most = compare_stores(golden->runner->grads, expected, result.grad_norm, ret_name);
-    if (!(most <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative error %g", ret_name, most);
-    return most;
+    double max_error = compare_stores(golden->runner->grads, expected, result.grad_norm, ret_name);
+    if (!(max_error <= GRADIENT_LIMIT)) fail_msg("gradient of %s: relative error %g", ret_name, max_error);
+    return max_error;
 }
 
 /* Each step has two micro-batches with different loss counts. */
@@ -128,7 +128,7 @@ static double check_steps(Golden *golden) {
                            .peak = golden_number(train, "peak_lr"),
                            .warmup = (int64_t)golden_number(train, "warmup"),
                            .steps = steps};
-    double most = 0;
+    double max_error = 0;
     for (int64_t step = 1; step <= steps; step++) {
         HostBatch *micros[2];
         for (int k = 0; k < 2; k++) {
@@ -147,10 +147,10 @@ static double check_steps(Golden *golden) {
             fail_msg("step %d: loss %.9g, expected %.9g", (int)step, result.loss, expected);
         if (!(fabs(result.grad_norm - grad_norm) <= 1e-3 * grad_norm))
             fail_msg("step %d: gradient norm %.9g, expected %.9g", (int)step, result.grad_norm, grad_norm);
-        most = worst(most, relative);
+        max_error = worst(max_error, relative);
         for (int k = 0; k < 2; k++) host_batch_free(micros[k]);
     }
-    return most;
+    return max_error;
 }
 
 /* Compares the weights after ten steps, if the case includes them. Such cases use strong weight decay, which
@@ -169,9 +169,9 @@ static double check_final(Golden *golden, char *ret_name) {
                 memcpy((float *)expected->flat[i].data + slot->offset,
                        (float *)params->flat[i].data + slot->offset, (size_t)slot->count * sizeof(float));
         }
-    double most = compare_stores(params, expected, 1, ret_name);
-    if (!(most <= 1e-4)) fail_msg("%s after ten steps: relative error %g", ret_name, most);
-    return most;
+    double max_error = compare_stores(params, expected, 1, ret_name);
+    if (!(max_error <= 1e-4)) fail_msg("%s after ten steps: relative error %g", ret_name, max_error);
+    return max_error;
 }
 
 static void test_case(void **state) {
@@ -259,10 +259,11 @@ static double tiny_case(const Model *model, Device *device, const char *kernels,
     CLEANUP(mem_freep) float *found = NULL;
     assert_ok(mem_new((size_t)count, sizeof *found, &found));
     assert_ok(runner_logits(runner, batch, OUTPUT_LM, found));
-    double most = 0;
+    double max_error = 0;
     for (int64_t i = 0; i < count; i++)
-        most = worst(most, fabs(json_number_value(json_array_get(logits, (size_t)i)) - (double)found[i]));
-    return most;
+        max_error =
+            worst(max_error, fabs(json_number_value(json_array_get(logits, (size_t)i)) - (double)found[i]));
+    return max_error;
 }
 
 /* A tiny GPT-2 against logits from ONNX Runtime. Skipped if the files, which are not in the repository, are
@@ -281,12 +282,12 @@ static void test_tiny_gpt2(void **state) {
     assert_ok(model_new(&model, &config));
     test_device_new(&device, spec->threads);
     const json_t *cases = json_object_get(facts, "cases");
-    double most = 0;
+    double max_error = 0;
     for (size_t i = 0; i < json_array_size(cases); i++)
-        most = worst(most, tiny_case(model, device, spec->kernels, dir, json_array_get(cases, i)));
-    print_message("%-20s %s: logits %.1e\n", "tiny-gpt2", spec->kernels, most);
+        max_error = worst(max_error, tiny_case(model, device, spec->kernels, dir, json_array_get(cases, i)));
+    print_message("%-20s %s: logits %.1e\n", "tiny-gpt2", spec->kernels, max_error);
     assert_true(json_array_size(cases) > 0);
-    assert_true(most <= LOGIT_LIMIT);
+    assert_true(max_error <= LOGIT_LIMIT);
 }
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* A folder of its own for each test of a script, and a way to run commands and look at what they say. */
+/* Test fixture for scripts: a temporary folder per test, and a helper that runs shell commands there and
+ * captures their output and exit code. */
 #ifndef WEFT_TESTS_SCRIPTS_SHELL_H
 #define WEFT_TESTS_SCRIPTS_SHELL_H
 
@@ -10,9 +11,9 @@
 #include "test.h"
 
 typedef struct Shell {
-    char root[64];   /* the test's folder, removed after it */
-    char said[8192]; /* what the last command printed, on stdout and stderr */
-    int code;        /* its exit code */
+    char root[64];   /* the test's folder; removed by the teardown */
+    char said[8192]; /* stdout and stderr of the last command */
+    int code;        /* exit code of the last command; -1 if a signal killed it */
 } Shell;
 
 static int shell_setup(void **state) {
@@ -36,7 +37,7 @@ static int shell_teardown(void **state) {
     return failed;
 }
 
-/* Writes a file below the test's folder, making the folders on its way. */
+/* Writes a file under the test's folder and creates missing parent folders. */
 static void shell_write(const Shell *shell, const char *path, const char *text, mode_t mode) {
     char full[256];
     snprintf(full, sizeof full, "%s/%s", shell->root, path);
@@ -51,7 +52,7 @@ static void shell_write(const Shell *shell, const char *path, const char *text, 
     assert_int_equal(chmod(full, mode), 0);
 }
 
-/* Runs a command of sh with its working directory in the test's folder. */
+/* Runs a shell command in the test's folder. Sets said and code. */
 static void shell_run(Shell *shell, const char *command) {
     char line[2048];
     snprintf(line, sizeof line, "exec 2>&1; cd '%s' && %s", shell->root, command);
@@ -62,6 +63,7 @@ static void shell_run(Shell *shell, const char *command) {
     shell->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* Asserts that the last command exited with `code` and that its output contains `text`. */
 static void assert_said(const Shell *shell, int code, const char *text) {
     if (!strstr(shell->said, text)) fail_msg("expected '%s' in: %s", text, shell->said);
     assert_int_equal(shell->code, code);

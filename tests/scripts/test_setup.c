@@ -1,6 +1,6 @@
-/* scripts/setup on machines made up for it: bin/ holds the tools of the real one that it uses, but ninja,
- * and programs of the test's own stand for apt-get, sudo and id. They write what they were asked into
- * `calls`. */
+/* Tests scripts/setup on a simulated system. PATH is a bin/ folder with links to the real tools that the
+ * script needs, except ninja, and with stub programs for apt-get, sudo, id and others. The stubs for sudo and
+ * apt-get append each call to the file `calls`. */
 #include "scripts/shell.h"
 
 #define SETUP "PATH=$PWD/bin '" WEFT_SOURCE_DIR "/scripts/setup' "
@@ -11,11 +11,11 @@ static void program(const Shell *shell, const char *path, const char *body) {
     shell_write(shell, path, text, 0777);
 }
 
-/* A Debian on which apt-get brings ninja, seen by an ordinary user who may use sudo. */
-static void make_machine(Shell *shell) {
+/* Simulates Debian without ninja, and a regular user with sudo. The apt-get stub can install ninja. */
+static void make_system(Shell *shell) {
     shell_run(shell, "mkdir bin && for tool in sh awk cat rm ln mktemp uname cc as ld cmake pkg-config; do "
                      "ln -s \"$(command -v $tool)\" bin/; done; "
-                     "ln -s \"$(command -v ninja)\" ninja-of-this-machine; touch calls");
+                     "ln -s \"$(command -v ninja)\" real-ninja; touch calls");
     assert_int_equal(shell->code, 0);
     program(shell, "bin/mpicc", "exit 0");
     program(shell, "bin/mpirun", "exit 0");
@@ -26,12 +26,12 @@ static void make_machine(Shell *shell) {
     program(shell, "bin/sudo", "echo \"sudo\" >>calls; exec \"$@\"");
     program(shell, "bin/apt-get",
             "echo \"apt-get $1 $DEBIAN_FRONTEND\" >>calls\n"
-            "case $* in install*ninja-build) ln -s $PWD/ninja-of-this-machine bin/ninja ;; esac");
+            "case $* in install*ninja-build) ln -s $PWD/real-ninja bin/ninja ;; esac");
 }
 
 static void test_installs_only_what_is_missing(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, SETUP);
     assert_string_equal(shell->said, "setup: installing ninja-build\nsetup: ready\n");
     assert_int_equal(shell->code, 0);
@@ -39,11 +39,11 @@ static void test_installs_only_what_is_missing(void **state) {
     assert_string_equal(shell->said, "sudo\napt-get update noninteractive\napt-get install noninteractive\n");
 }
 
-/* A browser is wished for where Debian has one, and going without it is no failure. */
-static void test_a_browser_is_wished_for(void **state) {
+/* The browser is installed on Debian only, and failing to install it is not an error. */
+static void test_the_browser_is_optional(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
-    shell_run(shell, "rm bin/chromium; ln -s $PWD/ninja-of-this-machine bin/ninja; echo ID=debian >debian; "
+    make_system(shell);
+    shell_run(shell, "rm bin/chromium; ln -s $PWD/real-ninja bin/ninja; echo ID=debian >debian; "
                      "echo ID=ubuntu >ubuntu; OS_RELEASE=$PWD/ubuntu " SETUP "; cat calls");
     assert_string_equal(shell->said, "");
     shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP "--check");
@@ -51,18 +51,18 @@ static void test_a_browser_is_wished_for(void **state) {
     program(shell, "bin/apt-get", "[ $1 = update ]");
     shell_run(shell, "OS_RELEASE=$PWD/debian " SETUP);
     assert_said(shell, 0, "setup: installing chromium-headless-shell\n");
-    assert_said(shell, 0, "setup: without a browser");
+    assert_said(shell, 0, "setup: could not install chromium-headless-shell (optional)");
     program(
         shell, "bin/apt-get",
         "case $* in install*chromium-headless-shell) ln -s /bin/true bin/chromium-headless-shell ;; esac");
     shell_run(shell, "rm bin/ninja; OS_RELEASE=$PWD/debian " SETUP);
     assert_said(shell, 1, "setup: installing ninja-build chromium-headless-shell\n");
-    assert_said(shell, 1, "still missing: ninja");
+    assert_said(shell, 1, "still missing after installation: ninja");
 }
 
-static void test_does_nothing_when_all_is_there(void **state) {
+static void test_does_nothing_when_nothing_is_missing(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, SETUP ">first; rm calls; " SETUP "; cat calls");
     assert_said(shell, 1, "calls: No such file");
     assert_null(strstr(shell->said, "setup:"));
@@ -70,47 +70,47 @@ static void test_does_nothing_when_all_is_there(void **state) {
 
 static void test_check_installs_nothing(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, SETUP "--check; code=$?; cat calls; exit $code");
     assert_string_equal(shell->said, "setup: missing: ninja (packages: ninja-build)\n");
     assert_int_equal(shell->code, 1);
 }
 
-/* A compiler without a launcher is half an MPI. */
-static void test_mpi_is_two_packages(void **state) {
+/* mpicc without mpirun counts as missing. */
+static void test_mpi_needs_compiler_and_launcher(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
-    shell_run(shell, "ln -s $PWD/ninja-of-this-machine bin/ninja; rm bin/mpirun; " SETUP "--check");
+    make_system(shell);
+    shell_run(shell, "ln -s $PWD/real-ninja bin/ninja; rm bin/mpirun; " SETUP "--check");
     assert_said(shell, 1, "setup: missing: mpi (packages: libopenmpi-dev openmpi-bin)");
 }
 
-static void test_without_sudo_says_what_root_must_do(void **state) {
+static void test_without_sudo_prints_the_root_command(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, "rm bin/sudo; " SETUP);
-    assert_said(shell, 1, "as root: apt-get install ninja-build");
+    assert_said(shell, 1, "as root, run: apt-get install ninja-build");
 }
 
 static void test_a_failed_install_is_shown(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     program(shell, "bin/apt-get", "echo 'E: Unable to locate package'; [ $1 = update ]");
     shell_run(shell, SETUP);
     assert_said(shell, 1, "E: Unable to locate package");
-    assert_said(shell, 1, "could not install: ninja-build");
+    assert_said(shell, 1, "could not install ninja-build");
 }
 
-static void test_an_install_that_brings_nothing_is_noticed(void **state) {
+static void test_an_install_without_effect_is_reported(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     program(shell, "bin/apt-get", "exit 0");
     shell_run(shell, SETUP);
-    assert_said(shell, 1, "still missing: ninja");
+    assert_said(shell, 1, "still missing after installation: ninja");
 }
 
-static void test_other_systems_are_told_the_packages(void **state) {
+static void test_other_systems_get_the_install_command(void **state) {
     static const struct {
-        const char *release, *words;
+        const char *release, *expected;
     } systems[] = {
         {"ID=fedora", "dnf install ninja-build"},
         {"ID=rocky\nID_LIKE=\"rhel centos fedora\"", "dnf install ninja-build"},
@@ -120,19 +120,19 @@ static void test_other_systems_are_told_the_packages(void **state) {
         {"ID=plan9", "Ninja, pkg-config, jansson"},
     };
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, "rm bin/apt-get bin/dpkg");
     for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
         shell_write(shell, "os-release", systems[i].release, 0666);
         shell_run(shell, "OS_RELEASE=$PWD/os-release " SETUP);
-        assert_said(shell, 1, systems[i].words);
+        assert_said(shell, 1, systems[i].expected);
         assert_said(shell, 1, "setup: missing: ninja");
     }
 }
 
 static void test_unknown_options(void **state) {
     Shell *shell = *state;
-    make_machine(shell);
+    make_system(shell);
     shell_run(shell, SETUP "--chek");
     assert_said(shell, 2, "unknown option --chek");
 }
@@ -140,14 +140,14 @@ static void test_unknown_options(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_SHELL(test_installs_only_what_is_missing),
-        IN_SHELL(test_does_nothing_when_all_is_there),
-        IN_SHELL(test_a_browser_is_wished_for),
+        IN_SHELL(test_does_nothing_when_nothing_is_missing),
+        IN_SHELL(test_the_browser_is_optional),
         IN_SHELL(test_check_installs_nothing),
-        IN_SHELL(test_mpi_is_two_packages),
-        IN_SHELL(test_without_sudo_says_what_root_must_do),
+        IN_SHELL(test_mpi_needs_compiler_and_launcher),
+        IN_SHELL(test_without_sudo_prints_the_root_command),
         IN_SHELL(test_a_failed_install_is_shown),
-        IN_SHELL(test_an_install_that_brings_nothing_is_noticed),
-        IN_SHELL(test_other_systems_are_told_the_packages),
+        IN_SHELL(test_an_install_without_effect_is_reported),
+        IN_SHELL(test_other_systems_get_the_install_command),
         IN_SHELL(test_unknown_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

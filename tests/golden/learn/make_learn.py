@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Makes the files beside it: a text, and what Hugging Face's trainers learn from it.
+"""Generate the files in this folder: a text, and the results of Hugging Face's tokenizer trainers on it.
 
     python tests/golden/learn/make_learn.py
 
-It needs the package `tokenizers`. The text is made up here, from a fixed seed: sentences, numbers, a few lines in
-other scripts, and strings of few letters, in which one token often comes about in several ways.
+Needs the package `tokenizers`. The text is generated from a fixed seed: sentences, numbers, some lines in other scripts,
+and strings over a small alphabet, in which different merges often produce the same token.
 
     text.txt                 the text, one document
-    bpe.txt                  the merges of a byte-level BPE
-    bpe-all.txt              the same until no pair occurs twice
-    wordpiece.txt            the vocabulary of a WordPiece, lower-cased, without accents
-    wordpiece-cased.txt      with case and accents, and an alphabet that is limited
+    bpe.txt                  merges of a byte-level BPE
+    bpe-all.txt              the same, trained until no pair occurs twice
+    wordpiece.txt            WordPiece vocabulary, lowercase, without accents
+    wordpiece-cased.txt      WordPiece vocabulary with case and accents, and a limited alphabet
 
-WordPieceTrainer numbers the characters inside of words in the order of a hash table, which changes from run to run,
-and decides with these numbers between equally frequent pairs. Here it gets the alphabet in weft's order as special
-tokens; what remains is determined.
+WordPieceTrainer assigns ids to word-internal characters in hash table order, which changes between runs, and uses these
+ids to break ties between equally frequent pairs. To make the result deterministic, the script passes the alphabet in
+weft's order as special tokens.
 """
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ OTHERS = ["Ein Fädchen läuft über die Mühle, größer als zwei.", "Où est p
 
 
 class Numbers:
-    """The same everywhere: a linear congruential generator."""
+    """A linear congruential generator, identical on every platform."""
 
     def __init__(self, seed):
         self.state = seed
@@ -42,7 +42,7 @@ class Numbers:
         return (self.state >> 33) % bound
 
     def of(self, items):
-        """Early items are likelier than late ones."""
+        """A random item; earlier items are more likely."""
         return items[min(self.below(len(items)), self.below(len(items)))]
 
 

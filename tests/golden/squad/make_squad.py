@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Golden files for SQuAD, from the last transformers that had its scorer and features (4.46.3, with tokenizers
-0.20.3). The texts are made up here.
+"""Generate the golden files for SQuAD with transformers 4.46.3, the last version with the SQuAD scorer and features, and
+tokenizers 0.20.3. All texts are invented.
 
-    python make_squad.py                          writes score_*.json, vocab.txt and features_*.json beside itself
+    python make_squad.py                          write score_*.json, vocab.txt and features_*.json to this folder
     python make_squad.py --score DATA PREDICTIONS [NA_PROB [THRESHOLD]]
-                                                  prints the score of any files, to compare with weft eval
+                                                  print the score of other files, for comparison with weft eval
 """
 import gzip
 import json
@@ -35,7 +35,7 @@ def examples_of(dataset):
 
 
 def score(dataset, predictions, na_prob=None, threshold=1.0):
-    """As evaluate-v2.0.py's main has it; questions without a prediction are left out."""
+    """Score like main() of evaluate-v2.0.py. Questions without a prediction are skipped."""
     examples = {example.qas_id: example for example in examples_of(dataset)}
     examples = [example for example in examples.values() if example.qas_id in predictions]
     has_answer = {example.qas_id: bool(example.answers) for example in examples}
@@ -53,9 +53,9 @@ def score(dataset, predictions, na_prob=None, threshold=1.0):
     return dict(result)
 
 
-# ---- a set of answers that are hard to compare ----
+# ---- answers that are hard to compare ----
 
-# Question, answers, prediction, how likely it has no answer.
+# Question, answers, prediction, probability of no answer.
 CASES = [
     ("Which colour?", ["the Red-Orange", "red orange"], "a red orange!", 0.1),
     ("Which street?", ["Straße"], "STRASSE", 0.2),
@@ -126,7 +126,7 @@ def make_scores():
     })
 
 
-# ---- texts that are hard to cut into tokens ----
+# ---- text that is hard to tokenize ----
 
 PARAGRAPHS = [
     ("The Café Zürich (1895-1943) stood in Straße 12; its owner, Ana María O\u2019Neill-Gómez, sold tea for $3.50 a cup. "
@@ -177,7 +177,7 @@ def feature_set():
 
 
 class OldNumpy:
-    """numpy as that version of transformers knew it: where() takes a single truth value."""
+    """numpy with the old where(), which accepts a scalar condition, as that version of transformers expects."""
 
     def __getattr__(self, name):
         return getattr(numpy, name)
