@@ -1,5 +1,5 @@
-/* Reading is one table of figures, by where they stand in the file and where they go. Whatever else stands
- * there is an error: a mistyped key would otherwise leave a figure at a default that nobody chose. */
+/* A table maps every figure in the file to a field of Cluster. Unknown keys are errors: a mistyped key would
+ * otherwise silently leave a figure at its default. */
 #include "plan/cluster.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ const char *rate_name(Rate rate) {
 typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE, SHARE } Range;
 
 typedef struct Figure {
-    const char *section, *key; /* section: "" is the file itself, "links.within" an object in an object */
+    const char *section, *key; /* section: "" is the top level, "links.within" a nested object */
     size_t offset;
     Range range;
     bool optional;
@@ -88,27 +88,27 @@ static const Figure figures[] = {
 
 enum { FIGURES = sizeof figures / sizeof *figures, PATH_SIZE = 128 };
 
-/* What else may stand in a section. */
+/* Keys that are not figures. */
 static const struct {
     const char *section, *key;
-} others[] = {{"", "name"},
-              {"", "title"},
-              {"", "device"},
-              {"", "links"},
-              {"device", "kind"},
-              {"device", "name"},
-              {"device", "peak_flops"},
-              {"device", "product_share"},
-              {"device", "attention_share"},
-              {"device", "kernels"},
-              {"", "software"},
-              {"software", "title"},
-              {"software", "forward"},
-              {"software", "backward"},
-              {"software", "held"},
-              {"links", "within"},
-              {"links", "between"},
-              {"links", "host"}};
+} other_keys[] = {{"", "name"},
+                  {"", "title"},
+                  {"", "device"},
+                  {"", "links"},
+                  {"device", "kind"},
+                  {"device", "name"},
+                  {"device", "peak_flops"},
+                  {"device", "product_share"},
+                  {"device", "attention_share"},
+                  {"device", "kernels"},
+                  {"", "software"},
+                  {"software", "title"},
+                  {"software", "forward"},
+                  {"software", "backward"},
+                  {"software", "held"},
+                  {"links", "within"},
+                  {"links", "between"},
+                  {"links", "host"}};
 
 static const char *const sections[] = {"",
                                        "device",
@@ -124,7 +124,7 @@ static const char *const sections[] = {"",
                                        "software.backward",
                                        "software.held"};
 
-enum { OTHERS = sizeof others / sizeof *others, SECTIONS = sizeof sections / sizeof *sections };
+enum { OTHER_KEYS = sizeof other_keys / sizeof *other_keys, SECTIONS = sizeof sections / sizeof *sections };
 
 static const char *path_of(char path[PATH_SIZE], const char *section, const char *key) {
     snprintf(path, PATH_SIZE, "%s%s%s", section, *section ? "." : "", key);
@@ -140,8 +140,8 @@ static Status find_section(const json_t *root, const char *from, const char *sec
     snprintf(path, sizeof path, "%s", section);
     while (*section && rest && object) object = json_object_get(object, strsep(&rest, "."));
     if (!json_is_object(object)) {
-        if (!*section) return FAILED("%s: expected an object that describes a cluster", from);
-        return FAILED("%s: '%s' is not there, expected an object", from, section);
+        if (!*section) return FAILED("%s: expected a JSON object that describes a cluster", from);
+        return FAILED("%s: '%s' is missing, expected an object", from, section);
     }
     *ret_object = object;
     return OK;
@@ -158,14 +158,14 @@ static Status check_keys(const json_t *object, const char *from, const char *sec
             known |= !strcmp(figures[i].key, key);
             suggest_offer(&near, figures[i].key);
         }
-        for (int i = 0; i < OTHERS; i++) {
-            if (strcmp(others[i].section, section)) continue;
-            known |= !strcmp(others[i].key, key);
-            suggest_offer(&near, others[i].key);
+        for (int i = 0; i < OTHER_KEYS; i++) {
+            if (strcmp(other_keys[i].section, section)) continue;
+            known |= !strcmp(other_keys[i].key, key);
+            suggest_offer(&near, other_keys[i].key);
         }
         char path[PATH_SIZE];
         if (!known)
-            return FAILED("%s: '%s' is not known%s%s%s", from, path_of(path, section, key),
+            return FAILED("%s: unknown key '%s'%s%s%s", from, path_of(path, section, key),
                           near.best ? "; did you mean '" : "", near.best ? near.best : "",
                           near.best ? "'?" : "");
     }
@@ -177,23 +177,22 @@ static Status check_keys(const json_t *object, const char *from, const char *sec
 static Status check_source(const json_t *object, const char *from, const char *path) {
     const char *source = json_string_value(json_object_get(object, "source"));
     if (!source || !*source)
-        return FAILED("%s: '%s' does not say where it comes from, expected a text called 'source'", from,
-                      path);
+        return FAILED("%s: '%s' has no 'source', a string that says where the value comes from", from, path);
     return OK;
 }
 
 static Status check_number(const Figure *figure, const char *from, const char *path, double value) {
-    static const double most = 1e18, least_share = 1e-3; /* sums and quotients of such figures stay finite */
+    static const double max_value = 1e18, min_share = 1e-3; /* keep sums and quotients of figures finite */
     static const char *const expected[] = {[ABOVE_ZERO] = "1 or more",
                                            [FROM_ZERO] = "0 or more",
-                                           [COUNT_FROM_ONE] = "a whole number from 1 on",
+                                           [COUNT_FROM_ONE] = "an integer, 1 or more",
                                            [SHARE] = "0.001 to 1"};
-    double least = figure->range == FROM_ZERO ? 0 : figure->range == SHARE ? least_share : 1;
-    bool right = value >= least && value <= (figure->range == SHARE ? 1 : most) &&
+    double min_value = figure->range == FROM_ZERO ? 0 : figure->range == SHARE ? min_share : 1;
+    bool valid = value >= min_value && value <= (figure->range == SHARE ? 1 : max_value) &&
                  (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20));
-    if (!right)
+    if (!valid)
         return FAILED("%s: '%s' is %g, expected %s%s", from, path, value, expected[figure->range],
-                      value > most ? " and at most 1e18" : "");
+                      value > max_value ? " and at most 1e18" : "");
     return OK;
 }
 
@@ -204,23 +203,23 @@ static Status read_figure(const json_t *section, const char *from, const Figure 
     if (!object && figure->optional) return OK;
     const json_t *value = json_object_get(object, "value");
     if (!json_is_number(value))
-        return FAILED("%s: '%s' is not there, expected {\"value\": a number, \"source\": a text}", from,
-                      path);
+        return FAILED("%s: '%s' is missing, expected {\"value\": number, \"source\": string}", from, path);
     if (json_object_size(object) > 2)
-        return FAILED("%s: '%s' has more than 'value' and 'source'", from, path);
+        return FAILED("%s: '%s' has keys other than 'value' and 'source'", from, path);
     TRY(check_number(figure, from, path, json_number_value(value)));
     TRY(check_source(object, from, path));
     *(double *)(void *)((char *)cluster + figure->offset) = json_number_value(value);
     return OK;
 }
 
-/* Products have a rate exactly where something says what share of it they reach. */
+/* Every precision has both a peak rate and a GEMM efficiency, or neither. */
 static Status check_shares(const char *from, const Cluster *cluster) {
     for (Rate rate = 0; rate < RATE_COUNT; rate++)
         if ((cluster->peak_flops[rate] > 0) != (cluster->product_share[rate] > 0))
-            return FAILED("%s: 'device.peak_flops.%s' and 'device.product_share.%s': only one is there, "
-                          "expected both or neither",
-                          from, rate_name(rate), rate_name(rate));
+            return FAILED(
+                "%s: 'device.peak_flops.%s' and 'device.product_share.%s': one is missing, expected "
+                "both or neither",
+                from, rate_name(rate), rate_name(rate));
     return OK;
 }
 
@@ -229,7 +228,7 @@ static Status read_text(const json_t *object, const char *from, const char *sect
     char path[PATH_SIZE];
     const char *value = json_string_value(json_object_get(object, key));
     if (!value || !*value || strlen(value) >= CLUSTER_NAME)
-        return FAILED("%s: '%s' must be a text of 1 to %d bytes", from, path_of(path, section, key),
+        return FAILED("%s: '%s' must be a string of 1 to %d bytes", from, path_of(path, section, key),
                       CLUSTER_NAME - 1);
     snprintf(text, CLUSTER_NAME, "%s", value);
     return OK;
@@ -246,7 +245,7 @@ static Status read_names(const json_t *root, const json_t *device, const char *f
     return OK;
 }
 
-/* Optional: {"fp32": {...}, ..., "source": a text}. */
+/* Optional: {"fp32": {...}, ..., "source": string}. */
 static Status read_kernels(const json_t *device, const char *from, Cluster *cluster) {
     const json_t *kernels = json_object_get(device, "kernels");
     const char *key;
@@ -288,18 +287,18 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
         TRY(read_text(json_object_get(root, "software"), from, "software", "title", cluster.software.title));
     TRY(read_kernels(device, from, &cluster));
     if (cluster.reserve_bytes >= cluster.memory_bytes)
-        return FAILED("%s: 'device.reserve_bytes' is %g, expected less than the memory of %g", from,
+        return FAILED("%s: 'device.reserve_bytes' is %g, expected less than 'device.memory_bytes', %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);
     *ret_cluster = cluster;
     return OK;
 }
 
-/* ---- by name ---- */
+/* ---- lookup ---- */
 
 const char *const *cluster_names(void) {
-    enum { MOST = 64 };
-    static const char *names[MOST];
-    for (int i = 0; i < MOST - 1 && weft_clusters[i].name; i++) names[i] = weft_clusters[i].name;
+    enum { MAX_NAMES = 64 };
+    static const char *names[MAX_NAMES];
+    for (int i = 0; i < MAX_NAMES - 1 && weft_clusters[i].name; i++) names[i] = weft_clusters[i].name;
     return names;
 }
 
@@ -310,7 +309,7 @@ static Status unknown(const char *name) {
     list[0] = 0;
     for (const char *const *at = cluster_names(); *at && used < sizeof list; at++)
         used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
-    return USAGE("--cluster %s: there is no such file, and the known ones are %s%s%s%s", name, list,
+    return USAGE("--cluster %s: not a file or a built-in cluster (%s)%s%s%s", name, list,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

@@ -1,3 +1,5 @@
+/* Roofline estimates: a kernel takes the maximum of its compute and memory time, plus fixed times per launch.
+ * Kernels that were measured on the cluster use their curve instead. */
 #include "plan/cost.h"
 
 #include <math.h>
@@ -6,21 +8,21 @@
 
 /* ---- links ---- */
 
-/* `size` ranks, each `stride` after the one before. */
-static Reach reach_of(const Cluster *cluster, int size, double stride) {
+/* The link of a group of `size` ranks that are `stride` apart. */
+static GroupLink link_of_group(const Cluster *cluster, int size, double stride) {
     const Link *within = &cluster->within, *between = &cluster->between;
     double node = cluster->devices_per_node;
-    Reach reach = {.size = size, .port = PORT_WITHIN, .bandwidth = within->bandwidth * within->share};
-    double here = stride >= node ? 1 : fmin(size, floor(node / stride)), nodes = ceil(size / here);
-    reach.hops_within = here > 1 ? ceil(log2(here)) : 0;
-    reach.hops_between = nodes > 1 ? ceil(log2(nodes)) : 0;
-    /* The members of a node share out what goes to others. */
-    double out = here * between->bandwidth * between->share;
-    if (nodes > 1 && (here == 1 || out < reach.bandwidth)) {
-        reach.port = PORT_BETWEEN;
-        reach.bandwidth = out;
+    GroupLink link = {.size = size, .port = PORT_WITHIN, .bandwidth = within->bandwidth * within->share};
+    double per_node = stride >= node ? 1 : fmin(size, floor(node / stride)), nodes = ceil(size / per_node);
+    link.hops_within = per_node > 1 ? ceil(log2(per_node)) : 0;
+    link.hops_between = nodes > 1 ? ceil(log2(nodes)) : 0;
+    /* The group's ranks on a node use its links to other nodes together. */
+    double out = per_node * between->bandwidth * between->share;
+    if (nodes > 1 && (per_node == 1 || out < link.bandwidth)) {
+        link.port = PORT_BETWEEN;
+        link.bandwidth = out;
     }
-    return reach;
+    return link;
 }
 
 static Rate rate_of(const Plan *plan) {
@@ -38,12 +40,12 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
-    costs.channel[CHANNEL_TENSOR] = reach_of(cluster, mesh->tp, 1);
-    costs.channel[CHANNEL_SHARD] = reach_of(cluster, shard, tp);
-    costs.channel[CHANNEL_REPLICA] = reach_of(cluster, mesh->dp / shard, tp * shard);
-    costs.channel[CHANNEL_ENDS] = reach_of(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
+    costs.channel[CHANNEL_TENSOR] = link_of_group(cluster, mesh->tp, 1);
+    costs.channel[CHANNEL_SHARD] = link_of_group(cluster, shard, tp);
+    costs.channel[CHANNEL_REPLICA] = link_of_group(cluster, mesh->dp / shard, tp * shard);
+    costs.channel[CHANNEL_ENDS] = link_of_group(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
     costs.channel[CHANNEL_HOST] =
-        (Reach){.size = 1, .port = PORT_HOST, .bandwidth = cluster->host.bandwidth * cluster->host.share};
+        (GroupLink){.size = 1, .port = PORT_HOST, .bandwidth = cluster->host.bandwidth * cluster->host.share};
     return costs;
 }
 
@@ -63,13 +65,13 @@ double cost_sent(const Costs *costs, const StepEvent *event) {
 }
 
 double cost_operation(const Costs *costs, const StepEvent *event) {
-    const Reach *reach = &costs->channel[event->channel];
+    const GroupLink *link = &costs->channel[event->channel];
     double latency = event->channel == CHANNEL_HOST
                          ? costs->cluster->host.latency_s
-                         : reach->hops_within * costs->cluster->within.latency_s +
-                               reach->hops_between * costs->cluster->between.latency_s;
+                         : link->hops_within * costs->cluster->within.latency_s +
+                               link->hops_between * costs->cluster->between.latency_s;
     if (event->what == COMM_ALL_REDUCE && event->channel != CHANNEL_HOST) latency *= 2;
-    return latency + cost_sent(costs, event) / reach->bandwidth;
+    return latency + cost_sent(costs, event) / link->bandwidth;
 }
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {
@@ -87,13 +89,13 @@ double cost_memory(const Costs *costs, double bytes) {
     return bytes / (costs->cluster->memory_bandwidth * costs->cluster->memory_share);
 }
 
-double cost_product(const Costs *costs, Rate rate, double M, double N, double K) {
+double cost_gemm(const Costs *costs, Rate rate, double M, double N, double K) {
     const Cluster *c = costs->cluster;
     return 2 * (M * N + c->product_wave / 2) * (K + c->product_depth) /
            (c->peak_flops[rate] * c->product_share[rate]);
 }
 
-/* Layers in fp8 have bf16 around them. */
+/* With fp8, everything but the linear layers is in bf16. */
 static Rate plain_rate(const Costs *costs) {
     return costs->rate == RATE_FP8 ? RATE_BF16 : costs->rate;
 }
@@ -102,44 +104,46 @@ static Cost cost_linear(const Costs *costs, const StepEvent *event) {
     const double *size = event->size;
     double outputs = size[0] * size[1], passes = 0, launches = 1;
     if (event->what == KERNEL_LINEAR_BACKWARD_WEIGHT) {
-        passes = size[0] * size[2] * costs->width; /* the bias' gradient reads dy */
+        passes = size[0] * size[2] * costs->width; /* the bias gradient reads dy */
         launches++;
     } else if (event->act &&
                !(event->what == KERNEL_LINEAR_BACKWARD_INPUT && plain_rate(costs) == RATE_BF16)) {
-        /* GELU is a pass of its own; its slope is in bf16 products. */
+        /* GELU is a separate pass; bf16 GEMMs fuse its derivative. */
         passes = 2 * outputs * costs->width;
         launches++;
     }
-    double compute = cost_product(costs, plain_rate(costs), size[0], size[1], size[2]);
+    double compute = cost_gemm(costs, plain_rate(costs), size[0], size[1], size[2]);
     return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)) + cost_memory(costs, passes),
                   .launches = launches};
 }
 
-/* Rounding reads a number and writes it both ways round; that of inputs and weights finds the largest
- * magnitude first, which reads once more. Backward is told it for most gradients. */
-enum { ROUND_BYTES = 4, SEEK_BYTES = 2 };
+/* Quantizing to fp8 reads an element and writes it twice, also transposed. For inputs and weights it first
+ * reads them once more to find the largest magnitude (amax); backward already has the amax of most gradients.
+ */
+enum { QUANTIZE_BYTES = 4, AMAX_BYTES = 2 };
 
 static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
     double M = event->size[0], N = event->size[1], K = event->size[2];
     bool backward = event->what == KERNEL_LINEAR_FP8_BACKWARD;
-    double products = cost_product(costs, RATE_FP8, M, N, K);
-    double rounding = (ROUND_BYTES + SEEK_BYTES) * (M * K + N * K), launches = 5;
+    double gemms = cost_gemm(costs, RATE_FP8, M, N, K);
+    double quantize = (QUANTIZE_BYTES + AMAX_BYTES) * (M * K + N * K), launches = 5;
     if (backward) {
-        products = cost_product(costs, RATE_FP8, M, K, N) + cost_product(costs, RATE_FP8, N, K, M);
-        rounding = ROUND_BYTES * (M * N) + (ROUND_BYTES + SEEK_BYTES) * (N * K);
+        gemms = cost_gemm(costs, RATE_FP8, M, K, N) + cost_gemm(costs, RATE_FP8, N, K, M);
+        quantize = QUANTIZE_BYTES * (M * N) + (QUANTIZE_BYTES + AMAX_BYTES) * (N * K);
         launches = 8;
     }
-    return (Cost){.device_s = products + cost_memory(costs, rounding), .launches = launches};
+    return (Cost){.device_s = gemms + cost_memory(costs, quantize), .launches = launches};
 }
 
-/* With dropout weft's own kernels run instead of cuDNN's: 3.8 and 11.5 ms for 2.6 and 8.3 on an H200. */
-#define DROPOUT_TIMES 1.4
+/* With dropout, weft's own attention kernels replace cuDNN's: on an H200, 3.8 and 11.5 ms instead of 2.6
+ * and 8.3. */
+#define DROPOUT_FACTOR 1.4
 
 static Cost cost_attention(const Costs *costs, const StepEvent *event) {
     const Cluster *c = costs->cluster;
     bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
     double compute = event->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
-    if (event->act && c->gpu) compute *= DROPOUT_TIMES;
+    if (event->act && c->gpu) compute *= DROPOUT_FACTOR;
     return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)), .launches = backward ? 3 : 1};
 }
 
@@ -153,7 +157,7 @@ static Cost cost_plain(const Costs *costs, const StepEvent *event) {
     case KERNEL_EMBEDDING_BACKWARD: launches = 5; break;
     case KERNEL_ADAMW_STEP:
         if (costs->host_state) seconds = bytes / costs->channel[CHANNEL_HOST].bandwidth;
-        bytes *= 30.0 / 18; /* what is written was read before */
+        bytes *= 30.0 / 18; /* state is read and written; the event counts it once */
         break;
     default: break;
     }
@@ -161,7 +165,8 @@ static Cost cost_plain(const Costs *costs, const StepEvent *event) {
     return (Cost){.device_s = seconds, .launches = launches};
 }
 
-/* As measured, where it was. One replica that is measured has its sum of squares in one part. */
+/* The measured time; false if the kernel was not measured. Measurements run a single replica, whose sum of
+ * squares is not split into parts. */
 static bool cost_measured(const Costs *costs, const StepEvent *event, Cost *ret_cost) {
     int what = event->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : event->what;
     const KernelCurve *curve =

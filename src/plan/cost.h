@@ -1,8 +1,8 @@
-/* How long one thing takes on a cluster: a kernel on a device, an operation between ranks on a link.
+/* The time of a single kernel on a device, or of a single communication operation on a link.
  *
- * Kernels take the longer of computing and of moving memory, as if alone on the device; products lose what
- * their tiles leave unused (see Cluster). Operations between ranks take their bytes over the slowest link on
- * their way, and its latency for each hop. What happens at once, and waits for what, is plan/simulate.h's. */
+ * A kernel takes the longer of its compute and its memory time, as if it had the device to itself; GEMMs also
+ * lose time to partially filled waves (see Cluster). A collective takes its bytes over the slowest link on
+ * its path, plus that link's latency per hop. Overlap and waiting are handled by plan/simulate.h. */
 #ifndef WEFT_PLAN_COST_H
 #define WEFT_PLAN_COST_H
 
@@ -11,38 +11,40 @@
 
 typedef struct Cost {
     double device_s;
-    double launches; /* of the host */
-    double stall_s;  /* afterwards the host waits for the device, and then so long for itself */
+    double launches; /* kernel launches by the host */
+    double stall_s;  /* > 0: the host then synchronizes with the device and is busy for this long */
 } Cost;
 
 typedef enum { PORT_WITHIN, PORT_BETWEEN, PORT_HOST, PORT_COUNT } Port;
 
-/* Where a group's ranks are. */
-typedef struct Reach {
+/* How the ranks of a group are connected. */
+typedef struct GroupLink {
     int size;
-    Port port; /* the slowest on the way: what others on it wait for */
-    double bandwidth, hops_within, hops_between;
-} Reach;
+    Port port; /* the slowest on the path; operations on the same port share its bandwidth */
+    double bandwidth, hops_within, hops_between; /* bytes/s; steps of a tree over the ranks */
+} GroupLink;
 
 typedef struct Costs {
     const Cluster *cluster;
     Rate rate;
-    double width; /* bytes of a number that kernels compute with */
-    Reach channel[CHANNEL_COUNT];
-    bool host_state; /* what the optimizer keeps is in the host's memory */
+    double width; /* bytes per element of activations */
+    GroupLink channel[CHANNEL_COUNT];
+    bool host_state; /* the optimizer state is in host memory */
 } Costs;
 
 Costs costs_of(const Plan *plan, const Cluster *cluster);
-/* Of bytes that a kernel moves, and of a product of M x N outputs, sums of K each. */
+/* All results are in seconds on one rank. */
+/* Memory traffic of a kernel; an M x N x K GEMM. */
 double cost_memory(const Costs *costs, double bytes);
-double cost_product(const Costs *costs, Rate rate, double M, double N, double K);
-/* Of the host, to start a kernel. */
+double cost_gemm(const Costs *costs, Rate rate, double M, double N, double K);
+/* Host time per kernel launch. */
 double cost_launch(const Costs *costs);
+/* A kernel, copy or memset. */
 Cost cost_event(const Costs *costs, const StepEvent *event);
-/* Of an operation that a beat starts, and the bytes that a rank sends for it (see CommKind). */
+/* The operation that a STEP_START event starts, and the bytes that a rank sends for it (see CommKind). */
 double cost_operation(const Costs *costs, const StepEvent *event);
 double cost_sent(const Costs *costs, const StepEvent *event);
-/* Of a message from a stage to the next one, or from the last to the first. */
+/* A message from a stage to the next one, or from the last stage to the first. */
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes);
 
 #endif

@@ -1,10 +1,10 @@
-/* What both pictures share is the list of boxes: kind, micro-batch, chunk, start and end, stage by stage.
+/* Both formats draw the same list of boxes per stage: kind, micro-batch, chunk, start and end.
  *
- * Text has columns of equal time. As many of them go to the shortest box as its label is long, or as there is
- * room for. With less than one column to a box, a column shows what fills it.
+ * In text, every column covers the same time. The shortest box gets as many columns as its label needs, or as
+ * fit the width. If boxes are shorter than a column, a column shows what occupies most of it.
  *
- * The SVG is self-contained: colors are CSS variables with a second set for dark pages, later chunks are
- * fainter, and every box has a tooltip. */
+ * The SVG is self-contained: colors have a second set for dark mode, later chunks are fainter, and every box
+ * has a tooltip. */
 #include "plan/draw.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ typedef struct Box {
     ActionTime time;
 } Box;
 
-/* The next computation of a stage from action *at on; false after the last. */
+/* Returns the next computation of a stage, starting at action *at, and advances *at; false after the last. */
 static bool next_box(const Timeline *timeline, int stage, int *at, Box *ret_box) {
     const Schedule *schedule = &timeline->stages[stage];
     while (*at < schedule->count && !action_computes(schedule->action[*at].kind)) ++*at;
@@ -34,7 +34,7 @@ static bool next_box(const Timeline *timeline, int stage, int *at, Box *ret_box)
     return true;
 }
 
-/* The shortest box that takes any time. */
+/* The length of the shortest box that takes any time. */
 static double shortest(const Timeline *timeline) {
     double length = timeline->times->makespan;
     for (int s = 0; s < timeline->count; s++) {
@@ -55,12 +55,12 @@ static bool has_kind(const Timeline *timeline, BoxKind kind) {
     return false;
 }
 
-/* The text of a stream in memory, once closed without trouble. */
+/* Closes a memory stream and returns its text. */
 static Status finish(FILE *stream, char **text, char **ret_text) {
     bool bad = ferror(stream) != 0;
     if (fclose(stream) || bad) {
         free(*text);
-        return FAILED("out of memory while drawing");
+        return FAILED("out of memory while drawing the timeline");
     }
     *ret_text = *text;
     return OK;
@@ -78,23 +78,23 @@ static const char box_letters[BOX_KINDS] = {'F', 'B', 'W'};
 
 enum { LABEL_SIZE = 16, MIXED = 2 * BOX_KINDS };
 
-/* As much of "F3b" as fits: without the chunk, or the kind alone. */
-static void box_label(const Timeline *timeline, const Box *box, int room, char *label) {
+/* As much of "F3b" as fits `width` columns: without the chunk, or only the kind. */
+static void box_label(const Timeline *timeline, const Box *box, int width, char *label) {
     int used = snprintf(label, LABEL_SIZE, "%c%d", box_letters[box->kind], box->action.micro);
-    if (used > room)
+    if (used > width)
         label[1] = 0;
-    else if (used < room && timeline->stages[0].spec.chunks > 1)
+    else if (used < width && timeline->stages[0].spec.chunks > 1)
         snprintf(label + used, LABEL_SIZE - (size_t)used, "%c", 'a' + box->action.chunk % 26);
 }
 
-/* One stage's columns: the letter in each, and the box it belongs to (-1: none). */
+/* The columns of one stage. */
 typedef struct Columns {
-    char *letter;
-    int *kind;                 /* of the box: -1, or kind + BOX_KINDS * (chunk is odd), or MIXED */
-    double (*busy)[BOX_KINDS]; /* the share of the column that each kind has */
+    char *letter;              /* the character shown */
+    int *kind;                 /* -1: idle; else kind + BOX_KINDS * (chunk is odd), or MIXED */
+    double (*busy)[BOX_KINDS]; /* fraction of the column's time in each kind */
     int count;
-    double per_time;
-    bool dense; /* less than one column to a box */
+    double per_time; /* columns per unit of time */
+    bool dense;      /* boxes can be shorter than a column */
 } Columns;
 
 static void columns_done(Columns *columns) {
@@ -127,7 +127,7 @@ static void columns_clear(Columns *columns) {
     for (int i = 0; i < columns->count; i++) columns->kind[i] = -1;
 }
 
-/* A column that is busy for most of its time shows the kind it has almost alone, or that it has several. */
+/* A column that is busy at least half of its time shows its kind if one accounts for 90%, otherwise MIXED. */
 static void columns_fill_dense(Columns *columns, const Timeline *timeline, int stage) {
     columns_clear(columns);
     Box box;
@@ -154,7 +154,7 @@ static void columns_fill(Columns *columns, const Timeline *timeline, int stage) 
     columns_clear(columns);
     Box box;
     for (int at = 0; next_box(timeline, stage, &at, &box);) {
-        /* The columns whose middle the box covers. */
+        /* The columns whose center the box covers. */
         int from = (int)ceil(box.time.start * columns->per_time - 0.5 - 1e-6);
         int to = (int)ceil(box.time.end * columns->per_time - 0.5 - 1e-6);
         if (to > columns->count) to = columns->count;
@@ -168,7 +168,7 @@ static void columns_fill(Columns *columns, const Timeline *timeline, int stage) 
     }
 }
 
-/* Backgrounds by kind, the second row for odd chunks, the last for several. */
+/* Colors by kind, then by kind for odd chunks, then MIXED. */
 static const char *const backgrounds[MIXED + 1] = {"\033[97;44m",  "\033[30;43m",  "\033[30;42m",
                                                    "\033[30;104m", "\033[30;103m", "\033[30;102m",
                                                    "\033[30;47m"};
@@ -186,15 +186,15 @@ static void print_columns(const Columns *columns, bool color, FILE *out) {
 
 static void print_key(const Timeline *timeline, bool dense, bool color, FILE *out) {
     static const char *const names[BOX_KINDS] = {"forward", "backward", "weight gradients"};
-    bool halves = has_kind(timeline, BOX_WEIGHT);
+    bool split = has_kind(timeline, BOX_WEIGHT);
     for (int kind = 0; kind < BOX_KINDS; kind++) {
         if (!has_kind(timeline, (BoxKind)kind)) continue;
-        const char *name = kind == BOX_BACKWARD && halves ? "input gradients" : names[kind];
+        const char *name = kind == BOX_BACKWARD && split ? "input gradients" : names[kind];
         fprintf(out, "%s%s%c%s %s", kind ? "   " : "", color ? backgrounds[kind] : "", box_letters[kind],
                 color ? "\033[0m" : "", name);
     }
-    if (dense) fputs("   # several", out);
-    fputs(color ? "\n" : "   . waiting\n", out);
+    if (dense) fputs("   # mixed", out);
+    fputs(color ? "\n" : "   . idle\n", out);
 }
 
 Status draw_text(const Timeline *timeline, int width, bool color, char **ret_text) {
@@ -204,7 +204,7 @@ Status draw_text(const Timeline *timeline, int width, bool color, char **ret_tex
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while drawing");
+    if (!out) return FAILED("out of memory while drawing the timeline");
     for (int s = 0; s < timeline->count; s++) {
         fprintf(out, "stage %-*d ", digits_of(timeline->count - 1), s);
         if (columns.dense)
@@ -219,7 +219,7 @@ Status draw_text(const Timeline *timeline, int width, bool color, char **ret_tex
 
 /* ---- SVG ---- */
 
-/* In pixels. */
+/* Sizes in pixels. */
 enum { MARGIN = 16, NAMES = 62, ROW = 28, GAP = 6, HEAD = 44, FOOT = 78, WIDE = 1400, CELL = 30, TEXT = 7 };
 
 void draw_escaped(const char *text, FILE *out) {
@@ -252,7 +252,7 @@ static const char *const box_classes[BOX_KINDS] = {"f", "b", "w"};
 typedef struct Canvas {
     FILE *out;
     const Timeline *timeline;
-    double unit, scale; /* the shortest box; pixels of a unit of time */
+    double unit, scale; /* length of the shortest box; pixels per unit of time */
     double left, width, height;
 } Canvas;
 
@@ -260,7 +260,6 @@ static double row_top(int stage) {
     return HEAD + stage * (ROW + GAP);
 }
 
-/* Later chunks are fainter. */
 static double chunk_opacity(const ScheduleSpec *spec, int chunk) {
     return spec->chunks > 1 ? 1 - 0.5 * chunk / (spec->chunks - 1) : 1;
 }
@@ -269,19 +268,19 @@ static void print_box(const Canvas *canvas, int stage, const Box *box) {
     const ScheduleSpec *spec = &canvas->timeline->stages[stage].spec;
     FILE *out = canvas->out;
     double x = canvas->left + box->time.start * canvas->scale, top = row_top(stage);
-    double wide = (box->time.end - box->time.start) * canvas->scale;
-    double gap = wide > 6 ? 1 : wide / 8; /* between neighbours */
+    double width = (box->time.end - box->time.start) * canvas->scale;
+    double gap = width > 6 ? 1 : width / 8; /* between neighbors */
     fprintf(out, "<g><title>stage %d: %s of micro-batch %d", stage, action_name(box->action.kind),
             box->action.micro);
     if (spec->chunks > 1) fprintf(out, ", chunk %d", box->action.chunk);
     fprintf(out, ", %.4g to %.4g</title>", box->time.start / canvas->unit, box->time.end / canvas->unit);
     fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" rx=\"%.1f\"",
-            box_classes[box->kind], x + gap / 2, top, wide - gap, ROW, wide > 12 ? 3.0 : 0.0);
+            box_classes[box->kind], x + gap / 2, top, width - gap, ROW, width > 12 ? 3.0 : 0.0);
     double opacity = chunk_opacity(spec, box->action.chunk);
     if (opacity < 1) fprintf(out, " fill-opacity=\"%.2f\"", opacity);
     fputs("/>", out);
-    if (wide >= digits_of(box->action.micro) * TEXT + 3)
-        fprintf(out, "<text class=\"n\" x=\"%.2f\" y=\"%.1f\">%d</text>", x + wide / 2, top + ROW / 2.0 + 4,
+    if (width >= digits_of(box->action.micro) * TEXT + 3)
+        fprintf(out, "<text class=\"n\" x=\"%.2f\" y=\"%.1f\">%d</text>", x + width / 2, top + ROW / 2.0 + 4,
                 box->action.micro);
     fputs("</g>\n", out);
 }
@@ -295,7 +294,7 @@ static void print_row(const Canvas *canvas, int stage) {
     for (int at = 0; next_box(canvas->timeline, stage, &at, &box);) print_box(canvas, stage, &box);
 }
 
-/* Time below the rows, in units of the shortest box, with marks about 60 pixels apart. */
+/* The time axis, in units of the shortest box, with ticks at least 60 pixels apart. */
 static void print_axis(const Canvas *canvas) {
     double units = canvas->timeline->times->makespan / canvas->unit, cell = canvas->unit * canvas->scale;
     double top = row_top(canvas->timeline->count), step = 1;
@@ -311,11 +310,11 @@ static void print_axis(const Canvas *canvas) {
 
 static void print_legend(const Canvas *canvas) {
     static const char *const names[BOX_KINDS] = {"forward", "backward", "weight gradients"};
-    bool halves = has_kind(canvas->timeline, BOX_WEIGHT);
+    bool split = has_kind(canvas->timeline, BOX_WEIGHT);
     double x = canvas->left, y = row_top(canvas->timeline->count) + 30;
     for (int kind = 0; kind < BOX_KINDS; kind++) {
         if (!has_kind(canvas->timeline, (BoxKind)kind)) continue;
-        const char *name = kind == BOX_BACKWARD && halves ? "input gradients" : names[kind];
+        const char *name = kind == BOX_BACKWARD && split ? "input gradients" : names[kind];
         fprintf(canvas->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"14\" height=\"14\" rx=\"3\"/>",
                 box_classes[kind], x, y);
         fprintf(canvas->out, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n", x + 20, y + 11.5, name);
@@ -363,7 +362,7 @@ Status draw_svg(const Timeline *timeline, char **ret_svg) {
     char *svg = NULL;
     size_t size;
     canvas.out = open_memstream(&svg, &size);
-    if (!canvas.out) return FAILED("out of memory while drawing");
+    if (!canvas.out) return FAILED("out of memory while drawing the timeline");
     print_svg(&canvas);
     return finish(canvas.out, &svg, ret_svg);
 }

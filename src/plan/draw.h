@@ -1,5 +1,5 @@
-/* The timeline of a pipeline as a picture: a row for each stage, a box for each computation with the number
- * of its micro-batch in it, and gaps where a stage waits. */
+/* Draws the timeline of a pipeline: a row per stage, a box per computation labeled with its micro-batch, and
+ * gaps where a stage is idle. */
 #ifndef WEFT_PLAN_DRAW_H
 #define WEFT_PLAN_DRAW_H
 
@@ -12,16 +12,16 @@ typedef struct Timeline {
     const char *title, *caption; /* for the SVG; UTF-8 */
 } Timeline;
 
-/* A whole SVG file, for light and dark pages. To free. */
+/* A complete SVG file with light and dark colors. The caller frees it. */
 MUST_USE Status draw_svg(const Timeline *timeline, char **ret_svg);
 
-/* At most `width` columns: "F3" starts a forward of micro-batch 3, "B3" a backward or its input half, "W3" a
- * weight half; a letter follows the number where a stage has several chunks ("F3b" is the second). Small
- * boxes have less of this, and "#" is a column of several boxes. With color, boxes have backgrounds. To free.
- */
+/* At most `width` columns of text. "F3" starts the forward of micro-batch 3, "B3" its backward or the
+ * input-gradient half, "W3" the weight-gradient half. With several chunks per stage a letter follows ("F3b"
+ * is the second chunk). Short boxes have shorter labels, and "#" is a column with several kinds of boxes.
+ * With `color`, boxes have ANSI background colors. The caller frees *ret_text. */
 MUST_USE Status draw_text(const Timeline *timeline, int width, bool color, char **ret_text);
 
-/* A text as SVG has it between tags. */
+/* Writes text with XML special characters escaped. */
 void draw_escaped(const char *text, FILE *out);
 
 #endif

@@ -1,9 +1,9 @@
+/* Runs the real runner on a dry-run device, dry-run kernels and dry-run groups, and reads their counters. */
 #include "plan/dryrun.h"
 
 #include <string.h>
 
-/* A step's memory is the same as any later one's: the second says what a step sends, the first what comes
- * once. */
+/* The first step includes one-time work; the second is typical and is the one whose communication counts. */
 enum { STEPS = 2 };
 
 typedef struct DryRunContext {
@@ -29,9 +29,9 @@ static Status context_init(DryRunContext *context, const DryRunSpec *run, int ra
     spec.mesh = context->mesh;
     TRY(runner_new(&context->runner, run->model, context->device, &spec));
     TRY(runner_publish(context->runner));
-    int most = spec.micros > run->evals ? spec.micros : run->evals;
-    TRY(mem_new((size_t)most, sizeof *context->micro, &context->micro));
-    for (int i = 0; i < most; i++) context->micro[i] = (HostBatch *)run->batch;
+    int micros = spec.micros > run->evals ? spec.micros : run->evals;
+    TRY(mem_new((size_t)micros, sizeof *context->micro, &context->micro));
+    for (int i = 0; i < micros; i++) context->micro[i] = (HostBatch *)run->batch;
     return OK;
 }
 
@@ -47,19 +47,20 @@ static void count_params(const Runner *runner, DryRunRank *result) {
     for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
 }
 
-/* To write a checkpoint, a unit that several ranks have parts of comes together on one (checkpoint/save.c);
- * which rank that is does not matter here. A tied unit is written by the stage that it counts on. */
+/* Peak memory including a checkpoint: saving gathers every unit that is split across ranks on one of them
+ * (checkpoint/save.c), and any rank may be that one. A tied unit is saved only by the stage that counts it.
+ */
 static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
     const Shards *shards = context->runner->shards;
-    size_t tensors = (size_t)shards->spec.tp->size, most = 0;
+    size_t tensors = (size_t)shards->spec.tp->size, largest = 0;
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         size_t bytes = tensors * (size_t)unit->layout.numel * sizeof(float);
         bool parts = tensors > 1 || unit->count < unit->layout.numel;
-        if (unit->held && unit->counted && parts && bytes > most) most = bytes;
+        if (unit->held && unit->counted && parts && bytes > largest) largest = bytes;
     }
     CLEANUP(dev_free) Buffer buffer = {0};
-    TRY(dev_alloc(context->device, MEM_COMM, most, &buffer));
+    TRY(dev_alloc(context->device, MEM_COMM, largest, &buffer));
     *ret_total = context->device->total.peak;
     return OK;
 }

@@ -1,44 +1,44 @@
-/* A rank's run on paper: the runner itself, over a device, kernels and groups that count and do nothing. What
- * comes out is what the run would hold and send, since it is the same code that would hold and send it. */
+/* Dry run of one rank: the real runner on a device, kernels and groups that only count. The result is exactly
+ * the memory and communication of a real run, because the same code allocates and sends. */
 #ifndef WEFT_PLAN_DRYRUN_H
 #define WEFT_PLAN_DRYRUN_H
 
 #include "plan/step_events.h"
 
-/* The most bytes of each tag that a rank holds at once, and of all together. */
+/* Peak bytes of a rank, by tag and in total. */
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
-    size_t host;   /* of the host's memory, for what is offloaded */
-    size_t saving; /* of all together, if a checkpoint is written, too */
+    size_t host;   /* host memory for offloaded state */
+    size_t saving; /* total, including the writing of a checkpoint */
 } RankMemory;
 
 typedef struct DryRunRank {
     RankMemory memory;
-    uint64_t sent[COMM_KINDS]; /* bytes of a step */
-    int64_t params;    /* elements that it holds while it computes: its stage's, cut over tensor ranks */
-    int64_t kept;      /* ... of which it keeps so many (--zero 3) */
-    int blocks;        /* of its stage */
-    StepEvents events; /* of a step, where it was asked for */
+    uint64_t sent[COMM_KINDS]; /* bytes per step */
+    int64_t params;            /* parameters of the rank's stage and tensor shard */
+    int64_t kept;              /* parameters stored permanently; fewer than `params` with --zero 3 */
+    int blocks;                /* blocks of its stage */
+    StepEvents events;         /* events of a step, if DryRunSpec.timed */
 } DryRunRank;
 
-/* What runs: `spec` is the runner's, without mesh and kernels. */
+/* `spec` needs no mesh and no kernel table. */
 typedef struct DryRunSpec {
     const Model *model;
     RunnerSpec spec;
     MeshSpec mesh;
     const char *device;     /* "cpu" or "cuda" */
-    int threads;            /* that a rank computes with on the CPU */
-    const HostBatch *batch; /* a micro-batch; its contents do not matter */
-    int evals;              /* micro-batches of an evaluation; 0: there is none */
-    bool timed;             /* with a tape */
+    int threads;            /* CPU threads per rank */
+    const HostBatch *batch; /* used for every micro-batch; only its sizes matter */
+    int evals;              /* micro-batches of an evaluation; 0: no evaluation */
+    bool timed;             /* record the events of a step */
 } DryRunSpec;
 
-/* Carries out some steps, and an evaluation, as this rank. */
 void dryrun_rank_done(DryRunRank *rank);
 MUST_USE Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank);
+/* Executes two steps, and an evaluation if requested, as this rank. */
 MUST_USE Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank);
-/* Elements that the tensor ranks of one replica hold together: what they all have counts for each, and
- * vocabularies with their padding. */
+/* Parameters stored by all tensor ranks of one replica together: replicated ones count once per rank, and
+ * vocabularies include their padding. */
 MUST_USE Status params_stored(const Model *model, int tp, int64_t *ret_count);
 
 #endif

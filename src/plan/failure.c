@@ -1,3 +1,4 @@
+/* Evaluates the closed formulas of failure.h in a form that is stable for rare and for frequent failures. */
 #include "plan/failure.h"
 
 #include <math.h>
@@ -9,12 +10,12 @@ static double growth(double y) {
 
 FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
     double rate = spec->devices / spec->mtbf_s, done = interval_s + spec->checkpoint_s;
-    /* How often a stretch fails before it is done; each time a restart follows, until one comes through. */
+    /* Expected failures before an interval completes. A restart follows each, repeated until one succeeds. */
     double failures = expm1(rate * done), lost = done * growth(rate * done);
     double restarts = failures * expm1(rate * spec->restart_s) / rate;
     double total = done + lost + restarts;
-    if (!isfinite(
-            total)) /* it never comes through; restarts are to what is lost as exp(rate * restart) - 1 */
+    /* The interval never completes; restarts relate to lost work as exp(rate * restart) - 1 to 1. */
+    if (!isfinite(total))
         return (FailureShares){.lost = exp(-rate * spec->restart_s),
                                .restarts = -expm1(-rate * spec->restart_s)};
     return (FailureShares){.goodput = interval_s / total,
@@ -23,8 +24,8 @@ FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
                            .restarts = restarts / total};
 }
 
-/* The root of 1 - x - exp(-(x + a)) in (0, 1]. It falls ever steeper from a positive value, so halving finds
- * it, and there is no other. Where failures are rare this would cancel; there a series has it. */
+/* The root of 1 - x - exp(-(x + a)) in (0, 1]. The function is positive at 0 and concave, so the root is
+ * unique and bisection finds it. For small `a` the difference would cancel, and a series is used instead. */
 static double best_share(double a) {
     double low = 0, high = 1, root = sqrt(2 * a);
     if (a < 1e-8) return root - root * root / 3 + root * root * root / 36;
@@ -39,26 +40,26 @@ static double best_share(double a) {
     return high;
 }
 
-/* Daly's estimate of higher order; checkpoints that take longer than two mean times are written as often. */
+/* Daly's higher-order estimate; if a checkpoint takes longer than two MTBFs, the interval is the MTBF. */
 static double daly(double mtbf, double checkpoint) {
     double share = checkpoint / (2 * mtbf);
     if (share >= 1) return mtbf;
     return sqrt(2 * checkpoint * mtbf) * (1 + sqrt(share) / 3 + share / 9) - checkpoint;
 }
 
-static Status check_time(const char *what, double seconds, double least) {
-    const double most = 1e13; /* 300,000 years */
-    if (seconds >= least && seconds <= most) return OK;
-    return USAGE("%s of %g s: expected %g to %g s", what, seconds, least, most);
+static Status check_time(const char *what, double seconds, double min_s) {
+    const double max_s = 1e13; /* 300,000 years */
+    if (seconds >= min_s && seconds <= max_s) return OK;
+    return USAGE("%s of %g s: expected %g to %g s", what, seconds, min_s, max_s);
 }
 
 static Status check(const FailureSpec *spec) {
-    const double least = 1e-6;
-    if (!(spec->devices >= 1)) return USAGE("failures of %g devices: expected at least one", spec->devices);
-    TRY(check_time("a mean time between failures", spec->mtbf_s, least));
-    TRY(check_time("a checkpoint", spec->checkpoint_s, least));
-    TRY(check_time("a restart", spec->restart_s, 0));
-    return spec->interval_s != 0 ? check_time("a checkpoint interval", spec->interval_s, least) : OK;
+    const double min_s = 1e-6;
+    if (!(spec->devices >= 1)) return USAGE("%g devices: expected at least 1", spec->devices);
+    TRY(check_time("mean time between failures", spec->mtbf_s, min_s));
+    TRY(check_time("checkpoint time", spec->checkpoint_s, min_s));
+    TRY(check_time("restart time", spec->restart_s, 0));
+    return spec->interval_s != 0 ? check_time("checkpoint interval", spec->interval_s, min_s) : OK;
 }
 
 Status failure_find(Failure *ret_failure, const FailureSpec *spec) {

@@ -1,15 +1,15 @@
-/* What failures cost: how much of a run's time is progress when devices fail now and then, and how often to
- * write checkpoints.
+/* The cost of device failures: the fraction of a run's time that is progress (goodput), and the best
+ * checkpoint interval.
  *
- * Each device fails after a time that is exponentially distributed, and one that fails stops all of them.
- * The run then starts again from its newest checkpoint, which may fail, too. Work and a checkpoint make a
- * stretch: done once it comes through without a failure, begun again where not. With the failures' rate r of
- * all devices together, work w, a checkpoint of c and a restart of s seconds, a stretch takes
+ * Every device fails after an exponentially distributed time, and one failure stops the run. The run then
+ * restarts from its newest checkpoint, and the restart may fail too. An interval, w seconds of work followed
+ * by a checkpoint of c seconds, counts once it completes without a failure; otherwise it is repeated. With r
+ * the failure rate of all devices together and s seconds per restart, an interval takes
  *
  *     exp(r s) (exp(r (w + c)) - 1) / r
  *
- * on average. This is exact, also where failures are frequent, and so is the best w that comes of it: the one
- * with r w = 1 - exp(-r (w + c)). Young's and Daly's well-known formulas are approximations of that root. */
+ * seconds on average. This is exact even for frequent failures, and so is the best w, which solves
+ * r w = 1 - exp(-r (w + c)). Young's and Daly's formulas approximate this root. */
 #ifndef WEFT_PLAN_FAILURE_H
 #define WEFT_PLAN_FAILURE_H
 
@@ -18,27 +18,27 @@
 typedef struct FailureSpec {
     double devices;
     double mtbf_s;       /* mean time between failures of one device */
-    double checkpoint_s; /* a run stands still for so long while one is written */
-    double restart_s;    /* from a failure to the first step after it */
-    double interval_s;   /* work between checkpoints; 0: the best */
+    double checkpoint_s; /* training pauses this long to write a checkpoint */
+    double restart_s;    /* from a failure to the next step */
+    double interval_s;   /* work between checkpoints; 0: use the best interval */
 } FailureSpec;
 
-/* Shares of the run's time; with `goodput` they add up to 1. */
+/* Fractions of the run's time that add up to 1. */
 typedef struct FailureShares {
     double goodput, checkpoints, lost, restarts;
 } FailureShares;
 
 typedef struct Failure {
-    double mtbf_s; /* of all devices together */
-    double interval_s;
+    double mtbf_s;                  /* mean time between failures of the whole run */
+    double interval_s;              /* the given interval, or the best */
     FailureShares shares;           /* with this interval */
-    double best_s, young_s, daly_s; /* intervals */
+    double best_s, young_s, daly_s; /* checkpoint intervals */
     double best_goodput, young_goodput, daly_goodput;
 } Failure;
 
-/* Refuses what is no time, or no number of devices, naming it. */
+/* Fails with a usage error if a time or the number of devices is out of range. */
 MUST_USE Status failure_find(Failure *ret_failure, const FailureSpec *spec);
-/* Of a run with some interval. */
+/* Evaluates a given interval; spec->interval_s is ignored. */
 FailureShares failure_shares(const FailureSpec *spec, double interval_s);
 json_t *failure_json(const Failure *failure, const FailureSpec *spec);
 

@@ -1,5 +1,5 @@
-/* Whether a plan fits a cluster's devices and, if not, what would make it fit: the smallest changes of the
- * layout that do, each found by planning it. */
+/* Whether a plan fits the memory of a cluster and, if not, which small changes of the options make it fit.
+ * Every change is verified by planning it. */
 #ifndef WEFT_PLAN_FIT_H
 #define WEFT_PLAN_FIT_H
 
@@ -9,23 +9,25 @@
 enum { FIT_CHANGES = 8, FIT_TEXT = 400 };
 
 typedef struct FitChange {
-    char options[FIT_TEXT]; /* as one would type them: "--recompute block --zero 1" */
-    size_t total;           /* what a rank then needs of its device, also to write a checkpoint */
+    char options[FIT_TEXT]; /* for the command line, such as "--recompute block --zero 1" */
+    size_t total; /* device memory that a rank then needs, in bytes, including for writing a checkpoint */
 } FitChange;
 
 typedef struct Fit {
-    double available, host_available; /* bytes for a rank, of its device and of its node's memory */
-    double needed;                    /* of its device, by the rank that needs most */
+    double available, host_available; /* bytes per rank: device memory, share of the node's host memory */
+    double needed;                    /* device memory of the rank that needs most, in bytes */
     bool fits;
-    FitChange change[FIT_CHANGES]; /* where it does not; by one option each, else by two, else by all */
+    FitChange change[FIT_CHANGES]; /* if it does not fit: single changes, else pairs, else all together */
     int changes;
-    bool short_of_work; /* not all changes were tried: each of so large a plan takes long */
+    bool incomplete; /* the search for changes stopped early because plans of this size take long */
 } Fit;
 
-/* Takes device and precision from the cluster where they are not given; refuses what it has not. */
+/* Fills in device, precision and software from the cluster. Fails with a usage error if the cluster lacks the
+ * device or precision that the spec requests. */
 MUST_USE Status fit_settle(PlanSpec *spec, const Cluster *cluster);
-/* Whether every stage's memory suffices, the device's and the host's. A CPU's are the same. */
+/* Whether every stage fits both device and host memory. */
 bool fit_fits(const Plan *plan, const Cluster *cluster);
+/* Checks `plan`, made from `spec`, and searches for changes if it does not fit. */
 MUST_USE Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Cluster *cluster);
 /* Adds "cluster", "memory_needed", "memory_available", "host_memory_available", "fits", "would_fit" and
  * "all_tried" to a plan. */

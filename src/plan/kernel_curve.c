@@ -1,10 +1,11 @@
+/* Curves are arrays of at most CURVE_POINTS points, sorted by work and interpolated in log-log space. */
 #include "plan/kernel_curve.h"
 
 #include <math.h>
 #include <string.h>
 
-/* In terms of a sum that take as long, on Neoverse-V1 cores: found by comparing sums of 32 and 64, and of 128
- * and more. */
+/* Per-output overheads, in multiply-adds that take as long, on Neoverse-V1 cores: found by comparing inner
+ * dimensions of 32 and 64 with those of 128 and more. */
 enum { OUTPUT_TERMS = 12, EXPONENTIAL_TERMS = 64 };
 
 double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]) {
@@ -71,12 +72,12 @@ static Status read_points(const json_t *list, const char *from, const char *path
         const json_t *point = json_array_get(list, i);
         double work = json_number_value(json_array_get(point, 0));
         double seconds = json_number_value(json_array_get(point, 1));
-        bool right =
+        bool valid =
             json_array_size(point) == 2 && work >= 1 && work < 1e30 && seconds > 1e-12 && seconds < 1e9;
-        if (!right || (i && work <= curve->work[i - 1]))
+        if (!valid || (i && work <= curve->work[i - 1]))
             return FAILED(
-                "%s: '%s.%s': point %zu is not right, expected [work, seconds], work from 1 on that "
-                "rises, and seconds above 1e-12",
+                "%s: '%s.%s': point %zu is invalid, expected [work, seconds] with ascending work, 1 or more, "
+                "and seconds above 1e-12",
                 from, path, name, i + 1);
         curve->work[i] = work;
         curve->seconds[i] = seconds;
@@ -88,10 +89,11 @@ static Status read_points(const json_t *list, const char *from, const char *path
 Status kernel_curves_read(const json_t *object, const char *from, const char *path, KernelCurves *curves) {
     const char *name;
     json_t *list;
-    if (!json_is_object(object)) return FAILED("%s: '%s' must be an object of kernels", from, path);
+    if (!json_is_object(object))
+        return FAILED("%s: '%s' must be an object with a list of points per kernel", from, path);
     json_object_foreach((json_t *)(uintptr_t)object, name, list) {
         KernelId kernel = kernel_of(name);
-        if (kernel == KERNEL_COUNT) return FAILED("%s: '%s.%s': there is no such kernel", from, path, name);
+        if (kernel == KERNEL_COUNT) return FAILED("%s: '%s.%s': unknown kernel", from, path, name);
         TRY(read_points(list, from, path, name, &curves->kernel[kernel]));
     }
     return OK;

@@ -1,3 +1,6 @@
+/* Measures in this order: memory bandwidth by copies, links by all-reduces of one element and of a large
+ * buffer, and kernels in training steps of small models (measure_models.c). The results are written as a
+ * cluster description. */
 #include "plan/measure.h"
 
 #include <math.h>
@@ -14,12 +17,12 @@ enum { SMALL_REPEATS = 200, LARGE_REPEATS = 7, HOST_NAME = 64 };
 typedef struct Links {
     Link within, between;
     bool has_within, has_between;
-    int here; /* ranks of this machine */
+    int host_ranks; /* ranks on this host */
 } Links;
 
 /* ---- memory ---- */
 
-/* Of copies that no cache holds: bytes read and written a second. */
+/* Bandwidth of copies that exceed the caches: bytes read plus bytes written, per second. */
 static Status measure_memory(const MeasureSpec *spec, Device *device, double *ret_bandwidth) {
     size_t bytes = device_is_host(device) ? (size_t)96 << 20 : (size_t)1 << 30;
     CLEANUP(stream_freep) Stream *stream = NULL;
@@ -44,9 +47,9 @@ static Status measure_memory(const MeasureSpec *spec, Device *device, double *re
 
 /* ---- links ---- */
 
-static Status time_sum(Group *group, Stream *stream, Tensor data, int repeats, double *ret_s) {
+static Status time_all_reduce(Group *group, Stream *stream, Tensor data, int repeats, double *ret_s) {
     double best = INFINITY;
-    for (int i = 0; i <= repeats; i++) { /* the first warms up */
+    for (int i = 0; i <= repeats; i++) { /* the first is a warm-up */
         TRY(barrier(group));
         double start = clock_wall();
         TRY(all_reduce(group, stream, data, REDUCE_SUM, NULL));
@@ -59,7 +62,7 @@ static Status time_sum(Group *group, Stream *stream, Tensor data, int repeats, d
     return OK;
 }
 
-/* From the time of sums, as plan/cost.c makes one of them. */
+/* Derives latency and bandwidth from all-reduce times; the inverse of the model in plan/cost.c. */
 static Status measure_link(Group *group, Device *device, Link *ret_link) {
     size_t bytes = device_is_host(device) ? (size_t)8 << 20 : (size_t)256 << 20;
     CLEANUP(stream_freep) Stream *stream = NULL;
@@ -69,8 +72,8 @@ static Status measure_link(Group *group, Device *device, Link *ret_link) {
     TRY(dev_alloc(device, MEM_COMM, bytes, &buffer));
     TRY(stream_zero(stream, buffer.data, bytes));
     Tensor data = tensor_1d(buffer.data, DT_F32, (int64_t)bytes / 4);
-    TRY(time_sum(group, stream, tensor_slice(data, 0, 1), SMALL_REPEATS, &small_s));
-    TRY(time_sum(group, stream, data, LARGE_REPEATS, &large_s));
+    TRY(time_all_reduce(group, stream, tensor_slice(data, 0, 1), SMALL_REPEATS, &small_s));
+    TRY(time_all_reduce(group, stream, data, LARGE_REPEATS, &large_s));
     double moved = 2 * (double)bytes * (size - 1) / size;
     *ret_link = (Link){.latency_s = small_s / (2 * ceil(log2(size))),
                        .bandwidth = moved / fmax(large_s - small_s, 0.01 * large_s),
@@ -78,11 +81,11 @@ static Status measure_link(Group *group, Device *device, Link *ret_link) {
     return OK;
 }
 
-/* Ranks are numbered by the first one of their machine. */
+/* Ranks are grouped by host name; the first rank of a host identifies its group. */
 static Status measure_links(const MeasureSpec *spec, Device *device, Links *links) {
     Group *world = spec->world;
     CLEANUP(mem_freep) char *hosts = NULL;
-    CLEANUP(group_freep) Group *near = NULL;
+    CLEANUP(group_freep) Group *host_group = NULL;
     char host[HOST_NAME] = {0};
     gethostname(host, sizeof host - 1);
     TRY(mem_new((size_t)world->size, sizeof host, &hosts));
@@ -90,16 +93,16 @@ static Status measure_links(const MeasureSpec *spec, Device *device, Links *link
     int first = 0;
     while (memcmp(hosts + (size_t)first * sizeof host, host, sizeof host)) first++;
     for (int r = 0; r < world->size; r++)
-        links->here += !memcmp(hosts + (size_t)r * sizeof host, host, sizeof host);
-    TRY(group_split(world, first, world->rank, &near));
-    if (near->size > 1) TRY(measure_link(near, device, &links->within));
-    links->has_within = near->size > 1;
-    links->has_between = links->here < world->size;
+        links->host_ranks += !memcmp(hosts + (size_t)r * sizeof host, host, sizeof host);
+    TRY(group_split(world, first, world->rank, &host_group));
+    if (host_group->size > 1) TRY(measure_link(host_group, device, &links->within));
+    links->has_within = host_group->size > 1;
+    links->has_between = links->host_ranks < world->size;
     if (links->has_between) TRY(measure_link(world, device, &links->between));
     return OK;
 }
 
-/* ---- the description ---- */
+/* ---- the cluster description ---- */
 
 static json_t *figure(double value, const char *source) {
     return json_pack("{s:f, s:s}", "value", value, "source", source);
@@ -108,11 +111,11 @@ static json_t *figure(double value, const char *source) {
 static json_t *link_json(const Link *link, bool measured, const char *how) {
     return json_pack("{s:o, s:o, s:o}", "latency_s", figure(link->latency_s, how), "bandwidth",
                      figure(link->bandwidth, how), "share",
-                     figure(link->share, measured ? "part of the bandwidth as measured" : how));
+                     figure(link->share, measured ? "included in the measured bandwidth" : how));
 }
 
 static json_t *links_json(const Links *links, double memory) {
-    static const char *const measured = "measured: sums over the ranks (weft plan --measure)";
+    static const char *const measured = "measured: all-reduces (weft plan --measure)";
     static const char *const guess = "not measured: a guess";
     Link alone = {.latency_s = 5e-6, .bandwidth = memory / 4, .share = 1};
     Link far = {.latency_s = 3e-5, .bandwidth = 1e9, .share = 1};
@@ -123,56 +126,58 @@ static json_t *links_json(const Links *links, double memory) {
                      "between",
                      link_json(links->has_between ? &links->between : &far, links->has_between,
                                links->has_between ? measured : guess),
-                     "host", link_json(&host, false, "as the memory of the device: a guess on GPUs"));
+                     "host", link_json(&host, false, "same as device memory: a guess on GPUs"));
 }
 
-static double device_memory(const MeasureSpec *spec, const Device *device, int here, double *ret_host) {
-    double pages = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
-    *ret_host = pages;
-    if (strcmp(spec->device, "cuda")) return pages / here;
+static double device_memory(const MeasureSpec *spec, const Device *device, int host_ranks, double *ret_host) {
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    *ret_host = memory;
+    if (strcmp(spec->device, "cuda")) return memory / host_ranks;
     CudaInfo info;
     device_cuda_info(&info);
-    return device->index < info.devices ? (double)info.device[device->index].memory : pages / here;
+    return device->index < info.devices ? (double)info.device[device->index].memory : memory / host_ranks;
 }
 
-/* Figures that are of use where a kernel was not measured. */
+/* Figures that are used only for kernels that were not measured. */
 static void put_figures(json_t *json, double memory, double peak) {
-    static const char *const rest = "for kernels that were not measured: a guess";
+    static const char *const guess = "for kernels that were not measured: a guess";
     json_object_set_new(json, "memory_bandwidth", figure(memory, "measured: copies"));
-    json_object_set_new(json, "memory_share", figure(1, "part of the bandwidth as measured"));
-    json_object_set_new(json, "product_wave", figure(0, rest));
-    json_object_set_new(json, "product_depth", figure(0, rest));
-    json_object_set_new(json, "vector_flops", figure(peak / 4, rest));
-    json_object_set_new(json, "attention_share",
-                        json_pack("{s:o, s:o}", "forward", figure(0.3, rest), "backward", figure(0.3, rest)));
+    json_object_set_new(json, "memory_share", figure(1, "included in the measured bandwidth"));
+    json_object_set_new(json, "product_wave", figure(0, guess));
+    json_object_set_new(json, "product_depth", figure(0, guess));
+    json_object_set_new(json, "vector_flops", figure(peak / 4, guess));
+    json_object_set_new(
+        json, "attention_share",
+        json_pack("{s:o, s:o}", "forward", figure(0.3, guess), "backward", figure(0.3, guess)));
 }
 
 static Status describe(const MeasureSpec *spec, const Device *device, const Links *links, double memory,
                        const MeasuredModels *models, json_t **ret_json) {
-    double host, bytes = device_memory(spec, device, links->here, &host), slowest = INFINITY;
+    double host, bytes = device_memory(spec, device, links->host_ranks, &host), slowest = INFINITY;
     json_t *peaks = json_object(), *shares = json_object(), *kernels = json_object();
     for (Rate rate = 0; rate < RATE_COUNT; rate++) {
         if (!(models->peak[rate] > 0)) continue;
         slowest = fmin(slowest, models->peak[rate]);
-        json_object_set_new(peaks, rate_name(rate), figure(models->peak[rate], "measured: a large product"));
-        json_object_set_new(shares, rate_name(rate), figure(1, "part of the peak as measured"));
+        json_object_set_new(peaks, rate_name(rate), figure(models->peak[rate], "measured: a large GEMM"));
+        json_object_set_new(shares, rate_name(rate), figure(1, "included in the measured peak"));
         json_object_set_new(kernels, rate_name(rate), kernel_curves_json(&models->kernels[rate]));
     }
     json_object_set_new(kernels, "source",
                         json_string("measured: every call in training steps of small models"));
     json_t *json = json_pack(
         "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", spec->device, "name", spec->name,
-        "memory_bytes", figure(bytes, "the machine's, over its ranks; or the GPU's"), "reserve_bytes",
-        figure(fmin(bytes / 20, 2e9), "a guess: what the program itself, drivers and libraries take"),
-        "peak_flops", peaks, "product_share", shares, "kernels", kernels, "launch_s",
-        figure(models->launch_s, "measured: time between kernels, where a device runs beside its host"),
-        "kernel_s", figure(models->kernel_s, "measured: time between kernels"), "attention_share",
-        json_object());
+        "memory_bytes", figure(bytes, "GPU memory; on a CPU, host memory divided by the ranks on the host"),
+        "reserve_bytes",
+        figure(fmin(bytes / 20, 2e9), "a guess: memory of the program, drivers and libraries"), "peak_flops",
+        peaks, "product_share", shares, "kernels", kernels, "launch_s",
+        figure(models->launch_s, "a guess on GPUs; 0 on CPUs, where kernels run on the host"), "kernel_s",
+        figure(models->kernel_s, "measured: time between kernels"), "attention_share", json_object());
     put_figures(json, memory, slowest);
-    *ret_json = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", "measured", "title",
-                          "a machine that was measured", "device", json, "devices_per_node",
-                          figure(links->here, "ranks that measured together"), "host_memory_bytes",
-                          figure(host, "as the system tells it"), "links", links_json(links, memory));
+    *ret_json =
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", "measured", "title", "a measured cluster",
+                  "device", json, "devices_per_node",
+                  figure(links->host_ranks, "ranks on the host during the measurement"), "host_memory_bytes",
+                  figure(host, "reported by the operating system"), "links", links_json(links, memory));
     return *ret_json ? OK : FAILED("out of memory while describing the cluster");
 }
 

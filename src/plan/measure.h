@@ -1,8 +1,8 @@
-/* A cluster's description, measured: of the machine that it runs on.
+/* Measures the cluster that the program runs on and writes its description.
  *
- * Kernels are timed where they are used: in training steps of small models of several widths, every call with
- * its work (plan/kernel_curve.h). Ranks measure at the same time, so what they share, memory above all, is
- * shared out as in a run. */
+ * Kernels are timed as they are used: in training steps of small models of several sizes, where every call is
+ * recorded with its work (plan/kernel_curve.h). All ranks measure at the same time, so shared resources such
+ * as memory bandwidth are divided among them as in a real run. */
 #ifndef WEFT_PLAN_MEASURE_H
 #define WEFT_PLAN_MEASURE_H
 
@@ -11,16 +11,16 @@
 
 typedef struct MeasureSpec {
     const char *device;    /* "cpu" or "cuda" */
-    const char *precision; /* the only one to measure; NULL: all that the device is good at */
-    const char *name;      /* the device's, for people */
+    const char *precision; /* measure only this one; NULL: all that the device supports well */
+    const char *name;      /* human-readable name of the device */
     int threads;
-    Device *on;            /* the device; NULL: the CPU's own is made */
-    Group *world;          /* ranks that measure together */
-    FILE *log;             /* where progress shows; NULL: nowhere */
-    double start, seconds; /* when it began, by clock_wall, and about how long it may take */
+    Device *on;            /* the device; NULL: create one */
+    Group *world;          /* all ranks that take part */
+    FILE *log;             /* progress messages; NULL: none */
+    double start, seconds; /* clock_wall at the start, and the approximate time limit */
 } MeasureSpec;
 
-/* Collective. The same on every rank: what the first has measured. */
+/* Collective. Every rank gets the description that rank 0 measured. */
 MUST_USE Status measure_cluster(const MeasureSpec *spec, json_t **ret_json);
 
 #endif

@@ -1,3 +1,5 @@
+/* Runs a few training steps of each model with and without timing every kernel call. The timed calls become
+ * points of the kernel curves; the difference to the plain steps is the gap between kernels. */
 #include "plan/measure_models.h"
 
 #include <math.h>
@@ -8,8 +10,8 @@
 #include "train/job.h"
 #include "train/peak.h"
 
-/* Models whose kernels have sizes from small to large; GPT-2's and BERT's differ. Those that say most come
- * first: where time is short, the last are left out. */
+/* Models whose kernels cover small to large sizes, of both families because their kernels differ. The most
+ * informative ones come first; if time runs out, the last ones are skipped. */
 typedef struct SmallModel {
     const char *model;
     int64_t layers, hidden, heads, seq, vocab, batch;
@@ -22,7 +24,7 @@ static const SmallModel cpu_models[] = {
     {"bert-base", 2, 768, 12, 128, 8192, 4}, {"gpt2", 2, 512, 8, 128, 4096, 4},
     {"gpt2", 1, 1024, 16, 512, 4096, 1},
 };
-/* Wide ones have small vocabularies: their parameters are made on the host. */
+/* Wide models have small vocabularies because parameters are initialized on the host. */
 static const SmallModel gpu_models[] = {
     {"gpt2", 2, 256, 4, 256, 4096, 4},          {"gpt2", 2, 768, 12, 1024, 50257, 16},
     {"gpt2", 1, 2048, 32, 1024, 8192, 16},      {"bert-base", 2, 768, 12, 384, 30522, 16},
@@ -31,24 +33,24 @@ static const SmallModel gpu_models[] = {
     {"gpt2", 2, 768, 12, 1024, 50257, 4},       {"gpt2", 1, 1600, 25, 1024, 8192, 8},
 };
 
-enum { STEPS = 3, MODELS = 16, LEAST_MODELS = 2 };
+enum { STEPS = 3, MODELS = 16, MIN_MODELS = 2 };
 
-/* One call of a kernel, in one of the models. */
+/* A timed kernel call in one of the models. */
 typedef struct Sample {
     int kernel, model;
     double work, seconds;
 } Sample;
 
-/* A model's step: alone, and what of it is no kernel's to begin with. */
-typedef struct Timed {
+/* Time of a model's step without timing of calls, and the part of it that zeroes gradients. */
+typedef struct ModelTime {
     double step_s, zeroing_s;
-    int steps; /* whose calls are in the samples */
-} Timed;
+    int steps; /* number of steps whose calls are in the samples */
+} ModelTime;
 
 typedef struct Samples {
     Sample *sample;
     size_t count, capacity;
-    Timed timed[MODELS];
+    ModelTime timed[MODELS];
     int models;
 } Samples;
 
@@ -62,7 +64,7 @@ typedef struct Budget {
     double start, seconds;
 } Budget;
 
-/* What is left, the same on all ranks: the least of theirs. */
+/* Seconds left in the budget: the minimum over the ranks, so that all ranks decide alike. */
 static Status time_left(const MeasureSpec *spec, const Budget *budget, double *ret_seconds) {
     double over = clock_wall() - budget->start - budget->seconds;
     TRY(host_reduce(spec->world, &over, 1, DT_F64, REDUCE_MAX));
@@ -70,23 +72,24 @@ static Status time_left(const MeasureSpec *spec, const Budget *budget, double *r
     return OK;
 }
 
-/* ---- running ---- */
+/* ---- training steps ---- */
 
 static Status add_calls(Samples *samples, const OpLog *op_log) {
     TRY(mem_grow(&samples->sample, &samples->capacity, samples->count + op_log->count, sizeof(Sample)));
     for (size_t i = 0; i < op_log->count; i++) {
-        const OpRecord *note = &op_log->note[i];
-        if (note->kind != OP_KERNEL) continue;
-        double work = kernel_curve_work((KernelId)note->what, note->flops, note->bytes, note->size);
-        if (work > 0 && note->seconds > 0)
-            samples->sample[samples->count++] = (Sample){note->what, samples->models, work, note->seconds};
+        const OpRecord *record = &op_log->record[i];
+        if (record->kind != OP_KERNEL) continue;
+        double work = kernel_curve_work((KernelId)record->what, record->flops, record->bytes, record->size);
+        if (work > 0 && record->seconds > 0)
+            samples->sample[samples->count++] =
+                (Sample){record->what, samples->models, work, record->seconds};
     }
     return OK;
 }
 
-/* Steps alone, then as many with every call timed: as many as there is time for. */
+/* Runs up to STEPS plain steps, fewer if time is short, then the same number with every kernel call timed. */
 static Status time_steps(const MeasureSpec *spec, Job *job, HostBatch *batch, double seconds,
-                         Samples *samples, Timed *timed) {
+                         Samples *samples, ModelTime *timed) {
     CLEANUP(op_log_done) OpLog op_log = {0};
     Profile profile = {0};
     StepResult result;
@@ -119,28 +122,29 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
                       const char *precision) {
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
-    JobSpec of_job = {.model = model->model,
-                      .task = "auto",
-                      .format = "u32",
-                      .device = spec->device,
-                      .recompute = "none",
-                      .layers = model->layers,
-                      .hidden = model->hidden,
-                      .heads = model->heads,
-                      .inner = 0,
-                      .seq = model->seq,
-                      .vocab = model->vocab,
-                      .threads = spec->threads,
-                      .micro_batch = model->batch,
-                      .batch = model->batch,
-                      .dropout = -1,
-                      .train = true,
-                      .quiet = true,
-                      .on = device,
-                      .precision = precision,
-                      .seed = 1,
-                      .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1}};
-    TRY(job_new(&job, &of_job));
+    JobSpec job_spec = {
+        .model = model->model,
+        .task = "auto",
+        .format = "u32",
+        .device = spec->device,
+        .recompute = "none",
+        .layers = model->layers,
+        .hidden = model->hidden,
+        .heads = model->heads,
+        .inner = 0,
+        .seq = model->seq,
+        .vocab = model->vocab,
+        .threads = spec->threads,
+        .micro_batch = model->batch,
+        .batch = model->batch,
+        .dropout = -1,
+        .train = true,
+        .quiet = true,
+        .on = device,
+        .precision = precision,
+        .seed = 1,
+        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1}};
+    TRY(job_new(&job, &job_spec));
     TRY(job_start(job, &report));
     *ret_job = job;
     job = NULL;
@@ -151,18 +155,19 @@ static Status measure_model(const MeasureSpec *spec, Device *device, const Small
                             const char *precision, double memory, double seconds, Samples *samples) {
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    Timed *timed = &samples->timed[samples->models];
+    ModelTime *timed = &samples->timed[samples->models];
     TRY(new_job(&job, spec, device, model, precision));
     TRY(host_batch_new(&batch, model->batch, job->seq));
-    job_make_up(job, batch);
+    job_fill_synthetic(job, batch);
     TRY(barrier(spec->world));
     TRY(time_steps(spec, job, batch, seconds, samples, timed));
-    timed->zeroing_s = 4 * (double)model_params(job->model) / memory; /* gradients, at a step's beginning */
+    timed->zeroing_s =
+        4 * (double)model_params(job->model) / memory; /* gradients are zeroed at the start of a step */
     samples->models++;
     return OK;
 }
 
-/* ---- making curves ---- */
+/* ---- curves ---- */
 
 static int by_work(const void *a, const void *b) {
     const Sample *x = a, *y = b;
@@ -175,8 +180,8 @@ static int by_seconds(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Calls of the same kernel and almost the same work become a point: a quarter of them took less, since some
- * were interrupted. `overhead` is in every time. */
+/* Calls of a kernel with almost the same work become one point, the 25th percentile of their times, because
+ * some calls were interrupted. `overhead` is subtracted from every time. */
 static void make_curves(Samples *samples, double overhead, KernelCurves *curves) {
     const double same = 1.03;
     Sample *all = samples->sample;
@@ -192,7 +197,8 @@ static void make_curves(Samples *samples, double overhead, KernelCurves *curves)
     }
 }
 
-/* A GPU's kernels are timed with the host waiting for them; the shortest is about that waiting alone. */
+/* The overhead of timing a GPU kernel, for which the host synchronizes: about the shortest time of any call.
+ */
 static double sync_seconds(const Samples *samples, bool gpu) {
     double least = INFINITY;
     for (size_t i = 0; gpu && i < samples->count; i++) least = fmin(least, samples->sample[i].seconds);
@@ -205,9 +211,9 @@ static Rate rate_named(const char *precision) {
     return rate;
 }
 
-/* The time of a step that is no kernel's, for each call: what best explains the models' steps beyond what
- * the curves make of their calls. Errors count relative to the step, so small models decide. */
-static double find_gap(const Samples *samples, const KernelCurves *curves) {
+/* The time between kernels, per call: a least-squares fit to the part of the models' step times that the
+ * curves do not explain. Errors are relative to the step time, so small models weigh most. */
+static double fit_gap(const Samples *samples, const KernelCurves *curves) {
     double calls[MODELS] = {0}, kernels[MODELS] = {0}, above = 0, below = 0;
     for (size_t i = 0; i < samples->count; i++) {
         const Sample *sample = &samples->sample[i];
@@ -215,7 +221,7 @@ static double find_gap(const Samples *samples, const KernelCurves *curves) {
         kernels[sample->model] += kernel_curve_seconds(&curves->kernel[sample->kernel], sample->work);
     }
     for (int m = 0; m < samples->models; m++) {
-        const Timed *timed = &samples->timed[m];
+        const ModelTime *timed = &samples->timed[m];
         double each = calls[m] / timed->steps / timed->step_s;
         above += each * (1 - (kernels[m] / timed->steps + timed->zeroing_s) / timed->step_s);
         below += each * each;
@@ -223,7 +229,7 @@ static double find_gap(const Samples *samples, const KernelCurves *curves) {
     return below > 0 ? fmax(above / below, 0) : 0;
 }
 
-/* All models, or as many as there is time for. */
+/* Measures the models in order until time runs out. */
 static Status run_models(const MeasureSpec *spec, Device *device, const char *precision, double memory,
                          const Budget *budget, Samples *samples) {
     bool gpu = !device_is_host(device);
@@ -232,14 +238,15 @@ static Status run_models(const MeasureSpec *spec, Device *device, const char *pr
     double left = 0;
     for (int i = 0; i < count; i++) {
         TRY(time_left(spec, budget, &left));
-        if (left < 0 && i >= LEAST_MODELS) {
+        if (left < 0 && i >= MIN_MODELS) {
             if (spec->log)
-                fprintf(spec->log, "%s: no time for the last %d of %d models\n", precision, count - i, count);
+                fprintf(spec->log, "%s: time limit reached, skipping the last %d of %d models\n", precision,
+                        count - i, count);
             break;
         }
         if (spec->log)
-            fprintf(spec->log, "%s: model %d of %d, %s of width %lld, %.0f s so far\n", precision, i + 1,
-                    count, list[i].model, (long long)list[i].hidden, clock_wall() - spec->start);
+            fprintf(spec->log, "%s: model %d of %d (%s, hidden size %lld), %.0f s elapsed\n", precision,
+                    i + 1, count, list[i].model, (long long)list[i].hidden, clock_wall() - spec->start);
         TRY(measure_model(spec, device, &list[i], precision, memory, left / (count - i), samples));
     }
     return OK;
@@ -253,7 +260,7 @@ static Status measure_precision(const MeasureSpec *spec, Device *device, const c
     Rate rate = rate_named(precision);
     TRY(run_models(spec, device, precision, memory, &budget, &samples));
     make_curves(&samples, sync_seconds(&samples, gpu), &models->kernels[rate]);
-    *ret_gap = find_gap(&samples, &models->kernels[rate]);
+    *ret_gap = fit_gap(&samples, &models->kernels[rate]);
     CLEANUP(job_freep) Job *job = NULL;
     TRY(new_job(&job, spec, device, gpu ? &gpu_models[0] : &cpu_models[0], precision));
     TRY(barrier(spec->world));
@@ -273,7 +280,7 @@ Status measure_models(const MeasureSpec *spec, Device *device, double memory, Me
         TRY(measure_precision(spec, device, list[i], memory, left / count, &own, models));
         gap = fmin(gap, own);
     }
-    /* A GPU works beside its host, which is ahead of it in all but tiny models. */
+    /* A GPU runs asynchronously: except for tiny models, the host is ahead, and most of the gap is hidden. */
     models->kernel_s = gpu ? fmin(gap, 2e-6) : gap;
     models->launch_s = gpu ? 3e-6 : 0;
     return OK;

@@ -1,4 +1,4 @@
-/* Kernels, timed in training steps of small models. */
+/* Measures kernels in training steps of small models. */
 #ifndef WEFT_PLAN_MEASURE_MODELS_H
 #define WEFT_PLAN_MEASURE_MODELS_H
 
@@ -6,11 +6,11 @@
 
 typedef struct MeasuredModels {
     KernelCurves kernels[RATE_COUNT];
-    double peak[RATE_COUNT];   /* 0: not measured */
-    double launch_s, kernel_s; /* as a cluster has them */
+    double peak[RATE_COUNT];   /* FLOP/s; 0: not measured */
+    double launch_s, kernel_s; /* as in Cluster */
 } MeasuredModels;
 
-/* `memory` is its bandwidth. */
+/* Collective. `memory` is the measured memory bandwidth in bytes/s. */
 MUST_USE Status measure_models(const MeasureSpec *spec, Device *device, double memory,
                                MeasuredModels *models);
 

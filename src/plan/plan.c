@@ -1,3 +1,6 @@
+/* Plans a layout by dry-running one rank of every pipeline stage (plan/dryrun.h). Only as many micro-batches
+ * are run as memory depends on; what the remaining ones send is extrapolated. Sizes are checked first, so
+ * that sums of bytes cannot overflow and a plan takes a bounded time. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -6,9 +9,9 @@
 #include "train/job.h"
 
 enum {
-    MOST_RANKS = 1 << 20,
-    MOST_MICROS = 1 << 16,
-    EVAL_MICROS = 4 /* of an evaluation, for each stage; see job_evaluate */,
+    MAX_RANKS = 1 << 20,
+    MAX_MICROS = 1 << 16,
+    EVAL_MICROS = 4 /* micro-batches of an evaluation, per stage; see job_evaluate */,
     EVAL_LIMIT = 64,
 };
 
@@ -20,31 +23,31 @@ void plan_done(Plan *plan) {
 
 static Status check_ranks(MeshSpec mesh) {
     double ranks = (double)mesh.dp * mesh.tp * mesh.pp;
-    if (ranks > MOST_RANKS)
-        return USAGE("dp %d x tp %d x pp %d makes %.0f ranks, expected at most %d", mesh.dp, mesh.tp, mesh.pp,
-                     ranks, MOST_RANKS);
+    if (ranks > MAX_RANKS)
+        return USAGE("dp %d x tp %d x pp %d is %.0f ranks; the planner supports at most %d", mesh.dp, mesh.tp,
+                     mesh.pp, ranks, MAX_RANKS);
     return OK;
 }
 
-/* Sizes are added up as whole numbers of bytes: what could not be held by any machine is refused here, with a
- * wide margin below what would overflow. */
+/* Rejects sizes that no machine could hold, with a wide margin below what would overflow 64-bit sums of
+ * bytes. */
 static Status check_sizes(const Job *job) {
-    const double most = 0x1p58;
+    const double max_bytes = 0x1p58;
     const ModelConfig *c = &job->model->config;
     const RunnerSpec *run = &job->plan;
     double params = (double)model_params(job->model), tokens = (double)run->micro_batch * (double)job->seq;
-    if (20 * params > most)
-        return USAGE("a model of %.3g parameters cannot be planned, expected at most %.0e", params, 1e16);
+    if (20 * params > max_bytes)
+        return USAGE("a model with %.3g parameters cannot be planned; the limit is %.0e", params, 1e16);
     double width = 64 * (double)c->hidden + 8 * (double)c->inner + (double)c->vocab;
     double bytes = 8 * tokens * (double)run->micros * width * (double)(c->layers + 2);
-    if (bytes > most)
-        return USAGE(
-            "%d micro-batches of %lld sequences of %lld tokens cannot be planned for this model: use "
-            "a smaller --batch, --micro-batch or --seq",
-            run->micros, (long long)run->micro_batch, (long long)job->seq);
-    if (run->micros > MOST_MICROS)
-        return USAGE("--batch: makes %d micro-batches on each replica, expected at most %d", run->micros,
-                     MOST_MICROS);
+    if (bytes > max_bytes)
+        return USAGE("%d micro-batches of %lld sequences of %lld tokens cannot be planned for this model; "
+                     "reduce --batch, "
+                     "--micro-batch or --seq",
+                     run->micros, (long long)run->micro_batch, (long long)job->seq);
+    if (run->micros > MAX_MICROS)
+        return USAGE("--batch: %d micro-batches per replica; the planner supports at most %d", run->micros,
+                     MAX_MICROS);
     return OK;
 }
 
@@ -53,7 +56,7 @@ static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device
     config.mesh = mesh;
     config.on = device;
     JobSpec job = job_spec_of(&config);
-    job.format = "u32"; /* without data, the vocabulary is the model's own */
+    job.format = "u32"; /* there is no data, so the vocabulary is the model's own */
     job.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
     TRY(job_new(ret_job, &job));
     return check_sizes(*ret_job);
@@ -61,18 +64,20 @@ static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device
 
 /* ---- stages ---- */
 
-/* From some number on, more micro-batches do not take more memory: a pipeline is full, and gradients that
- * come are added to some that are there. Interleaved schedules take them in groups of as many as there are
- * stages, or in less even ones where that does not divide. */
+/* The number of micro-batches after which memory no longer grows: the pipeline is full and gradients are
+ * accumulated into existing ones. Interleaved schedules process micro-batches in groups of one per stage;
+ * groups are uneven if the number of stages does not divide the number of micro-batches. GPipe keeps all
+ * micro-batches. */
 static int micros_for_memory(const RunnerSpec *run, int stages) {
     enum { UNEVEN_GROUPS = 16 };
-    bool holds_all = stages > 1 && run->schedule == SCHEDULE_GPIPE;
+    bool keeps_all = stages > 1 && run->schedule == SCHEDULE_GPIPE;
     bool uneven = run->schedule == SCHEDULE_INTERLEAVED && run->micros % stages;
     int enough = stages == 1 ? 3 : (uneven ? UNEVEN_GROUPS : 3) * stages + run->micros % stages;
-    return holds_all || run->micros < enough ? run->micros : enough;
+    return keeps_all || run->micros < enough ? run->micros : enough;
 }
 
-/* The stage before this one that has as many blocks in each chunk and is no end; -1: none. */
+/* An earlier stage, not the first, with the same number of blocks in every chunk; -1 if there is none or
+ * `stage` is the last. */
 static int same_stage(const int *first, int stages, int chunks, int stage) {
     for (int s = 1; s < stage && stage < stages - 1; s++) {
         bool same = true;
@@ -83,13 +88,13 @@ static int same_stage(const int *first, int stages, int chunks, int stage) {
     return -1;
 }
 
-/* What a sketch does with a stage: those at the ends and the one after the first need most memory. Of others
- * only the time is of interest, for which three micro-batches are enough, or that of one like it. */
+/* Dry-runs a stage for a sketch. Only the first two stages and the last can need the most memory and are run
+ * in full. The others matter only for time: they run three micro-batches or copy an identical stage. */
 static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, int stage) {
     enum { FIRST_MIDDLE_LAST = 3 };
     int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? run->spec.chunks : 1;
-    int alike = same_stage(first, plan->stages, chunks, stage);
-    if (alike > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[alike]);
+    int same = same_stage(first, plan->stages, chunks, stage);
+    if (same > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[same]);
     DryRunSpec quick = *run;
     quick.evals = 0;
     bool full = stage < 2 || stage == plan->stages - 1;
@@ -97,8 +102,8 @@ static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, 
     return dryrun_rank(&quick, rank, &plan->stage[stage]);
 }
 
-/* A run of fewer micro-batches than the step has, and what all of them send: each of those in the middle as
- * much, which a second run of a few more tells. */
+/* Dry-runs a stage with the micro-batches of `run` and extrapolates the bytes sent to `micros`: a second run
+ * with one more micro-batch per stage shows what each of those in the middle sends. */
 static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank *ret_rank) {
     DryRunRank more = {0};
     DryRunSpec longer = *run;
@@ -122,8 +127,8 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
     if (spec->sketch)
-        TRY(runner_cut(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
-                       &first));
+        TRY(runner_partition(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
+                             &first));
     for (int s = 0; s < mesh.pp; s++) {
         if (spec->sketch)
             TRY(sketch_stage(plan, run, first, s));
@@ -136,16 +141,18 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
     return OK;
 }
 
-/* What a plan takes: layers that are carried out, about 10 us each, and for each stage the lists of all. */
+/* Bounds the time of a plan: about 10 us per executed layer, plus the schedules of all stages. */
 static Status check_work(const DryRunSpec *run, const ModelConfig *model) {
-    const double most_layers = 4e6, most_actions = 1e9;
+    const double max_layers = 4e6, max_actions = 1e9;
     double pp = run->mesh.pp, chunks = run->spec.chunks ? run->spec.chunks : 1, micros = run->spec.micros;
-    if ((double)model->layers * micros <= most_layers && pp * pp * chunks * micros <= most_actions) return OK;
-    return USAGE("%lld layers in %d stages with %d micro-batches or more take too long to plan: use fewer "
-                 "layers, --pp or --batch",
-                 (long long)model->layers, run->mesh.pp, run->spec.micros);
+    if ((double)model->layers * micros <= max_layers && pp * pp * chunks * micros <= max_actions) return OK;
+    return USAGE(
+        "%lld layers in %d stages with %d or more micro-batches take too long to plan; reduce the number "
+        "of layers, --pp or --batch",
+        (long long)model->layers, run->mesh.pp, run->spec.micros);
 }
 
+/* Makes every position of the batch a masked token that is predicted. */
 static void pick_all(HostBatch *batch) {
     batch->pick_count = batch->B * batch->T;
     batch->loss_count[LOSS_TOKEN] = batch->pick_count;
@@ -167,7 +174,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
     TRY(settle_job(&job, spec, mesh, device));
     TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
-    job_make_up(job, batch);
+    job_fill_synthetic(job, batch);
     if (spec->software && spec->software->all_positions > 0 && job->task == TASK_MLM) pick_all(batch);
     plan.model = job->model->config;
     plan.runner = job->plan;
@@ -193,7 +200,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     return OK;
 }
 
-/* ---- as JSON ---- */
+/* ---- JSON ---- */
 
 static json_t *memory_json(const RankMemory *memory) {
     json_t *json = json_object();
@@ -249,7 +256,7 @@ static json_t *model_json(const ModelConfig *c) {
                      (json_int_t)c->heads, "inner", (json_int_t)c->inner, "vocab", (json_int_t)c->vocab);
 }
 
-/* One rank stands for all: the one that holds, and the one that sends, most. */
+/* Per-rank values are those of the rank with the most memory and of the rank that sends the most bytes. */
 Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
     int64_t params = 0;
     uint64_t most = 0;

@@ -1,7 +1,8 @@
-/* What a layout comes to, before anything runs: parameters, and each stage's memory and messages.
+/* Predicts a layout's parameters, memory and communication per pipeline stage, without training.
  *
- * A plan is made of runs on paper (plan/dryrun.h), one for each pipeline stage: replicas and tensor ranks of
- * a stage hold the same. The configuration goes through the same checks as that of a run (train/job.h). */
+ * The planner executes the real training code in dry-run mode (plan/dryrun.h), once per stage: all replicas
+ * and tensor ranks of a stage have the same sizes. The configuration passes the same checks as that of a run
+ * (train/job.h). */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
@@ -10,27 +11,27 @@
 #include "train/train.h"
 
 typedef struct PlanSpec {
-    TrainConfig config; /* model, batch and layout; its mesh and device are left alone */
+    TrainConfig config; /* model, batch and layout; its mesh and device objects are ignored */
     MeshSpec mesh;
-    bool memory_only; /* what a step sends does not matter */
-    bool timed;       /* for plan_time, see plan/time.h */
-    const Software
-        *software; /* a program other than weft; NULL: none. Its time and what it must hold are planned. */
-    bool sketch;   /* memory_only, and of the stages that cannot be the fullest not even that */
+    bool memory_only;         /* skip the exact count of bytes sent, which makes planning faster */
+    bool timed;               /* record step events for plan_time, see plan/time.h */
+    const Software *software; /* plan for this program instead of weft; NULL: weft */
+    bool sketch; /* memory_only, and skip the memory of stages that cannot be the one that needs most */
 } PlanSpec;
 
 typedef struct Plan {
     MeshSpec mesh;
     ModelConfig model;
-    RunnerSpec runner; /* as settled: micro-batches, precision, schedule ... */
-    bool tf32;         /* fp32 whose products round what they take */
+    RunnerSpec runner; /* with defaults resolved: micro-batches, precision, schedule ... */
+    bool tf32;         /* fp32 with tf32 GEMMs */
     int64_t seq, batch;
     int64_t params_total, params_stored;
-    DryRunRank *stage; /* one rank of each */
+    DryRunRank *stage; /* [stages]: one rank of each */
     int stages;
-    int fullest; /* the stage that needs most memory */
+    int fullest; /* the stage that needs the most memory */
 } Plan;
 
+/* Fails with a usage error if the layout is invalid or too large to plan. */
 MUST_USE Status plan_init(Plan *ret_plan, const PlanSpec *spec);
 void plan_done(Plan *plan);
 /* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "memory_saving", "comm", "layout",

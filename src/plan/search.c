@@ -1,3 +1,6 @@
+/* Ranks layouts by full plans. Estimates only decide which layouts are planned: the fastest ones that might
+ * fit, the fastest of every grid dp x tp x pp, the neighbors of the best, and the alternatives that are
+ * reported. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -9,17 +12,18 @@
 #include "plan/search_space.h"
 
 enum {
-    WHOLE_PLANS = 40, /* that fit, of which the best are shown */
-    WHOLE_TRIES = 2,  /* as many times that are tried, those that turn out not to fit among them */
-    OTHER_TRIES = 6,  /* of one kind */
-    LAST_TRIES = 100, /* of the smallest, where none fits */
-    CLIMBS = 3,       /* layouts that are looked around from... */
-    CLIMB_ROUNDS = 4, /* ...as long as that finds better ones, but no longer */
-    MOST_GRIDS = 64,  /* that are each tried */
+    FULL_PLANS = 40, /* full plans that fit, of which the best are shown */
+    FULL_TRIES = 2,  /* times FULL_PLANS: the limit on full plans, including those that turn out not to fit */
+    OTHER_TRIES = 6, /* full plans per alternative */
+    LAST_TRIES = 100, /* smallest layouts planned if none fits */
+    CLIMBS = 3,       /* best layouts whose neighbors are planned... */
+    CLIMB_ROUNDS = 4, /* ...for at most this many rounds */
+    MAX_GRIDS = 64,   /* grids of which the fastest layout is planned */
 };
-/* Estimates of memory are off by a few percent: who is so near is looked at. A few are off by more: before it
- * is said that none fits, all that are within reach have been planned. */
-static const double near = 0.94, reach = 0.6;
+/* Memory estimates are usually off by a few percent: layouts within fit_margin of the available memory are
+ * planned. Some are off by more: before the search reports that nothing fits, it has planned all layouts
+ * within fit_reach. */
+static const double fit_margin = 0.94, fit_reach = 0.6;
 
 typedef struct Finder {
     const SearchSpec *spec;
@@ -28,7 +32,7 @@ typedef struct Finder {
     SearchCosts costs;
     Model *model;
     Search found;
-    SearchResult *plan; /* those planned as wholes so far */
+    SearchResult *plan; /* full plans so far */
     size_t plans, capacity;
 } Finder;
 
@@ -44,8 +48,8 @@ static int by_seconds(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* What model it is: a plan of one rank knows. */
-static Status settle_model(Finder *finder) {
+/* Resolves the model's configuration with a plan for a single rank. */
+static Status find_model(Finder *finder) {
     CLEANUP(plan_done) Plan plan = {0};
     PlanSpec spec = finder->spec->base;
     spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 1};
@@ -68,7 +72,7 @@ static Status estimate_all(Finder *finder) {
     Search *found = &finder->found;
     for (size_t i = 0; i < space->count; i++) {
         TRY(search_estimate(&finder->costs, &space->layout[i]));
-        found->roomy += space->layout[i].bytes <= found->available;
+        found->estimated_to_fit += space->layout[i].bytes <= found->available;
     }
     found->legal = space->count;
     found->grids = space->grids;
@@ -76,7 +80,7 @@ static Status estimate_all(Finder *finder) {
     return OK;
 }
 
-/* ---- whole plans ---- */
+/* ---- full plans ---- */
 
 static bool same(const SearchLayout *a, const SearchLayout *b) {
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->zero == b->zero &&
@@ -84,7 +88,8 @@ static bool same(const SearchLayout *a, const SearchLayout *b) {
            a->recompute == b->recompute && a->micro_batch == b->micro_batch;
 }
 
-static Status plan_whole(Finder *finder, const SearchLayout *layout, const SearchResult **ret_plan) {
+/* Plans and simulates a layout, or returns the earlier result. *ret_plan is valid until the next call. */
+static Status plan_full(Finder *finder, const SearchLayout *layout, const SearchResult **ret_plan) {
     CLEANUP(plan_done) Plan plan = {0};
     for (size_t i = 0; i < finder->plans; i++)
         if (same(&finder->plan[i].layout, layout)) {
@@ -94,11 +99,11 @@ static Status plan_whole(Finder *finder, const SearchLayout *layout, const Searc
     PlanSpec spec = search_plan_spec(finder->spec, layout);
     spec.timed = spec.sketch = true;
     TRY(plan_init(&plan, &spec));
-    SearchResult whole = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
-    whole.fits = fit_fits(&plan, finder->cluster);
-    TRY(plan_time(&plan, finder->cluster, &whole.time));
+    SearchResult result = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
+    result.fits = fit_fits(&plan, finder->cluster);
+    TRY(plan_time(&plan, finder->cluster, &result.time));
     TRY(mem_grow(&finder->plan, &finder->capacity, finder->plans + 1, sizeof *finder->plan));
-    finder->plan[finder->plans] = whole;
+    finder->plan[finder->plans] = result;
     *ret_plan = &finder->plan[finder->plans++];
     return OK;
 }
@@ -114,23 +119,23 @@ static int by_bytes(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The smallest ones, until one fits or none is within reach. */
+/* Plans the smallest layouts until one fits or the rest is out of reach. */
 static Status plan_smallest(Finder *finder) {
     SearchSpace *space = &finder->space;
     Search *found = &finder->found;
-    const SearchResult *whole = NULL;
+    const SearchResult *result = NULL;
     qsort(space->layout, space->count, sizeof *space->layout, by_bytes);
-    found->sure = true;
+    found->all_tried = true;
     for (size_t i = 0; i < space->count; i++) {
-        bool near_enough = i < OTHER_TRIES || reach * space->layout[i].bytes <= found->available;
-        if (!near_enough) break;
+        bool within_reach = i < OTHER_TRIES || fit_reach * space->layout[i].bytes <= found->available;
+        if (!within_reach) break;
         if (i == LAST_TRIES) {
-            found->sure = false;
+            found->all_tried = false;
             break;
         }
-        TRY(plan_whole(finder, &space->layout[i], &whole));
-        if (!i || whole->bytes < found->smallest.bytes) found->smallest = *whole;
-        if (whole->fits) break;
+        TRY(plan_full(finder, &space->layout[i], &result));
+        if (!i || result->bytes < found->smallest.bytes) found->smallest = *result;
+        if (result->fits) break;
     }
     qsort(space->layout, space->count, sizeof *space->layout, by_seconds);
     return OK;
@@ -139,13 +144,13 @@ static Status plan_smallest(Finder *finder) {
 static Status plan_best(Finder *finder) {
     const SearchSpace *space = &finder->space;
     Search *found = &finder->found;
-    int fitting = 0, tried = 0, wanted = finder->spec->plans ? finder->spec->plans : WHOLE_PLANS;
-    for (size_t i = 0; i < space->count && fitting < wanted && tried < WHOLE_TRIES * wanted; i++) {
+    int fitting = 0, tried = 0, wanted = finder->spec->plans ? finder->spec->plans : FULL_PLANS;
+    for (size_t i = 0; i < space->count && fitting < wanted && tried < FULL_TRIES * wanted; i++) {
         const SearchLayout *layout = &space->layout[i];
-        const SearchResult *whole;
-        if (near * layout->bytes > found->available) continue;
-        TRY(plan_whole(finder, layout, &whole));
-        fitting += whole->fits;
+        const SearchResult *result;
+        if (fit_margin * layout->bytes > found->available) continue;
+        TRY(plan_full(finder, layout, &result));
+        fitting += result->fits;
         tried++;
     }
     return fitting ? OK : plan_smallest(finder);
@@ -160,40 +165,41 @@ static void keep_best(Finder *finder) {
     found->planned = finder->plans;
 }
 
-/* ---- where estimates mislead ---- */
+/* ---- correcting for misleading estimates ---- */
 
 static bool same_grid(const SearchLayout *a, const SearchLayout *b) {
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp;
 }
 
-/* Each grid's most promising layout: an estimate may be wrong about all of a grid's. */
+/* Plans the fastest layout of every grid, since estimates can be wrong for an entire grid. */
 static Status plan_grids(Finder *finder) {
     const SearchSpace *space = &finder->space;
-    const SearchResult *whole;
-    SearchLayout seen[MOST_GRIDS];
+    const SearchResult *result;
+    SearchLayout seen[MAX_GRIDS];
     int grids = 0;
-    for (size_t i = 0; i < space->count && grids < MOST_GRIDS; i++) {
+    for (size_t i = 0; i < space->count && grids < MAX_GRIDS; i++) {
         const SearchLayout *layout = &space->layout[i];
         int k = 0;
         while (k < grids && !same_grid(&seen[k], layout)) k++;
-        if (k < grids || near * layout->bytes > finder->found.available) continue;
+        if (k < grids || fit_margin * layout->bytes > finder->found.available) continue;
         seen[grids++] = *layout;
-        TRY(plan_whole(finder, layout, &whole));
+        TRY(plan_full(finder, layout, &result));
     }
     return OK;
 }
 
-/* One step from each other: the same grid, and one thing that is different. */
-static bool is_neighbour(const SearchLayout *a, const SearchLayout *b) {
-    int apart = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->recompute != b->recompute) +
-                (a->micro_batch != b->micro_batch) + (a->schedule != b->schedule || a->chunks != b->chunks);
-    return apart == 1 && same_grid(a, b);
+/* Whether two layouts have the same grid and differ in exactly one other setting. */
+static bool is_neighbor(const SearchLayout *a, const SearchLayout *b) {
+    int differences = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->recompute != b->recompute) +
+                      (a->micro_batch != b->micro_batch) +
+                      (a->schedule != b->schedule || a->chunks != b->chunks);
+    return differences == 1 && same_grid(a, b);
 }
 
-/* Plans what lies around the best few, and around what is better there. */
+/* Hill climbing: plans the neighbors of the best layouts until no new ones are found. */
 static Status climb(Finder *finder) {
     const SearchSpace *space = &finder->space;
-    const SearchResult *whole;
+    const SearchResult *result;
     for (int round = 0; round < CLIMB_ROUNDS; round++) {
         SearchLayout from[CLIMBS];
         int count = finder->found.count < CLIMBS ? finder->found.count : CLIMBS;
@@ -201,16 +207,16 @@ static Status climb(Finder *finder) {
         for (int k = 0; k < count; k++) from[k] = finder->found.best[k].layout;
         for (int k = 0; k < count; k++)
             for (size_t i = 0; i < space->count; i++)
-                if (is_neighbour(&from[k], &space->layout[i]) &&
-                    near * space->layout[i].bytes <= finder->found.available)
-                    TRY(plan_whole(finder, &space->layout[i], &whole));
+                if (is_neighbor(&from[k], &space->layout[i]) &&
+                    fit_margin * space->layout[i].bytes <= finder->found.available)
+                    TRY(plan_full(finder, &space->layout[i], &result));
         if (finder->plans == before) break;
         keep_best(finder);
     }
     return OK;
 }
 
-/* ---- others ---- */
+/* ---- alternatives ---- */
 
 static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther other) {
     bool data = l->tp == 1 && l->pp == 1;
@@ -227,7 +233,7 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
     }
 }
 
-/* The fastest of the kind that was planned and fits. */
+/* The fastest planned layout of this kind that fits; NULL if there is none. */
 static const SearchResult *fastest_other(const Finder *finder, SearchOther other) {
     const SearchResult *fastest = NULL;
     for (size_t i = 0; i < finder->plans; i++) {
@@ -238,17 +244,18 @@ static const SearchResult *fastest_other(const Finder *finder, SearchOther other
     return fastest;
 }
 
-/* Plans the most promising few of a kind; where none of it fits, the one that needs least. */
+/* Plans the fastest few layouts of a kind by estimate. *ret_least: the one with the smallest memory estimate.
+ */
 static Status plan_others(Finder *finder, SearchOther other, const SearchLayout **ret_least) {
     const SearchSpace *space = &finder->space;
-    const SearchResult *whole;
+    const SearchResult *result;
     int tried = 0;
     for (size_t i = 0; i < space->count && tried < OTHER_TRIES; i++) {
         const SearchLayout *layout = &space->layout[i];
         if (!is_other(finder, layout, other)) continue;
         if (!*ret_least || layout->bytes < (*ret_least)->bytes) *ret_least = layout;
-        if (near * layout->bytes > finder->found.available) continue;
-        TRY(plan_whole(finder, layout, &whole));
+        if (fit_margin * layout->bytes > finder->found.available) continue;
+        TRY(plan_full(finder, layout, &result));
         tried++;
     }
     return OK;
@@ -261,20 +268,20 @@ static Status find_other(Finder *finder, SearchOther other) {
     TRY(plan_others(finder, other, &least));
     const SearchResult *plan = fastest_other(finder, other);
     if (!least) return OK;
-    if (!plan) TRY(plan_whole(finder, least, &plan));
+    if (!plan) TRY(plan_full(finder, least, &plan));
     found->other[other] = *plan;
     found->has_other[other] = true;
     return OK;
 }
 
-/* The most promising of those too large, where it would be faster. */
+/* The fastest layout by estimate that does not fit, if it would be faster than the best. */
 static Status find_large(Finder *finder) {
     Search *found = &finder->found;
     for (size_t i = 0; i < finder->space.count; i++) {
         const SearchLayout *layout = &finder->space.layout[i];
         const SearchResult *plan;
         if (layout->bytes <= found->available) continue;
-        TRY(plan_whole(finder, layout, &plan));
+        TRY(plan_full(finder, layout, &plan));
         found->other[OTHER_LARGE] = *plan;
         found->has_other[OTHER_LARGE] =
             !plan->fits && found->count && plan->time.step_s < found->best[0].time.step_s;
@@ -283,8 +290,8 @@ static Status find_large(Finder *finder) {
     return OK;
 }
 
-/* One that is told of already is not told of again. */
-static void drop_twins(Search *found) {
+/* Removes alternatives that equal the best layout or an earlier alternative. */
+static void drop_duplicates(Search *found) {
     for (int i = 0; found->count && i < OTHER_COUNT; i++)
         if (same(&found->other[i].layout, &found->best[0].layout)) found->has_other[i] = false;
     for (int i = 0; i < OTHER_COUNT; i++)
@@ -298,22 +305,24 @@ static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const TrainConfig *c = &finder->spec->base.config;
     int ranks = finder->spec->ranks;
-    if (!grids->all) return USAGE("--ranks %d: is not a multiple of the --dp x --tp x --pp given", ranks);
+    if (!grids->all) return USAGE("--ranks %d: not a multiple of the given --dp x --tp x --pp", ranks);
     if (grids->by_heads == grids->all)
-        return USAGE("--ranks %d: no layout is legal: %lld heads and an inner width of %lld do not divide "
-                     "over the tensor ranks given",
+        return USAGE("--ranks %d: no valid layout: the given --tp does not divide %lld heads and a "
+                     "feed-forward size of "
+                     "%lld",
                      ranks, (long long)finder->found.model.heads, (long long)finder->found.model.inner);
     if (grids->by_batch)
-        return USAGE("--ranks %d: no layout is legal for a batch of %lld sequences: it does not divide over "
-                     "replicas and micro-batches; use a larger --batch, such as %d",
-                     ranks, (long long)c->batch, ranks);
-    return USAGE("--ranks %d: no layout of this model of %lld layers and %lld heads makes so many ranks",
-                 ranks, (long long)finder->found.model.layers, (long long)finder->found.model.heads);
+        return USAGE(
+            "--ranks %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
+            "replicas and micro-batches; use a larger --batch, such as %d",
+            ranks, (long long)c->batch, ranks);
+    return USAGE("--ranks %d: no valid layout for this model with %lld layers and %lld heads", ranks,
+                 (long long)finder->found.model.layers, (long long)finder->found.model.heads);
 }
 
 Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cluster) {
     CLEANUP(finder_done) Finder finder = {.spec = spec, .cluster = cluster};
-    TRY(settle_model(&finder));
+    TRY(find_model(&finder));
     Search *found = &finder.found;
     TRY(search_space_init(&finder.space, spec, &found->model, found->seq));
     found->grids = finder.space.grids;
@@ -326,8 +335,8 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     if (!spec->plans) TRY(climb(&finder));
     for (SearchOther other = 0; !spec->plans && other < OTHER_LARGE; other++) TRY(find_other(&finder, other));
     if (!spec->plans) TRY(find_large(&finder));
-    keep_best(&finder); /* one of the others may be better than its estimate */
-    drop_twins(found);
+    keep_best(&finder); /* an alternative may turn out faster than its estimate */
+    drop_duplicates(found);
     *ret_search = *found;
     return OK;
 }

@@ -1,11 +1,11 @@
-/* The fastest layouts of a model on so many devices: all that are legal are looked at.
+/* Searches for the fastest layouts of a model on a given number of devices.
  *
- * In three steps. Every legal layout is listed (search_space.c): all ways to write the ranks as replicas x
- * tensor ranks x stages, and for each every ZeRO stage, micro-batch, schedule, number of chunks, mode of
- * recomputation, with and without sequence parallelism. That is tens of thousands. Each gets an estimate of
- * its time and memory (search_cost.c), put together from what single layers take: those are planned for
- * real, a few hundred of them. The most promising are then planned and simulated as wholes, as `weft plan`
- * does it for one layout, and only these figures rank them. */
+ * The search has three steps. First it enumerates every valid layout (search_space.c): all factorizations of
+ * the ranks into dp x tp x pp, each with every ZeRO stage, micro-batch size, schedule, number of chunks and
+ * recompute mode, with and without sequence parallelism. That is tens of thousands of layouts. Then it
+ * estimates the time and memory of each (search_cost.c) from the costs of single layers, of which a few
+ * hundred are planned. Finally it plans and simulates the most promising layouts in full, as `weft plan` does
+ * for one layout. Only these full plans determine the ranking. */
 #ifndef WEFT_PLAN_SEARCH_H
 #define WEFT_PLAN_SEARCH_H
 
@@ -13,7 +13,7 @@
 #include "plan/plan.h"
 #include "plan/time.h"
 
-/* What a search may choose. A bit that is set in SearchSpec.fixed leaves the base's as it is. */
+/* Bits of SearchSpec.fixed: settings that the search keeps as they are in the base. */
 typedef enum {
     FIXED_DP = 1,
     FIXED_TP = 2,
@@ -27,10 +27,10 @@ typedef enum {
 } Fixed;
 
 typedef struct SearchSpec {
-    PlanSpec base; /* model, batch, precision, device; of the layout what is fixed */
+    PlanSpec base; /* model, batch, precision and device, and the fixed layout settings */
     int ranks;
     unsigned fixed;
-    int plans; /* layouts to plan in full, and no others beside them; 0: as many as it takes */
+    int plans; /* number of full plans, without alternatives; 0: as many as needed */
 } SearchSpec;
 
 typedef struct SearchLayout {
@@ -39,33 +39,33 @@ typedef struct SearchLayout {
     ScheduleKind schedule;
     Recompute recompute;
     int64_t micro_batch;
-    double seconds, bytes; /* estimates */
+    double seconds, bytes; /* estimates: step time, and device memory per rank */
 } SearchLayout;
 
-/* One that was planned as a whole. */
+/* A layout that was planned in full. */
 typedef struct SearchResult {
     SearchLayout layout;
-    size_t bytes; /* what a rank needs of its device, also to write a checkpoint */
+    size_t bytes; /* device memory that a rank needs, including for writing a checkpoint */
     bool fits;
-    StepEstimate time; /* also where it does not fit */
+    StepEstimate time; /* set even if it does not fit */
 } SearchResult;
 
-/* Ways to write the ranks as dp x tp x pp, and why some of them cannot be. */
+/* The number of factorizations dp x tp x pp, and of those invalid because of the heads, layers or batch. */
 typedef struct SearchGrids {
     int all, by_heads, by_layers, by_batch;
 } SearchGrids;
 
-/* Layouts that the first may be held against. */
+/* Alternatives that are compared with the fastest layout. */
 typedef enum {
-    OTHER_DDP,          /* replicas alone, nothing sharded */
-    OTHER_FSDP,         /* replicas alone, everything sharded */
-    OTHER_DATA,         /* the best of replicas alone */
-    OTHER_TENSOR,       /* without stages */
-    OTHER_PIPELINE,     /* without tensor ranks */
-    OTHER_WIDE,         /* tensor ranks on several nodes */
-    OTHER_NO_RECOMPUTE, /* the best that computes nothing twice */
-    OTHER_1F1B,         /* the best with the plain schedule */
-    OTHER_LARGE,        /* the fastest by its estimate that does not fit */
+    OTHER_DDP,          /* data parallelism only, nothing sharded */
+    OTHER_FSDP,         /* data parallelism only, everything sharded */
+    OTHER_DATA,         /* data parallelism only, any ZeRO stage */
+    OTHER_TENSOR,       /* tensor parallelism, no pipeline */
+    OTHER_PIPELINE,     /* pipeline, no tensor parallelism */
+    OTHER_WIDE,         /* tensor parallelism across nodes */
+    OTHER_NO_RECOMPUTE, /* no recompute */
+    OTHER_1F1B,         /* pipeline with the non-interleaved 1F1B schedule */
+    OTHER_LARGE,        /* the fastest by estimate that does not fit */
     OTHER_COUNT
 } SearchOther;
 
@@ -74,26 +74,28 @@ enum { SEARCH_BEST = 10 };
 typedef struct Search {
     ModelConfig model;
     int64_t seq, params_total;
-    double available; /* bytes of a device for a rank */
+    double available; /* device memory per rank, in bytes */
     SearchGrids grids;
-    size_t legal, roomy; /* layouts; those that fit by their estimate */
-    size_t planned;
-    SearchResult best[SEARCH_BEST]; /* that fit, the fastest first */
+    size_t legal, estimated_to_fit; /* valid layouts; those that fit by their estimate */
+    size_t planned;                 /* full plans */
+    SearchResult best[SEARCH_BEST]; /* layouts that fit, fastest first */
     int count;
     SearchResult other[OTHER_COUNT];
-    bool has_other[OTHER_COUNT]; /* there are such, and they are not the first */
-    /* Where none fits: the one that needs least of those planned, and whether others are far from fitting. */
+    bool has_other[OTHER_COUNT]; /* false if there is no such layout or it is the best */
+    /* If nothing fits: the smallest planned layout, and whether every layout within reach was planned. */
     SearchResult smallest;
-    bool sure;
+    bool all_tried;
 } Search;
 
-/* Refuses ranks of which no legal layout can be made. That none fits is a result. */
+/* Fails with a usage error if there is no valid layout. That nothing fits is not an error: ret_search->count
+ * is 0. */
 MUST_USE Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cluster);
-/* "--dp 2 --tp 8 ...", as one would type it. */
+/* The layout as command-line options: "--dp 2 --tp 8 ...". Returns `text`. */
 enum { SEARCH_OPTIONS = 240 };
 const char *search_options(const SearchLayout *layout, char text[SEARCH_OPTIONS]);
-const char *search_other_name(SearchOther other); /* "pure data parallelism" ... */
-/* Why the first is faster than this one, in words. */
+const char *search_other_name(SearchOther other); /* "fastest without recompute" ... */
+/* Why `other` is slower than `first`: up to two phases that take longer. Empty if no phase stands out.
+ * Returns `text`. */
 enum { SEARCH_TEXT = 400 };
 const char *search_why(const SearchResult *first, const SearchResult *other, char text[SEARCH_TEXT]);
 MUST_USE Status search_json(const Search *search, const SearchSpec *spec, const Cluster *cluster,

@@ -1,3 +1,7 @@
+/* Estimates combine the costs of a single layer with closed formulas for sharding, schedules and links. The
+ * cost of a layer is the difference between plans of two and three layers; the rest is the cost of the ends
+ * (embedding and output head). Layer costs are cached: they depend only on tp, sequence parallelism,
+ * micro-batch size and recompute mode. */
 #include "plan/search_cost.h"
 
 #include <math.h>
@@ -7,8 +11,8 @@
 
 void search_costs_done(SearchCosts *costs) {
     free(costs->layer);
-    for (int i = 0; costs->cut && i <= costs->model->config.layers; i++) free(costs->cut[i]);
-    free(costs->cut);
+    for (int i = 0; costs->partition && i <= costs->model->config.layers; i++) free(costs->partition[i]);
+    free(costs->partition);
     *costs = (SearchCosts){0};
 }
 
@@ -16,20 +20,20 @@ Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const C
                          const Model *model, int64_t seq) {
     CLEANUP(search_costs_done)
     SearchCosts costs = {.spec = spec, .cluster = cluster, .model = model, .seq = seq};
-    TRY(mem_new((size_t)model->config.layers + 1, sizeof *costs.cut, &costs.cut));
+    TRY(mem_new((size_t)model->config.layers + 1, sizeof *costs.partition, &costs.partition));
     *ret_costs = costs;
     costs = (SearchCosts){0};
     return OK;
 }
 
-/* ---- single layers ---- */
+/* ---- cost of a layer ---- */
 
-enum { FEW = 2 };
+enum { BASE_LAYERS = 2 };
 
-/* One replica's tensor ranks with a few layers, for one micro-batch. */
+/* A plan of a model with few layers: one replica, one stage, one micro-batch. */
 typedef struct FewLayers {
-    DryRunRank rank; /* without its tape */
-    Held held;
+    DryRunRank rank; /* its events are freed */
+    ActivationMemory activations;
     StepEstimate time;
 } FewLayers;
 
@@ -46,12 +50,12 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     spec.timed = true;
     TRY(plan_init(&plan, &spec));
     TRY(plan_time(&plan, costs->cluster, &ret_few->time));
-    if (spec.software) ret_few->held = software_held(spec.software, &plan, 0);
+    if (spec.software) ret_few->activations = software_activations(spec.software, &plan, 0);
     ret_few->rank = plan.stage[0];
     return OK;
 }
 
-/* Tensor ranks wait for each other twice as long in the backward pass. */
+/* Tensor-parallel communication takes twice as long in the backward pass as in the forward pass. */
 static double forward_of(const StepEstimate *time) {
     return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_COMMUNICATION] / 3;
 }
@@ -62,8 +66,8 @@ static double backward_of(const StepEstimate *time) {
 
 static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, LayerCost *ret_cost) {
     FewLayers less = {0}, more = {0};
-    TRY(plan_few(costs, layout, FEW, &less));
-    TRY(plan_few(costs, layout, FEW + 1, &more));
+    TRY(plan_few(costs, layout, BASE_LAYERS, &less));
+    TRY(plan_few(costs, layout, BASE_LAYERS + 1, &more));
     const DryRunRank *few = &less.rank, *all = &more.rank;
     double kept = (double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS];
     double forward = forward_of(&more.time) - forward_of(&less.time),
@@ -74,19 +78,19 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
                             .recompute = layout->recompute,
                             .forward_s = forward,
                             .backward_s = backward,
-                            .ends_forward_s = forward_of(&less.time) - FEW * forward,
-                            .ends_backward_s = backward_of(&less.time) - FEW * backward,
+                            .ends_forward_s = forward_of(&less.time) - BASE_LAYERS * forward,
+                            .ends_backward_s = backward_of(&less.time) - BASE_LAYERS * backward,
                             .kept = kept,
-                            .ends_kept = (double)few->memory.tag[MEM_ACTIVATIONS] - FEW * kept,
+                            .ends_kept = (double)few->memory.tag[MEM_ACTIVATIONS] - BASE_LAYERS * kept,
                             .scratch = (double)all->memory.tag[MEM_SCRATCH],
                             .params = (double)(all->params - few->params),
-                            .ends_params = (double)(few->params - FEW * (all->params - few->params)),
-                            .held = more.held};
-    ret_cost->held.kept -= less.held.kept;
+                            .ends_params = (double)(few->params - BASE_LAYERS * (all->params - few->params)),
+                            .activations = more.activations};
+    ret_cost->activations.kept -= less.activations.kept;
     return OK;
 }
 
-static bool suits(const LayerCost *cost, const SearchLayout *layout) {
+static bool matches(const LayerCost *cost, const SearchLayout *layout) {
     return cost->tp == layout->tp && cost->sequence == layout->sequence &&
            cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
 }
@@ -94,7 +98,7 @@ static bool suits(const LayerCost *cost, const SearchLayout *layout) {
 static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const LayerCost **ret_cost) {
     LayerCost cost;
     for (size_t i = costs->layers; i-- > 0;)
-        if (suits(&costs->layer[i], layout)) {
+        if (matches(&costs->layer[i], layout)) {
             *ret_cost = &costs->layer[i];
             return OK;
         }
@@ -107,13 +111,14 @@ static Status find_layer(SearchCosts *costs, const SearchLayout *layout, const L
 
 /* ---- stages ---- */
 
-static Status find_cut(SearchCosts *costs, int parts, const int **ret_first) {
-    if (!costs->cut[parts]) TRY(runner_cut(costs->model, costs->seq, parts, &costs->cut[parts]));
-    *ret_first = costs->cut[parts];
+static Status find_partition(SearchCosts *costs, int parts, const int **ret_first) {
+    if (!costs->partition[parts])
+        TRY(runner_partition(costs->model, costs->seq, parts, &costs->partition[parts]));
+    *ret_first = costs->partition[parts];
     return OK;
 }
 
-/* Layers of the first and the last stage, and the most of one between. */
+/* Layers of the first and the last stage, and the most of any stage in between. */
 typedef struct StageLayers {
     double first, last, between;
 } StageLayers;
@@ -122,11 +127,11 @@ static Status count_layers(SearchCosts *costs, const SearchLayout *layout, Stage
     const int *first = NULL;
     StageLayers layers = {0};
     int pp = layout->pp;
-    TRY(find_cut(costs, pp * layout->chunks, &first));
+    TRY(find_partition(costs, pp * layout->chunks, &first));
     for (int s = 0; s < pp; s++) {
         double blocks = 0;
         for (int c = 0; c < layout->chunks; c++) blocks += first[c * pp + s + 1] - first[c * pp + s];
-        if (s == 0) layers.first = blocks - 1 - (pp == 1); /* blocks 0 and count - 1 are the ends */
+        if (s == 0) layers.first = blocks - 1 - (pp == 1); /* the first and the last block are the ends */
         if (s == pp - 1) layers.last = blocks - 1 - (pp == 1);
         if (s > 0 && s < pp - 1) layers.between = fmax(layers.between, blocks);
     }
@@ -141,30 +146,31 @@ static double element_size(const SearchCosts *costs) {
     return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
 }
 
-/* Parameters, gradients and the optimizer's state of a stage. */
+/* Parameters, gradients and optimizer state of a rank, in bytes. `end`: the stage has an end. With ZeRO-2 and
+ * -3, the two largest units are unsharded at a time. */
 static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                           double layers, bool end) {
     const char *offload = costs->spec->base.config.offload;
-    bool away = offload && strcmp(offload, "none");
+    bool offloaded = offload && strcmp(offload, "none");
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
     double largest = end ? fmax(cost->params, cost->ends_params) : cost->params;
     double second = layers > 1 || !end ? cost->params : 0, shares = layout->dp;
     double moments = size == 4 ? 8 : 12;
-    double optimizer = away ? 0 : moments * count / (layout->zero >= 1 ? shares : 1);
+    double optimizer = offloaded ? 0 : moments * count / (layout->zero >= 1 ? shares : 1);
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
     if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
     double params = layout->zero == 3 ? size * (count / shares + largest + second) : size * count;
     return optimizer + grads + params;
 }
 
-/* The most that writing a checkpoint adds. */
+/* Memory that writing a checkpoint adds, at most. */
 static double saving_bytes(const SearchLayout *layout, const LayerCost *cost) {
     bool parts = layout->tp > 1 || layout->zero >= 1;
     return parts ? 4 * layout->tp * fmax(cost->params, cost->ends_params) : 0;
 }
 
-/* Micro-batches that the first stage has room for at once. Chunks have their own, each as much as it ever
- * needs: together about half as much again as one chunk takes. */
+/* Micro-batches for which the first stage stores activations at the same time. Interleaved chunks have
+ * separate buffers, each as large as it ever needs to be: about 1.5 times the total of a single chunk. */
 static double in_flight(const SearchLayout *layout) {
     double p = layout->pp, m = layout->micros;
     if (layout->schedule == SCHEDULE_GPIPE) return m;
@@ -181,7 +187,7 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
                         const StageLayers *layers) {
     bool staged = layout->pp > 1;
     double rows = message_bytes(costs, layout), held = in_flight(layout), kept = cost->kept;
-    /* Gradients that wait for the weight halves: of about nine products' outputs in a layer. */
+    /* Gradients kept for the weight-gradient half of backward: the outputs of about nine GEMMs per layer. */
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->recompute != RECOMPUTE_BLOCK)
         kept += 9 * rows / (layout->sequence ? 1 : layout->tp);
     double messages = staged ? 4 * rows : 0;
@@ -194,39 +200,40 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
     return fmax(first, last) + cost->scratch + saving_bytes(layout, cost);
 }
 
-/* As software_memory has it. */
+/* The estimate that corresponds to software_memory. */
 static double software_memory_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                                  const StageLayers *layers) {
     const Software *software = costs->spec->base.software;
-    const Held *held = &cost->held;
+    const ActivationMemory *activations = &cost->activations;
     double p = layout->pp, m = layout->micros, v = layout->chunks;
     double at_first = fmin(m, p + (v > 1 ? (p - 1) / v : 0)), at_last = fmin(m, p - (p - 1) / v);
     if (layout->schedule == SCHEDULE_GPIPE) at_first = at_last = m;
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE) at_last = at_first;
     DType dtype = element_size(costs) == 4 ? DT_F32 : DT_F16;
-    double busy = fmax(held->layer, held->logits);
+    double busy = fmax(activations->layer, activations->logits);
     double first = software_state(software, dtype, state_bytes(costs, layout, cost, layers->first, true)) +
-                   at_first * layers->first * held->kept + (p > 1 ? held->layer : busy);
+                   at_first * layers->first * activations->kept + (p > 1 ? activations->layer : busy);
     double last = software_state(software, dtype, state_bytes(costs, layout, cost, layers->last, true)) +
-                  at_last * layers->last * held->kept + busy;
+                  at_last * layers->last * activations->kept + busy;
     if (at_last < at_first) return fmax(first, last);
-    /* Where all stages hold as many, one between the ends may have more layers. */
+    /* With the same number of micro-batches on all stages, a middle stage with more layers may need the most.
+     */
     double state = software_state(software, dtype, state_bytes(costs, layout, cost, layers->between, false));
-    double between = state + at_first * layers->between * held->kept + held->layer;
+    double between = state + at_first * layers->between * activations->kept + activations->layer;
     return fmax(fmax(first, last), between);
 }
 
 /* ---- time ---- */
 
-/* Of a ring over `size` ranks that stand `stride` apart, passing on `bytes` in all. Ranks of a node share
- * what leads out of it, of which each has its part. */
+/* Seconds for a ring all-gather or reduce-scatter of `bytes` over `size` ranks, `stride` ranks apart. The
+ * ranks of a node use its links to other nodes together. */
 static double ring_seconds(const Cluster *cluster, double bytes, int size, int stride) {
-    double here = fmax(1, fmin(size, floor(cluster->devices_per_node / stride)));
+    double per_node = fmax(1, fmin(size, floor(cluster->devices_per_node / stride)));
     bool inside = (double)size * stride <= cluster->devices_per_node;
-    double near_by = cluster->within.bandwidth * cluster->within.share;
-    double out = here * cluster->between.bandwidth * cluster->between.share;
-    double bandwidth = inside || here > 1 ? near_by : out;
-    if (!inside) bandwidth = fmin(bandwidth, out);
+    double within = cluster->within.bandwidth * cluster->within.share;
+    double between = per_node * cluster->between.bandwidth * cluster->between.share;
+    double bandwidth = inside || per_node > 1 ? within : between;
+    if (!inside) bandwidth = fmin(bandwidth, between);
     double latency = inside ? cluster->within.latency_s : cluster->between.latency_s;
     return size == 1 ? 0 : ceil(log2(size)) * latency + (size - 1) * (bytes / size / bandwidth);
 }
@@ -237,7 +244,8 @@ static double message_seconds(const SearchCosts *costs, const SearchLayout *layo
     return link->latency_s + message_bytes(costs, layout) / link->bandwidth;
 }
 
-/* The pipeline filling and emptying. With fewer micro-batches than stages, chunks are no help. */
+/* The time that the pipeline takes to fill and drain. With fewer micro-batches than stages, chunks do not
+ * help. */
 static double bubble_seconds(const SearchLayout *layout, double forward, double backward, double message) {
     double hops = layout->pp - 1, all = forward + backward, short_of = fmax(layout->pp - layout->micros, 0);
     double each = layout->schedule == SCHEDULE_ZERO_BUBBLE ? forward : all;
@@ -245,34 +253,35 @@ static double bubble_seconds(const SearchLayout *layout, double forward, double 
     return filling + hops * 2 * message * layout->chunks;
 }
 
-/* A stage's time for a micro-batch, with what its replicas do meanwhile. Sharded parameters come with every
- * forward and backward, sharded gradients go with every backward. */
+/* The time of a stage per micro-batch, including data-parallel communication: ZeRO-3 gathers parameters in
+ * every forward and backward, ZeRO-2 and -3 reduce gradients in every backward. */
 typedef struct StageTime {
     double forward, backward;
 } StageTime;
 
-/* Neither waits for the other all of the time, nor never. */
-static double beside_each_other(double a, double b) {
+/* Computation and communication that overlap imperfectly: 40% of the shorter one remains exposed. */
+static double overlapped(double a, double b) {
     return fmax(a, b) + 0.4 * fmin(a, b);
 }
 
 static StageTime stage_time(const SearchLayout *layout, double forward, double backward, double params_s,
                             double grads_s) {
     StageTime time = {forward, backward};
-    double beside = (layout->zero == 3 ? params_s : 0) + (layout->zero >= 2 ? grads_s : 0);
-    if (layout->zero == 3) time.forward = beside_each_other(forward, params_s);
-    if (layout->zero >= 2) time.backward = beside_each_other(backward, beside);
+    double communication = (layout->zero == 3 ? params_s : 0) + (layout->zero >= 2 ? grads_s : 0);
+    if (layout->zero == 3) time.forward = overlapped(forward, params_s);
+    if (layout->zero >= 2) time.backward = overlapped(backward, communication);
     return time;
 }
 
 static double time_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                       const StageLayers *layers) {
     const Cluster *cluster = costs->cluster;
-    double most = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
+    double max_layers = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
     double params = layers->first * cost->params + cost->ends_params;
     double grads_s = ring_seconds(cluster, 4 * params, layout->dp, layout->tp);
     double params_s = ring_seconds(cluster, element_size(costs) * params, layout->dp, layout->tp);
-    StageTime stage = stage_time(layout, most * cost->forward_s, most * cost->backward_s, params_s, grads_s);
+    StageTime stage =
+        stage_time(layout, max_layers * cost->forward_s, max_layers * cost->backward_s, params_s, grads_s);
     StageTime last = stage_time(layout, layers->last * cost->forward_s + cost->ends_forward_s,
                                 layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
     double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;

@@ -1,22 +1,22 @@
-/* Quick estimates of a layout's time and memory, put together from those of single layers. */
+/* Fast estimates of a layout's time and memory, composed from the costs of single layers. */
 #ifndef WEFT_PLAN_SEARCH_COST_H
 #define WEFT_PLAN_SEARCH_COST_H
 
 #include "plan/search_space.h"
 #include "plan/software.h"
 
-/* What a layer, and all that is not layers (embedding and head: the ends), take of a rank for one
- * micro-batch. Found by planning models of two and of three layers. */
+/* The cost on one rank of a layer, and of the ends (embedding and output head), for one micro-batch. The
+ * first four fields are the key. */
 typedef struct LayerCost {
     int tp;
     bool sequence;
     int64_t micro_batch;
     Recompute recompute;
-    double forward_s, backward_s, ends_forward_s, ends_backward_s; /* recomputation is backward's */
-    double kept, ends_kept;                                        /* bytes between forward and backward */
-    double scratch;
-    double params, ends_params; /* elements */
-    Held held;                  /* of another program, where plans are of one: `kept` of a layer */
+    double forward_s, backward_s, ends_forward_s, ends_backward_s; /* backward includes recompute */
+    double kept, ends_kept;       /* bytes stored between forward and backward */
+    double scratch;               /* workspace bytes */
+    double params, ends_params;   /* elements */
+    ActivationMemory activations; /* if the plan is for other software; `kept` is per layer */
 } LayerCost;
 
 typedef struct SearchCosts {
@@ -24,15 +24,17 @@ typedef struct SearchCosts {
     const Cluster *cluster;
     const Model *model;
     int64_t seq;
-    LayerCost *layer; /* found so far */
+    LayerCost *layer; /* cache */
     size_t layers, capacity;
-    int **cut; /* by the number of parts: the first block of each part; NULL: not found yet */
+    /* [layers + 1], indexed by number of parts: the first block of each part; NULL: not computed yet */
+    int **partition;
 } SearchCosts;
 
+/* The arguments must outlive *ret_costs. */
 MUST_USE Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const Cluster *cluster,
                                   const Model *model, int64_t seq);
 void search_costs_done(SearchCosts *costs);
-/* Fills in the estimates of a layout. */
+/* Sets layout->seconds and layout->bytes. */
 MUST_USE Status search_estimate(SearchCosts *costs, SearchLayout *layout);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a search has found, as options, words and JSON. */
+/* Presents the result of a search: command-line options, explanations and JSON. */
 #include <math.h>
 #include <string.h>
 
@@ -14,50 +14,52 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
         used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-chunks %d", l->chunks);
     if (l->recompute != RECOMPUTE_NONE)
         used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --recompute %s",
-                         recompute_word(l->recompute));
+                         recompute_name(l->recompute));
     if (l->sequence) snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --sequence-parallel");
     return text;
 }
 
 const char *search_other_name(SearchOther other) {
     static const char *const names[OTHER_COUNT] = {
-        [OTHER_DDP] = "replicas alone, nothing sharded (DDP)",
-        [OTHER_FSDP] = "replicas alone, all sharded (ZeRO-3, FSDP)",
-        [OTHER_DATA] = "the best of replicas alone",
-        [OTHER_TENSOR] = "the best with tensor ranks and no stages",
-        [OTHER_PIPELINE] = "the best with stages and no tensor ranks",
-        [OTHER_WIDE] = "the best whose tensor ranks reach over nodes",
-        [OTHER_NO_RECOMPUTE] = "the best that recomputes nothing",
-        [OTHER_1F1B] = "the best with the plain 1F1B schedule",
-        [OTHER_LARGE] = "the most promising of those too large",
+        [OTHER_DDP] = "data parallelism only, nothing sharded (DDP)",
+        [OTHER_FSDP] = "data parallelism only, everything sharded (ZeRO-3, FSDP)",
+        [OTHER_DATA] = "fastest with data parallelism only",
+        [OTHER_TENSOR] = "fastest with tensor parallelism and no pipeline",
+        [OTHER_PIPELINE] = "fastest with a pipeline and no tensor parallelism",
+        [OTHER_WIDE] = "fastest with tensor parallelism across nodes",
+        [OTHER_NO_RECOMPUTE] = "fastest without recompute",
+        [OTHER_1F1B] = "fastest with the non-interleaved 1F1B schedule",
+        [OTHER_LARGE] = "fastest by estimate, but too large",
     };
     return names[other];
 }
 
-/* ---- why ---- */
+/* ---- explanations ---- */
 
-/* What a phase that takes longer comes from. */
-static const char *phase_words(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
+/* Completes "3 ms more in ...": the phase that takes longer, with the reason if the layouts show it. */
+static const char *phase_text(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
     switch (phase) {
     case PHASE_FORWARD:
     case PHASE_BACKWARD:
-        return other->tp > first->tp                     ? "computing, in products cut smaller"
-               : other->micro_batch < first->micro_batch ? "computing, in smaller micro-batches"
-               : other->micro_batch > first->micro_batch ? "computing, on the heaviest stage"
-                                                         : "computing";
-    case PHASE_RECOMPUTE: return "computing forwards again";
+        return other->tp > first->tp                     ? "compute (smaller GEMMs)"
+               : other->micro_batch < first->micro_batch ? "compute (smaller micro-batches)"
+               : other->micro_batch > first->micro_batch ? "compute (slowest stage)"
+                                                         : "compute";
+    case PHASE_RECOMPUTE: return "recompute";
     case PHASE_COMMUNICATION:
-        return other->zero == 3        ? "gathering parameters and adding up gradients"
-               : other->tp > first->tp ? "waiting for more tensor ranks"
-               : other->dp > first->dp ? "adding up gradients over more replicas"
-                                       : "waiting for replicas and tensor ranks";
-    case PHASE_BUBBLE: return "stages waiting for each other";
-    case PHASE_OPTIMIZER: return other->zero < first->zero ? "updates that are not shared out" : "the update";
+        return other->zero == 3        ? "parameter all-gathers and gradient reduce-scatters"
+               : other->tp > first->tp ? "communication between more tensor ranks"
+               : other->dp > first->dp ? "gradient reduction over more replicas"
+                                       : "communication";
+    case PHASE_BUBBLE: return "the pipeline bubble";
+    case PHASE_OPTIMIZER:
+        return other->zero == 0 && first->zero > 0 ? "the optimizer step (not sharded)"
+                                                   : "the optimizer step";
     default: return "";
     }
 }
 
-/* Seconds of a phase; forward and backward are one. */
+/* Seconds in a phase; forward and backward are combined under PHASE_FORWARD. */
 static double phase_seconds(const StepEstimate *time, TimePhase phase) {
     if (phase == PHASE_FORWARD) return time->phase_s[PHASE_FORWARD] + time->phase_s[PHASE_BACKWARD];
     return phase == PHASE_BACKWARD ? 0 : time->phase_s[phase];
@@ -70,26 +72,26 @@ static const char *seconds_text(char text[32], double seconds) {
 
 const char *search_why(const SearchResult *first, const SearchResult *other, char text[SEARCH_TEXT]) {
     double slower = other->time.step_s - first->time.step_s;
-    int said = 0;
+    int named = 0;
     size_t used = 0;
     text[0] = 0;
     bool done[PHASE_COUNT] = {false};
-    while (said < 2 && used < SEARCH_TEXT) {
-        TimePhase most = PHASE_COUNT;
+    while (named < 2 && used < SEARCH_TEXT) {
+        TimePhase slowest = PHASE_COUNT;
         double worst = 0.2 * fabs(slower);
         for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
             double more = phase_seconds(&other->time, phase) - phase_seconds(&first->time, phase);
             if (done[phase] || more <= worst) continue;
             worst = more;
-            most = phase;
+            slowest = phase;
         }
-        if (most == PHASE_COUNT) break;
+        if (slowest == PHASE_COUNT) break;
         char seconds[32];
-        done[most] = true;
-        used +=
-            (size_t)snprintf(text + used, SEARCH_TEXT - used, "%s%s more goes to %s", said ? ", " : "",
-                             seconds_text(seconds, worst), phase_words(most, &first->layout, &other->layout));
-        said++;
+        done[slowest] = true;
+        used += (size_t)snprintf(text + used, SEARCH_TEXT - used, "%s%s more in %s", named ? ", " : "",
+                                 seconds_text(seconds, worst),
+                                 phase_text(slowest, &first->layout, &other->layout));
+        named++;
     }
     return text;
 }
@@ -111,7 +113,7 @@ static json_t *plan_row(const SearchResult *plan) {
                      "options", search_options(l, options), "layout", "dp", l->dp, "tp", l->tp, "pp", l->pp,
                      "zero", l->zero, "sequence_parallel", (int)l->sequence, "pp_schedule",
                      schedule_name(l->schedule), "pp_chunks", l->chunks, "recompute",
-                     recompute_word(l->recompute), "micro_batch", (json_int_t)l->micro_batch, "micros",
+                     recompute_name(l->recompute), "micro_batch", (json_int_t)l->micro_batch, "micros",
                      l->micros, "memory", (json_int_t)plan->bytes, "fits", (int)plan->fits, "step_ms",
                      1e3 * plan->time.step_s, "samples_per_s", plan->time.samples_per_s, "tokens_per_s",
                      plan->time.tokens_per_s, "mfu", plan->time.mfu, "bubble", plan->time.bubble, "phases_ms",
@@ -149,13 +151,13 @@ Status search_json(const Search *search, const SearchSpec *spec, const Cluster *
         (json_int_t)c->batch, "seq", (json_int_t)search->seq, "precision", c->precision, "layouts", "grids",
         search->grids.all, "grids_without_heads", search->grids.by_heads, "grids_without_layers",
         search->grids.by_layers, "grids_without_batch", search->grids.by_batch, "legal",
-        (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->roomy, "planned",
+        (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->estimated_to_fit, "planned",
         (json_int_t)search->planned, "fits", search->count > 0, "best", best, "others", others_json(search));
     if (json && !search->count) {
         json_object_set_new(json, "smallest", plan_row(&search->smallest));
-        json_object_set_new(json, "all_tried", json_boolean(search->sure));
+        json_object_set_new(json, "all_tried", json_boolean(search->all_tried));
     }
-    if (!json) return FAILED("out of memory while writing what the search has found");
+    if (!json) return FAILED("out of memory while writing the search result");
     *ret_json = json;
     return OK;
 }

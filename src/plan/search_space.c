@@ -1,19 +1,21 @@
+/* Nested loops over all settings, from the grid dp x tp x pp to the recompute mode. Each level fills in its
+ * part of the layout and calls the next one. */
 #include "plan/search_space.h"
 
 #include <string.h>
 
 #include "base/memory.h"
 
-enum { MOST_MICRO_BATCH = 64, MOST_MICROS = 1 << 16, MOST_CHUNKS = 64, MOST_LAYOUTS = 1 << 20 };
+enum { MAX_MICRO_BATCH = 64, MAX_MICROS = 1 << 16, MAX_CHUNKS = 64, MAX_LAYOUTS = 1 << 20 };
 
 void search_space_done(SearchSpace *space) {
     free(space->layout);
     *space = (SearchSpace){0};
 }
 
-const char *recompute_word(Recompute recompute) {
-    static const char *const words[] = {"none", "selective", "block"};
-    return words[recompute];
+const char *recompute_name(Recompute recompute) {
+    static const char *const names[] = {"none", "selective", "block"};
+    return names[recompute];
 }
 
 PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout) {
@@ -25,140 +27,138 @@ PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout) {
     c->micro_batch = layout->micro_batch;
     c->pp_schedule = schedule_name(layout->schedule);
     c->pp_chunks = layout->schedule == SCHEDULE_INTERLEAVED ? layout->chunks : 0;
-    c->recompute = recompute_word(layout->recompute);
+    c->recompute = recompute_name(layout->recompute);
     return plan;
 }
 
-/* What is being listed; the layout is filled from the outermost choice to the innermost. */
-typedef struct Lister {
+/* `at` is the layout under construction. */
+typedef struct Enumerator {
     SearchSpace *space;
     const SearchSpec *spec;
     const ModelConfig *model;
     int64_t seq;
     SearchLayout at;
-} Lister;
+} Enumerator;
 
-static bool is_fixed(const Lister *lister, Fixed what) {
-    return lister->spec->fixed & what;
+static bool is_fixed(const Enumerator *it, Fixed what) {
+    return it->spec->fixed & what;
 }
 
-static Status add_layout(Lister *lister) {
-    SearchSpace *space = lister->space;
-    if (space->count == MOST_LAYOUTS)
-        return USAGE("more than %d layouts are legal: fix some of them, such as --tp, --pp or --micro-batch",
-                     MOST_LAYOUTS);
+static Status add_layout(Enumerator *it) {
+    SearchSpace *space = it->space;
+    if (space->count == MAX_LAYOUTS)
+        return USAGE("more than %d valid layouts; narrow the search with --tp, --pp or --micro-batch",
+                     MAX_LAYOUTS);
     TRY(mem_grow(&space->layout, &space->capacity, space->count + 1, sizeof *space->layout));
-    space->layout[space->count++] = lister->at;
+    space->layout[space->count++] = it->at;
     return OK;
 }
 
-static Status list_recompute(Lister *lister) {
+static Status list_recompute(Enumerator *it) {
     Recompute only = RECOMPUTE_NONE;
-    TRY(recompute_parse(lister->spec->base.config.recompute, &only));
+    TRY(recompute_parse(it->spec->base.config.recompute, &only));
     for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_BLOCK; r++) {
-        if (is_fixed(lister, FIXED_RECOMPUTE) && r != only) continue;
-        lister->at.recompute = r;
-        TRY(add_layout(lister));
+        if (is_fixed(it, FIXED_RECOMPUTE) && r != only) continue;
+        it->at.recompute = r;
+        TRY(add_layout(it));
     }
     return OK;
 }
 
-/* Without several tensor ranks there is nothing to cut over them. */
-static Status list_sequence(Lister *lister) {
+/* Sequence parallelism needs several tensor ranks that divide the sequence. */
+static Status list_sequence(Enumerator *it) {
     for (int on = 0; on <= 1; on++) {
-        bool fixed = is_fixed(lister, FIXED_SEQUENCE) && on != lister->spec->base.config.sequence;
-        if (lister->at.tp == 1 ? on : fixed) continue;
-        if (on && lister->seq % lister->at.tp) continue;
-        lister->at.sequence = on;
-        TRY(list_recompute(lister));
+        bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.sequence;
+        if (it->at.tp == 1 ? on : fixed) continue;
+        if (on && it->seq % it->at.tp) continue;
+        it->at.sequence = on;
+        TRY(list_recompute(it));
     }
     return OK;
 }
 
-static Status list_zero(Lister *lister) {
+static Status list_zero(Enumerator *it) {
     for (int zero = 0; zero <= 3; zero++) {
-        if (is_fixed(lister, FIXED_ZERO) ? zero != lister->spec->base.config.zero
-                                         : zero && lister->at.dp == 1)
-            continue;
-        lister->at.zero = zero;
-        TRY(list_sequence(lister));
+        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.zero : zero && it->at.dp == 1) continue;
+        it->at.zero = zero;
+        TRY(list_sequence(it));
     }
     return OK;
 }
 
-/* Chunks that make all parts equal, and two where none do. */
-static Status list_chunks(Lister *lister) {
-    const ModelConfig *model = lister->model;
-    int64_t fixed = lister->spec->base.config.pp_chunks;
-    int most = (int)(model->layers / lister->at.pp), listed = 0;
-    for (int chunks = 2; chunks <= most && chunks <= MOST_CHUNKS; chunks++) {
-        bool even = model->layers % ((int64_t)chunks * lister->at.pp) == 0;
-        if (is_fixed(lister, FIXED_CHUNKS) ? chunks != fixed : !even && !(chunks == most && !listed))
+/* Numbers of chunks that split the layers evenly; if there are none, the largest number. */
+static Status list_chunks(Enumerator *it) {
+    const ModelConfig *model = it->model;
+    int64_t fixed = it->spec->base.config.pp_chunks;
+    int max_chunks = (int)(model->layers / it->at.pp), listed = 0;
+    for (int chunks = 2; chunks <= max_chunks && chunks <= MAX_CHUNKS; chunks++) {
+        bool even = model->layers % ((int64_t)chunks * it->at.pp) == 0;
+        if (is_fixed(it, FIXED_CHUNKS) ? chunks != fixed : !even && !(chunks == max_chunks && !listed))
             continue;
-        lister->at.chunks = chunks;
+        it->at.chunks = chunks;
         listed++;
-        TRY(list_zero(lister));
+        TRY(list_zero(it));
     }
     return OK;
 }
 
-static Status list_schedules(Lister *lister) {
+static Status list_schedules(Enumerator *it) {
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE,
                                          SCHEDULE_GPIPE};
     ScheduleKind only = SCHEDULE_1F1B;
-    const char *name = lister->spec->base.config.pp_schedule;
+    const char *name = it->spec->base.config.pp_schedule;
     TRY(schedule_parse(name ? name : "1f1b", &only));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bool staged = lister->at.pp > 1;
-        if (staged ? is_fixed(lister, FIXED_SCHEDULE) && kinds[i] != only : i > 0) continue;
-        lister->at.schedule = kinds[i];
-        lister->at.chunks = 1;
+        bool staged = it->at.pp > 1;
+        if (staged ? is_fixed(it, FIXED_SCHEDULE) && kinds[i] != only : i > 0) continue;
+        it->at.schedule = kinds[i];
+        it->at.chunks = 1;
         if (kinds[i] == SCHEDULE_INTERLEAVED)
-            TRY(list_chunks(lister));
+            TRY(list_chunks(it));
         else
-            TRY(list_zero(lister));
+            TRY(list_zero(it));
     }
     return OK;
 }
 
-static Status list_micro_batches(Lister *lister) {
-    const TrainConfig *c = &lister->spec->base.config;
-    int64_t share = c->batch / lister->at.dp;
-    for (int64_t micro = 1; micro <= share && micro <= MOST_MICRO_BATCH; micro++) {
-        if (share % micro || share / micro > MOST_MICROS) continue;
-        if (is_fixed(lister, FIXED_MICRO_BATCH) && micro != c->micro_batch) continue;
-        lister->at.micro_batch = micro;
-        lister->at.micros = (int)(share / micro);
-        TRY(list_schedules(lister));
+static Status list_micro_batches(Enumerator *it) {
+    const TrainConfig *c = &it->spec->base.config;
+    int64_t share = c->batch / it->at.dp;
+    for (int64_t micro = 1; micro <= share && micro <= MAX_MICRO_BATCH; micro++) {
+        if (share % micro || share / micro > MAX_MICROS) continue;
+        if (is_fixed(it, FIXED_MICRO_BATCH) && micro != c->micro_batch) continue;
+        it->at.micro_batch = micro;
+        it->at.micros = (int)(share / micro);
+        TRY(list_schedules(it));
     }
     return OK;
 }
 
-static Status list_grid(Lister *lister, int tp, int pp) {
-    const ModelConfig *model = lister->model;
-    const MeshSpec *base = &lister->spec->base.mesh;
-    SearchGrids *grids = &lister->space->grids;
-    int dp = lister->spec->ranks / tp / pp;
-    if ((is_fixed(lister, FIXED_TP) && tp != base->tp) || (is_fixed(lister, FIXED_PP) && pp != base->pp) ||
-        (is_fixed(lister, FIXED_DP) && dp != base->dp))
+static Status list_grid(Enumerator *it, int tp, int pp) {
+    const ModelConfig *model = it->model;
+    const MeshSpec *base = &it->spec->base.mesh;
+    SearchGrids *grids = &it->space->grids;
+    int dp = it->spec->ranks / tp / pp;
+    if ((is_fixed(it, FIXED_TP) && tp != base->tp) || (is_fixed(it, FIXED_PP) && pp != base->pp) ||
+        (is_fixed(it, FIXED_DP) && dp != base->dp))
         return OK;
     grids->all++;
     if (model->heads % tp || model->inner % tp) return grids->by_heads++, OK;
     if (pp > model->layers) return grids->by_layers++, OK;
-    if (lister->spec->base.config.batch % dp) return grids->by_batch++, OK;
-    lister->at.tp = tp;
-    lister->at.pp = pp;
-    lister->at.dp = dp;
-    return list_micro_batches(lister);
+    if (it->spec->base.config.batch % dp) return grids->by_batch++, OK;
+    it->at.tp = tp;
+    it->at.pp = pp;
+    it->at.dp = dp;
+    return list_micro_batches(it);
 }
 
 Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const ModelConfig *model,
                          int64_t seq) {
     CLEANUP(search_space_done) SearchSpace space = {0};
-    Lister lister = {.space = &space, .spec = spec, .model = model, .seq = seq};
+    Enumerator it = {.space = &space, .spec = spec, .model = model, .seq = seq};
     for (int tp = 1; tp <= spec->ranks; tp++)
         for (int pp = 1; spec->ranks % tp == 0 && pp <= spec->ranks / tp; pp++)
-            if (spec->ranks / tp % pp == 0) TRY(list_grid(&lister, tp, pp));
+            if (spec->ranks / tp % pp == 0) TRY(list_grid(&it, tp, pp));
     *ret_space = space;
     space = (SearchSpace){0};
     return OK;

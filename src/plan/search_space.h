@@ -1,4 +1,4 @@
-/* All legal layouts, listed. */
+/* Enumerates all valid layouts. */
 #ifndef WEFT_PLAN_SEARCH_SPACE_H
 #define WEFT_PLAN_SEARCH_SPACE_H
 
@@ -10,12 +10,12 @@ typedef struct SearchSpace {
     SearchGrids grids;
 } SearchSpace;
 
-/* `model` and `seq` as settled. */
+/* `model` and `seq` with defaults resolved. Fails with a usage error if there are too many layouts. */
 MUST_USE Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const ModelConfig *model,
                                   int64_t seq);
 void search_space_done(SearchSpace *space);
-/* The base's plan with this layout. */
+/* The base spec with this layout. */
 PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout);
-const char *recompute_word(Recompute recompute); /* as --recompute has it */
+const char *recompute_name(Recompute recompute); /* as in --recompute */
 
 #endif

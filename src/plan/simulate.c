@@ -1,7 +1,7 @@
-/* Between operations of other ranks, what a device does is a list of kernels, each of which begins once the
- * one before is done and the host has started it. Of a list only three numbers matter, however long it is:
- * its time on the device (D), the host's time to start it (H), and the time from the host's beginning to the
- * device's end if the device was idle (C). Then the device ends at max(device + D, host + C). */
+/* Between communication operations, a device executes a list of kernels; each starts when the previous one
+ * has finished and the host has launched it. However long the list is, three values describe it: its device
+ * time (D), the host time for the launches (H), and the time from the host's first launch to the end on an
+ * idle device (C). The device then finishes at max(device + D, host + C). */
 #include "plan/simulate.h"
 
 #include <math.h>
@@ -9,229 +9,229 @@
 
 #include "base/memory.h"
 
-typedef enum { MOVE_RUN, MOVE_START, MOVE_WAIT, MOVE_SYNC } MoveKind;
+typedef enum { SIM_RUN, SIM_START, SIM_WAIT, SIM_SYNC } SimOpKind;
 
-typedef struct Move {
-    MoveKind kind;
+typedef struct SimOp {
+    SimOpKind kind;
     TimePhase phase;
-    double device_s, host_s, idle_s; /* D, H and C; device_s of a start: of the operation */
+    /* D, H and C of a SIM_RUN; of a SIM_START, device_s is the duration of the operation. */
+    double device_s, host_s, idle_s;
     Channel channel;
     int back;
-} Move;
+} SimOp;
 
-/* ---- operations under way ---- */
+/* ---- communication operations ---- */
 
 typedef struct Operation {
-    double start, left, end; /* end: once left is 0 */
+    double start, left, end; /* left: seconds at full bandwidth; end: valid once left is 0 */
 } Operation;
 
 typedef struct Queue {
     Operation *operation;
-    size_t count, capacity, head; /* head: the first that is not over */
+    size_t count, capacity, head; /* head: the first unfinished operation */
 } Queue;
 
-typedef struct Player {
+typedef struct StageSim {
     const Plan *plan;
     const Costs *costs;
-    Move *move; /* as tape->beat, with moves for beats */
-    size_t moves, capacity;
-    Stretch begin, end, *computation;
-    double device, host; /* when they are free */
-    double under_way;    /* up to when operations have been followed */
+    SimOp *op; /* the stage's events, translated */
+    size_t ops, capacity;
+    EventRange begin, end, *computation;
+    double device, host; /* times at which they become free */
+    double now;          /* time up to which operations have been simulated */
     Queue queue[CHANNEL_COUNT];
     double phase_s[PHASE_COUNT];
     Schedule schedule;
-    int at;           /* the next action */
-    Trace *trace;     /* NULL: none */
-    int64_t trace_ns; /* the moment that stands for 0 */
-} Player;
+    int at;           /* the next action of the schedule */
+    Trace *trace;     /* NULL: not traced */
+    int64_t trace_ns; /* trace time of simulated time 0 */
+} StageSim;
 
-static void player_done(Player *player) {
-    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) free(player->queue[channel].operation);
-    free(player->move);
-    free(player->computation);
-    schedule_done(&player->schedule);
+static void sim_done(StageSim *sim) {
+    for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) free(sim->queue[channel].operation);
+    free(sim->op);
+    free(sim->computation);
+    schedule_done(&sim->schedule);
 }
 
-static Operation *head_of(Player *player, Channel channel) {
-    Queue *queue = &player->queue[channel];
+static Operation *head_of(StageSim *sim, Channel channel) {
+    Queue *queue = &sim->queue[channel];
     return queue->head < queue->count ? &queue->operation[queue->head] : NULL;
 }
 
-/* Follows operations to the next moment at which one begins or ends, or to `until`. */
-static void follow(Player *player, double until) {
+/* Advances to the next time at which an operation starts or ends, or to `until`. Operations on the same port
+ * share it equally; operations of a channel run one after the other. */
+static void advance(StageSim *sim, double until) {
     int sharing[PORT_COUNT] = {0};
-    double now = player->under_way, next = until;
+    double now = sim->now, next = until;
     for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
-        const Operation *head = head_of(player, channel);
-        if (head && head->start <= now) sharing[player->costs->channel[channel].port]++;
+        const Operation *head = head_of(sim, channel);
+        if (head && head->start <= now) sharing[sim->costs->channel[channel].port]++;
         if (head && head->start > now && head->start < next) next = head->start;
     }
     for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
-        const Operation *head = head_of(player, channel);
+        const Operation *head = head_of(sim, channel);
         if (!head || head->start > now) continue;
-        double end = now + head->left * sharing[player->costs->channel[channel].port];
+        double end = now + head->left * sharing[sim->costs->channel[channel].port];
         if (end < next) next = end;
     }
     for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) {
-        Operation *head = head_of(player, channel);
+        Operation *head = head_of(sim, channel);
         if (!head || head->start > now) continue;
-        int ranks = sharing[player->costs->channel[channel].port];
-        double end = now + head->left * ranks;
-        head->left -= (next - now) / ranks;
+        int sharers = sharing[sim->costs->channel[channel].port];
+        double end = now + head->left * sharers;
+        head->left -= (next - now) / sharers;
         if (end > next) continue;
         head->left = 0;
         head->end = next;
-        player->queue[channel].head++;
+        sim->queue[channel].head++;
     }
-    player->under_way = next;
+    sim->now = next;
 }
 
-static Status start_operation(Player *player, Channel channel, double start, double seconds) {
-    Queue *queue = &player->queue[channel];
-    while (player->under_way < start) follow(player, start);
+static Status start_operation(StageSim *sim, Channel channel, double start, double seconds) {
+    Queue *queue = &sim->queue[channel];
+    while (sim->now < start) advance(sim, start);
     TRY(mem_grow(&queue->operation, &queue->capacity, queue->count + 1, sizeof *queue->operation));
     queue->operation[queue->count++] = (Operation){.start = start, .left = seconds};
     return OK;
 }
 
-/* When the `back`-th last operation is over. */
-static double end_of(Player *player, Channel channel, int back) {
-    Queue *queue = &player->queue[channel];
+/* The time at which the `back`-th last operation of a channel ends; 0 if there is none. */
+static double end_of(StageSim *sim, Channel channel, int back) {
+    Queue *queue = &sim->queue[channel];
     if (back < 1 || (size_t)back > queue->count) return 0;
     size_t number = queue->count - (size_t)back;
-    while (queue->head <= number) follow(player, INFINITY);
+    while (queue->head <= number) advance(sim, INFINITY);
     return queue->operation[number].end;
 }
 
-/* ---- moves ---- */
+/* ---- operations of a stage ---- */
 
-static Status add_move(Player *player, Move move) {
-    TRY(mem_grow(&player->move, &player->capacity, player->moves + 1, sizeof move));
-    player->move[player->moves++] = move;
+static Status add_op(StageSim *sim, SimOp op) {
+    TRY(mem_grow(&sim->op, &sim->capacity, sim->ops + 1, sizeof op));
+    sim->op[sim->ops++] = op;
     return OK;
 }
 
-static Status add_run(Player *player, size_t first, const StepEvent *event, Cost cost) {
-    double host = cost.launches * cost_launch(player->costs);
-    Move *last = player->moves > first ? &player->move[player->moves - 1] : NULL;
-    if (!last || last->kind != MOVE_RUN || last->phase != event->phase)
-        return add_move(player, (Move){.kind = MOVE_RUN,
-                                       .phase = event->phase,
-                                       .device_s = cost.device_s,
-                                       .host_s = host,
-                                       .idle_s = host + cost.device_s});
+static Status add_run(StageSim *sim, size_t first, const StepEvent *event, Cost cost) {
+    double host = cost.launches * cost_launch(sim->costs);
+    SimOp *last = sim->ops > first ? &sim->op[sim->ops - 1] : NULL;
+    if (!last || last->kind != SIM_RUN || last->phase != event->phase)
+        return add_op(sim, (SimOp){.kind = SIM_RUN,
+                                   .phase = event->phase,
+                                   .device_s = cost.device_s,
+                                   .host_s = host,
+                                   .idle_s = host + cost.device_s});
     last->host_s += host;
     last->idle_s = fmax(last->idle_s, last->host_s) + cost.device_s;
     last->device_s += cost.device_s;
     return OK;
 }
 
-static Status add_kernel(Player *player, size_t first, const StepEvent *event) {
-    Cost cost = cost_event(player->costs, event);
-    TRY(add_run(player, first, event, cost));
+static Status add_kernel(StageSim *sim, size_t first, const StepEvent *event) {
+    Cost cost = cost_event(sim->costs, event);
+    TRY(add_run(sim, first, event, cost));
     if (cost.stall_s == 0) return OK;
-    return add_move(player, (Move){.kind = MOVE_SYNC, .phase = event->phase, .host_s = cost.stall_s});
+    return add_op(sim, (SimOp){.kind = SIM_SYNC, .phase = event->phase, .host_s = cost.stall_s});
 }
 
-static Status translate(Player *player, const StepEvents *events, Stretch stretch, Stretch *ret_moves) {
-    size_t first = player->moves;
-    for (int i = 0; i < stretch.count; i++) {
-        const StepEvent *event = &events->event[stretch.first + i];
-        Move move = {.phase = event->phase, .channel = event->channel, .back = event->back};
+static Status translate(StageSim *sim, const StepEvents *events, EventRange range, EventRange *ret_ops) {
+    size_t first = sim->ops;
+    for (int i = 0; i < range.count; i++) {
+        const StepEvent *event = &events->event[range.first + i];
+        SimOp op = {.phase = event->phase, .channel = event->channel, .back = event->back};
         switch (event->kind) {
         case STEP_START:
-            move.kind = MOVE_START;
-            move.device_s = cost_operation(player->costs, event);
-            TRY(add_move(player, move));
+            op.kind = SIM_START;
+            op.device_s = cost_operation(sim->costs, event);
+            TRY(add_op(sim, op));
             break;
         case STEP_WAIT:
-            move.kind = MOVE_WAIT;
-            TRY(add_move(player, move));
+            op.kind = SIM_WAIT;
+            TRY(add_op(sim, op));
             break;
         case STEP_SYNC:
-            move.kind = MOVE_SYNC;
-            TRY(add_move(player, move));
+            op.kind = SIM_SYNC;
+            TRY(add_op(sim, op));
             break;
-        default: TRY(add_kernel(player, first, event));
+        default: TRY(add_kernel(sim, first, event));
         }
     }
-    *ret_moves = (Stretch){(int)first, (int)(player->moves - first)};
+    *ret_ops = (EventRange){(int)first, (int)(sim->ops - first)};
     return OK;
 }
 
-static void wait_until(Player *player, double moment, TimePhase phase) {
-    if (moment <= player->device) return;
-    player->phase_s[phase] += moment - player->device;
-    player->device = moment;
+static void wait_until(StageSim *sim, double moment, TimePhase phase) {
+    if (moment <= sim->device) return;
+    sim->phase_s[phase] += moment - sim->device;
+    sim->device = moment;
 }
 
-static Status play_move(Player *player, const Move *move) {
-    const Cluster *cluster = player->costs->cluster;
-    /* A CPU's ranks carry their messages themselves. */
-    bool beside = cluster->gpu && !(cluster->software.present && cluster->software.overlap == 0);
-    switch (move->kind) {
-    case MOVE_RUN: {
-        double end = fmax(player->device + move->device_s, player->host + move->idle_s);
-        player->host += move->host_s;
-        wait_until(player, end, move->phase);
+static Status run_op(StageSim *sim, const SimOp *op) {
+    const Cluster *cluster = sim->costs->cluster;
+    /* CPU ranks communicate synchronously. */
+    bool asynchronous = cluster->gpu && !(cluster->software.present && cluster->software.overlap == 0);
+    switch (op->kind) {
+    case SIM_RUN: {
+        double end = fmax(sim->device + op->device_s, sim->host + op->idle_s);
+        sim->host += op->host_s;
+        wait_until(sim, end, op->phase);
         return OK;
     }
-    case MOVE_START:
-        player->host += cost_launch(player->costs);
-        TRY(start_operation(player, move->channel, fmax(player->device, player->host), move->device_s));
-        if (!beside) wait_until(player, end_of(player, move->channel, 1), PHASE_COMMUNICATION);
+    case SIM_START:
+        sim->host += cost_launch(sim->costs);
+        TRY(start_operation(sim, op->channel, fmax(sim->device, sim->host), op->device_s));
+        if (!asynchronous) wait_until(sim, end_of(sim, op->channel, 1), PHASE_COMMUNICATION);
         return OK;
-    case MOVE_WAIT:
-        wait_until(player, end_of(player, move->channel, move->back), PHASE_COMMUNICATION);
-        return OK;
-    case MOVE_SYNC: player->host = fmax(player->host, player->device) + move->host_s; return OK;
+    case SIM_WAIT: wait_until(sim, end_of(sim, op->channel, op->back), PHASE_COMMUNICATION); return OK;
+    case SIM_SYNC: sim->host = fmax(sim->host, sim->device) + op->host_s; return OK;
     }
     return OK;
 }
 
-static Status play(Player *player, Stretch moves) {
-    for (int i = 0; i < moves.count; i++) TRY(play_move(player, &player->move[moves.first + i]));
+static Status run_ops(StageSim *sim, EventRange ops) {
+    for (int i = 0; i < ops.count; i++) TRY(run_op(sim, &sim->op[ops.first + i]));
     return OK;
 }
 
 /* ---- stages ---- */
 
-static void show(const Player *player, const TraceName *name, double start, double end, int64_t first,
-                 int64_t second) {
-    trace_add(player->trace, TRACE_COMPUTE, name, player->trace_ns + llround(1e9 * start),
-              player->trace_ns + llround(1e9 * end), first, second);
+static void trace_span(const StageSim *sim, const TraceName *name, double start, double end, int64_t first,
+                       int64_t second) {
+    trace_add(sim->trace, TRACE_COMPUTE, name, sim->trace_ns + llround(1e9 * start),
+              sim->trace_ns + llround(1e9 * end), first, second);
 }
 
-static Status player_init(Player *player, const Plan *plan, const Costs *costs, int stage) {
+static Status sim_init(StageSim *sim, const Plan *plan, const Costs *costs, int stage) {
     const StepEvents *events = &plan->stage[stage].events;
-    size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_PLACES);
-    player->plan = plan;
-    player->costs = costs;
-    TRY(mem_new(slots, sizeof *player->computation, &player->computation));
-    TRY(translate(player, events, events->begin, &player->begin));
+    size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_POSITIONS);
+    sim->plan = plan;
+    sim->costs = costs;
+    TRY(mem_new(slots, sizeof *sim->computation, &sim->computation));
+    TRY(translate(sim, events, events->begin, &sim->begin));
     for (size_t i = 0; i < slots; i++)
-        TRY(translate(player, events, events->computation[i], &player->computation[i]));
-    return translate(player, events, events->end, &player->end);
+        TRY(translate(sim, events, events->computation[i], &sim->computation[i]));
+    return translate(sim, events, events->end, &sim->end);
 }
 
 typedef struct Pipeline {
     const Plan *plan;
     const Costs *costs;
-    Player *player;
+    StageSim *sim;
     int count;
-    double *forward, *backward; /* [parts][micros]: when a part's message is there; -1: not sent yet */
+    double *forward, *backward; /* [parts][micros]: arrival time of a part's message; -1: not sent yet */
 } Pipeline;
 
 static void pipeline_done(Pipeline *pipeline) {
-    for (int s = 0; pipeline->player && s < pipeline->count; s++) player_done(&pipeline->player[s]);
-    free(pipeline->player);
+    for (int s = 0; pipeline->sim && s < pipeline->count; s++) sim_done(&pipeline->sim[s]);
+    free(pipeline->sim);
     free(pipeline->forward);
     free(pipeline->backward);
 }
 
-/* All stages' lists at once: one at a time takes as long for each. */
-static Status give_schedules(Pipeline *pipeline) {
+/* Computes the schedules of all stages at once; a single one would take as long. */
+static Status init_schedules(Pipeline *pipeline) {
     const RunnerSpec *run = &pipeline->plan->runner;
     ScheduleSpec spec = {.kind = run->schedule,
                          .stages = pipeline->count,
@@ -240,11 +240,11 @@ static Status give_schedules(Pipeline *pipeline) {
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)pipeline->count, sizeof *stages, &stages));
     TRY(schedule_init_all(stages, &spec));
-    for (int s = 0; s < pipeline->count; s++) pipeline->player[s].schedule = stages[s];
+    for (int s = 0; s < pipeline->count; s++) pipeline->sim[s].schedule = stages[s];
     return OK;
 }
 
-/* Where the moment stands at which a message is there: that of a send, or what a computation waits for. */
+/* The arrival time that a send sets or a computation waits for; NULL if the action needs no message. */
 static double *arrival_of(const Pipeline *pipeline, const Schedule *schedule, Action action) {
     const ScheduleSpec *spec = &schedule->spec;
     int part = schedule_part(spec, schedule->stage, action.chunk), last = spec->stages * spec->chunks - 1;
@@ -260,114 +260,114 @@ static double *arrival_of(const Pipeline *pipeline, const Schedule *schedule, Ac
     }
 }
 
-static double message_s(const Pipeline *pipeline, const Player *player, ActionKind kind) {
-    int stage = player->schedule.stage, count = pipeline->count;
+static double message_s(const Pipeline *pipeline, const StageSim *sim, ActionKind kind) {
+    int stage = sim->schedule.stage, count = pipeline->count;
     int from = kind == ACTION_SEND_FORWARD ? stage : (stage + count - 1) % count;
     return cost_message(pipeline->costs, pipeline->plan, from, pipeline->plan->stage[stage].events.message);
 }
 
-/* Carries a stage's actions out as far as messages let it. */
-static Status play_stage(Pipeline *pipeline, Player *player, bool *ret_moved) {
-    const Schedule *schedule = &player->schedule;
+/* Runs the stage's actions until one waits for a message that has not been sent. */
+static Status run_stage(Pipeline *pipeline, StageSim *sim, bool *ret_progress) {
+    const Schedule *schedule = &sim->schedule;
     const StepEvents *events = &pipeline->plan->stage[schedule->stage].events;
-    for (; player->at < schedule->count; player->at++) {
-        Action action = schedule->action[player->at];
+    for (; sim->at < schedule->count; sim->at++) {
+        Action action = schedule->action[sim->at];
         double *arrival = arrival_of(pipeline, schedule, action);
         if (action_computes(action.kind)) {
             if (arrival && *arrival < 0) return OK;
-            if (arrival) wait_until(player, *arrival, PHASE_BUBBLE);
-            MicroPlace place = micro_place(action.micro, schedule->spec.micros);
-            const Stretch *found =
-                step_events_slot(events, player->computation, action.kind, action.chunk, place);
-            double start = player->device;
-            TRY(play(player, *found));
-            show(player, action_trace(action.kind), start, player->device, action.micro, action.chunk);
+            if (arrival) wait_until(sim, *arrival, PHASE_BUBBLE);
+            MicroPosition position = micro_position(action.micro, schedule->spec.micros);
+            const EventRange *ops =
+                step_events_slot(events, sim->computation, action.kind, action.chunk, position);
+            double start = sim->device;
+            TRY(run_ops(sim, *ops));
+            trace_span(sim, action_trace(action.kind), start, sim->device, action.micro, action.chunk);
         } else if (!action_receives(action.kind)) {
-            player->host += cost_launch(player->costs);
-            *arrival = fmax(player->device, player->host) + message_s(pipeline, player, action.kind);
+            sim->host += cost_launch(sim->costs);
+            *arrival = fmax(sim->device, sim->host) + message_s(pipeline, sim, action.kind);
         }
-        *ret_moved = true;
+        *ret_progress = true;
     }
     return OK;
 }
 
-/* All ranks learn the loss and the norm before they update. */
-static Status play_end(Pipeline *pipeline) {
+/* All stages exchange the loss and the gradient norm before the optimizer step. */
+static Status run_end(Pipeline *pipeline) {
     static const TraceName name = {.name = "update", .category = "optimizer", .color = TRACE_GREEN};
     double latest = 0;
     for (int s = 0; s < pipeline->count; s++) {
-        Player *player = &pipeline->player[s];
-        Stretch moves = player->end;
+        StageSim *sim = &pipeline->sim[s];
+        EventRange ops = sim->end;
         int sync = 0;
-        while (sync < moves.count && player->move[moves.first + sync].kind != MOVE_SYNC) sync++;
-        TRY(play(player, (Stretch){moves.first, sync}));
-        latest = fmax(latest, fmax(player->device, player->host));
+        while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
+        TRY(run_ops(sim, (EventRange){ops.first, sync}));
+        latest = fmax(latest, fmax(sim->device, sim->host));
     }
     for (int s = 0; s < pipeline->count; s++) {
-        Player *player = &pipeline->player[s];
-        Stretch moves = player->end;
+        StageSim *sim = &pipeline->sim[s];
+        EventRange ops = sim->end;
         int sync = 0;
-        while (sync < moves.count && player->move[moves.first + sync].kind != MOVE_SYNC) sync++;
-        wait_until(player, latest, PHASE_BUBBLE);
-        player->host = latest;
-        double start = player->device;
-        TRY(play(player, (Stretch){moves.first + sync, moves.count - sync}));
-        show(player, &name, start, player->device, 0, 0);
+        while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
+        wait_until(sim, latest, PHASE_BUBBLE);
+        sim->host = latest;
+        double start = sim->device;
+        TRY(run_ops(sim, (EventRange){ops.first + sync, ops.count - sync}));
+        trace_span(sim, &name, start, sim->device, 0, 0);
     }
     return OK;
 }
 
-static Status play_step(Pipeline *pipeline) {
-    const ScheduleSpec *spec = &pipeline->player[0].schedule.spec;
+static Status run_step(Pipeline *pipeline) {
+    const ScheduleSpec *spec = &pipeline->sim[0].schedule.spec;
     size_t slots = (size_t)spec->stages * (size_t)spec->chunks * (size_t)spec->micros;
     for (size_t i = 0; i < slots; i++) pipeline->forward[i] = pipeline->backward[i] = -1;
     for (int s = 0; s < pipeline->count; s++) {
-        pipeline->player[s].at = 0;
-        memset(pipeline->player[s].phase_s, 0, sizeof pipeline->player[s].phase_s);
-        TRY(play(&pipeline->player[s], pipeline->player[s].begin));
+        pipeline->sim[s].at = 0;
+        memset(pipeline->sim[s].phase_s, 0, sizeof pipeline->sim[s].phase_s);
+        TRY(run_ops(&pipeline->sim[s], pipeline->sim[s].begin));
     }
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int s = 0; s < pipeline->count; s++) TRY(play_stage(pipeline, &pipeline->player[s], &moved));
+    for (bool progress = true; progress;) {
+        progress = false;
+        for (int s = 0; s < pipeline->count; s++) TRY(run_stage(pipeline, &pipeline->sim[s], &progress));
     }
     for (int s = 0; s < pipeline->count; s++)
-        if (pipeline->player[s].at < pipeline->player[s].schedule.count)
-            return FAILED("internal: stage %d waits for a message that nobody sends", s);
-    return play_end(pipeline);
+        if (pipeline->sim[s].at < pipeline->sim[s].schedule.count)
+            return FAILED("internal: stage %d waits for a message that is never sent", s);
+    return run_end(pipeline);
 }
 
 static double latest_of(const Pipeline *pipeline) {
     double latest = 0;
-    for (int s = 0; s < pipeline->count; s++) latest = fmax(latest, pipeline->player[s].device);
+    for (int s = 0; s < pipeline->count; s++) latest = fmax(latest, pipeline->sim[s].device);
     return latest;
 }
 
-/* From here on what happens is shown; this moment is 0. */
+/* Starts recording, with `from` as time 0. */
 static void open_traces(Pipeline *pipeline, Trace *const *traces, double from) {
     int64_t now = trace_now();
     for (int s = 0; traces && s < pipeline->count; s++) {
         trace_start(traces[s]);
-        pipeline->player[s].trace = traces[s];
-        pipeline->player[s].trace_ns = now - llround(1e9 * from);
+        pipeline->sim[s].trace = traces[s];
+        pipeline->sim[s].trace_ns = now - llround(1e9 * from);
     }
 }
 
-/* The host starts a step's first work while the device still ends the one before, so it is the second step
- * that is typical. */
-static Status play_steps(Pipeline *pipeline, Trace *const *traces, Simulated *ret_result) {
+/* The host launches the first work of a step while the device finishes the previous one, so the second step
+ * is the typical one. */
+static Status run_steps(Pipeline *pipeline, Trace *const *traces, Simulated *ret_result) {
     static const TraceName name = {.name = "step ", .category = "step", .number = {"step"}, .numbered = true};
     Simulated result = {0};
-    TRY(play_step(pipeline));
+    TRY(run_step(pipeline));
     double from = latest_of(pipeline);
     open_traces(pipeline, traces, from);
-    TRY(play_step(pipeline));
+    TRY(run_step(pipeline));
     result.step_s = latest_of(pipeline) - from;
     for (int s = 0; s < pipeline->count; s++) {
-        show(&pipeline->player[s], &name, from, from + result.step_s, 2, 0);
+        trace_span(&pipeline->sim[s], &name, from, from + result.step_s, 2, 0);
         double rest = result.step_s;
         for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
-            result.phase_s[phase] += pipeline->player[s].phase_s[phase] / pipeline->count;
-            rest -= pipeline->player[s].phase_s[phase];
+            result.phase_s[phase] += pipeline->sim[s].phase_s[phase] / pipeline->count;
+            rest -= pipeline->sim[s].phase_s[phase];
         }
         result.phase_s[PHASE_BUBBLE] += rest / pipeline->count;
     }
@@ -379,10 +379,10 @@ Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simu
     CLEANUP(pipeline_done) Pipeline pipeline = {.plan = plan, .costs = costs, .count = plan->stages};
     const RunnerSpec *run = &plan->runner;
     size_t slots = (size_t)plan->stages * (size_t)(run->chunks > 0 ? run->chunks : 1) * (size_t)run->micros;
-    TRY(mem_new((size_t)plan->stages, sizeof *pipeline.player, &pipeline.player));
+    TRY(mem_new((size_t)plan->stages, sizeof *pipeline.sim, &pipeline.sim));
     TRY(mem_new(slots, sizeof *pipeline.forward, &pipeline.forward));
     TRY(mem_new(slots, sizeof *pipeline.backward, &pipeline.backward));
-    for (int s = 0; s < plan->stages; s++) TRY(player_init(&pipeline.player[s], plan, costs, s));
-    TRY(give_schedules(&pipeline));
-    return play_steps(&pipeline, traces, ret_result);
+    for (int s = 0; s < plan->stages; s++) TRY(sim_init(&pipeline.sim[s], plan, costs, s));
+    TRY(init_schedules(&pipeline));
+    return run_steps(&pipeline, traces, ret_result);
 }

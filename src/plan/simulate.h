@@ -1,9 +1,9 @@
-/* A step of all stages, event by event.
+/* Event-driven simulation of a training step on all pipeline stages.
  *
- * Each stage is one rank: a device that works through its list in order, a host that starts what the device
- * does, and ports to its links. Computations come from the stage's tape (plan/step_events.h) in the order of
- * its schedule, the same list that a run carries out. Operations between ranks that are started and not
- * waited for go on beside it, and those that meet on a port share it. */
+ * Each stage is represented by one rank: a device that executes its work in order, a host that launches it,
+ * and ports to its links. Computations come from the stage's events (plan/step_events.h), in the order of the
+ * schedule that a run executes. Asynchronous communication overlaps with computation, and operations on the
+ * same port share its bandwidth. */
 #ifndef WEFT_PLAN_SIMULATE_H
 #define WEFT_PLAN_SIMULATE_H
 
@@ -11,10 +11,10 @@
 
 typedef struct Simulated {
     double step_s;
-    double phase_s[PHASE_COUNT]; /* means over the stages; their sum is step_s */
+    double phase_s[PHASE_COUNT]; /* averaged over the stages; they add up to step_s */
 } Simulated;
 
-/* traces[stages] take what each stage does when, from trace_start on; NULL: nobody looks. */
+/* Records each stage's second step in traces[stage]; `traces` may be NULL. The plan must have step events. */
 MUST_USE Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simulated *ret_result);
 
 #endif

@@ -1,3 +1,5 @@
+/* Costs of other software. GEMMs use the same model as weft's; everything else in a layer is charged to its
+ * attention kernel according to the LayerProfile. */
 #include "plan/software.h"
 
 #include <math.h>
@@ -6,24 +8,24 @@
 
 /* ---- time ---- */
 
-/* Scores of all pairs of positions, masked or not, by batched products and passes between them. What else a
- * layer does outside of its products is counted here too: it has attention once. */
+/* Attention that materializes the full score matrix: batched GEMMs and passes over the scores in between.
+ * Includes all other work of the layer outside of its GEMMs, because a layer has exactly one attention. */
 static Cost layer_cost(const Costs *costs, const StepEvent *event) {
     const Software *software = &costs->cluster->software;
     bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
-    const LayerHabit *habit = backward ? &software->backward : &software->forward;
+    const LayerProfile *profile = backward ? &software->backward : &software->forward;
     double heads = event->size[0], T = event->size[1], D = event->size[2],
            scores = heads * T * T * costs->width;
     double part = heads * T * D * costs->width, rows = part * costs->channel[CHANNEL_TENSOR].size;
     double moved = cost_memory(costs, scores + 2 * part);
-    double wide = fmax(cost_product(costs, costs->rate, heads * T, T, D), moved);
-    double deep = fmax(cost_product(costs, costs->rate, heads * T, D, T), moved);
+    double wide = fmax(cost_gemm(costs, costs->rate, heads * T, T, D), moved);
+    double deep = fmax(cost_gemm(costs, costs->rate, heads * T, D, T), moved);
     double seconds = backward ? wide + 3 * deep : wide + deep;
     bool masked = event->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
-    double passes = habit->scores + (masked ? habit->masked : 0);
-    seconds += cost_memory(costs, habit->rows * rows + habit->parts * part + passes * scores);
-    double stall = habit->stall_s + (event->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
-    return (Cost){.device_s = seconds, .launches = habit->launches, .stall_s = stall};
+    double passes = profile->scores + (masked ? profile->masked : 0);
+    seconds += cost_memory(costs, profile->rows * rows + profile->parts * part + passes * scores);
+    double stall = profile->stall_s + (event->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
+    return (Cost){.device_s = seconds, .launches = profile->launches, .stall_s = stall};
 }
 
 Cost software_cost(const Costs *costs, const StepEvent *event) {
@@ -36,8 +38,8 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
     case KERNEL_LINEAR_FORWARD:
     case KERNEL_LINEAR_BACKWARD_INPUT:
     case KERNEL_LINEAR_BACKWARD_WEIGHT:
-        cost.device_s = fmax(cost_product(costs, costs->rate, size[0], size[1], size[2]),
-                             cost_memory(costs, event->bytes));
+        cost.device_s =
+            fmax(cost_gemm(costs, costs->rate, size[0], size[1], size[2]), cost_memory(costs, event->bytes));
         break;
     case KERNEL_XENT_LOSS:
     case KERNEL_XENT_FINISH:
@@ -56,31 +58,32 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
 
 /* ---- memory ---- */
 
-static void add_layer(Held *held, const Software *software, const Plan *plan, const StepEvent *event) {
+static void add_layer(ActivationMemory *memory, const Software *software, const Plan *plan,
+                      const StepEvent *event) {
     double T = event->size[1], width = (double)dtype_size(plan->runner.dtype);
     double part = event->size[0] * T * event->size[2] * width, rows = part * plan->mesh.tp;
     double scores = event->size[0] * T * T * width;
-    held->layer = software->held_rows * rows + software->held_parts * part + software->held_scores * scores;
-    held->kept += plan->runner.recompute == RECOMPUTE_BLOCK ? rows : held->layer;
+    memory->layer = software->held_rows * rows + software->held_parts * part + software->held_scores * scores;
+    memory->kept += plan->runner.recompute == RECOMPUTE_BLOCK ? rows : memory->layer;
 }
 
-Held software_held(const Software *software, const Plan *plan, int stage) {
+ActivationMemory software_activations(const Software *software, const Plan *plan, int stage) {
     const StepEvents *events = &plan->stage[stage].events;
-    Held held = {0};
+    ActivationMemory memory = {0};
     for (int chunk = 0; chunk < events->chunks; chunk++) {
-        Stretch forward = *step_events_slot(events, events->computation, ACTION_FORWARD, chunk, MICRO_LAST);
+        EventRange forward =
+            *step_events_slot(events, events->computation, ACTION_FORWARD, chunk, MICRO_LAST);
         for (int i = 0; i < forward.count; i++) {
             const StepEvent *event = &events->event[forward.first + i];
             if (event->kind != STEP_KERNEL) continue;
-            if (event->what == KERNEL_ATTENTION_FORWARD) add_layer(&held, software, plan, event);
+            if (event->what == KERNEL_ATTENTION_FORWARD) add_layer(&memory, software, plan, event);
             if (event->what == KERNEL_XENT_LOSS || event->what == KERNEL_XENT_FINISH)
-                held.logits += event->size[0] * event->size[1] * software->held_logit_bytes;
+                memory.logits += event->size[0] * event->size[1] * software->held_logit_bytes;
         }
     }
-    return held;
+    return memory;
 }
 
-/* Parameters, their gradients and moments are those of weft, but for the bytes of each. */
 double software_state(const Software *software, DType dtype, double bytes) {
     return bytes * software->held_param_bytes / (dtype == DT_F32 ? 16 : 18);
 }
@@ -89,10 +92,10 @@ static double stage_memory(const Software *software, const Plan *plan, int stage
     const DryRunRank *rank = &plan->stage[stage];
     const size_t *tag = rank->memory.tag;
     double state = (double)tag[MEM_PARAMS] + (double)tag[MEM_GRADS] + (double)tag[MEM_OPTIMIZER];
-    Held held = software_held(software, plan, stage);
+    ActivationMemory memory = software_activations(software, plan, stage);
     double buffer_sets = (double)schedule->in_flight / rank->events.chunks;
-    return software_state(software, plan->runner.dtype, state) + buffer_sets * held.kept +
-           fmax(held.layer, held.logits);
+    return software_state(software, plan->runner.dtype, state) + buffer_sets * memory.kept +
+           fmax(memory.layer, memory.logits);
 }
 
 Status software_memory(const Software *software, Plan *plan, int micros) {

@@ -1,24 +1,26 @@
-/* Programs other than weft: what they do with the same layers, by the habits that a cluster's file describes
- * (Software in plan/cluster.h). What is measured on a machine was measured with some program; with its habits
- * described, machine and program can be told apart. */
+/* Time and memory of training software other than weft on the same layers, from the Software section of a
+ * cluster file (plan/cluster.h). Published measurements depend on both hardware and software; describing the
+ * software separately keeps the hardware figures comparable. */
 #ifndef WEFT_PLAN_SOFTWARE_H
 #define WEFT_PLAN_SOFTWARE_H
 
 #include "plan/cost.h"
 
+/* Replaces cost_event for kernels. */
 Cost software_cost(const Costs *costs, const StepEvent *event);
 
-/* What one micro-batch leaves for its backward on a stage, what a layer holds while it computes, and the
- * logits; in bytes. */
-typedef struct Held {
+/* Bytes: activations of one micro-batch stored for backward on a stage, memory of a layer while it computes,
+ * and logits. */
+typedef struct ActivationMemory {
     double kept, layer, logits;
-} Held;
+} ActivationMemory;
 
-Held software_held(const Software *software, const Plan *plan, int stage);
-/* What it holds for the parameters and gradients of which weft holds so many bytes, moments included. */
+/* The plan must have step events. */
+ActivationMemory software_activations(const Software *software, const Plan *plan, int stage);
+/* Bytes of parameters, gradients and optimizer state, given the bytes that weft needs for them. */
 double software_state(const Software *software, DType dtype, double bytes);
-/* Puts the most bytes that a rank of each stage holds in place of weft's (memory.saving). `plan` is of weft,
- * and has tapes; as many micro-batches as `micros` take the most memory. */
+/* Replaces memory.saving of every stage by the peak memory of the software. `plan` is a plan for weft with
+ * step events; `micros` is a number of micro-batches that reaches the peak. */
 MUST_USE Status software_memory(const Software *software, Plan *plan, int micros);
 
 #endif

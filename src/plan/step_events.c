@@ -1,3 +1,5 @@
+/* Converts the op log of a dry run into step events: drops what does not take time, assigns phases and
+ * channels, and keeps one micro-batch of each position. */
 #include "plan/step_events.h"
 
 #include <string.h>
@@ -12,7 +14,7 @@ void step_events_done(StepEvents *events) {
 
 Status step_events_copy(StepEvents *ret_events, const StepEvents *events) {
     CLEANUP(step_events_done) StepEvents copy = *events;
-    size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_PLACES);
+    size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_POSITIONS);
     copy.event = NULL;
     copy.computation = NULL;
     copy.capacity = events->count;
@@ -25,11 +27,11 @@ Status step_events_copy(StepEvents *ret_events, const StepEvents *events) {
     return OK;
 }
 
-MicroPlace micro_place(int micro, int micros) {
+MicroPosition micro_position(int micro, int micros) {
     return micro == micros - 1 ? MICRO_LAST : micro == 0 ? MICRO_FIRST : MICRO_MIDDLE;
 }
 
-static int number_of(ActionKind kind) {
+static int computation_index(ActionKind kind) {
     switch (kind) {
     case ACTION_FORWARD: return 0;
     case ACTION_BACKWARD: return 1;
@@ -38,22 +40,22 @@ static int number_of(ActionKind kind) {
     }
 }
 
-Stretch *step_events_slot(const StepEvents *events, Stretch *computation, ActionKind kind, int chunk,
-                          MicroPlace place) {
-    return &computation[(number_of(kind) * events->chunks + chunk) * MICRO_PLACES + (int)place];
+EventRange *step_events_slot(const StepEvents *events, EventRange *computation, ActionKind kind, int chunk,
+                             MicroPosition position) {
+    return &computation[(computation_index(kind) * events->chunks + chunk) * MICRO_POSITIONS + (int)position];
 }
 
-/* ---- reading a ledger ---- */
+/* ---- reading an op log ---- */
 
 typedef struct Reader {
     StepEvents *events;
     const Runner *runner;
-    int started[CHANNEL_COUNT]; /* operations so far */
-    int action;                 /* the one that runs, or -1 */
-    bool skip;                  /* it is not one that is kept */
+    int started[CHANNEL_COUNT]; /* operations started so far */
+    int action;                 /* the current ActionKind; -1: outside of the schedule */
+    bool skip;                  /* the current action is not recorded */
 } Reader;
 
-/* CHANNEL_COUNT: stages talk to each other, or the group is of no matter. */
+/* CHANNEL_COUNT for messages between stages and for groups that do not matter. */
 static Channel channel_of(const Mesh *mesh, const void *group) {
     if (group == mesh->axis[AXIS_TP]) return CHANNEL_TENSOR;
     if (group == mesh->shard) return CHANNEL_SHARD;
@@ -76,125 +78,127 @@ static bool is_forward(int kernel) {
            kernel == KERNEL_ATTENTION_FORWARD;
 }
 
-/* A head may find its gradients at once; backward may compute what was not kept. */
-static TimePhase phase_of(const Reader *reader, const OpRecord *note) {
-    bool kernel = note->kind == OP_KERNEL;
+/* The output head may compute its gradients during forward, and backward may recompute forward kernels. */
+static TimePhase phase_of(const Reader *reader, const OpRecord *record) {
+    bool kernel = record->kind == OP_KERNEL;
     if (reader->action < 0) return PHASE_OPTIMIZER;
     if (reader->action == ACTION_FORWARD)
-        return kernel && is_backward(note->what) ? PHASE_BACKWARD : PHASE_FORWARD;
-    return kernel && is_forward(note->what) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
+        return kernel && is_backward(record->what) ? PHASE_BACKWARD : PHASE_FORWARD;
+    return kernel && is_forward(record->what) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
 }
 
-static Status add_event(Reader *reader, const OpRecord *note, StepEventKind kind, Channel channel, int back) {
+static Status add_event(Reader *reader, const OpRecord *record, StepEventKind kind, Channel channel,
+                        int back) {
     StepEvents *events = reader->events;
     StepEvent event = {.kind = kind,
-                       .phase = phase_of(reader, note),
-                       .what = note->what,
+                       .phase = phase_of(reader, record),
+                       .what = record->what,
                        .channel = channel,
                        .back = back,
-                       .act = note->act,
-                       .flops = note->flops,
-                       .bytes = note->bytes};
-    memcpy(event.size, note->size, sizeof event.size);
+                       .act = record->act,
+                       .flops = record->flops,
+                       .bytes = record->bytes};
+    memcpy(event.size, record->size, sizeof event.size);
     if (reader->skip) return OK;
     TRY(mem_grow(&events->event, &events->capacity, events->count + 1, sizeof event));
     events->event[events->count++] = event;
     return OK;
 }
 
-static Status read_start(Reader *reader, const OpRecord *note) {
-    Channel channel = channel_of(reader->runner->mesh, note->other);
+static Status read_start(Reader *reader, const OpRecord *record) {
+    Channel channel = channel_of(reader->runner->mesh, record->other);
     if (channel == CHANNEL_COUNT) {
-        if (note->what == COMM_SEND) reader->events->message = note->bytes;
+        if (record->what == COMM_SEND) reader->events->message = record->bytes;
         return OK;
     }
     reader->started[channel]++;
-    return add_event(reader, note, STEP_START, channel, 0);
+    return add_event(reader, record, STEP_START, channel, 0);
 }
 
-/* Numbers of operations count from a group's first on; those of the step before are over. */
-static Status read_wait(Reader *reader, const OpRecord *note, const uint64_t first[CHANNEL_COUNT]) {
-    Channel channel = channel_of(reader->runner->mesh, note->other);
-    if (channel == CHANNEL_COUNT || note->number <= first[channel]) return OK;
-    int back = reader->started[channel] - (int)(note->number - first[channel]) + 1;
-    return add_event(reader, note, STEP_WAIT, channel, back);
+/* Operation numbers count from the creation of the group; operations of the previous step are complete. */
+static Status read_wait(Reader *reader, const OpRecord *record, const uint64_t first[CHANNEL_COUNT]) {
+    Channel channel = channel_of(reader->runner->mesh, record->other);
+    if (channel == CHANNEL_COUNT || record->number <= first[channel]) return OK;
+    int back = reader->started[channel] - (int)(record->number - first[channel]) + 1;
+    return add_event(reader, record, STEP_WAIT, channel, back);
 }
 
-/* Another stream brings memory of the host's. */
-static Status read_other_stream(Reader *reader, const OpRecord *note) {
-    if (note->kind != OP_COPY) return OK;
+/* Other streams transfer offloaded memory. */
+static Status read_other_stream(Reader *reader, const OpRecord *record) {
+    if (record->kind != OP_COPY) return OK;
     reader->started[CHANNEL_HOST]++;
-    return add_event(reader, note, STEP_START, CHANNEL_HOST, 0);
+    return add_event(reader, record, STEP_START, CHANNEL_HOST, 0);
 }
 
-static Status read_note(Reader *reader, const OpRecord *note, const uint64_t first[CHANNEL_COUNT]) {
-    if (note->stream != reader->runner->stream) return read_other_stream(reader, note);
-    switch (note->kind) {
-    case OP_KERNEL: return add_event(reader, note, STEP_KERNEL, CHANNEL_COUNT, 0);
-    case OP_ZERO: return add_event(reader, note, STEP_ZERO, CHANNEL_COUNT, 0);
-    case OP_COPY: return add_event(reader, note, STEP_COPY, CHANNEL_COUNT, 0);
-    case OP_SYNC: return add_event(reader, note, STEP_SYNC, CHANNEL_COUNT, 0);
+static Status read_record(Reader *reader, const OpRecord *record, const uint64_t first[CHANNEL_COUNT]) {
+    if (record->stream != reader->runner->stream) return read_other_stream(reader, record);
+    switch (record->kind) {
+    case OP_KERNEL: return add_event(reader, record, STEP_KERNEL, CHANNEL_COUNT, 0);
+    case OP_ZERO: return add_event(reader, record, STEP_ZERO, CHANNEL_COUNT, 0);
+    case OP_COPY: return add_event(reader, record, STEP_COPY, CHANNEL_COUNT, 0);
+    case OP_SYNC: return add_event(reader, record, STEP_SYNC, CHANNEL_COUNT, 0);
     case OP_JOIN:
-        return reader->started[CHANNEL_HOST] ? add_event(reader, note, STEP_WAIT, CHANNEL_HOST, 1) : OK;
-    case OP_START: return read_start(reader, note);
-    case OP_WAIT: return read_wait(reader, note, first);
+        return reader->started[CHANNEL_HOST] ? add_event(reader, record, STEP_WAIT, CHANNEL_HOST, 1) : OK;
+    case OP_START: return read_start(reader, record);
+    case OP_WAIT: return read_wait(reader, record, first);
     default: return OK;
     }
 }
 
-/* The number before each party's first operation of the step. */
+/* For each channel, the number before its first operation in the step. */
 static void find_first(const OpLog *op_log, const Mesh *mesh, uint64_t first[CHANNEL_COUNT]) {
     bool found[CHANNEL_COUNT] = {false};
     for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) first[channel] = UINT64_MAX;
     for (size_t i = 0; i < op_log->count; i++) {
-        const OpRecord *note = &op_log->note[i];
-        Channel channel = note->kind == OP_START ? channel_of(mesh, note->other) : CHANNEL_COUNT;
+        const OpRecord *record = &op_log->record[i];
+        Channel channel = record->kind == OP_START ? channel_of(mesh, record->other) : CHANNEL_COUNT;
         if (channel == CHANNEL_COUNT || found[channel]) continue;
         found[channel] = true;
-        first[channel] = note->number - 1;
+        first[channel] = record->number - 1;
     }
 }
 
-/* Where what follows belongs. Messages are the schedule's to play. */
-static void open_action(Reader *reader, const OpRecord *note, int micros, Stretch **ret_open) {
-    ActionKind kind = (ActionKind)note->what;
-    int micro = (int)note->size[0], chunk = (int)note->size[1];
+/* Selects the range that the following events belong to. Messages are simulated from the schedule and not
+ * recorded. */
+static void open_action(Reader *reader, const OpRecord *record, int micros, EventRange **ret_open) {
+    ActionKind kind = (ActionKind)record->what;
+    int micro = (int)record->size[0], chunk = (int)record->size[1];
     StepEvents *events = reader->events;
     *ret_open = NULL;
     reader->action = (int)kind;
     reader->skip = true;
     if (!action_computes(kind)) return;
-    MicroPlace place = micro_place(micro, micros);
-    Stretch *slot = step_events_slot(events, events->computation, kind, chunk, place);
-    if (place == MICRO_MIDDLE && slot->count > 0) return;
+    MicroPosition position = micro_position(micro, micros);
+    EventRange *slot = step_events_slot(events, events->computation, kind, chunk, position);
+    if (position == MICRO_MIDDLE && slot->count > 0) return;
     reader->skip = false;
-    *slot = (Stretch){.first = (int)events->count};
+    *slot = (EventRange){.first = (int)events->count};
     *ret_open = slot;
 }
 
 Status step_events_init(StepEvents *ret_events, const OpLog *op_log, const Runner *runner, int micros) {
     CLEANUP(step_events_done) StepEvents events = {.chunks = runner->chunks};
-    TRY(mem_new((size_t)(COMPUTATIONS * events.chunks * MICRO_PLACES), sizeof *events.computation,
+    TRY(mem_new((size_t)(COMPUTATIONS * events.chunks * MICRO_POSITIONS), sizeof *events.computation,
                 &events.computation));
     Reader reader = {.events = &events, .runner = runner, .action = -1};
     uint64_t first[CHANNEL_COUNT];
     find_first(op_log, runner->mesh, first);
-    Stretch *open = &events.begin;
+    EventRange *open = &events.begin;
     for (size_t i = 0; i < op_log->count; i++) {
-        const OpRecord *note = &op_log->note[i];
-        bool cut = note->kind == OP_ACTION || note->kind == OP_END;
-        if (!cut) {
-            TRY(read_note(&reader, note, first));
+        const OpRecord *record = &op_log->record[i];
+        bool boundary = record->kind == OP_ACTION || record->kind == OP_END;
+        if (!boundary) {
+            TRY(read_record(&reader, record, first));
             continue;
         }
         if (open) open->count = (int)events.count - open->first;
-        if (note->kind == OP_ACTION) {
-            open_action(&reader, note, micros, &open);
+        if (record->kind == OP_ACTION) {
+            open_action(&reader, record, micros, &open);
             continue;
         }
         reader.action = -1;
         reader.skip = false;
-        events.end = (Stretch){.first = (int)events.count};
+        events.end = (EventRange){.first = (int)events.count};
         open = &events.end;
     }
     if (open) open->count = (int)events.count - open->first;

@@ -1,32 +1,32 @@
-/* A rank's step as it was carried out on paper: what the runner asked of its device and groups, cut at the
- * actions of its schedule.
+/* The events of one training step of a rank, recorded in a dry run: kernels, copies and communication,
+ * divided by the actions of the pipeline schedule.
  *
- * Micro-batches are alike but for the first and the last, so a tape holds what an action does for these two
- * and for one in between, and a schedule of any length can be played from it. */
+ * All micro-batches except the first and the last are alike, so events are stored for these two and for one
+ * in the middle. A schedule of any length can be simulated from them. */
 #ifndef WEFT_PLAN_STEP_EVENTS_H
 #define WEFT_PLAN_STEP_EVENTS_H
 
 #include "train/runner.h"
 
-/* What a rank does at a moment of a step; each moment counts once. Communication is what nothing runs beside:
- * the rest of it is hidden and takes no time. */
+/* What a rank does at any time of a step; every moment belongs to one phase. Communication that overlaps with
+ * computation is hidden and does not count. */
 typedef enum {
     PHASE_FORWARD,
-    PHASE_RECOMPUTE, /* of the forward again, for backward */
+    PHASE_RECOMPUTE, /* forward kernels during backward */
     PHASE_BACKWARD,
-    PHASE_COMMUNICATION, /* waiting for other replicas and tensor ranks, and for the host's memory */
-    PHASE_BUBBLE,        /* waiting for other stages */
-    PHASE_OPTIMIZER,     /* the gradients' norm, the update, and parameters that come together after it */
+    PHASE_COMMUNICATION, /* exposed: waiting for replicas, tensor ranks or host memory */
+    PHASE_BUBBLE,        /* waiting for other pipeline stages */
+    PHASE_OPTIMIZER,     /* gradient norm, optimizer step, and the all-gather of updated parameters */
     PHASE_COUNT
 } TimePhase;
 
-/* Whom an operation is with. Those of one party take place one after the other. */
+/* The peers of a communication operation. Operations on the same channel run one after the other. */
 typedef enum {
     CHANNEL_TENSOR,
-    CHANNEL_SHARD,   /* replicas that share out what is sharded, or all of them */
-    CHANNEL_REPLICA, /* those that hold the same part */
-    CHANNEL_ENDS,    /* the first and the last stage */
-    CHANNEL_HOST,    /* memory of the host, over a stream of its own */
+    CHANNEL_SHARD,   /* the replicas of a sharding group, or all replicas */
+    CHANNEL_REPLICA, /* replicas that hold the same shard (hybrid sharding) */
+    CHANNEL_ENDS,    /* the first and the last stage (tied embeddings) */
+    CHANNEL_HOST,    /* host memory, on a separate stream */
     CHANNEL_COUNT
 } Channel;
 
@@ -35,8 +35,8 @@ typedef enum {
     STEP_ZERO,
     STEP_COPY,  /* between device and host, on the main stream */
     STEP_SYNC,  /* the host waits for the device */
-    STEP_START, /* of an operation; what: CommKind */
-    STEP_WAIT,  /* for the operation of its party that was the `back`-th last one to start, from 1 */
+    STEP_START, /* starts an operation; what: CommKind */
+    STEP_WAIT,  /* waits for the `back`-th last operation started on the channel; 1 is the last */
 } StepEventKind;
 
 typedef struct StepEvent {
@@ -46,34 +46,35 @@ typedef struct StepEvent {
     Channel channel;
     int back;
     bool act;
-    double flops, bytes, size[OP_SIZES]; /* as in Note */
+    double flops, bytes, size[OP_SIZES]; /* as in OpRecord */
 } StepEvent;
 
-typedef struct Stretch {
+/* A range of StepEvents.event. */
+typedef struct EventRange {
     int first, count;
-} Stretch;
+} EventRange;
 
-typedef enum { MICRO_FIRST, MICRO_MIDDLE, MICRO_LAST, MICRO_PLACES } MicroPlace;
+typedef enum { MICRO_FIRST, MICRO_MIDDLE, MICRO_LAST, MICRO_POSITIONS } MicroPosition;
 enum { COMPUTATIONS = 4 }; /* ACTION_FORWARD, _BACKWARD, _BACKWARD_INPUT, _BACKWARD_WEIGHT */
 
 typedef struct StepEvents {
     StepEvent *event;
     size_t count, capacity;
-    Stretch begin;        /* of the step, before the schedule */
-    Stretch *computation; /* [COMPUTATIONS][chunks][MICRO_PLACES] */
-    Stretch end;          /* after it */
+    EventRange begin;        /* before the schedule */
+    EventRange *computation; /* [COMPUTATIONS][chunks][MICRO_POSITIONS] */
+    EventRange end;          /* after the schedule */
     int chunks;
-    double message; /* bytes between stages; 0: there are none */
+    double message; /* bytes per message between stages; 0: no messages */
 } StepEvents;
 
-/* From the notes of one whole step of a runner. */
+/* Reads the op log of one complete step of `runner` with `micros` micro-batches. */
 MUST_USE Status step_events_init(StepEvents *ret_events, const OpLog *op_log, const Runner *runner,
                                  int micros);
 MUST_USE Status step_events_copy(StepEvents *ret_events, const StepEvents *events);
 void step_events_done(StepEvents *events);
-MicroPlace micro_place(int micro, int micros);
-/* That of a computation in the tape's list, or in one of the same form. */
-Stretch *step_events_slot(const StepEvents *events, Stretch *computation, ActionKind kind, int chunk,
-                          MicroPlace place);
+MicroPosition micro_position(int micro, int micros);
+/* The element for a computation in events->computation, or in another array of the same shape. */
+EventRange *step_events_slot(const StepEvents *events, EventRange *computation, ActionKind kind, int chunk,
+                             MicroPosition position);
 
 #endif

@@ -1,3 +1,5 @@
+/* Runs a small search (plan/search.h) for every number of devices, once with a fixed and once with a growing
+ * batch. */
 #include "plan/sweep.h"
 
 #include <errno.h>
@@ -6,7 +8,7 @@
 #include "base/memory.h"
 #include "plan/search_space.h"
 
-enum { MOST_SIZES = 256, MOST_RANKS = 1 << 20, PLANS = 12 };
+enum { MAX_SIZES = 256, MAX_RANKS = 1 << 20, PLANS_PER_SIZE = 12 };
 
 const char *scaling_name(Scaling scaling) {
     static const char *const names[SCALING_COUNT] = {"strong", "weak"};
@@ -22,8 +24,8 @@ typedef struct Sizes {
 
 static Status add_size(Sizes *sizes, int64_t ranks, const char *text) {
     if (sizes->count && ranks <= sizes->ranks[sizes->count - 1])
-        return USAGE("--sweep '%s': %lld is not more than the number before it", text, (long long)ranks);
-    if (sizes->count == MOST_SIZES) return USAGE("--sweep: expected at most %d numbers", MOST_SIZES);
+        return USAGE("--sweep '%s': numbers must be ascending, but %lld is not", text, (long long)ranks);
+    if (sizes->count == MAX_SIZES) return USAGE("--sweep: at most %d numbers are supported", MAX_SIZES);
     TRY(mem_grow(&sizes->ranks, &sizes->capacity, sizes->count + 1, sizeof *sizes->ranks));
     sizes->ranks[sizes->count++] = (int)ranks;
     return OK;
@@ -40,9 +42,9 @@ static Status parse_sizes(Sizes *sizes, const char *text) {
         char *end;
         errno = 0;
         long long ranks = strtoll(at, &end, 10);
-        if (end == at || errno || ranks < 1 || ranks > MOST_RANKS || (*end && *end != ','))
-            return USAGE("--sweep '%s': expected numbers of devices from 1 to %d, such as 1,2,4,...,1024",
-                         text, MOST_RANKS);
+        if (end == at || errno || ranks < 1 || ranks > MAX_RANKS || (*end && *end != ','))
+            return USAGE("--sweep '%s': expected device counts from 1 to %d, such as 1,2,4,...,1024", text,
+                         MAX_RANKS);
         for (int64_t next; dots && (next = 2 * (int64_t)sizes->ranks[sizes->count - 1]) < ranks;)
             TRY(add_size(sizes, next, text));
         dots = false;
@@ -72,14 +74,14 @@ void sweep_done(Sweep *sweep) {
     *sweep = (Sweep){0};
 }
 
-/* What cannot be with so many devices is a point without a plan. */
+/* Usage errors, such as no valid layout for this number of devices, become a point without a plan. */
 static Status find_point(Sweep *sweep, SweepPoint *point, const SearchSpec *base, const Cluster *cluster) {
     SearchSpec spec = *base;
     CLEANUP(mem_freep) Search *search = NULL;
     CLEANUP(status_freep) Status status = OK;
     spec.ranks = point->ranks;
     spec.base.config.batch = point->batch;
-    spec.plans = PLANS;
+    spec.plans = PLANS_PER_SIZE;
     point->goodput = 1;
     TRY(mem_new(1, sizeof *search, &search));
     status = search_find(search, &spec, cluster);
@@ -88,12 +90,13 @@ static Status find_point(Sweep *sweep, SweepPoint *point, const SearchSpec *base
     if (status) return FAILED("%s", status_message(status));
     sweep->model = search->model;
     sweep->params_total = search->params_total;
-    if (!search->count) return str_dup("no layout fits the devices' memory", &point->why);
+    if (!search->count) return str_dup("no layout fits in memory", &point->why);
     point->fits = true;
     point->plan = search->best[0];
     return OK;
 }
 
+/* Tokens/s per device. */
 static double rate_of(const SweepPoint *point) {
     return point->plan.time.tokens_per_s / point->ranks;
 }
@@ -105,7 +108,7 @@ static void find_efficiency(SweepPoint *point, int count) {
         if (point[i].fits) point[i].efficiency = rate_of(&point[i]) / rate_of(&point[first]);
 }
 
-/* Both begin with the same. */
+/* The first point is the same for strong and weak scaling. */
 static Status copy_point(SweepPoint *to, const SweepPoint *from) {
     *to = *from;
     to->why = NULL;

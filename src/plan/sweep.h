@@ -1,7 +1,7 @@
-/* How a model's training scales: the best layout at each of several numbers of devices.
+/* Scaling sweep: the best layout for each of several numbers of devices.
  *
- * Strong scaling keeps the batch as it is, weak scaling the batch of a device: it grows with the devices from
- * that of the first size. Efficiency is the rate of a device against that of the first size that fits. */
+ * Strong scaling keeps the total batch; weak scaling keeps the batch per device, starting from the batch of
+ * the first size. Efficiency is the throughput per device relative to the first size that fits. */
 #ifndef WEFT_PLAN_SWEEP_H
 #define WEFT_PLAN_SWEEP_H
 
@@ -13,25 +13,24 @@ const char *scaling_name(Scaling scaling); /* "strong" ... */
 typedef struct SweepPoint {
     int ranks;
     int64_t batch;
-    bool fits;         /* what follows is there */
-    char *why;         /* where not: a sentence */
-    SearchResult plan; /* the fastest that fits */
+    bool fits;         /* false: only `why` is set */
+    char *why;         /* why no layout fits; NULL if one does */
+    SearchResult plan; /* the fastest layout that fits */
     double efficiency;
-    double goodput; /* the caller's to set, where devices fail; 1 until then */
+    double goodput; /* 1; the caller may set it to account for failures */
 } SweepPoint;
 
 typedef struct Sweep {
     SweepPoint *point[SCALING_COUNT]; /* [count] */
     int count;
     ModelConfig model;
-    int64_t params_total; /* 0: no size had a legal layout */
+    int64_t params_total; /* 0: no size has a valid layout */
 } Sweep;
 
-/* "1,2,4,...,16384": numbers in rising order; dots double the number before them up to the one after. To
- * free.
- */
+/* Parses "1,2,4,...,16384": ascending numbers; "..." repeatedly doubles the number before it up to the one
+ * after it. The caller frees *ret_ranks. */
 MUST_USE Status sweep_parse(const char *text, int **ret_ranks, int *ret_count);
-/* `spec` has the batch of the first size. Fails where no size has a legal layout. */
+/* `spec` has the batch of the first size; its ranks are ignored. Fails if no size has a valid layout. */
 MUST_USE Status sweep_find(Sweep *ret_sweep, const SearchSpec *spec, const Cluster *cluster, const int *ranks,
                            int count);
 void sweep_done(Sweep *sweep);

@@ -1,3 +1,5 @@
+/* Step time comes from the simulation. FLOPs and bytes sent are sums over the step events, each weighted by
+ * the number of micro-batches that it represents. */
 #include "plan/time.h"
 
 #include "base/memory.h"
@@ -9,42 +11,42 @@ const char *time_phase(TimePhase phase) {
     return names[phase];
 }
 
-/* ---- what there is to do ---- */
+/* ---- work ---- */
 
 typedef struct Work {
     double flops, sent[COMM_KINDS];
 } Work;
 
-static void add_stretch(Work *work, const StepEvents *events, Stretch stretch, double times,
-                        const Costs *costs) {
-    for (int i = 0; i < stretch.count; i++) {
-        const StepEvent *event = &events->event[stretch.first + i];
-        bool product = event->kind == STEP_KERNEL && event->size[2] > 0;
-        if (product && event->phase != PHASE_RECOMPUTE) work->flops += times * event->flops;
+static void add_range(Work *work, const StepEvents *events, EventRange range, double times,
+                      const Costs *costs) {
+    for (int i = 0; i < range.count; i++) {
+        const StepEvent *event = &events->event[range.first + i];
+        bool gemm = event->kind == STEP_KERNEL && event->size[2] > 0;
+        if (gemm && event->phase != PHASE_RECOMPUTE) work->flops += times * event->flops;
         if (event->kind == STEP_START && event->channel != CHANNEL_HOST)
             work->sent[event->what] += times * cost_sent(costs, event);
     }
 }
 
-/* Of one rank of a stage. */
+/* FLOPs and bytes sent by one rank of a stage. */
 static Work work_of(const Plan *plan, const Costs *costs, int stage) {
     static const ActionKind kinds[] = {ACTION_FORWARD, ACTION_BACKWARD, ACTION_BACKWARD_INPUT,
                                        ACTION_BACKWARD_WEIGHT};
     const StepEvents *events = &plan->stage[stage].events;
     int micros = plan->runner.micros, chunks = events->chunks, parts = plan->stages * chunks;
     Work work = {0};
-    add_stretch(&work, events, events->begin, 1, costs);
-    add_stretch(&work, events, events->end, 1, costs);
+    add_range(&work, events, events->begin, 1, costs);
+    add_range(&work, events, events->end, 1, costs);
     for (int kind = 0; kind < COMPUTATIONS; kind++)
         for (int chunk = 0; chunk < chunks; chunk++)
-            for (MicroPlace place = 0; place < MICRO_PLACES; place++) {
-                double times = place == MICRO_MIDDLE                 ? micros - 2
-                               : place == MICRO_FIRST && micros == 1 ? 0
-                                                                     : 1;
+            for (MicroPosition position = 0; position < MICRO_POSITIONS; position++) {
+                double times = position == MICRO_MIDDLE                 ? micros - 2
+                               : position == MICRO_FIRST && micros == 1 ? 0
+                                                                        : 1;
                 if (times > 0)
-                    add_stretch(&work, events,
-                                *step_events_slot(events, events->computation, kinds[kind], chunk, place),
-                                times, costs);
+                    add_range(&work, events,
+                              *step_events_slot(events, events->computation, kinds[kind], chunk, position),
+                              times, costs);
             }
     for (int chunk = 0; chunk < chunks && plan->stages > 1; chunk++) {
         int part = chunk * plan->stages + stage;
@@ -53,15 +55,15 @@ static Work work_of(const Plan *plan, const Costs *costs, int stage) {
     return work;
 }
 
-static void sum_up(const Plan *plan, const Costs *costs, StepEstimate *time) {
-    double most = -1;
+static void total_work(const Plan *plan, const Costs *costs, StepEstimate *time) {
+    double largest = -1;
     for (int s = 0; s < plan->stages; s++) {
         Work work = work_of(plan, costs, s);
         double sent = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += work.sent[kind];
         time->model_flops += work.flops * plan->mesh.dp * plan->mesh.tp;
-        if (sent <= most) continue;
-        most = sent;
+        if (sent <= largest) continue;
+        largest = sent;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) time->sent[kind] = work.sent[kind];
     }
 }
@@ -70,9 +72,10 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     StepEstimate time = {0};
     Simulated simulated;
     Costs costs = costs_of(plan, cluster);
-    if (!plan->stage[0].events.chunks) return FAILED("internal: a plan without tapes has no time");
+    if (!plan->stage[0].events.chunks)
+        return FAILED("internal: the plan has no step events; set PlanSpec.timed");
     TRY(simulate(plan, &costs, NULL, &simulated));
-    sum_up(plan, &costs, &time);
+    total_work(plan, &costs, &time);
     time.step_s = simulated.step_s;
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
     double ranks = (double)plan->mesh.dp * plan->mesh.tp * plan->mesh.pp;
@@ -84,9 +87,9 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     return OK;
 }
 
-/* ---- what happens when ---- */
+/* ---- trace ---- */
 
-enum { SPANS_MOST = 1 << 16 };
+enum { MAX_SPANS = 1 << 16 };
 
 typedef struct Stages {
     Trace **trace;
@@ -110,7 +113,7 @@ static Status stages_init(Stages *stages) {
     TRY(mem_new(count, sizeof *stages->trace, &stages->trace));
     TRY(mem_new(count, sizeof *stages->bytes, &stages->bytes));
     TRY(mem_new(count, sizeof *stages->size, &stages->size));
-    for (int s = 0; s < stages->count; s++) TRY(trace_new(&stages->trace[s], SPANS_MOST));
+    for (int s = 0; s < stages->count; s++) TRY(trace_new(&stages->trace[s], MAX_SPANS));
     return OK;
 }
 
@@ -124,7 +127,7 @@ Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
     for (int s = 0; s < plan->stages; s++) {
         char label[64];
         if (each > 1)
-            snprintf(label, sizeof label, "stage %d: ranks %d to %d alike", s, s * each, (s + 1) * each - 1);
+            snprintf(label, sizeof label, "stage %d: ranks %d to %d", s, s * each, (s + 1) * each - 1);
         else
             snprintf(label, sizeof label, "stage %d", s);
         TRY(trace_pack(stages.trace[s], s, label, &stages.bytes[s], &stages.size[s]));

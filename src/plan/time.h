@@ -1,9 +1,7 @@
-/* How long a step takes: a plan's layout, carried out on a cluster's devices and links.
+/* Predicts the time of a training step: a plan's layout simulated on a cluster's devices and links.
  *
- * The time is that of a step in a long run: reading data, evaluating and writing checkpoints are not in it.
- * All replicas and tensor ranks of a stage do the same at the same time, so one rank of each stage stands for
- * them.
- */
+ * The result is a steady-state step; data loading, evaluation and checkpoints are not included. All replicas
+ * and tensor ranks of a stage do the same work at the same time, so one rank represents each stage. */
 #ifndef WEFT_PLAN_TIME_H
 #define WEFT_PLAN_TIME_H
 
@@ -14,17 +12,19 @@ const char *time_phase(TimePhase phase); /* "forward" ... */
 
 typedef struct StepEstimate {
     double step_s;
-    double phase_s[PHASE_COUNT]; /* means over the stages; their sum is step_s */
+    double phase_s[PHASE_COUNT]; /* averaged over the stages; they add up to step_s */
     double samples_per_s, tokens_per_s;
-    double model_flops;      /* of a step on all ranks: forward and backward, nothing twice */
-    double mfu;              /* of the devices' peak rate in the precision of the run */
-    double bubble;           /* share of the step */
-    double sent[COMM_KINDS]; /* bytes of a step, by the rank that sends most */
+    double model_flops;      /* per step on all ranks: forward and backward GEMMs, without recompute */
+    double mfu;              /* model FLOPs utilization, relative to the peak rate of the run's precision */
+    double bubble;           /* fraction of the step time */
+    double sent[COMM_KINDS]; /* bytes per step, of the rank that sends most */
 } StepEstimate;
 
-/* The plan was made with PlanSpec.timed; memory_only makes it quicker and changes nothing here. */
+/* The plan must have been made with PlanSpec.timed. memory_only makes planning faster and does not affect the
+ * result. */
 MUST_USE Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_time);
-/* The same step as a timeline (base/trace.h): trace.json as a run writes it, with a row for each stage. */
+/* Writes the simulated step as a timeline (base/trace.h) in the format of a run's trace.json, with a row per
+ * stage. */
 MUST_USE Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path);
 /* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu" and "bubble" to a plan.
  */

@@ -1,7 +1,12 @@
+/* Reads summaries and settings with defensive accessors: values of the wrong type or out of range count as
+ * unknown. Runs are compared by what their layout and settings record; a key that is absent from both runs
+ * counts as equal. */
 #include "report/comparable.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "base/format.h"
 
 static const json_t *layout_of(const Run *run) {
     return json_object_get(run->summary, "layout");
@@ -39,51 +44,54 @@ const char *run_text(const Run *run, const char *key) {
     return json_string_value(json_object_get(layout_of(run), key));
 }
 
-/* ---- layouts in words ---- */
+/* ---- layout descriptions ---- */
 
-static void add(char *buffer, const char *between, const char *text) {
+static void append(char *buffer, const char *separator, const char *text) {
     size_t used = strlen(buffer);
-    snprintf(buffer + used, LAYOUT_SIZE - used, "%s%s", used ? between : "", text);
+    snprintf(buffer + used, LAYOUT_SIZE - used, "%s%s", used ? separator : "", text);
 }
 
-static void add_extent(char *buffer, const Run *run, const char *axis) {
+static void append_axis(char *buffer, const Run *run, const char *axis) {
     char text[40];
-    double extent = number(json_object_get(layout_of(run), axis));
-    if (!(extent > 1)) return;
-    snprintf(text, sizeof text, "%s %.0f", axis, extent);
-    add(buffer, " x ", text);
+    double size = number(json_object_get(layout_of(run), axis));
+    if (!(size > 1)) return;
+    snprintf(text, sizeof text, "%s %.0f", axis, size);
+    append(buffer, " x ", text);
 }
 
-static void add_unless(char *buffer, const Run *run, const char *key, const char *usual, const char *before) {
+/* Appends the layout's value of `key`, unless it is the default. */
+static void append_unless(char *buffer, const Run *run, const char *key, const char *standard,
+                          const char *prefix) {
     char text[64];
     const char *value = run_text(run, key);
-    if (!value || !strcmp(value, usual)) return;
-    snprintf(text, sizeof text, "%s%.40s", before, value);
-    add(buffer, ", ", text);
+    if (!value || !strcmp(value, standard)) return;
+    snprintf(text, sizeof text, "%s%.40s", prefix, value);
+    append(buffer, ", ", text);
 }
 
 const char *run_layout(const Run *run, char *buffer) {
     char text[40];
     buffer[0] = 0;
     if (!layout_of(run)) return buffer;
-    add_extent(buffer, run, "dp");
-    add_extent(buffer, run, "tp");
-    add_extent(buffer, run, "pp");
-    if (!*buffer) add(buffer, "", "1 rank");
+    append_axis(buffer, run, "dp");
+    append_axis(buffer, run, "tp");
+    append_axis(buffer, run, "pp");
+    if (!*buffer) append(buffer, "", "1 rank");
     double zero = number(json_object_get(layout_of(run), "zero"));
     if (zero > 0) {
         snprintf(text, sizeof text, "ZeRO %.0f", zero);
-        add(buffer, ", ", text);
+        append(buffer, ", ", text);
     }
-    if (number(json_object_get(layout_of(run), "pp")) > 1) add_unless(buffer, run, "pp_schedule", "1f1b", "");
-    add_unless(buffer, run, "recompute", "none", "recompute ");
-    add_unless(buffer, run, "offload", "none", "offload ");
+    if (number(json_object_get(layout_of(run), "pp")) > 1)
+        append_unless(buffer, run, "pp_schedule", "1f1b", "");
+    append_unless(buffer, run, "recompute", "none", "recompute ");
+    append_unless(buffer, run, "offload", "none", "offload ");
     return buffer;
 }
 
-/* ---- what runs have in common ---- */
+/* ---- equality ---- */
 
-static bool same_in(const Run *a, const Run *b, const char *const *keys, size_t count) {
+static bool same_layout(const Run *a, const Run *b, const char *const *keys, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_object_get(layout_of(a), keys[i]);
         const json_t *two = json_object_get(layout_of(b), keys[i]);
@@ -92,8 +100,8 @@ static bool same_in(const Run *a, const Run *b, const char *const *keys, size_t 
     return true;
 }
 
-/* Both ran here, or both are predicted for the same machine. */
-static bool same_machine(const Run *a, const Run *b) {
+/* Both runs were measured, or both are predictions for the same cluster. */
+static bool same_hardware(const Run *a, const Run *b) {
     const char *one = run_predicted(a), *two = run_predicted(b);
     return one && two ? !strcmp(one, two) : one == two;
 }
@@ -105,11 +113,11 @@ static bool same_number(double a, double b) {
 bool same_except_batch(const Run *a, const Run *b) {
     static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
                                        "offload", "recompute", "precision", "device"};
-    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
-           same_machine(a, b);
+    return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+           same_hardware(a, b);
 }
 
-/* By what was asked for; true where one of them does not say. */
+/* True also if the settings of either run are unknown. */
 static bool same_settings(const Run *a, const Run *b, const char *const *keys, size_t count) {
     for (size_t i = 0; a->settings && b->settings && i < count; i++) {
         const json_t *one = json_object_get(a->settings, keys[i]),
@@ -124,7 +132,7 @@ static const char *setting(const Run *run, const char *key) {
     return text ? text : "";
 }
 
-/* By default it is the model's. */
+/* The task, with "auto" resolved from the model's name; "" if unknown. */
 static const char *task_of(const Run *run) {
     const char *task = setting(run, "task");
     if (!strcmp(task, "squad")) return "span";
@@ -150,7 +158,7 @@ bool same_training(const Run *a, const Run *b) {
         "task",         "seq",     "data",     "seed",           "shuffle",  "steps", "epochs",
         "lr",           "min-lr",  "warmup",   "beta1",          "beta2",    "eps",   "clip",
         "weight-decay", "dropout", "schedule", "quantize-aware", "mask-rate"};
-    return same_in(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
+    return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
            same_settings(a, b, settings, sizeof settings / sizeof *settings);
 }
 
@@ -190,22 +198,23 @@ double curve_at(const Curve *curve, double step) {
     return low < curve->count && curve->step[low] == step ? curve->value[low] : NAN;
 }
 
-static double curves_apart(const Curve *a, const Curve *b) {
-    double most = NAN;
+/* The largest relative difference at a step that both curves have; NAN if they share none. */
+static double curve_difference(const Curve *a, const Curve *b) {
+    double largest = NAN;
     for (size_t i = 0; i < a->count; i++) {
-        double apart = fabs(curve_at(b, a->step[i]) - a->value[i]) / fabs(a->value[i]);
-        if (isfinite(apart) && !(apart <= most)) most = apart;
+        double difference = fabs(curve_at(b, a->step[i]) - a->value[i]) / fabs(a->value[i]);
+        if (isfinite(difference) && !(difference <= largest)) largest = difference;
     }
-    return most;
+    return largest;
 }
 
 bool has_losses(const Run *run) {
     return run->state == RUN_FINISHED && run->loss.count > 0;
 }
 
-double losses_apart(const Results *results, bool *ret_all) {
+double max_loss_difference(const Results *results, bool *ret_all) {
     const Run *first = NULL;
-    double most = NAN;
+    double largest = NAN;
     *ret_all = true;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -214,11 +223,18 @@ double losses_apart(const Results *results, bool *ret_all) {
         *ret_all &= same_training(run, first);
         for (size_t k = 0; k < i; k++) {
             if (!has_losses(&results->runs[k]) || !same_training(run, &results->runs[k])) continue;
-            double apart = curves_apart(&run->loss, &results->runs[k].loss);
-            if (isfinite(apart) && !(apart <= most)) most = apart;
+            double difference = curve_difference(&run->loss, &results->runs[k].loss);
+            if (isfinite(difference) && !(difference <= largest)) largest = difference;
         }
     }
-    return most;
+    return largest;
+}
+
+const char *difference_text(char *buffer, double difference) {
+    snprintf(buffer, FORMAT_SIZE, "%.1e", difference);
+    char *exponent = strstr(buffer, "e-0");
+    if (exponent) memmove(exponent + 2, exponent + 3, strlen(exponent + 3) + 1);
+    return buffer;
 }
 
 /* ---- scaling ---- */
@@ -227,36 +243,36 @@ static bool scales(const Run *run) {
     return run->state == RUN_FINISHED && run_ranks(run) > 0 && run_figure(run, FIGURE_TOKENS) > 0;
 }
 
-/* Runs of one job on one kind of machine, which need not have the same number of it. */
+/* The same model, task and precision on the same kind of hardware; the number of ranks may differ. */
 static bool same_job(const Run *a, const Run *b) {
     static const char *const keys[] = {"precision", "recompute", "device"}, *const settings[] = {"task",
                                                                                                  "seq"};
-    return scales(a) && scales(b) && same_in(a, b, keys, sizeof keys / sizeof *keys) && same_machine(a, b) &&
-           run_params(a) == run_params(b) &&
+    return scales(a) && scales(b) && same_layout(a, b, keys, sizeof keys / sizeof *keys) &&
+           same_hardware(a, b) && run_params(a) == run_params(b) &&
            same_settings(a, b, settings, sizeof settings / sizeof *settings);
 }
 
-static double batch_a_rank(const Run *run) {
+static double batch_per_rank(const Run *run) {
     return run_batch(run) / run_ranks(run);
 }
 
-/* The run of the same job with the fewest ranks among those that share a number with this one; NULL where all
- * have as many. */
+/* Among runs of the same job with the same value of `batch`, the one with the fewest ranks; NULL if they all
+ * have the same number of ranks. */
 static const Run *fewest_ranks(const Results *results, const Run *run, RunNumber batch) {
     const Run *base = NULL;
-    bool several = false;
+    bool ranks_differ = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *other = &results->runs[i];
         if (!same_job(other, run) || !same_number(batch(other), batch(run))) continue;
-        several |= run_ranks(other) != run_ranks(run);
+        ranks_differ |= run_ranks(other) != run_ranks(run);
         if (!base || run_ranks(other) < run_ranks(base)) base = other;
     }
-    return several ? base : NULL;
+    return ranks_differ ? base : NULL;
 }
 
 double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base) {
     const Run *base = fewest_ranks(results, run, run_batch);
-    if (!base) base = fewest_ranks(results, run, batch_a_rank);
+    if (!base) base = fewest_ranks(results, run, batch_per_rank);
     if (!base) return NAN;
     *ret_base = base;
     return run_figure(run, FIGURE_TOKENS) / run_ranks(run) /

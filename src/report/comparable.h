@@ -1,49 +1,53 @@
-/* Which runs can be held against each other, and in what: layouts in words, runs that differ in one thing
- * alone, and how far loss curves lie apart. */
+/* Which runs can be compared, and by what: layout descriptions, runs that differ in a single setting,
+ * agreement of loss curves, and scaling efficiency. */
 #ifndef WEFT_REPORT_COMPARABLE_H
 #define WEFT_REPORT_COMPARABLE_H
 
 #include "report/results.h"
 
-/* What a run was, by its summary; NAN: not known. */
+/* Properties of a run, read from its summary; NAN if unknown. */
 double run_ranks(const Run *run);
 double run_batch(const Run *run);
 double run_params(const Run *run);
-double run_threads(const Run *run); /* of each rank */
-/* A text of its layout, such as "precision"; NULL: not known. */
+double run_threads(const Run *run); /* threads per rank */
+/* A string in the run's layout, such as "precision"; NULL if unknown. */
 const char *run_text(const Run *run, const char *key);
 
-/* "dp 2 x pp 2, ZeRO 3". Into the buffer; empty where it is not known. */
+/* Writes a short description such as "dp 2 x pp 2, ZeRO 3" into a buffer of LAYOUT_SIZE bytes and returns it;
+ * an empty string if the layout is unknown. */
 enum { LAYOUT_SIZE = 160 };
 const char *run_layout(const Run *run, char *buffer);
 
-/* Whether runs do the same work in the same way, the batch apart. */
+/* Whether two runs have the same model, layout and hardware and may differ only in batch size. */
 bool same_except_batch(const Run *a, const Run *b);
-/* Whether they learn the same from the same: model, data, batch, precision and what else steers learning are
- * the same, so that their loss curves should be. */
+/* Whether model, data, batch size, precision, seed and hyperparameters match, so that the loss curves should
+ * agree. Settings that are unknown are assumed equal. */
 bool same_training(const Run *a, const Run *b);
 
-/* A number of each run: run_batch, run_ranks ... Whether two runs are known to differ in it. */
+/* A property of a run, such as run_batch or run_ranks. */
 typedef double (*RunNumber)(const Run *run);
+/* Whether two runs are known to differ in it. */
 bool results_differ(const Results *results, RunNumber number);
-/* The value that all runs which know it share; NULL where there is none, or several. */
+/* The layout string that all runs share; NULL if they differ or none has one. Runs without it are ignored. */
 const char *results_share(const Results *results, const char *key);
 
-/* Whether the run is finished and its losses can be read. */
+/* Whether the run is finished and has readable losses. */
 bool has_losses(const Run *run);
-/* Whether losses are of the same kind, by what the runs were asked to learn; true where one does not say. */
+/* Whether two runs train on the same task, so that their losses are comparable; true if either is unknown. */
 bool same_task(const Run *a, const Run *b);
-/* Whether those of all runs that finished are. */
+/* Whether all finished runs have the same task as the baseline. */
 bool one_task(const Results *results);
-/* The largest relative difference at a step of two loss curves that should be the same; NAN where no two
- * runs that finished can be compared. *ret_all: all runs with has_losses are among them. */
-double losses_apart(const Results *results, bool *ret_all);
-/* The value at a step; NAN where the curve has none. Steps rise. */
+/* The largest relative difference at any step between two finished runs with same_training; NAN if no two
+ * runs can be compared. *ret_all: all runs with losses have the same training. */
+double max_loss_difference(const Results *results, bool *ret_all);
+/* A small relative difference as "1.6e-8". Writes into a buffer of FORMAT_SIZE bytes and returns it. */
+const char *difference_text(char *buffer, double difference);
+/* The value at exactly this step; NAN if the curve has none. Steps must be in ascending order. */
 double curve_at(const Curve *curve, double step);
 
-/* Throughput a rank, as a part of that of the run of the same model on the same kind of machine that has the
- * fewest ranks, with the same batch or, where there is none, with the same batch a rank; NAN where all of
- * those have as many ranks. *ret_base: that run. */
+/* Throughput per rank as a fraction of that of *ret_base: the run of the same job with the fewest ranks, at
+ * the same total batch size or, failing that, at the same batch size per rank. NAN, with *ret_base untouched,
+ * if no comparable run has a different number of ranks. */
 double scaling_efficiency(const Results *results, const Run *run, const Run **ret_base);
 
 #endif

@@ -1,4 +1,6 @@
-/* The page from top to bottom: what was compared, the words, then a section for each way to look at it. */
+/* Assembles the report page: header, summary with headline tiles, results table, then one section per kind of
+ * chart. The page is built in memory and replaces the file at once. All text from runs goes through put_html.
+ */
 #include "report/page.h"
 
 #include <math.h>
@@ -7,6 +9,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "report/comparable.h"
 #include "report/summary.h"
 
@@ -17,13 +20,16 @@ const char *run_color(const Results *results, const Run *run) {
 }
 
 void put_html(FILE *out, const char *text) {
-    for (; *text; text++) {
-        switch (*text) {
+    for (int length; *text; text += length) {
+        bool space = *text == '\n' || *text == '\t';
+        int control = space ? 0 : terminal_control(text);
+        length = control ? control : 1;
+        switch (control ? '?' : *text) {
         case '<': fputs("&lt;", out); break;
         case '>': fputs("&gt;", out); break;
         case '&': fputs("&amp;", out); break;
         case '"': fputs("&quot;", out); break;
-        default: fputc(*text, out);
+        default: fputc(control ? '?' : *text, out);
         }
     }
 }
@@ -52,7 +58,7 @@ void put_runs_key(FILE *out, const Results *results, bool (*shows)(const Run *ru
     fputs("</div>\n", out);
 }
 
-/* ---- the head ---- */
+/* ---- header ---- */
 
 static void put_chip(FILE *out, const char *text) {
     fputs("<span>", out);
@@ -61,7 +67,7 @@ static void put_chip(FILE *out, const char *text) {
 }
 
 /* What all runs have in common. */
-static void put_facts(FILE *out, const Results *results) {
+static void put_chips(FILE *out, const Results *results) {
     char text[96], number[FORMAT_SIZE];
     const Run *first = results_base(results);
     fputs("<div class=\"chips\">", out);
@@ -69,14 +75,14 @@ static void put_facts(FILE *out, const Results *results) {
         snprintf(text, sizeof text, "scale %.60s", results->scale);
         put_chip(out, text);
     }
-    snprintf(text, sizeof text, "%zu run%s", results->count, results->count == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%zu run%s", results->count, PLURAL(results->count));
     put_chip(out, text);
     if (isfinite(run_params(first)) && !results_differ(results, run_params)) {
         snprintf(text, sizeof text, "%s parameters", format_count(number, run_params(first)));
         put_chip(out, text);
     }
     if (isfinite(run_batch(first)) && !results_differ(results, run_batch)) {
-        snprintf(text, sizeof text, "batch %.0f", run_batch(first));
+        snprintf(text, sizeof text, "batch size %.0f", run_batch(first));
         put_chip(out, text);
     }
     if (results_share(results, "precision")) put_chip(out, results_share(results, "precision"));
@@ -91,7 +97,7 @@ static void put_head(FILE *out, const Results *results) {
     put_html(out, results->title);
     fprintf(out, " – weft</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<header>\n",
             weft_page_style);
-    fprintf(out, "<p class=\"eyebrow\">%s</p>\n<h1>", results->count > 1 ? "Runs compared" : "A run");
+    fprintf(out, "<p class=\"eyebrow\">%s</p>\n<h1>", results->count > 1 ? "Comparison" : "Training run");
     put_html(out, results->title);
     fputs("</h1>\n", out);
     if (results->about) {
@@ -99,62 +105,65 @@ static void put_head(FILE *out, const Results *results) {
         put_html(out, results->about);
         fputs("</p>\n", out);
     }
-    put_facts(out, results);
+    put_chips(out, results);
     fputs("</header>\n", out);
 }
 
-/* ---- what came out, in words and large numbers ---- */
+/* ---- summary ---- */
 
-static void put_tile(FILE *out, const char *what, const char *number, const char *name, const char *more) {
-    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", what, number);
+/* A headline number. `name`, which is escaped, says whose it is; `detail` may be empty. */
+static void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail) {
+    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", label, number);
     put_html(out, name);
     fputs("</em>", out);
-    if (more[0]) fprintf(out, "<small>%s</small>", more);
+    if (detail[0]) fprintf(out, "<small>%s</small>", detail);
     fputs("</div>\n", out);
 }
 
-static void put_best(FILE *out, const Results *results, FigureId figure, const char *what, const char *unit) {
-    char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], more[64] = "";
+static void put_best(FILE *out, const Results *results, FigureId figure, const char *label,
+                     const char *unit) {
+    char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], detail[64] = "";
     const Run *best = results_best(results, figure, figures[figure].better);
     if (!best) return;
     double difference = run_difference(results, best, figure);
     if (isfinite(difference))
-        snprintf(more, sizeof more, "%.1f %% %s the baseline's", fabs(difference),
+        snprintf(detail, sizeof detail, "%.1f%% %s the baseline", fabs(difference),
                  difference < 0 ? "below" : "above");
     snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
              unit);
-    put_tile(out, what, text, best->name, more);
+    put_tile(out, label, text, best->name, detail);
 }
 
-static void put_agreement(FILE *out, const Results *results) {
+static void put_loss_agreement(FILE *out, const Results *results) {
     char number[FORMAT_SIZE];
     bool all;
-    double apart = losses_apart(results, &all);
-    if (!isfinite(apart)) return;
-    if (apart == 0)
-        snprintf(number, sizeof number, "equal");
-    else if (apart < 1e-3)
-        snprintf(number, sizeof number, "%.1e", apart);
+    double difference = max_loss_difference(results, &all);
+    if (!isfinite(difference)) return;
+    if (difference == 0)
+        snprintf(number, sizeof number, "none");
+    else if (difference < 1e-3)
+        difference_text(number, difference);
     else
-        snprintf(number, sizeof number, "%.2g %%", 100 * apart);
-    put_tile(out, "Loss curves apart, at most", number,
-             apart < 1e-3 ? "they coincide" : "they do not coincide", "relative, at any step");
+        snprintf(number, sizeof number, "%.2g%%", 100 * difference);
+    put_tile(out, "Largest loss difference", number,
+             difference < 1e-3 ? "the loss curves agree" : "the loss curves diverge",
+             "relative, over all steps");
 }
 
-static Status put_verdict(FILE *out, const Results *results) {
-    CLEANUP(mem_freep) char *words = NULL;
-    TRY(results_summary(results, &words));
+static Status put_summary(FILE *out, const Results *results) {
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(results_summary(results, &text));
     fputs("<section class=\"verdict\">\n<p>", out);
-    put_html(out, words);
+    put_html(out, text);
     fputs("</p>\n", out);
     if (results_best(results, FIGURE_TOKENS, 1)) {
         fputs("<div class=\"tiles\">\n", out);
         if (results_differ(results, run_params))
-            put_best(out, results, FIGURE_MFU, "Most of the machine's peak", "");
+            put_best(out, results, FIGURE_MFU, "Highest MFU", "");
         else
             put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput", " tokens/s");
-        put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Least memory" : "Memory", "");
-        put_agreement(out, results);
+        put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Lowest peak memory" : "Peak memory", "");
+        put_loss_agreement(out, results);
         fputs("</div>\n", out);
     }
     fputs("</section>\n", out);
@@ -163,7 +172,7 @@ static Status put_verdict(FILE *out, const Results *results) {
 
 static Status put_page(FILE *out, const Results *results, bool *curves) {
     put_head(out, results);
-    TRY(put_verdict(out, results));
+    TRY(put_summary(out, results));
     put_table(out, results);
     TRY(put_losses(out, results, curves));
     TRY(put_sweeps(out, results, curves));
@@ -171,10 +180,11 @@ static Status put_page(FILE *out, const Results *results, bool *curves) {
     put_timelines(out, results);
     put_memory(out, results);
     if (!*curves)
-        fputs("<p class=\"note\">Curves are drawn by gnuplot, which is not installed where this page was "
-              "made.</p>\n",
+        fputs("<p class=\"note\">Plots are missing because gnuplot is not installed, or failed, on the host "
+              "that "
+              "generated this page.</p>\n",
               out);
-    fputs("<footer>Made by weft " WEFT_VERSION "</footer>\n</main>\n</body>\n</html>\n", out);
+    fputs("<footer>Generated by weft " WEFT_VERSION "</footer>\n</main>\n</body>\n</html>\n", out);
     return OK;
 }
 

@@ -1,4 +1,5 @@
-/* Bars in plain HTML: time by phase, memory by rank. Widths are percent of the largest. */
+/* Bar charts in plain HTML: time by phase, total runtime, and memory by rank. Bar widths are percentages of
+ * the longest bar. */
 #include <math.h>
 #include <string.h>
 
@@ -7,15 +8,17 @@
 #include "report/page.h"
 #include "report/summary.h"
 
-#define SHARE_SEEN 0.002 /* less is no color that can be seen */
+#define SHARE_VISIBLE 0.002 /* smaller phases are left out of the legend */
 enum {
     TAGS = 6,
-    RANKS_SHOWN = 16,
-    RANKS_EACH = 4,
-    LABELED = 8 /* percent of a bar that have room for a number */
+    MAX_BARS = 16,    /* memory bars per run */
+    MAX_SINGLE = 4,   /* with more ranks than this, identical neighbors share a bar */
+    LABEL_PERCENT = 8 /* segments at least this wide have a label */
 };
 
 static const char *const tags[TAGS] = {"params", "grads", "optimizer", "activations", "comm", "scratch"};
+static const char *const tag_names[TAGS] = {"parameters",  "gradients",     "optimizer state",
+                                            "activations", "communication", "workspace"};
 static const int tag_color[TAGS] = {1, 4, 5, 0, 3, 2};
 
 static const char *part_color(char *buffer, int part) {
@@ -23,7 +26,7 @@ static const char *part_color(char *buffer, int part) {
     return buffer;
 }
 
-/* Text that shows on a part: white, but for pale ones. */
+/* The class that keeps labels readable on pale segments. */
 static const char *part_class(int part) {
     return part == 2 || part == 4 ? " class=\"dark\"" : part == 7 ? " class=\"gray\"" : "";
 }
@@ -48,16 +51,16 @@ static void put_time(FILE *out, const Run *run, const double *share, double rate
     for (int p = 0; p < PHASES; p++) {
         double width = 100 * share[p] * slowest / rate;
         if (!(share[p] > 0)) continue;
-        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", width,
+        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f%%\"%s>", width,
                 part_color(text, phase_color((Phase)p)), phase_name((Phase)p), 100 * share[p],
                 part_class(phase_color((Phase)p)));
-        if (width >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[p]);
+        if (width >= LABEL_PERCENT) fprintf(out, "%.0f%%", 100 * share[p]);
         fputs("</i>", out);
     }
     fprintf(out, "</div><span>%s</span></div>\n", short_time(text, 1 / rate));
 }
 
-/* ---- all of the run's time ---- */
+/* ---- total runtime ---- */
 
 static void put_spent_row(FILE *out, const Run *run, const double *share) {
     static const int colors[SPENT_PARTS] = {0, 1, 4, 7};
@@ -67,9 +70,9 @@ static void put_spent_row(FILE *out, const Run *run, const double *share) {
     fputs("</span><div class=\"bar\">", out);
     for (int i = 0; i < SPENT_PARTS; i++) {
         if (!(share[i] > 0)) continue;
-        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f %%\"%s>", 100 * share[i],
+        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f%%\"%s>", 100 * share[i],
                 part_color(text, colors[i]), spent_name((Spent)i), 100 * share[i], part_class(colors[i]));
-        if (100 * share[i] >= LABELED) fprintf(out, "%.0f&nbsp;%%", 100 * share[i]);
+        if (100 * share[i] >= LABEL_PERCENT) fprintf(out, "%.0f%%", 100 * share[i]);
         fputs("</i>", out);
     }
     fprintf(out, "</div><span>%s</span></div>\n",
@@ -83,7 +86,7 @@ static void put_spent(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         if (!run_spent(&results->runs[i], share)) continue;
         if (!any) {
-            fputs("<h3>And all of the run's time</h3>\n<div class=\"legend\">", out);
+            fputs("<h3>Total runtime</h3>\n<div class=\"legend\">", out);
             for (int p = 0; p < SPENT_PARTS; p++) put_key(out, colors[p], spent_name((Spent)p));
             fputs("</div>\n", out);
         }
@@ -92,8 +95,8 @@ static void put_spent(FILE *out, const Results *results) {
     }
 }
 
-/* The time of one sample, so that runs with other batches can be held against each other. Where models are of
- * different sizes that says nothing, and bars are all of one length. */
+/* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
+ * different sizes that is meaningless, and all bars have the same length. */
 void put_phases(FILE *out, const Results *results) {
     char text[FORMAT_SIZE];
     double share[PHASES], slowest = INFINITY;
@@ -102,15 +105,15 @@ void put_phases(FILE *out, const Results *results) {
         double rate = run_figure(&results->runs[i], FIGURE_SAMPLES);
         if (!run_phases(&results->runs[i], share) || !(rate > 0)) continue;
         slowest = fmin(slowest, rate);
-        for (int p = 0; p < PHASES; p++) seen[p] |= share[p] >= SHARE_SEEN;
+        for (int p = 0; p < PHASES; p++) seen[p] |= share[p] >= SHARE_VISIBLE;
     }
     if (!isfinite(slowest)) return;
     bool sizes = results_differ(results, run_params);
-    put_section(
-        out, sizes ? "Where the time goes" : "Where the time of a sample goes",
-        sizes
-            ? "Averages over the ranks of each run. Behind each bar: the time of a sample."
-            : "A shorter bar is a faster run; the percentages are of its own time, averaged over its ranks.");
+    put_section(out, sizes ? "Step time by phase" : "Time per sample",
+                sizes
+                    ? "Averaged over the ranks of each run. The number after each bar is the time per sample."
+                    : "Shorter bars are faster runs. Percentages are relative to the run's own step time, "
+                      "averaged over its ranks.");
     fputs("<div class=\"legend\">", out);
     for (int p = 0; p < PHASES; p++)
         if (seen[p]) put_key(out, part_color(text, phase_color((Phase)p)), phase_name((Phase)p));
@@ -151,69 +154,70 @@ static double total_of(const json_t *memory) {
     return json_is_number(total) ? json_number_value(total) : tags_sum(memory);
 }
 
-/* The mark in the bar is the largest sum at one moment. */
-static void put_rank(FILE *out, const char *label, const json_t *memory, double most) {
+/* The marker in the bar is the peak of the total, which can be lower than the sum of the peaks. */
+static void put_rank(FILE *out, const char *label, const json_t *memory, double longest) {
     char text[FORMAT_SIZE], color[FORMAT_SIZE];
     fprintf(out, "<div class=\"row\"><span>%s</span><div class=\"bar\">", label);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
         if (bytes > 0)
-            fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %s\"></i>", 100 * bytes / most,
-                    part_color(color, tag_color[tag]), tags[tag], format_bytes(text, bytes));
+            fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %s\"></i>",
+                    100 * bytes / longest, part_color(color, tag_color[tag]), tag_names[tag],
+                    format_bytes(text, bytes));
     }
     fprintf(out, "<u style=\"left:calc(%.2f%% - 2px)\"></u></div><span>%s</span></div>\n",
-            100 * fmin(1, total_of(memory) / most), format_bytes(text, total_of(memory)));
+            100 * fmin(1, total_of(memory) / longest), format_bytes(text, total_of(memory)));
 }
 
-/* Where there are many, those that follow each other and hold the same are one bar. */
-static void put_each(FILE *out, const Run *run, double most) {
+static void put_each(FILE *out, const Run *run, double longest) {
     size_t count = rank_count(run), shown = 0, rank = 0;
     char label[64];
-    for (; rank < count && shown < RANKS_SHOWN; shown++) {
+    for (; rank < count && shown < MAX_BARS; shown++) {
         size_t last = rank;
-        while (count > RANKS_EACH && last + 1 < count &&
+        while (count > MAX_SINGLE && last + 1 < count &&
                json_equal(rank_memory(run, last + 1), rank_memory(run, rank)))
             last++;
         if (last > rank)
-            snprintf(label, sizeof label, "rank %zu–%zu", rank, last);
+            snprintf(label, sizeof label, "ranks %zu–%zu", rank, last);
         else
             snprintf(label, sizeof label, "rank %zu", rank);
-        put_rank(out, label, rank_memory(run, rank), most);
+        put_rank(out, label, rank_memory(run, rank), longest);
         rank = last + 1;
     }
-    if (rank < count) fprintf(out, "<p class=\"note\">and %zu ranks more</p>\n", count - rank);
+    if (rank < count)
+        fprintf(out, "<p class=\"note\">and %zu more rank%s</p>\n", count - rank, PLURAL(count - rank));
 }
 
-/* A run without a summary of its own tells of the most of any rank. */
-static void put_ranks(FILE *out, const Run *run, double most) {
+/* A run that wrote no summary records only the peak over all ranks. */
+static void put_ranks(FILE *out, const Run *run, double longest) {
     const json_t *any = json_object_get(run->summary, "peak_bytes");
     if (!rank_memory(run, 0) && !any) return;
     fputs("<div><h3>", out);
     put_run_name(out, run);
     fputs("</h3>\n", out);
     if (rank_memory(run, 0))
-        put_each(out, run, most);
+        put_each(out, run, longest);
     else
-        put_rank(out, "any rank", any, most);
+        put_rank(out, "max", any, longest);
     fputs("</div>\n", out);
 }
 
 void put_memory(FILE *out, const Results *results) {
     char color[FORMAT_SIZE];
-    double most = 0;
+    double longest = 0;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        most = fmax(most, tags_sum(json_object_get(run->summary, "peak_bytes")));
+        longest = fmax(longest, tags_sum(json_object_get(run->summary, "peak_bytes")));
         for (size_t rank = 0; rank < rank_count(run); rank++)
-            most = fmax(most, tags_sum(rank_memory(run, rank)));
+            longest = fmax(longest, tags_sum(rank_memory(run, rank)));
     }
-    if (!(most > 0)) return;
-    put_section(out, "Memory of each rank",
-                "Parts are the peaks of each use. They need not meet: the mark, and the number, is the most "
-                "at one moment.");
+    if (!(longest > 0)) return;
+    put_section(out, "Memory per rank",
+                "Segments are the peaks of each category, which can occur at different times. The marker and "
+                "the number show the peak of the total.");
     fputs("<div class=\"legend\">", out);
-    for (int tag = 0; tag < TAGS; tag++) put_key(out, part_color(color, tag_color[tag]), tags[tag]);
+    for (int tag = 0; tag < TAGS; tag++) put_key(out, part_color(color, tag_color[tag]), tag_names[tag]);
     fputs("</div>\n<div class=\"ranks\">\n", out);
-    for (size_t i = 0; i < results->count; i++) put_ranks(out, &results->runs[i], most);
+    for (size_t i = 0; i < results->count; i++) put_ranks(out, &results->runs[i], longest);
     fputs("</div>\n</section>\n", out);
 }

@@ -1,5 +1,5 @@
-/* Loss curves of all runs laid over each other, and how far each lies from the first. The first is a whole
- * line and later ones have ever longer gaps, so that those that coincide are all seen. */
+/* Loss curves of all runs in one plot, and the difference of each from the first. The first curve is solid
+ * and later ones have increasingly long gaps, so that curves that coincide all remain visible. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -11,19 +11,18 @@ static bool has_loss(const Run *run) {
     return run->loss.count > 1;
 }
 
-Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *more, bool *curves) {
+Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail, bool *curves) {
     CLEANUP(mem_freep) char *svg = NULL;
     if (!plot->count) return OK;
     TRY(plot_svg(plot, &svg));
     if (svg)
-        fprintf(out, "<figure><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, more,
+        fprintf(out, "<figure><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, detail,
                 svg);
     else
         *curves = false;
     return OK;
 }
 
-/* One curve of one run. */
 static void add_curve(Plot *plot, Series *series, const Results *results, size_t at, const Curve *curve) {
     if (curve->count < 2) return;
     series[plot->count++] = (Series){.x = curve->step,
@@ -34,21 +33,23 @@ static void add_curve(Plot *plot, Series *series, const Results *results, size_t
                                      .gap = 6 * (double)at};
 }
 
-/* ---- apart from the first ---- */
+/* ---- difference from the first run ---- */
 
-/* Below this nothing can be told from rounding, and a logarithm needs some number. */
-#define LEAST_APART 1e-9
+/* Lower bound for the logarithmic axis; smaller differences are rounding. */
+#define MIN_DIFFERENCE 1e-9
 
-static Status apart_from(const Run *first, const Run *run, double **ret_values, size_t *ret_count) {
-    CLEANUP(mem_freep) double *values = NULL; /* steps, then distances */
-    size_t count = 0, most = run->loss.count;
-    TRY(mem_new(2 * most, sizeof *values, &values));
-    for (size_t i = 0; i < most; i++) {
+/* *ret_values has space for the run's steps followed by the differences; the first *ret_count of each are
+ * set. */
+static Status find_differences(const Run *first, const Run *run, double **ret_values, size_t *ret_count) {
+    CLEANUP(mem_freep) double *values = NULL;
+    size_t count = 0, steps = run->loss.count;
+    TRY(mem_new(2 * steps, sizeof *values, &values));
+    for (size_t i = 0; i < steps; i++) {
         double own = run->loss.value[i], other = curve_at(&first->loss, run->loss.step[i]);
-        double apart = fabs(own - other) / fabs(other);
-        if (!isfinite(apart)) continue;
+        double difference = fabs(own - other) / fabs(other);
+        if (!isfinite(difference)) continue;
         values[count] = run->loss.step[i];
-        values[most + count++] = fmax(apart, LEAST_APART);
+        values[steps + count++] = fmax(difference, MIN_DIFFERENCE);
     }
     *ret_values = values;
     *ret_count = count;
@@ -56,7 +57,8 @@ static Status apart_from(const Run *first, const Run *run, double **ret_values, 
     return OK;
 }
 
-static Status put_apart(FILE *out, const Results *results, Series *series, double **values, bool *curves) {
+static Status put_differences(FILE *out, const Results *results, Series *series, double **values,
+                              bool *curves) {
     Plot plot = {.name = "apart", .x_label = "step", .series = series, .y_format = AXIS_POWERS};
     const Run *first = NULL;
     for (size_t i = 0; i < results->count; i++) {
@@ -68,7 +70,7 @@ static Status put_apart(FILE *out, const Results *results, Series *series, doubl
         }
         size_t count = 0;
         if (!same_training(run, first)) continue;
-        TRY(apart_from(first, run, &values[i], &count));
+        TRY(find_differences(first, run, &values[i], &count));
         if (count < 2) continue;
         series[plot.count++] = (Series){.x = values[i],
                                         .y = values[i] + run->loss.count,
@@ -76,7 +78,7 @@ static Status put_apart(FILE *out, const Results *results, Series *series, doubl
                                         .color = run_color(results, run),
                                         .width = 1.8};
     }
-    return put_plot(out, &plot, "Apart from the first run", "training loss, relative", curves);
+    return put_plot(out, &plot, "Loss difference from the first run", "relative", curves);
 }
 
 static Status put_all(FILE *out, const Results *results, Series *series, double **values, bool *curves) {
@@ -88,7 +90,7 @@ static Status put_all(FILE *out, const Results *results, Series *series, double 
     for (size_t i = 0; i < results->count; i++)
         add_curve(&plot, series, results, i, &results->runs[i].val_loss);
     TRY(put_plot(out, &plot, "Validation loss", "", curves));
-    return put_apart(out, results, series, values, curves);
+    return put_differences(out, results, series, values, curves);
 }
 
 Status put_losses(FILE *out, const Results *results, bool *curves) {
@@ -97,9 +99,9 @@ Status put_losses(FILE *out, const Results *results, bool *curves) {
     bool any = false;
     for (size_t i = 0; i < results->count; i++) any |= has_loss(&results->runs[i]);
     if (!any) return OK;
-    put_section(out, "Learning",
+    put_section(out, "Loss",
                 results->count > 1
-                    ? "Runs that learn the same lie over each other: one line in several colors."
+                    ? "Runs that train identically coincide: one line with dashes in several colors."
                     : NULL);
     put_runs_key(out, results, has_loss);
     fputs("<div class=\"plots\">\n", out);

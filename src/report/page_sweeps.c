@@ -1,5 +1,5 @@
-/* Where runs differ in a number, what that number does: throughput and memory against the batch, throughput
- * a rank against the ranks, work done against the size of the model. */
+/* Plots for runs that differ in one parameter: throughput and memory by batch size, throughput per rank by
+ * number of ranks, and efficiency by model size. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -7,9 +7,9 @@
 #include "report/page.h"
 #include "report/page_plot.h"
 
-enum { TICS_MOST = 9, KEYS_MOST = 8 };
+enum { MAX_TICS = 9, MAX_KEYS = 8 };
 
-/* Room for the points of all curves. */
+/* Storage for the curves of the plot being made. */
 typedef struct Sweep {
     Series *series;
     double *points, *tics;
@@ -26,13 +26,13 @@ static Status sweep_init(Sweep *ret_sweep, size_t runs) {
     CLEANUP(sweep_done) Sweep sweep = {0};
     TRY(mem_new(runs + 1, sizeof *sweep.series, &sweep.series));
     TRY(mem_new(2 * runs * runs + 2 * runs + 1, sizeof *sweep.points, &sweep.points));
-    TRY(mem_new(TICS_MOST + 2, sizeof *sweep.tics, &sweep.tics));
+    TRY(mem_new(MAX_TICS + 2, sizeof *sweep.tics, &sweep.tics));
     *ret_sweep = sweep;
     sweep = (Sweep){0};
     return OK;
 }
 
-/* Where the axis has numbers: at the runs' own. */
+/* Inserts a tic in ascending order, unless it exists. */
 static void add_tic(Sweep *sweep, double value) {
     size_t at = 0;
     while (at < sweep->tic_count && sweep->tics[at] < value) at++;
@@ -41,21 +41,22 @@ static void add_tic(Sweep *sweep, double value) {
     sweep->tics[at] = value;
 }
 
-/* At the points of the plot; where these are too many, gnuplot finds rounder places. */
+/* Puts tics at the x values of the points; if there are too many, gnuplot chooses. */
 static void find_tics(Sweep *sweep, Plot *plot) {
     sweep->tic_count = 0;
-    for (size_t i = 0; i < plot->count && sweep->tic_count <= TICS_MOST; i++)
-        for (size_t k = 0; k < plot->series[i].count && sweep->tic_count <= TICS_MOST; k++)
+    for (size_t i = 0; i < plot->count && sweep->tic_count <= MAX_TICS; i++)
+        for (size_t k = 0; k < plot->series[i].count && sweep->tic_count <= MAX_TICS; k++)
             add_tic(sweep, plot->series[i].x[k]);
-    if (sweep->tic_count > TICS_MOST) return;
+    if (sweep->tic_count > MAX_TICS) return;
     plot->x_tics = sweep->tics;
     plot->x_tic_count = sweep->tic_count;
 }
 
-/* ---- against the batch ---- */
+/* ---- by batch size ---- */
 
-/* The points of the runs that are like the first of them, by batch; 0 where that was done before. */
-static size_t gather(const Results *results, size_t first, FigureId figure, double *x, double *y) {
+/* Collects the points of all runs that differ from run `first` only in batch size, sorted by batch size.
+ * Returns their number; 0 if an earlier run belongs to the same curve or all batch sizes are equal. */
+static size_t collect(const Results *results, size_t first, FigureId figure, double *x, double *y) {
     size_t count = 0;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -75,12 +76,12 @@ static size_t gather(const Results *results, size_t first, FigureId figure, doub
     return count > 1 && x[0] < x[count - 1] ? count : 0;
 }
 
-/* The name of a curve of the sweep: the layout that its runs have in common. */
+/* The legend names each curve by the layout that its runs share. */
 static void put_layouts_key(FILE *out, const Results *results, const Sweep *sweep) {
     char layout[LAYOUT_SIZE];
     fputs("<div class=\"legend\">", out);
     for (size_t i = 0; i < results->count; i++)
-        if (gather(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count))
+        if (collect(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count))
             put_key(out, run_color(results, &results->runs[i]), run_layout(&results->runs[i], layout));
     fputs("</div>\n", out);
 }
@@ -89,13 +90,13 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
     size_t n = results->count;
     bool memory = figure == FIGURE_PEAK;
     Plot plot = {.name = memory ? "memory" : "throughput",
-                 .x_label = "batch",
+                 .x_label = "batch size",
                  .series = sweep->series,
                  .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
                  .from_zero = true};
     for (size_t i = 0; i < n; i++) {
         double *x = sweep->points + 2 * n * i, *y = x + n;
-        size_t count = gather(results, i, figure, x, y);
+        size_t count = collect(results, i, figure, x, y);
         if (count)
             sweep->series[plot.count++] = (Series){.x = x,
                                                    .y = y,
@@ -105,19 +106,19 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                                                    .points = true};
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, memory ? "Memory" : "Throughput",
-                    memory ? "largest peak of a rank" : "tokens/s", curves);
+    return put_plot(out, &plot, memory ? "Peak memory" : "Throughput", memory ? "largest rank" : "tokens/s",
+                    curves);
 }
 
 static bool has_batches(const Results *results, const Sweep *sweep) {
     for (size_t i = 0; i < results->count; i++)
-        if (gather(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count)) return true;
+        if (collect(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count)) return true;
     return false;
 }
 
 static Status put_batches(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
     if (!has_batches(results, sweep)) return OK;
-    put_section(out, "By batch size", "Each line is a layout, each point a run.");
+    put_section(out, "By batch size", "Each line is a layout; each point is a run.");
     put_layouts_key(out, results, sweep);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, curves));
@@ -126,7 +127,7 @@ static Status put_batches(FILE *out, const Results *results, Sweep *sweep, bool 
     return OK;
 }
 
-/* ---- against the ranks ---- */
+/* ---- by number of ranks ---- */
 
 static const Run *base_of(const Results *results, const Run *run, double *ret_efficiency) {
     const Run *base = NULL;
@@ -140,12 +141,12 @@ static void put_share(FILE *out, const Results *results, const Run *run) {
     fputs("<div class=\"row\"><span>", out);
     put_html(out, run->name);
     fprintf(out,
-            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"></i></div><span>%.1f "
-            "%%</span></div>\n",
+            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"></i></div><span>%.1f%%"
+            "</span></div>\n",
             fmin(100, 100 * efficiency), run_color(results, run), 100 * efficiency);
 }
 
-/* From the run with the fewest ranks to each of the others. */
+/* One line per run, from the run with the fewest ranks. */
 static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
     Plot plot = {.name = "scaling",
                  .x_label = "ranks",
@@ -166,7 +167,7 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool
             .x = x, .y = y, .count = 2, .color = run_color(results, run), .width = 2, .points = true};
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, "Throughput of a rank", "of that with the fewest ranks", curves);
+    return put_plot(out, &plot, "Throughput per rank", "relative to the fewest ranks", curves);
 }
 
 static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
@@ -179,23 +180,22 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
     if (!any) return OK;
     put_section(
         out, "Scaling efficiency",
-        "Tokens a second of one rank, as a part of those in the run with the fewest ranks and the same "
-        "batch, in all or a rank.");
+        "Tokens/s per rank, relative to the run with the fewest ranks and the same total batch size or, "
+        "failing that, the same batch size per rank.");
     fputs("<div class=\"plots\">\n<div>\n", out);
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
     fputs("</div>\n", out);
     TRY(put_by_ranks(out, results, sweep, curves));
     fputs("</div>\n", out);
     if (results_differ(results, run_threads))
-        fputs("<p class=\"note\">Ranks share the cores of their machine: where there are more of them, each "
-              "has "
-              "fewer threads.</p>\n",
+        fputs("<p class=\"note\">Ranks on the same host share its cores, so runs with more ranks have fewer "
+              "threads per rank.</p>\n",
               out);
     fputs("</section>\n", out);
     return OK;
 }
 
-/* ---- against the size of the model ---- */
+/* ---- by model size ---- */
 
 static double work_of(const Run *run) {
     return run_params(run) * run_figure(run, FIGURE_SAMPLES) / run_ranks(run);
@@ -205,12 +205,12 @@ static bool has_work(const Run *run) {
     return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
 
-/* Many runs share their colors, which then say nothing. */
+/* With more runs than colors, all points have the same one. */
 static const char *color_in(const Results *results, const Run *run) {
-    return results->count > KEYS_MOST ? "var(--c0)" : run_color(results, run);
+    return results->count > MAX_KEYS ? "var(--c0)" : run_color(results, run);
 }
 
-/* Sizes that lie close together share a number below them. */
+/* Drops tics that are too close together for their labels. */
 static void find_size_tics(Sweep *sweep, Plot *plot) {
     find_tics(sweep, plot);
     size_t kept = 0;
@@ -219,26 +219,26 @@ static void find_size_tics(Sweep *sweep, Plot *plot) {
     plot->x_tic_count = kept;
 }
 
-static Status put_by_size(FILE *out, const Results *results, bool share, Sweep *sweep, bool *curves) {
-    Plot plot = {.name = share ? "mfu" : "work",
+static Status put_by_size(FILE *out, const Results *results, bool mfu, Sweep *sweep, bool *curves) {
+    Plot plot = {.name = mfu ? "mfu" : "work",
                  .x_label = "parameters",
                  .series = sweep->series,
                  .x_format = AXIS_COUNTS,
-                 .y_format = share ? AXIS_PERCENT : AXIS_COUNTS,
+                 .y_format = mfu ? AXIS_PERCENT : AXIS_COUNTS,
                  .x_log = true,
                  .from_zero = true};
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         double *x = sweep->points + 2 * i, *y = x + 1;
         *x = run_params(run);
-        *y = share ? 100 * run_figure(run, FIGURE_MFU) : work_of(run);
+        *y = mfu ? 100 * run_figure(run, FIGURE_MFU) : work_of(run);
         if (has_work(run) && isfinite(*y))
             sweep->series[plot.count++] =
                 (Series){.x = x, .y = y, .count = 1, .color = color_in(results, run), .points = true};
     }
     find_size_tics(sweep, &plot);
-    return put_plot(out, &plot, share ? "Part of the machine's peak" : "Parameters × samples/s",
-                    share ? "MFU" : "of one rank", curves);
+    return put_plot(out, &plot, mfu ? "MFU" : "Parameters × samples/s",
+                    mfu ? "model FLOPs utilization" : "per rank", curves);
 }
 
 static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
@@ -246,8 +246,8 @@ static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *c
     for (size_t i = 0; i < results->count; i++) known += has_work(&results->runs[i]);
     if (known < 2 || !results_differ(results, run_params)) return OK;
     put_section(out, "By model size",
-                "Each point is a run. A level line is a machine that sizes do not slow.");
-    if (results->count <= KEYS_MOST) put_runs_key(out, results, has_work);
+                "Each point is a run. On a flat line, larger models train as efficiently as small ones.");
+    if (results->count <= MAX_KEYS) put_runs_key(out, results, has_work);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_size(out, results, false, sweep, curves));
     TRY(put_by_size(out, results, true, sweep, curves));

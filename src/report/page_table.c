@@ -1,11 +1,12 @@
-/* The table: a row for each run, below each figure its difference from the baseline's. On a phone every row
- * becomes a card, in which figures carry their headings with them. */
+/* The results table: one row per run, with the difference from the baseline below each value. On phones each
+ * row becomes a card whose values carry their column headings. */
 #include <math.h>
 
 #include "base/format.h"
 #include "report/comparable.h"
 #include "report/page.h"
 
+/* Whether the run has the best value in the column, and some other run has a clearly worse one. */
 static bool is_best(const Results *results, const Run *run, size_t figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
@@ -27,7 +28,7 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
     if (!isfinite(difference)) return;
     bool same = fabs(difference) < 0.05;
     const char *kind = same || !better ? "same" : (difference > 0) == (better > 0) ? "better" : "worse";
-    fprintf(out, "<small class=\"%s\">%s%.1f&nbsp;%%</small>", kind,
+    fprintf(out, "<small class=\"%s\">%s%.1f%%</small>", kind,
             same             ? "= "
             : difference > 0 ? "▲ "
                              : "▼ ",
@@ -44,7 +45,7 @@ static void put_badges(FILE *out, const Results *results, const Run *run) {
                 run_outcome(run), run_shows(run) ? ", partial" : "");
 }
 
-/* The layout, and what else is not the same in all runs. */
+/* The layout and the other properties in which the runs differ. */
 static void put_layout(FILE *out, const Results *results, const Run *run) {
     char layout[LAYOUT_SIZE], number[FORMAT_SIZE];
     fputs("<small>", out);
@@ -53,13 +54,13 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
     if (results_differ(results, run_params) && isfinite(run_params(run)))
         fprintf(out, ", %s parameters", format_count(number, run_params(run)));
     if (results_differ(results, run_batch) && isfinite(run_batch(run)))
-        fprintf(out, ", batch %.0f", run_batch(run));
+        fprintf(out, ", batch size %.0f", run_batch(run));
     if (!results_share(results, "precision") && run_text(run, "precision")) {
         fputs(", ", out);
         put_html(out, run_text(run, "precision"));
     }
     if (run_predicted(run)) {
-        fputs(", on ", out);
+        fputs(", for ", out);
         put_html(out, run_predicted(run));
     }
     fputs("</small>", out);
@@ -111,10 +112,12 @@ static bool any_partial(const Results *results) {
 
 void put_table(FILE *out, const Results *results) {
     size_t columns = 0;
-    put_section(out, "Results",
-                results->count > 1
-                    ? "Below each figure, how far it is above ▲ or below ▼ the baseline's. Bold: the best."
-                    : NULL);
+    put_section(
+        out, "Results",
+        results->count > 1
+            ? "Below each value: its difference from the baseline (▲ higher, ▼ lower). Bold: the best "
+              "value."
+            : NULL);
     fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
     for (size_t f = 0; f < FIGURES; f++) {
         if (!results_have(results, f)) continue;
@@ -126,11 +129,12 @@ void put_table(FILE *out, const Results *results) {
     fputs("</tbody></table></div>\n", out);
     put_remarks(out, results);
     if (any_partial(results))
-        fputs("<p class=\"note\">Figures of runs that are not finished are of a part of them, and are not "
-              "compared.</p>\n",
-              out);
-    fputs("<p class=\"note\">Memory is the largest peak of a rank, bubble the time that pipeline stages wait "
-          "for each other, sent the bytes of all ranks, MFU the part of the machine's measured peak.</p>\n"
-          "</section>\n",
-          out);
+        fputs(
+            "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",
+            out);
+    fputs(
+        "<p class=\"note\">Memory: peak of the largest rank. Bubble: share of time that pipeline stages wait "
+        "for each other. Sent: bytes sent by all ranks. MFU: model FLOPs utilization, relative to the "
+        "hardware's peak.</p>\n</section>\n",
+        out);
 }

@@ -1,6 +1,5 @@
-/* What each rank did when, in one step, from the run's trace.json: a row for each rank, a box for each
- * computation with the number of its micro-batch. Gaps are waiting. A trace that is missing or damaged costs
- * its own picture only. */
+/* Timelines of one step per run, from trace.json: a row per rank, and a box per computation labeled with its
+ * micro-batch. Gaps are idle time. A missing or damaged trace only omits that run's timeline. */
 #include <math.h>
 #include <string.h>
 
@@ -9,10 +8,10 @@
 #include "base/memory.h"
 #include "report/page.h"
 
-#define TIME_MOST 1e12 /* microseconds: no step takes days */
-enum { RANKS_MOST = 16, BOXES_MOST = 1000 };
+#define MAX_STEP_US 1e12 /* a longer step means a damaged trace */
+enum { MAX_RANKS = 16, MAX_BOXES = 1000 };
 
-/* One step of a run. Times are microseconds of its trace. */
+/* One step of a run; times are in microseconds, as in the trace. */
 typedef struct Step {
     const json_t *events;
     double start, end;
@@ -34,7 +33,7 @@ static json_int_t rank_of(const json_t *event) {
     return json_integer_value(json_object_get(event, "pid"));
 }
 
-/* The class of a box; NULL: it is not shown. */
+/* The CSS class of an event's box; NULL if the event is not shown. */
 static const char *class_of(const json_t *event) {
     static const char *const classes[][2] = {{"forward", "f"},
                                              {"backward", "b"},
@@ -49,7 +48,8 @@ static const char *class_of(const json_t *event) {
     return NULL;
 }
 
-/* The last step that every rank has: the first ones of a run are not like the others. */
+/* Finds the last step in the trace; the first steps of a run are atypical. False if the trace has no valid
+ * step. */
 static bool find_step(const json_t *trace, Step *ret_step) {
     Step step = {.events = json_object_get(trace, "traceEvents"), .start = INFINITY, .end = -INFINITY};
     const json_t *event;
@@ -68,27 +68,29 @@ static bool find_step(const json_t *trace, Step *ret_step) {
         if (!isfinite(end)) continue;
         step.start = fmin(step.start, start);
         step.end = fmax(step.end, end);
-        if (rank_of(event) >= 0 && rank_of(event) < RANKS_MOST && rank_of(event) >= step.ranks)
+        if (rank_of(event) >= 0 && rank_of(event) < MAX_RANKS && rank_of(event) >= step.ranks)
             step.ranks = (int)rank_of(event) + 1;
     }
     *ret_step = step;
-    return step.ranks > 0 && step.end > step.start && step.end - step.start < TIME_MOST;
+    return step.ranks > 0 && step.end > step.start && step.end - step.start < MAX_STEP_US;
 }
 
 static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
-    double whole = step->end - step->start, start = time_of(event, "ts"), end = start + time_of(event, "dur");
+    double length = step->end - step->start, start = time_of(event, "ts"),
+           end = start + time_of(event, "dur");
     if (!isfinite(end) || start < step->start || end > step->end + 1) return;
-    double width = 100 * (end - start) / whole;
+    double width = 100 * (end - start) / length;
     const char *name = text_of(event, "name");
     fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class,
-            width < 6 ? " tight" : "", 100 * (start - step->start) / whole, fmax(width, 0.05));
+            width < 6 ? " tight" : "", 100 * (start - step->start) / length, fmax(width, 0.05));
     put_html(out, name);
     fprintf(out, ", %.3g ms\">", 1e-3 * (end - start));
     if (width >= 1.6 && *class != 'u') put_html(out, name + (name[0] != 0));
     fputs("</i>", out);
 }
 
-/* "rank 0: stage 1, replica 0" as the trace has it; what follows the colon gives way on a phone. */
+/* The rank's label from the trace, such as "rank 0: stage 1, replica 0"; phones hide what follows the colon.
+ */
 static void put_label(FILE *out, const Step *step, int rank) {
     char name[32];
     const char *label = "", *colon;
@@ -116,7 +118,7 @@ static void put_rank(FILE *out, const Step *step, int rank) {
     fputs("<div class=\"track\">", out);
     json_array_foreach(step->events, i, event) {
         const char *class = rank_of(event) == rank ? class_of(event) : NULL;
-        if (class && boxes++ < BOXES_MOST) put_box(out, step, event, class);
+        if (class && boxes++ < MAX_BOXES) put_box(out, step, event, class);
     }
     fputs("</div></div>\n", out);
 }
@@ -142,8 +144,7 @@ static void put_note(FILE *notes, const Run *run, const char *text) {
     fputs("</p>\n", notes);
 }
 
-/* What one stage does by itself is no timeline: somewhere ranks wait for each other, or something really ran.
- */
+/* Predicted runs are worth a timeline only if one of them has pipeline stages; measured runs always are. */
 static bool worth_showing(const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -161,17 +162,18 @@ static bool any_predicted(const Results *results) {
 
 static void put_head(FILE *out, const Results *results) {
     put_section(
-        out, "What each rank did when",
+        out, "Timeline of a step",
         any_predicted(results)
-            ? "One step of each run, from its trace.json; of predicted runs one rank of each stage. "
-              "Numbers are micro-batches; gaps are waiting."
-            : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are waiting.");
+            ? "One step of each run, from its trace.json. Predicted runs show one rank per stage. Numbers "
+              "are "
+              "micro-batches; gaps are idle time."
+            : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are idle time.");
     fputs("<div class=\"legend\">", out);
     put_key(out, "var(--p1)", "forward");
     put_key(out, "var(--p5)", "backward");
     put_key(out, "var(--p0)", "weight gradients");
-    put_key(out, "var(--p3)", "update");
-    put_key(out, "var(--track)", "waiting");
+    put_key(out, "var(--p3)", "optimizer step");
+    put_key(out, "var(--track)", "idle");
     fputs("</div>\n<div class=\"lines\">\n", out);
 }
 
@@ -179,12 +181,12 @@ static void put_steps(FILE *out, FILE *notes, const Results *results, bool *ret_
     *ret_any = false;
     for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = NULL;
-        /* What is wrong with it stands below the table. */
+        /* Errors are reported by run_look and shown below the table. */
         CLEANUP(status_freep) Status damaged = run_trace(&results->runs[i], &trace);
         Step step;
         if (!trace) continue;
         if (!find_step(trace, &step)) {
-            put_note(notes, &results->runs[i], "trace.json: has no step of a rank");
+            put_note(notes, &results->runs[i], "trace.json: no complete step");
             continue;
         }
         if (!*ret_any) put_head(out, results);

@@ -1,8 +1,8 @@
-/* gnuplot reads a script with the numbers in it from a file without a name and writes the picture into a
- * pipe. Nothing of a person's goes into the script but numbers: no text of a run's can become a command.
+/* gnuplot reads a script with inline data from an unlinked temporary file and writes SVG into a pipe. The
+ * script contains no text from runs, only numbers and constants, so no run can inject gnuplot commands.
  *
- * gnuplot knows no variables of a page. It is given a color of its own for each, almost black, and these are
- * replaced by the variables in what it has drawn. */
+ * gnuplot cannot emit CSS variables. Each variable is therefore drawn in a placeholder color, a nearly black
+ * rgb(0,0,n), which is replaced by the variable in the output. */
 #include "report/plot.h"
 
 #include <errno.h>
@@ -15,30 +15,35 @@
 
 #include "base/memory.h"
 
-enum { POINTS_MOST = 800, TEXT_COLOR = 1, LINE_COLOR = 2, SERIES_COLOR = 3, COLORS_MOST = 255 };
+/* Colors are the blue component of placeholders. */
+enum { MAX_POINTS = 800, TEXT_COLOR = 1, LINE_COLOR = 2, SERIES_COLOR = 3, MAX_COLOR = 255 };
 
-/* An axis and the thousands that its numbers are given in. */
+/* The unit of an axis: a power of 1000 and its suffix. */
 typedef struct Scale {
     double unit;
-    const char *prefix;
+    const char *suffix;
 } Scale;
 
 static Scale scale_of(const Plot *plot, bool of_x) {
-    static const char *const prefixes[] = {"", "k", "M", "G", "T", "P"};
+    static const char *const counts[] = {"", " k", " M", " B", " T"};
+    static const char *const bytes[] = {" B", " kB", " MB", " GB", " TB", " PB"};
     AxisFormat format = of_x ? plot->x_format : plot->y_format;
-    double most = 0;
-    Scale scale = {1, prefixes[0]};
+    const char *const *suffixes = format == AXIS_BYTES ? bytes : counts;
+    size_t suffix_count =
+        format == AXIS_BYTES ? sizeof bytes / sizeof *bytes : sizeof counts / sizeof *counts;
+    double largest = 0;
+    Scale scale = {1, suffixes[0]};
     if (format != AXIS_COUNTS && format != AXIS_BYTES) return scale;
     for (size_t i = 0; i < plot->count; i++)
         for (size_t k = 0; k < plot->series[i].count; k++)
-            most = fmax(most, fabs(of_x ? plot->series[i].x[k] : plot->series[i].y[k]));
-    for (size_t i = 1; i < sizeof prefixes / sizeof *prefixes && most >= 1000 * scale.unit; i++)
-        scale = (Scale){1000 * scale.unit, prefixes[i]};
+            largest = fmax(largest, fabs(of_x ? plot->series[i].x[k] : plot->series[i].y[k]));
+    for (size_t i = 1; i < suffix_count && largest >= 1000 * scale.unit; i++)
+        scale = (Scale){1000 * scale.unit, suffixes[i]};
     return scale;
 }
 
 static void put_series(FILE *out, const Series *series, size_t at, Scale x, Scale y) {
-    size_t stride = series->count / POINTS_MOST + 1;
+    size_t stride = series->count / MAX_POINTS + 1;
     fprintf(out, "$d%zu << end\n", at);
     for (size_t i = 0; i < series->count; i++)
         if (i % stride == 0 || i + 1 == series->count)
@@ -50,24 +55,23 @@ static void put_format(FILE *out, char axis, AxisFormat format, Scale scale) {
     switch (format) {
     case AXIS_POWERS: fprintf(out, "set logscale %c\nset format %c '%%.0e'\n", axis, axis); return;
     case AXIS_WHOLE: fprintf(out, "set format %c '%%.0f'\n", axis); return;
-    case AXIS_PERCENT: fprintf(out, "set format %c '%%g %%%%'\n", axis); return;
-    case AXIS_BYTES: fprintf(out, "set format %c '%%.4g %sB'\n", axis, scale.prefix); return;
-    default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale.prefix);
+    case AXIS_PERCENT: fprintf(out, "set format %c '%%g%%%%'\n", axis); return;
+    default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale.suffix);
     }
 }
 
-/* With some room beside the outermost points. */
+/* A logarithmic axis with a margin around the outermost points. */
 static void put_log_x(FILE *out, const Plot *plot, Scale x) {
-    double least = INFINITY, most = 0;
+    double smallest = INFINITY, largest = 0;
     for (size_t i = 0; i < plot->count; i++) {
         for (size_t k = 0; k < plot->series[i].count; k++) {
-            least = fmin(least, plot->series[i].x[k]);
-            most = fmax(most, plot->series[i].x[k]);
+            smallest = fmin(smallest, plot->series[i].x[k]);
+            largest = fmax(largest, plot->series[i].x[k]);
         }
     }
     fputs("set logscale x\n", out);
-    if (least > 0 && most > 0)
-        fprintf(out, "set xrange [%.9g:%.9g]\n", least / x.unit / 1.25, most / x.unit * 1.25);
+    if (smallest > 0 && largest > 0)
+        fprintf(out, "set xrange [%.9g:%.9g]\n", smallest / x.unit / 1.25, largest / x.unit * 1.25);
 }
 
 static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
@@ -116,10 +120,11 @@ static void put_script(FILE *out, const Plot *plot) {
     fputc('\n', out);
 }
 
-/* Starts gnuplot between the script and the pipe; false where there is none. */
+/* Starts gnuplot with the script as standard input and `to` as standard output; false if it cannot be
+ * started. */
 static bool start(FILE *script, int to, pid_t *ret_child) {
-    char name[] = "gnuplot", plain[] = "-d";
-    char *argv[] = {name, plain, NULL};
+    char name[] = "gnuplot", no_config[] = "-d"; /* ignores the user's start-up files */
+    char *argv[] = {name, no_config, NULL};
     posix_spawn_file_actions_t actions;
     if (posix_spawn_file_actions_init(&actions) != 0) return false;
     bool fine = posix_spawn_file_actions_adddup2(&actions, fileno(script), STDIN_FILENO) == 0 &&
@@ -150,7 +155,7 @@ static Status read_all(int from, char **ret_text, size_t *ret_size) {
 static Status run_gnuplot(FILE *script, char **ret_text, bool *ret_fine) {
     int pipes[2], state = 0;
     size_t size;
-    if (pipe2(pipes, O_CLOEXEC) != 0) return FAILED("a pipe cannot be made: %s", strerror(errno));
+    if (pipe2(pipes, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     pid_t child;
     bool started = start(script, pipes[1], &child);
     close(pipes[1]);
@@ -161,7 +166,7 @@ static Status run_gnuplot(FILE *script, char **ret_text, bool *ret_fine) {
     return status;
 }
 
-/* The page's name for a color of gnuplot's; NULL: it stays. */
+/* The CSS variable that a placeholder stands for; NULL if the color is not a placeholder. */
 static const char *variable_of(const Plot *plot, int red, int green, int blue) {
     if (red || green || blue < TEXT_COLOR) return NULL;
     if (blue == TEXT_COLOR) return "var(--soft)";
@@ -170,12 +175,12 @@ static const char *variable_of(const Plot *plot, int red, int green, int blue) {
     return at < plot->count && is_variable(plot->series[at].color) ? plot->series[at].color : NULL;
 }
 
-/* Copies with the colors replaced. */
+/* Copies the SVG with placeholders replaced by variables. */
 static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while drawing");
+    if (!out) return FAILED("out of memory while drawing a plot");
     while (*svg) {
         int red, green, blue, length = 0;
         const char *name = NULL;
@@ -188,7 +193,7 @@ static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
         svg += name ? length : 1;
     }
     bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while drawing");
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while drawing a plot");
     *ret_svg = text;
     text = NULL;
     return OK;
@@ -197,15 +202,15 @@ static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
 Status plot_svg(const Plot *plot, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     bool fine = false;
-    if (plot->count > COLORS_MOST - SERIES_COLOR) {
+    if (plot->count > MAX_COLOR - SERIES_COLOR) {
         *ret_svg = NULL;
         return OK;
     }
     FILE *script = tmpfile();
-    if (!script) return FAILED("a temporary file cannot be made: %s", strerror(errno));
+    if (!script) return FAILED("cannot create a temporary file: %s", strerror(errno));
     put_script(script, plot);
     bool bad = fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0;
-    Status status = bad ? FAILED("a temporary file cannot be written: %s", strerror(errno))
+    Status status = bad ? FAILED("cannot write a temporary file: %s", strerror(errno))
                         : run_gnuplot(script, &text, &fine);
     fclose(script);
     TRY(status);

@@ -1,5 +1,6 @@
-/* Reading runs. A run that is going on, was killed or has damaged files still shows what it has: the metrics
- * are read line by line, and stand in for a summary that is not there. */
+/* Reads run directories. Runs that are still running, were killed or have damaged files show what can be
+ * read: metrics.jsonl is parsed line by line and replaces a summary.json that is missing or older. Problems
+ * do not fail; they are collected in Run.error. */
 #include "report/results.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include "train/rundir.h"
 
 enum { METRICS_LIMIT = 1 << 30, TRACE_LIMIT = 1 << 26 };
-#define LOSS_MOST 1e12
+#define MAX_LOSS 1e12 /* larger values mean a damaged file */
 
 /* ---- runs ---- */
 
@@ -70,17 +71,17 @@ static double number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* A run that starts again from a checkpoint writes steps once more. */
+/* A run that resumes from a checkpoint repeats steps; the later values win. */
 static Status put_point(Curve *curve, double step, double value) {
     while (curve->count && curve->step[curve->count - 1] >= step) curve->count--;
     return curve_add(curve, step, value);
 }
 
-/* *bad counts lines that say nothing, or what cannot be. */
+/* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
     double step = number(entry, "step"), loss = number(entry, "loss"), val = number(entry, "val_loss");
-    if (!(step >= 0 && step < 1e15) || fabs(loss) > LOSS_MOST || fabs(val) > LOSS_MOST) {
+    if (!(step >= 0 && step < 1e15) || fabs(loss) > MAX_LOSS || fabs(val) > MAX_LOSS) {
         ++*bad;
         return OK;
     }
@@ -90,8 +91,8 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     return OK;
 }
 
-/* Adds a remark, unless it was made before. */
-static Status remark(Run *run, const char *text) {
+/* Appends a problem to the run's error text, unless it is already there. */
+static Status add_problem(Run *run, const char *text) {
     if (!run->error) return str_dup(text, &run->error);
     if (strstr(run->error, text)) return OK;
     char *all;
@@ -105,7 +106,7 @@ static Status read_metrics(Run *run, const char *path, History *history) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size, bad = 0;
     CLEANUP(status_freep) Status unread = file_read(path, METRICS_LIMIT, &text, &size);
-    if (unread) return remark(run, status_message(unread));
+    if (unread) return add_problem(run, status_message(unread));
     for (char *line = text, *end; line < text + size; line = end + 1) {
         end = memchr(line, '\n', size - (size_t)(line - text));
         if (!end) end = text + size;
@@ -113,26 +114,31 @@ static Status read_metrics(Run *run, const char *path, History *history) {
     }
     if (!bad) return OK;
     char note[96];
-    snprintf(note, sizeof note, "metrics.jsonl: %zu line%s cannot be read", bad, bad > 1 ? "s" : "");
-    return remark(run, note);
+    snprintf(note, sizeof note, "metrics.jsonl: %zu unreadable line%s", bad, PLURAL(bad));
+    return add_problem(run, note);
 }
 
-/* A JSON object in the run's directory; a damaged one is a remark. */
+/* Reads a JSON object from the run's directory. *ret_object is unchanged if the file is missing or damaged.
+ */
 static Status read_object(Run *run, const char *name, json_t **ret_object) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(path_join(&path, run->dir, name));
     if (!path_exists(path)) return OK;
     CLEANUP(status_freep) Status unread = json_read_file(path, &json);
-    if (unread) return remark(run, status_message(unread));
-    if (!json_is_object(json)) return remark(run, "summary.json or config.json is not an object");
+    if (unread) return add_problem(run, status_message(unread));
+    if (!json_is_object(json)) {
+        char note[64];
+        snprintf(note, sizeof note, "%s: expected a JSON object", name);
+        return add_problem(run, note);
+    }
     json_decref(*ret_object);
     *ret_object = json;
     json = NULL;
     return OK;
 }
 
-/* Over the ranks: the largest total of a table of bytes, or their sum. */
+/* The largest total over the ranks in a table of bytes, or the sum of the totals; NAN if no rank has one. */
 static double rank_bytes(const json_t *summary, const char *table, bool sum) {
     const json_t *ranks = json_object_get(summary, "ranks"), *rank;
     double result = NAN;
@@ -140,19 +146,18 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
     json_array_foreach(ranks, i, rank) {
         double bytes = number(json_object_get(rank, table), "total");
         if (!isfinite(bytes)) continue;
-        double stands = number(rank, "stands_for"); /* predictions list one of many ranks that are alike */
-        if (sum && isfinite(stands)) bytes *= stands;
+        double group =
+            number(rank, "stands_for"); /* predictions list one rank per group of identical ranks */
+        if (sum && isfinite(group)) bytes *= group;
         result = isnan(result) ? bytes : sum ? result + bytes : fmax(result, bytes);
     }
     return result;
 }
 
-/* What was predicted goes. */
 static Status remove_in(const char *dir, const char *name) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, name));
-    if (path_exists(path) && unlink(path) != 0)
-        return FAILED("%s: cannot be removed: %s", path, strerror(errno));
+    if (path_exists(path) && unlink(path) != 0) return FAILED("%s: cannot remove: %s", path, strerror(errno));
     return OK;
 }
 
@@ -175,12 +180,13 @@ const char *run_predicted(const Run *run) {
     return json_string_value(json_object_get(run->summary, "predicted"));
 }
 
-bool run_lacks_memory(const Run *run) {
-    return run->state == RUN_FAILED && run->error && strstr(run->error, "out of memory");
+/* By the message of cli/child.c, which also mentions memory. */
+bool run_killed(const Run *run) {
+    return run->state == RUN_FAILED && run->error && strstr(run->error, "signal 9 (");
 }
 
-bool run_killed(const Run *run) {
-    return run->state == RUN_FAILED && run->error && strstr(run->error, "ended by signal 9 ");
+bool run_lacks_memory(const Run *run) {
+    return run->state == RUN_FAILED && run->error && !run_killed(run) && strstr(run->error, "out of memory");
 }
 
 const char *run_outcome(const Run *run) {
@@ -215,28 +221,28 @@ const Figure figures[FIGURES] = {
     {"goodput", "goodput", FIGURE_FORMAT_RATE, 1},
 };
 
-/* Where the summary is silent. */
-static double by_curve(const Run *run, size_t figure) {
+/* The last value of the curve, for losses that the summary lacks. */
+static double last_of_curve(const Run *run, size_t figure) {
     const Curve *curve = figure == FIGURE_LOSS       ? &run->loss
                          : figure == FIGURE_VAL_LOSS ? &run->val_loss
                                                      : NULL;
     return curve && curve->count ? curve->value[curve->count - 1] : NAN;
 }
 
-/* Files may have been damaged, or written by hand. */
-static bool can_be(FigureFormat unit, double value) {
-    if (unit == FIGURE_FORMAT_LOSS) return fabs(value) <= LOSS_MOST;
+/* Files may be damaged or edited by hand. */
+static bool is_plausible(FigureFormat unit, double value) {
+    if (unit == FIGURE_FORMAT_LOSS) return fabs(value) <= MAX_LOSS;
     return value >= 0 && value <= (unit == FIGURE_FORMAT_SHARE ? 2 : 1e18);
 }
 
-/* By the summary; by what was asked for where there is none. */
+/* From the summary, else from the settings. */
 static double batch_of(const Run *run) {
     double batch = number(json_object_get(run->summary, "layout"), "batch");
     return batch >= 1 ? batch : number(run->settings, "batch");
 }
 
-/* How much the samples of a run's batches bring, against those of the baseline's; see train/noise.h. The
- * noise is the data's and the model's, so the baseline's will do where a run has not measured it. */
+/* Statistical efficiency relative to the baseline's batch size; see train/noise.h. The noise scale depends on
+ * the data and the model, so the baseline's is used for runs that did not measure it. */
 static double run_efficiency(const Run *run) {
     const Run *base = results_base(run->of);
     double noise = number(run->summary, "noise_scale");
@@ -244,8 +250,7 @@ static double run_efficiency(const Run *run) {
     return noise_efficiency(noise, batch_of(base), batch_of(run));
 }
 
-/* Of the largest rank, in all parts of the run, of which some may have told of the largest alone; of all
- * ranks together. */
+/* The peak of the largest rank. Parts of a resumed run may have recorded only a maximum over the ranks. */
 static double peak_of(const json_t *summary) {
     return fmax(rank_bytes(summary, "peak_bytes", false),
                 number(json_object_get(summary, "peak_bytes"), "total"));
@@ -256,8 +261,8 @@ static double sent_of(const json_t *summary) {
     return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
 }
 
-/* As the summary has it. */
-static double told(const Run *run, size_t figure) {
+/* The value in the summary, unchecked. */
+static double summary_figure(const Run *run, size_t figure) {
     return figure == FIGURE_PEAK   ? peak_of(run->summary)
            : figure == FIGURE_SENT ? sent_of(run->summary)
                                    : number(run->summary, figures[figure].key);
@@ -268,45 +273,46 @@ double run_figure(const Run *run, size_t figure) {
     if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
         return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
-    value = told(run, figure);
-    if (isfinite(value) && can_be(figures[figure].unit, value)) return value;
-    return by_curve(run, figure);
+    value = summary_figure(run, figure);
+    if (isfinite(value) && is_plausible(figures[figure].unit, value)) return value;
+    return last_of_curve(run, figure);
 }
 
-/* Adds what is wrong with a number of the summary. */
-static void add_wrong(char *note, size_t size, const char *key, const json_t *json, double value) {
+/* Appends to `note` why a value of the summary is ignored. */
+static void add_invalid(char *note, size_t size, const char *key, const json_t *json, double value) {
     size_t used = strlen(note);
-    const char *between = used ? "; " : "summary.json: ";
+    const char *separator = used ? "; " : "summary.json: ";
     if (json && !json_is_number(json))
-        snprintf(note + used, size - used, "%s%s is not a number and is left out", between, key);
+        snprintf(note + used, size - used, "%signoring %s (not a number)", separator, key);
     else
-        snprintf(note + used, size - used, "%s%s cannot be %g and is left out", between, key, value);
+        snprintf(note + used, size - used, "%signoring %s (%g is out of range)", separator, key, value);
 }
 
-/* Says of the numbers in the summary that are none, or cannot be. */
+/* Records which values in the summary are ignored because they are not numbers or implausible. */
 static Status check_numbers(Run *run) {
     static const char *const counts[] = {"params_total", "ranks", "batch"};
     char note[2048] = "";
     for (size_t f = 0; f < FIGURES; f++) {
         const json_t *json = json_object_get(run->summary, figures[f].key);
-        bool tells = json && !json_is_null(json) && !json_is_object(json);
-        double value = told(run, f);
-        if ((tells && !json_is_number(json)) || (isfinite(value) && !can_be(figures[f].unit, value)))
-            add_wrong(note, sizeof note, figures[f].key, tells ? json : NULL, value);
+        bool present = json && !json_is_null(json) && !json_is_object(json);
+        double value = summary_figure(run, f);
+        if ((present && !json_is_number(json)) || (isfinite(value) && !is_plausible(figures[f].unit, value)))
+            add_invalid(note, sizeof note, figures[f].key, present ? json : NULL, value);
     }
-    bool own = !json_object_get(run->summary, "by_metrics"); /* settings have 0 for what is to be found */
+    bool own =
+        !json_object_get(run->summary, "by_metrics"); /* otherwise copied from settings, where 0 is "auto" */
     for (size_t i = 0; own && i < sizeof counts / sizeof *counts; i++) {
         const json_t *of = i ? json_object_get(run->summary, "layout") : run->summary;
         const json_t *json = json_object_get(of, counts[i]);
         if (json && !json_is_null(json) && !(number(of, counts[i]) >= 1))
-            add_wrong(note, sizeof note, counts[i], json, number(of, counts[i]));
+            add_invalid(note, sizeof note, counts[i], json, number(of, counts[i]));
     }
-    return *note ? remark(run, note) : OK;
+    return *note ? add_problem(run, note) : OK;
 }
 
-/* ---- a look at the directory ---- */
+/* ---- reading the directory ---- */
 
-/* Where the run has no summary of its last steps, the metrics stand in for it. */
+/* Derives a summary from the metrics if there is none, or if it does not include the last steps. */
 static Status settle_summary(Run *run, const History *history) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
     if (run->summary && !((double)history->last_step > number(run->summary, "steps"))) return OK;
@@ -317,11 +323,11 @@ static Status settle_summary(Run *run, const History *history) {
     return OK;
 }
 
-/* A run that made steps has told of them. */
-static Status check_metrics(Run *run, bool there) {
+/* A finished run must have recorded its losses. */
+static Status check_metrics(Run *run, bool exists) {
     if (run->state != RUN_FINISHED || run_predicted(run) || !(number(run->summary, "steps") > 0)) return OK;
-    if (!there) return remark(run, "metrics.jsonl: is not there");
-    return run->loss.count ? OK : remark(run, "metrics.jsonl: has no losses that can be read");
+    if (!exists) return add_problem(run, "metrics.jsonl: missing");
+    return run->loss.count ? OK : add_problem(run, "metrics.jsonl: no readable losses");
 }
 
 Status run_trace(const Run *run, json_t **ret_trace) {
@@ -334,7 +340,7 @@ Status run_trace(const Run *run, json_t **ret_trace) {
     TRY(file_read(path, TRACE_LIMIT, &text, &size));
     TRY(json_parse(text, size, path, &trace));
     if (!json_is_array(json_object_get(trace, "traceEvents")))
-        return FAILED("%s: expected an object with traceEvents", path);
+        return FAILED("%s: expected a JSON object with a 'traceEvents' array", path);
     *ret_trace = json_incref(trace);
     return OK;
 }
@@ -342,7 +348,7 @@ Status run_trace(const Run *run, json_t **ret_trace) {
 static Status check_trace(Run *run) {
     CLEANUP(json_decrefp) json_t *trace = NULL;
     CLEANUP(status_freep) Status damaged = run_trace(run, &trace);
-    return damaged ? remark(run, status_message(damaged)) : OK;
+    return damaged ? add_problem(run, status_message(damaged)) : OK;
 }
 
 Status run_look(Run *run) {
@@ -353,43 +359,43 @@ Status run_look(Run *run) {
     TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
     curve_done(&run->loss);
     curve_done(&run->val_loss);
-    bool begun = path_exists(metrics);
-    if (begun) TRY(read_metrics(run, metrics, &history));
+    bool started = path_exists(metrics);
+    if (started) TRY(read_metrics(run, metrics, &history));
     TRY(settle_summary(run, &history));
     TRY(check_numbers(run));
     if (run->state == RUN_FAILED) return check_trace(run);
-    bool whole = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
-    run->state = whole                   ? RUN_FINISHED
-                 : rundir_held(run->dir) ? RUN_RUNNING
-                 : begun || run->summary ? RUN_INTERRUPTED
-                                         : RUN_WAITING;
-    TRY(check_metrics(run, begun));
+    bool complete = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
+    run->state = complete                  ? RUN_FINISHED
+                 : rundir_held(run->dir)   ? RUN_RUNNING
+                 : started || run->summary ? RUN_INTERRUPTED
+                                           : RUN_WAITING;
+    TRY(check_metrics(run, started));
     return run->state == RUN_RUNNING ? OK : check_trace(run);
 }
 
 const Run *results_base(const Results *results) {
-    const Run *begun = NULL;
+    const Run *started = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (run->state == RUN_FINISHED) return run;
-        if (!begun && run->state != RUN_FAILED && run->summary) begun = run;
+        if (!started && run->state != RUN_FAILED && run->summary) started = run;
     }
-    return begun ? begun : results->runs;
+    return started ? started : results->runs;
 }
 
-/* Whether validation losses are over as many samples; true where nothing says. */
+/* Whether both validation losses are averages over the same number of samples; true if unknown. */
 static bool same_validation(const Run *a, const Run *b) {
     double one = number(a->summary, "val_samples"), two = number(b->summary, "val_samples");
     return !isfinite(one) || !isfinite(two) || one == two;
 }
 
 double run_difference(const Results *results, const Run *run, size_t figure) {
-    const Run *than = results_base(results);
-    if (run == than) return NAN;
-    if (run->state != RUN_FINISHED || than->state != RUN_FINISHED) return NAN;
-    if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, than)) return NAN;
-    if (figure == FIGURE_VAL_LOSS && !same_validation(run, than)) return NAN;
-    double base = run_figure(than, figure), own = run_figure(run, figure);
+    const Run *baseline = results_base(results);
+    if (run == baseline) return NAN;
+    if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED) return NAN;
+    if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, baseline)) return NAN;
+    if (figure == FIGURE_VAL_LOSS && !same_validation(run, baseline)) return NAN;
+    double base = run_figure(baseline, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);
 }
@@ -415,7 +421,7 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
         snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : 2, value);
         return buffer;
     case FIGURE_FORMAT_BYTES: return format_bytes(buffer, value);
-    case FIGURE_FORMAT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f %%", 100 * value); return buffer;
+    case FIGURE_FORMAT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f%%", 100 * value); return buffer;
     default: snprintf(buffer, FORMAT_SIZE, "%.4f", value); return buffer;
     }
 }

@@ -1,5 +1,5 @@
-/* What runs came to, side by side: read from their directories, kept in results.json and results.csv. One of
- * them is the baseline, which the others are held against. */
+/* Results of a set of runs: read from their directories, stored in results.json and results.csv. One run is
+ * the baseline with which the others are compared. */
 #ifndef WEFT_REPORT_RESULTS_H
 #define WEFT_REPORT_RESULTS_H
 
@@ -7,7 +7,7 @@
 
 typedef enum { RUN_WAITING, RUN_RUNNING, RUN_FINISHED, RUN_INTERRUPTED, RUN_FAILED } RunState;
 
-/* A number by step; of a cut or damaged file what can be read. */
+/* A value by step, in ascending order of steps. */
 typedef struct Curve {
     double *step, *value;
     size_t count, step_capacity, value_capacity;
@@ -19,59 +19,60 @@ void curve_done(Curve *curve);
 typedef struct Results Results;
 
 typedef struct Run {
-    const Results *of; /* among which is the baseline; they stay where they are */
+    const Results *of; /* the results that contain this run; must not move in memory */
     char *name, *dir;
     RunState state;
-    bool known;       /* begun before, by results.json or its own config.json */
-    char *error;      /* failed: the sentence that says why; otherwise what is amiss, or NULL */
-    json_t *options;  /* by which it differs from the others, or NULL */
-    json_t *settings; /* all of its options, or NULL */
-    json_t *summary;  /* as the run wrote it or, before that, by its metrics; or NULL */
+    bool known;       /* started before, according to results.json or its own config.json */
+    char *error;      /* why it failed, or problems with its files; NULL: none */
+    json_t *options;  /* the options in which it differs from the other runs; NULL: unknown */
+    json_t *settings; /* all of its options; NULL: unknown */
+    json_t *summary;  /* as the run wrote it, or derived from its metrics; NULL: neither */
     Curve loss, val_loss;
 } Run;
 
 struct Results {
-    char *title, *about, *scale; /* about, scale: NULL where there is none */
+    char *title, *about, *scale; /* about and scale may be NULL */
     Run *runs;
     size_t count, capacity;
-    json_t *others; /* what results.json says of runs that are not among these, kept there; or NULL */
+    json_t *others; /* entries of results.json for other runs, preserved when writing; NULL: none */
 };
 
 void results_done(Results *results);
-/* Appends a run that waits. *ret_run is valid until the next. */
+/* Appends a run in state RUN_WAITING. *ret_run is valid until the next call. */
 MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
 
-/* Before a run starts or goes on: its state waits to be seen. A prediction goes. */
+/* Resets a run to RUN_WAITING before it starts or resumes. The files of a prediction are deleted. */
 MUST_USE Status run_renew(Run *run);
-/* Reads what lies in the run's directory by now: summary, metrics, settings where there are none yet. Sets
- * running, finished or interrupted, unless it failed. Damaged files, and numbers that cannot be, are told in
- * `error`. */
+/* Reads the run's directory: summary, metrics, and the settings if still unknown. Sets the state to waiting,
+ * running, finished or interrupted, unless the run has failed. Damaged files and implausible values are
+ * described in `error`. */
 MUST_USE Status run_look(Run *run);
-/* Its trace.json; NULL where there is none. What is wrong with it is told by run_look. */
+/* Reads trace.json; *ret_trace is NULL if there is none. run_look already reports a damaged file. */
 MUST_USE Status run_trace(const Run *run, json_t **ret_trace);
 const char *run_state_name(RunState state);
-/* Whether it failed for want of memory. */
+/* Whether it failed because it ran out of memory. */
 bool run_lacks_memory(const Run *run);
-/* Whether it was ended by force, which the system does when memory runs out, but others may do as well. */
+/* Whether it was killed by SIGKILL, for example by the kernel's out-of-memory killer. */
 bool run_killed(const Run *run);
-/* The state's name, or what it failed for where that is one of the above. */
+/* "out of memory", "killed", or else the name of the state. */
 const char *run_outcome(const Run *run);
-/* The machine that a run was simulated on; NULL: it really ran. */
+/* The cluster for which the run was simulated; NULL if it was really run. */
 const char *run_predicted(const Run *run);
 
-/* results.json and results.csv in a directory. */
+/* Writes results.json and results.csv into a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
-/* What results.json says of runs by these names: state and error. A run whose settings have changed since is
- * refused. Fine where there is no file; *ret_damage says why one cannot be read, NULL: it was. To free. */
+/* Restores the state and error of the runs from results.json, by name. Fails if the settings of a run have
+ * changed since. A missing file is not an error; if the file is unreadable, *ret_damage says why, otherwise
+ * it is NULL. The caller frees it. */
 MUST_USE Status results_recall(Results *results, const char *dir, char **ret_damage);
-/* Takes what lies in the directory of a run that results.json does not know for the run, by its config.json;
- * refused where that had other settings. */
+/* Adopts the contents of the run's directory for a run that is missing from results.json. Fails if the
+ * directory's config.json is missing or has different settings. */
 MUST_USE Status run_recognize(Run *run);
-/* All of results.json and of the runs it names, to show again. */
+/* Reads results.json and the directories of all runs that it names. */
 MUST_USE Status results_read(Results *results, const char *dir);
 MUST_USE Status results_json(const Results *results, json_t **ret_json);
 
-/* ---- the figures that are compared ---- */
+/* ---- figures: the values that are compared ---- */
 
 typedef enum {
     FIGURE_FORMAT_SECONDS,
@@ -84,9 +85,9 @@ typedef enum {
 
 typedef struct Figure {
     const char *key;     /* in results.json */
-    const char *heading; /* of its column */
+    const char *heading; /* of the column */
     FigureFormat unit;
-    int better; /* 1: more is better, -1: less is, 0: neither */
+    int better; /* 1: higher is better, -1: lower is better, 0: neither */
 } Figure;
 
 /* In the order of the columns. */
@@ -107,19 +108,18 @@ typedef enum {
 } FigureId;
 extern const Figure figures[FIGURES];
 
-/* The run that the others are held against: the first that finished; before that, the first that has begun
- * and not failed. */
-const Run *results_base(const Results *results);
-double run_figure(const Run *run, size_t figure); /* NAN: not known */
-/* Whether it has any figure. Those of a run that is not finished are of a part of it, and are not compared.
+/* The baseline: the first run that finished, else the first that started and has not failed, else the first.
  */
+const Run *results_base(const Results *results);
+double run_figure(const Run *run, size_t figure); /* NAN: unknown */
+/* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
 bool run_shows(const Run *run);
-/* By how many percent a run's figure is above the baseline's; NAN where that says nothing, as it does of runs
- * that are not finished. */
+/* The difference from the baseline in percent; NAN if the run is the baseline or the values are not
+ * comparable, for example because one of the runs has not finished. */
 double run_difference(const Results *results, const Run *run, size_t figure);
-/* Whether any run has it. */
+/* Whether any run has this figure. */
 bool results_have(const Results *results, size_t figure);
-/* For a person. Into a buffer of FORMAT_SIZE. */
+/* Formats a value into a buffer of FORMAT_SIZE bytes and returns it; "-" if not finite. */
 const char *figure_text(char *buffer, FigureFormat unit, double value);
 
 #endif

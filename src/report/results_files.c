@@ -1,7 +1,7 @@
-/* results.json holds all there is to know of a comparison: what was asked for, what each run came to and the
- * differences in percent. It is also what a comparison that was stopped goes on from; where it is lost, the
- * runs' own directories are. What it says of runs that the comparison at hand does not have stays in it,
- * under "others". results.csv is the table alone. */
+/* results.json contains everything about a comparison: settings, figures and differences of every run. An
+ * interrupted comparison resumes from it or, if it is lost, from the run directories. Entries for runs that
+ * the current comparison does not include are preserved under "others". results.csv contains only the table.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-/* JSON is UTF-8; paths and what was read need not be. */
+/* JSON requires valid UTF-8, which paths and error texts need not be. */
 static json_t *text_or_null(const char *text) {
     CLEANUP(mem_freep) char *clean = NULL;
     size_t size;
@@ -50,11 +50,11 @@ Status results_json(const Results *results, json_t **ret_json) {
                   results->count ? json_string(results_base(results)->name) : json_null(), "runs", runs);
     if (!json || json_array_size(runs) != results->count) {
         json_decref(json);
-        return FAILED("out of memory while gathering the results");
+        return FAILED("out of memory while collecting the results");
     }
     if (json_array_size(results->others) && json_object_set(json, "others", results->others) != 0) {
         json_decref(json);
-        return FAILED("out of memory while gathering the results");
+        return FAILED("out of memory while collecting the results");
     }
     *ret_json = json;
     return OK;
@@ -115,7 +115,7 @@ Status results_write(const Results *results, const char *dir) {
     return write_csv(results, csv_path);
 }
 
-/* ---- reading it again ---- */
+/* ---- reading results.json ---- */
 
 static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
     CLEANUP(mem_freep) char *path = NULL;
@@ -123,7 +123,7 @@ static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
     TRY(path_join(&path, dir, "results.json"));
     if (path_exists(path)) TRY(json_read_file(path, &json));
     if (json && !json_is_array(json_object_get(json, "runs")))
-        return FAILED("%s: expected an object with a list of runs", path);
+        return FAILED("%s: expected a JSON object with a 'runs' array", path);
     *ret_json = json;
     *ret_path = path;
     json = NULL;
@@ -146,30 +146,39 @@ static bool is_among(const char *key, const char *const *names) {
     return false;
 }
 
-/* Whether a member of a config.json that the settings are silent about may be train's own word: with nothing
- * said of ranks there is one replica. */
-static bool may_follow(const char *key, const json_t *value, const json_t *settings) {
+/* Whether train may have derived a value in config.json that is absent from the settings. Without --ranks and
+ * --dp there is one replica. */
+static bool may_be_derived(const char *key, const json_t *value, const json_t *settings) {
     static const char *const derived[] = {"ranks", "dp", "threads", NULL};
-    bool open = !json_object_get(settings, "ranks") && !json_object_get(settings, "dp");
-    if (!strcmp(key, "dp") && open) return json_integer_value(value) == 1;
+    bool unset = !json_object_get(settings, "ranks") && !json_object_get(settings, "dp");
+    if (!strcmp(key, "dp") && unset) return json_integer_value(value) == 1;
     return is_among(key, derived);
 }
 
-/* The first setting by which a run is another than it was; NULL: it is the same. What belongs to a start, and
- * not to the run, does not count. `own`: `was` is config.json, as train settled it. */
-static const char *changed(const json_t *settings, const json_t *was, bool own) {
+/* --format tokens was called shards in earlier versions. */
+static bool same_value(const char *key, const json_t *value, const json_t *old) {
+    const char *text = json_string_value(value), *old_text = json_string_value(old);
+    if (json_equal(value, old)) return true;
+    return !strcmp(key, "format") && text && old_text && !strcmp(text, "tokens") &&
+           !strcmp(old_text, "shards");
+}
+
+/* The first setting that differs between `settings` and `before`; NULL if the run is the same. Options of a
+ * single start, such as --resume, are ignored. `own`: `before` is a config.json, in which train has resolved
+ * defaults. */
+static const char *changed(const json_t *settings, const json_t *before, bool own) {
     static const char *const ignored[] = {"out", "resume", "trace", "trace-steps", "quiet", NULL};
     static const char *const either[] = {"steps", "epochs", NULL}; /* train writes one of them */
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)settings, key, value) {
-        const json_t *before = json_object_get(was, key);
-        if (is_among(key, ignored) || (own && !before && is_among(key, either))) continue;
-        if (!before || !json_equal(value, before)) return key;
+        const json_t *old = json_object_get(before, key);
+        if (is_among(key, ignored) || (own && !old && is_among(key, either))) continue;
+        if (!old || !same_value(key, value, old)) return key;
     }
-    json_object_foreach((json_t *)(uintptr_t)was, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)before, key, value) {
         if (json_object_get(settings, key) || is_among(key, ignored)) continue;
-        if (!own || !may_follow(key, value, settings)) return key;
+        if (!own || !may_be_derived(key, value, settings)) return key;
     }
     return NULL;
 }
@@ -180,11 +189,11 @@ Status run_recognize(Run *run) {
     TRY(path_join(&path, run->dir, "config.json"));
     CLEANUP(status_freep) Status unread = json_read_file(path, &config);
     if (unread || !json_is_object(config))
-        return USAGE("%s: holds something else, or a run that has lost its config.json; choose another --out",
+        return USAGE("%s: not a run directory (config.json is missing or unreadable); choose another --out",
                      run->dir);
     const char *key = changed(run->settings, config, true);
     if (key)
-        return USAGE("%s: holds a run with other options, such as %s; choose another --out", run->dir, key);
+        return USAGE("%s: contains a run with different options (%s); choose another --out", run->dir, key);
     run->known = true;
     return OK;
 }
@@ -194,7 +203,7 @@ static const char *last_part(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* An entry of a run that is not among these stays in the file, unless one of these has its directory. */
+/* Preserves the entry of a run that is not part of this comparison, unless its directory is reused. */
 static Status keep_other(Results *results, json_t *entry) {
     const char *dir = json_string_value(json_object_get(entry, "dir"));
     for (size_t i = 0; dir && i < results->count; i++)
@@ -212,8 +221,8 @@ static Status recall_entry(Results *results, const char *path, json_t *entry) {
         if (strcmp(name, run->name)) continue;
         const char *key = changed(run->settings, json_object_get(entry, "settings"), false);
         if (key)
-            return USAGE("%s: its run '%s' had other options, such as %s; choose another --out", path, name,
-                         key);
+            return USAGE("%s: run '%s' was started with different options (%s); choose another --out", path,
+                         name, key);
         return recall_run(run, entry);
     }
     return keep_other(results, entry);
@@ -237,15 +246,15 @@ static Status copy_text(const json_t *object, const char *key, char **ret_text) 
     return text && !*ret_text ? str_dup(text, ret_text) : OK;
 }
 
-/* The run's directory lies beside results.json, wherever that was moved to. */
+/* Prefers the directory next to results.json, in case the comparison was moved. */
 static Status read_run(Results *results, const char *dir, const json_t *entry) {
     const char *name = json_string_value(json_object_get(entry, "name"));
     const char *was = json_string_value(json_object_get(entry, "dir"));
     if (!name || !was) return OK;
-    CLEANUP(mem_freep) char *beside = NULL;
-    TRY(path_join(&beside, dir, last_part(was)));
+    CLEANUP(mem_freep) char *moved = NULL;
+    TRY(path_join(&moved, dir, last_part(was)));
     Run *run;
-    TRY(results_add(results, name, path_is_dir(beside) ? beside : was, &run));
+    TRY(results_add(results, name, path_is_dir(moved) ? moved : was, &run));
     run->options = json_incref(json_object_get(entry, "options"));
     TRY(recall_run(run, entry));
     json_t *summary = json_object_get(entry, "summary");
@@ -257,7 +266,7 @@ Status results_read(Results *results, const char *dir) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(read_file(dir, &json, &path));
-    if (!json) return FAILED("%s: is not there", path);
+    if (!json) return FAILED("%s: not found", path);
     TRY(copy_text(json, "title", &results->title));
     TRY(copy_text(json, "about", &results->about));
     TRY(copy_text(json, "scale", &results->scale));

@@ -1,5 +1,11 @@
-/* The winner is the finished run with the most tokens a second. Why is read from the phases: a sample takes
- * some time of all ranks together, and what the other run spends more of it on is what the winner saves. */
+/* Generates the summary paragraph of a comparison.
+ *
+ * The winner is the finished run with the highest throughput in tokens/s. It is compared with the baseline
+ * or, if the winner is the baseline, with the runner-up. The explanation compares rank time per sample: ranks
+ * divided by samples/s, split by phase as recorded in summary.json. The phase with the largest difference is
+ * named as the cause. Models of different sizes are compared by MFU instead of tokens/s.
+ *
+ * Sentences after the first begin with a space. */
 #include "report/summary.h"
 
 #include <math.h>
@@ -7,21 +13,24 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "report/comparable.h"
 
-#define LITTLE 0.01
+#define NEGLIGIBLE 0.01 /* repeated runs of the same configuration differ by about this much */
 
+/* `noun` completes "... accounts for most of the difference", `verb` completes "because each rank ...". */
 static const struct {
-    const char *key, *name, *doing;
+    const char *key, *name, *noun, *verb;
     int color;
 } phases[PHASES] = {
-    {"compute_s", "computing", "computing", 0},
-    {"optimizer_s", "updating weights", "updating weights", 3},
-    {"data_s", "reading data", "reading data", 2},
-    {"wait_data_s", "waiting for replicas", "waiting for the other replicas", 4},
-    {"wait_tensor_s", "waiting for tensor ranks", "waiting for the other tensor ranks", 6},
-    {"wait_pipeline_s", "waiting for stages", "waiting for other pipeline stages", 5},
-    {"other_s", "other", "other things", 7},
+    {"compute_s", "compute", "compute", "computes more slowly", 0},
+    {"optimizer_s", "optimizer", "the optimizer step", "spends longer in the optimizer step", 3},
+    {"data_s", "data loading", "data loading", "spends longer loading data", 2},
+    {"wait_data_s", "wait for replicas", "waiting for other replicas", "waits for other replicas", 4},
+    {"wait_tensor_s", "wait for tensor ranks", "waiting for other tensor-parallel ranks",
+     "waits for other tensor-parallel ranks", 6},
+    {"wait_pipeline_s", "pipeline bubble", "the pipeline bubble", "waits for other pipeline stages", 5},
+    {"other_s", "other", "other work", "spends longer on other work", 7},
 };
 
 const char *phase_name(Phase phase) {
@@ -32,10 +41,10 @@ int phase_color(Phase phase) {
     return phases[phase].color;
 }
 
-/* Adds the seconds of an object of phases. */
-static void add_phases(const json_t *seconds_of, double sum[PHASES]) {
+/* Adds the seconds in a "phases" object to `sum`. Invalid values count as 0. */
+static void add_phases(const json_t *times, double sum[PHASES]) {
     for (int p = 0; p < PHASES; p++) {
-        double seconds = json_number_value(json_object_get(seconds_of, phases[p].key));
+        double seconds = json_number_value(json_object_get(times, phases[p].key));
         if (isfinite(seconds) && seconds > 0) sum[p] += seconds;
     }
 }
@@ -57,7 +66,7 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
 }
 
 const char *spent_name(Spent part) {
-    static const char *const names[] = {"training", "evaluating", "saving checkpoints", "setting up"};
+    static const char *const names[] = {"training", "evaluation", "checkpoints", "setup"};
     return names[part];
 }
 
@@ -98,58 +107,59 @@ static const Run *runner_up(const Results *results, const Run *winner) {
     return best;
 }
 
-/* ---- who won ---- */
+/* ---- winner ---- */
 
-/* "1.8 times", "12 % more than" or "as many as"; less than a percent is what two runs of the same differ by.
- */
-static void put_more(FILE *out, double ratio) {
-    if (ratio < 1 + LITTLE)
-        fputs("about as many as", out);
-    else if (ratio >= 1.5)
-        fprintf(out, "%.1f times", ratio);
-    else
-        fprintf(out, "%.1f %% more than", 100 * (ratio - 1));
-}
-
-/* Where others show a figure that are left out, since they are not finished. */
-static const char *among(const Results *results, FigureId figure) {
+/* "of the finished runs" if a run that did not finish has this figure too; otherwise "". */
+static const char *of_finished(const Results *results, FigureId figure) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run->state != RUN_FINISHED && isfinite(run_figure(run, figure)))
-            return " of the runs that finished";
+        if (run->state != RUN_FINISHED && isfinite(run_figure(run, figure))) return " of the finished runs";
     }
     return "";
 }
 
-/* Returns the run that the winner was held against, where it is ahead: the baseline or, where that has won,
- * the next. */
-static const Run *put_winner(FILE *out, const Results *results, const Run *winner) {
-    char rate[FORMAT_SIZE];
-    const Run *base = results_base(results), *other = runner_up(results, winner);
-    double own = run_figure(winner, FIGURE_TOKENS);
-    if (!other) {
-        fprintf(out, "“%s” is the only run that finished: %s tokens/s.", winner->name,
-                format_count(rate, own));
-        return NULL;
-    }
-    bool over_base = winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0;
-    if (over_base) other = base;
-    bool guess = run_predicted(winner) && !run_predicted(other);
-    fprintf(out, "“%s” is the fastest%s%s: %s tokens/s", winner->name, among(results, FIGURE_TOKENS),
-            guess ? ", by prediction" : "", format_count(rate, own));
-    if (!(run_figure(other, FIGURE_TOKENS) > 0)) {
-        fputs(".", out);
-        return NULL;
-    }
-    fputs(", ", out);
-    put_more(out, own / run_figure(other, FIGURE_TOKENS));
-    fprintf(out, " the %s “%s”.", over_base ? "baseline" : "next,", other->name);
-    return own < (1 + LITTLE) * run_figure(other, FIGURE_TOKENS) ? NULL : other;
+/* The run that the winner is compared with, and what to call it. */
+typedef struct Rival {
+    const Run *run; /* NULL: there is no other finished run, or the difference is negligible */
+    const char *role;
+} Rival;
+
+static void put_lead(FILE *out, double ratio, const Rival *rival) {
+    if (ratio < 1 + NEGLIGIBLE)
+        fprintf(out, ", within 1%% of the %s “%s”", rival->role, rival->run->name);
+    else if (ratio >= 1.5)
+        fprintf(out, ", %.1f times the throughput of the %s “%s”", ratio, rival->role, rival->run->name);
+    else
+        fprintf(out, ", %.1f%% faster than the %s “%s”", 100 * (ratio - 1), rival->role, rival->run->name);
 }
 
-/* ---- why ---- */
+static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
+    char rate[FORMAT_SIZE];
+    const Run *base = results_base(results);
+    Rival rival = {runner_up(results, winner), "runner-up"};
+    double own = run_figure(winner, FIGURE_TOKENS);
+    format_count(rate, own);
+    if (!rival.run) {
+        fprintf(out, "“%s” is the only finished run, at %s tokens/s.", winner->name, rate);
+        return rival;
+    }
+    if (winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0)
+        rival = (Rival){base, "baseline"};
+    const char *scope = of_finished(results, FIGURE_TOKENS);
+    bool predicted = run_predicted(winner) && !run_predicted(rival.run);
+    fprintf(out, "“%s” is%s the fastest%s at %s tokens/s", winner->name, predicted ? " predicted to be" : "",
+            *scope ? scope : " run", rate);
+    double ratio = own / run_figure(rival.run, FIGURE_TOKENS);
+    bool comparable = run_figure(rival.run, FIGURE_TOKENS) > 0;
+    if (comparable) put_lead(out, ratio, &rival);
+    fputs(".", out);
+    if (!comparable || ratio < 1 + NEGLIGIBLE) rival.run = NULL;
+    return rival;
+}
 
-/* Rank-seconds that a sample takes in each phase; false where the run does not tell. */
+/* ---- explanation ---- */
+
+/* Rank-seconds per sample in each phase; false if the run did not record them. */
 static bool sample_costs(const Run *run, double ret_cost[PHASES], double *ret_total) {
     double share[PHASES], total = run_ranks(run) / run_figure(run, FIGURE_SAMPLES);
     if (!isfinite(total) || !(total > 0) || !run_phases(run, share)) return false;
@@ -159,155 +169,152 @@ static bool sample_costs(const Run *run, double ret_cost[PHASES], double *ret_to
 }
 
 static const char *time_text(char *buffer, double seconds) {
-    bool whole = seconds >= 1;
-    snprintf(buffer, FORMAT_SIZE, "%.3g %s", whole ? seconds : 1e3 * seconds, whole ? "s" : "ms");
+    if (!(seconds > 0))
+        snprintf(buffer, FORMAT_SIZE, "0");
+    else if (seconds >= 1)
+        snprintf(buffer, FORMAT_SIZE, "%.3g s", seconds);
+    else
+        snprintf(buffer, FORMAT_SIZE, "%.3g ms", 1e3 * seconds);
     return buffer;
 }
 
-static void put_ranks(FILE *out, const Run *winner, const Run *other) {
-    double own = run_ranks(winner), others = run_ranks(other);
-    if (own > others)
-        fprintf(out, " It works with %.0f ranks where the other has %.0f.", own, others);
-    else if (own < others)
-        fprintf(out, " And that with %.0f rank%s where the other has %.0f.", own, own == 1 ? "" : "s",
-                others);
+static void put_ranks(FILE *out, const Run *winner, const Rival *rival) {
+    double own = run_ranks(winner), other = run_ranks(rival->run);
+    if (own > other)
+        fprintf(out, " It uses %.0f ranks, the %s %.0f.", own, rival->role, other);
+    else if (own < other)
+        fprintf(out, " It needs only %.0f rank%s; the %s uses %.0f.", own, PLURAL(own), rival->role, other);
 }
 
-/* A sample takes less of the ranks' time, mostly because of one phase. */
+/* The winner spends less rank time per sample: names the phase that saves most. */
 static void put_saving(FILE *out, const double *own, const double *other, double own_total,
                        double other_total) {
-    char less[FORMAT_SIZE], more[FORMAT_SIZE], part_less[FORMAT_SIZE], part_more[FORMAT_SIZE];
-    Phase most = PHASE_COMPUTE;
+    char text[2][FORMAT_SIZE], part[2][FORMAT_SIZE];
+    Phase largest = PHASE_COMPUTE;
     for (int p = 0; p < PHASES; p++)
-        if (other[p] - own[p] > other[most] - own[most]) most = (Phase)p;
-    fprintf(out, " A sample takes %s of its ranks' time instead of %s", time_text(less, own_total),
-            time_text(more, other_total));
-    if (most == PHASE_REST)
-        fputs(".", out);
-    else
-        fprintf(out, ", and most of the difference is in %s: %s instead of %s.", phases[most].doing,
-                own[most] > 0 ? time_text(part_less, own[most]) : "none", time_text(part_more, other[most]));
-}
-
-/* The ranks are not better used, there are more of them. */
-static void put_price(FILE *out, const Run *winner, const Run *other, const double *own,
-                      const double *others) {
-    Phase most = PHASE_COMPUTE;
-    double own_total = 0, other_total = 0, threads = run_threads(winner), more = run_threads(other);
-    for (int p = 0; p < PHASES; p++) {
-        if (own[p] - others[p] > own[most] - others[most]) most = (Phase)p;
-        own_total += own[p];
-        other_total += others[p];
-    }
-    fprintf(out, " Each of them does %.0f %% of what one does there", 100 * other_total / own_total);
-    if (threads < more)
-        fprintf(out, ", with %.0f thread%s instead of %.0f", threads, threads == 1 ? "" : "s", more);
-    else if (most != PHASE_COMPUTE && own[most] > others[most] && own_total > 1.01 * other_total)
-        fprintf(out, ", mostly for %s: %.0f %% of the time instead of %.0f %%", phases[most].doing,
-                100 * own[most] / own_total, 100 * others[most] / other_total);
+        if (other[p] - own[p] > other[largest] - own[largest]) largest = (Phase)p;
+    fprintf(out, " Per-sample cost is %s of rank time vs %s", time_text(text[0], own_total),
+            time_text(text[1], other_total));
+    if (largest != PHASE_REST)
+        fprintf(out, "; %s accounts for %s of the difference (%s vs %s)", phases[largest].noun,
+                other[largest] - own[largest] >= 0.5 * (other_total - own_total) ? "most"
+                                                                                 : "the largest part",
+                time_text(part[0], own[largest]), time_text(part[1], other[largest]));
     fputs(".", out);
 }
 
-/* Ranks that share cores compute the faster the more others wait. */
-static bool crowded(const Run *run) {
+/* The winner is faster only because it has more ranks: names the phase that costs each of them most. */
+static void put_price(FILE *out, const Run *winner, const Rival *rival, const double *own,
+                      const double *other) {
+    Phase largest = PHASE_COMPUTE;
+    double own_total = 0, other_total = 0;
+    double threads = run_threads(winner), other_threads = run_threads(rival->run);
+    for (int p = 0; p < PHASES; p++) {
+        if (own[p] - other[p] > own[largest] - other[largest]) largest = (Phase)p;
+        own_total += own[p];
+        other_total += other[p];
+    }
+    fprintf(out, " Each rank reaches %.0f%% of the %s's per-rank throughput", 100 * other_total / own_total,
+            rival->role);
+    if (threads < other_threads)
+        fprintf(out, "; it has %.0f thread%s instead of %.0f", threads, PLURAL(threads), other_threads);
+    else if (largest != PHASE_COMPUTE && own[largest] > other[largest] && own_total > 1.01 * other_total)
+        fprintf(out, ", mainly because it %s (%.0f%% of the time vs %.0f%%)", phases[largest].verb,
+                100 * own[largest] / own_total, 100 * other[largest] / other_total);
+    fputs(".", out);
+}
+
+static bool oversubscribed(const Run *run) {
     const json_t *layout = json_object_get(run->summary, "layout");
     const char *device = run_text(run, "device");
     double cores = json_number_value(json_object_get(layout, "cores"));
     return device && !strcmp(device, "cpu") && cores > 0 && run_ranks(run) * run_threads(run) > cores;
 }
 
-static void put_crowd(FILE *out, const Run *winner, const Run *other) {
-    if (!crowded(winner) && !crowded(other)) return;
-    fputs(" There are more ranks than cores, so that a rank computes faster while others wait.", out);
-}
-
-static void put_why(FILE *out, const Run *winner, const Run *other) {
-    double own[PHASES], others[PHASES], own_total, other_total;
-    put_ranks(out, winner, other);
-    if (!sample_costs(winner, own, &own_total) || !sample_costs(other, others, &other_total)) return;
+static void put_why(FILE *out, const Run *winner, const Rival *rival) {
+    double own[PHASES], other[PHASES], own_total, other_total;
+    put_ranks(out, winner, rival);
+    if (!sample_costs(winner, own, &own_total) || !sample_costs(rival->run, other, &other_total)) return;
     if (own_total < other_total)
-        put_saving(out, own, others, own_total, other_total);
-    else if (run_ranks(winner) > run_ranks(other))
-        put_price(out, winner, other, own, others);
-    put_crowd(out, winner, other);
+        put_saving(out, own, other, own_total, other_total);
+    else if (run_ranks(winner) > run_ranks(rival->run))
+        put_price(out, winner, rival, own, other);
+    if (oversubscribed(winner) || oversubscribed(rival->run))
+        fputs(" There are more threads than cores, so a rank computes faster while other ranks wait.", out);
 }
 
-/* ---- a run alone ---- */
+/* ---- a single run ---- */
 
-static void put_alone(FILE *out, const Run *run) {
+static void put_single(FILE *out, const Run *run) {
     char rate[FORMAT_SIZE];
     double share[PHASES];
-    fprintf(out, "“%s” made %s tokens/s", run->name, format_count(rate, run_figure(run, FIGURE_TOKENS)));
-    if (run_figure(run, FIGURE_MFU) > 0)
-        fprintf(out, ", %.1f %% of the machine's peak", 100 * run_figure(run, FIGURE_MFU));
+    fprintf(out, "“%s” reached %s tokens/s", run->name, format_count(rate, run_figure(run, FIGURE_TOKENS)));
+    if (run_figure(run, FIGURE_MFU) > 0) fprintf(out, " at %.1f%% MFU", 100 * run_figure(run, FIGURE_MFU));
     fputs(".", out);
     if (!run_phases(run, share)) return;
-    Phase most = PHASE_OPTIMIZER;
+    Phase largest = PHASE_OPTIMIZER;
     for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
-        if (share[p] > share[most]) most = (Phase)p;
-    fprintf(out, " Of the time of its steps %.0f %% went into computing", 100 * share[PHASE_COMPUTE]);
-    if (share[most] >= 0.005)
-        fprintf(out, " and %.1f %%, the most of the rest, into %s", 100 * share[most], phases[most].doing);
+        if (share[p] > share[largest]) largest = (Phase)p;
+    fprintf(out, " Compute took %.0f%% of the step time", 100 * share[PHASE_COMPUTE]);
+    if (share[largest] >= 0.005)
+        fprintf(out, "; the next largest part was %s at %.1f%%", phases[largest].noun, 100 * share[largest]);
     fputs(".", out);
 }
 
-/* ---- models of several sizes ---- */
+/* ---- models of different sizes ---- */
 
-static void find_sizes(const Results *results, double *ret_least, double *ret_most) {
-    *ret_least = INFINITY;
-    *ret_most = 0;
+/* The smallest and largest parameter count among finished runs; smallest > largest if no run has one. */
+static void find_sizes(const Results *results, double *ret_smallest, double *ret_largest) {
+    *ret_smallest = INFINITY;
+    *ret_largest = 0;
     for (size_t i = 0; i < results->count; i++) {
         double params = run_params(&results->runs[i]);
         if (results->runs[i].state != RUN_FINISHED || !isfinite(params)) continue;
-        *ret_least = fmin(*ret_least, params);
-        *ret_most = fmax(*ret_most, params);
+        *ret_smallest = fmin(*ret_smallest, params);
+        *ret_largest = fmax(*ret_largest, params);
     }
 }
 
 static bool sizes_differ(const Results *results) {
-    double least, most;
-    find_sizes(results, &least, &most);
-    return least < most;
+    double smallest, largest;
+    find_sizes(results, &smallest, &largest);
+    return smallest < largest;
 }
 
-/* A token of a large model is more work, so what counts is how much of the machine the work makes use of. */
 static void put_sizes(FILE *out, const Results *results) {
     const Run *best = results_best(results, FIGURE_MFU, 1), *worst = results_best(results, FIGURE_MFU, -1);
     char small[FORMAT_SIZE], large[FORMAT_SIZE];
-    double least, most;
-    find_sizes(results, &least, &most);
-    fprintf(out,
-            "The models have %s to %s parameters, so runs are held against each other by the part of the "
-            "machine's peak that they make use of.",
-            format_count(small, least), format_count(large, most));
+    double smallest, largest;
+    find_sizes(results, &smallest, &largest);
+    fprintf(out, "The models range from %s to %s parameters, so runs are compared by MFU.",
+            format_count(small, smallest), format_count(large, largest));
     if (!best || best == worst) return;
-    fprintf(out, " “%s” makes most of it, %.1f %%, and “%s” least, %.1f %%.", best->name,
+    fprintf(out, " “%s” has the highest MFU (%.1f%%), “%s” the lowest (%.1f%%).", best->name,
             100 * run_figure(best, FIGURE_MFU), worst->name, 100 * run_figure(worst, FIGURE_MFU));
-    double own[PHASES], others[PHASES];
-    if (!run_phases(best, own) || !run_phases(worst, others)) return;
-    fprintf(out, " The one computes %.0f %% of the time, the other %.0f %%", 100 * own[PHASE_COMPUTE],
-            100 * others[PHASE_COMPUTE]);
+    double own[PHASES], other[PHASES];
+    if (!run_phases(best, own) || !run_phases(worst, other)) return;
+    fprintf(out, " Compute takes %.0f%% of the step time in “%s” and %.0f%% in “%s”",
+            100 * own[PHASE_COMPUTE], best->name, 100 * other[PHASE_COMPUTE], worst->name);
     Phase wait = PHASE_WAIT_DATA;
     for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
-        if (others[p] > others[wait]) wait = (Phase)p;
-    if (others[wait] >= 0.02) fprintf(out, ", with %.0f %% %s", 100 * others[wait], phases[wait].doing);
+        if (other[p] > other[wait]) wait = (Phase)p;
+    if (other[wait] >= 0.02) fprintf(out, ", where %s takes %.0f%%", phases[wait].noun, 100 * other[wait]);
     fputs(".", out);
 }
 
-/* ---- the rest ---- */
+/* ---- goodput, memory and loss ---- */
 
-/* Where batches differ, the fastest need not be the one that learns most. */
+/* With different batch sizes, the fastest run is not always the one that learns fastest. */
 static void put_goodput(FILE *out, const Results *results, const Run *winner) {
     const Run *best = results_best(results, FIGURE_GOODPUT, 1);
     if (!best || best == winner || !results_differ(results, run_batch)) return;
     double own = run_figure(best, FIGURE_GOODPUT), other = run_figure(winner, FIGURE_GOODPUT);
-    char rate[FORMAT_SIZE], less[FORMAT_SIZE];
-    if (!(own > (1 + LITTLE) * other)) return;
+    char text[2][FORMAT_SIZE];
+    if (!(own > (1 + NEGLIGIBLE) * other)) return;
     fprintf(out,
-            " By what samples of a batch bring for learning “%s” is ahead: a goodput of %s instead of %s "
-            "samples/s.",
-            best->name, figure_text(rate, FIGURE_FORMAT_RATE, own),
-            figure_text(less, FIGURE_FORMAT_RATE, other));
+            " “%s” has the highest goodput (throughput times statistical efficiency): %s samples/s vs %s.",
+            best->name, figure_text(text[0], FIGURE_FORMAT_RATE, own),
+            figure_text(text[1], FIGURE_FORMAT_RATE, other));
 }
 
 static double run_val_samples(const Run *run) {
@@ -321,38 +328,27 @@ static void put_memory(FILE *out, const Results *results) {
     if (!least || least == most) return;
     double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
     if (high <= low) return;
-    fprintf(
-        out,
-        " “%s” needs the least memory, %s a rank at most: %.0f %% less than “%s”, which needs the most%s.",
-        least->name, format_bytes(bytes, low), 100 * (1 - low / high), most->name,
-        among(results, FIGURE_PEAK));
+    fprintf(out,
+            " “%s” needs the least memory%s, with a peak of %s per rank: %.0f%% less than “%s”, which "
+            "needs the most.",
+            least->name, of_finished(results, FIGURE_PEAK), format_bytes(bytes, low), 100 * (1 - low / high),
+            most->name);
 }
 
-/* "one part in 25 million" */
-static void put_part(FILE *out, double apart) {
-    char number[FORMAT_SIZE];
-    double parts = 1 / apart;
-    if (parts >= 1e6)
-        snprintf(number, sizeof number, "%.3g million", 1e-6 * parts);
-    else
-        snprintf(number, sizeof number, "%.0f", parts);
-    fprintf(out, "one part in %s", number);
-}
-
-/* Whose losses the agreement is of. */
-static void put_learners(FILE *out, const Results *results, bool all) {
+/* "The losses of all runs"; `all`: every run with losses is comparable with the others. */
+static void put_whose_losses(FILE *out, const Results *results, bool all) {
     size_t known = 0;
     for (size_t i = 0; i < results->count; i++) known += has_losses(&results->runs[i]);
     if (!all)
-        fputs(" Runs with the same model, batch and precision", out);
+        fputs(" The losses of runs with the same model, batch size and precision", out);
     else if (known == results->count)
-        fputs(" All runs", out);
+        fputs(" The losses of all runs", out);
     else
-        fprintf(out, " The %zu finished runs whose losses are known", known);
+        fprintf(out, " The losses of the %zu finished runs that recorded them", known);
 }
 
-/* Runs that finished and have lost, or never had, their losses. */
-static void put_unknown(FILE *out, const Results *results) {
+/* Names finished runs whose losses are missing or unreadable. */
+static void put_missing_losses(FILE *out, const Results *results) {
     size_t count = 0;
     const Run *example = NULL;
     for (size_t i = 0; i < results->count; i++) {
@@ -361,27 +357,25 @@ static void put_unknown(FILE *out, const Results *results) {
         if (!count++) example = run;
     }
     if (count == 1)
-        fprintf(out, " How “%s” learned is not known: its metrics.jsonl has no losses.", example->name);
+        fprintf(out, " The losses of “%s” are unknown: its metrics.jsonl contains none.", example->name);
     else if (count)
-        fprintf(out,
-                " How %zu runs learned is not known, “%s” among them: their metrics.jsonl has no losses.",
-                count, example->name);
+        fprintf(
+            out,
+            " The losses of %zu runs, including “%s”, are unknown: their metrics.jsonl files contain none.",
+            count, example->name);
 }
 
 static void put_loss(FILE *out, const Results *results) {
+    char text[FORMAT_SIZE];
     bool all;
-    double apart = losses_apart(results, &all);
-    if (isfinite(apart) && apart < 1e-3) {
-        put_learners(out, results, all);
-        fputs(" learned the same: ", out);
-        if (apart > 0) {
-            fputs("at no step are two losses further apart than ", out);
-            put_part(out, apart);
-            fputs(".", out);
-        } else {
-            fputs("their losses are equal at every step.", out);
-        }
-        put_unknown(out, results);
+    double difference = max_loss_difference(results, &all);
+    if (isfinite(difference) && difference < 1e-3) {
+        put_whose_losses(out, results, all);
+        if (difference > 0)
+            fprintf(out, " agree within %s (relative) at every step.", difference_text(text, difference));
+        else
+            fputs(" are identical at every step.", out);
+        put_missing_losses(out, results);
         return;
     }
     const Run *least = results_best(results, FIGURE_VAL_LOSS, -1),
@@ -389,30 +383,31 @@ static void put_loss(FILE *out, const Results *results) {
     if (!least || least == most || results_differ(results, run_val_samples) || !one_task(results)) return;
     double low = run_figure(least, FIGURE_VAL_LOSS), high = run_figure(most, FIGURE_VAL_LOSS);
     if (high - low <= 1e-3 * fabs(high))
-        fputs(" All that finished end at the same validation loss.", out);
+        fputs(" All finished runs reach the same validation loss.", out);
     else
-        fprintf(out, " The validation loss ends between %.4f (“%s”) and %.4f (“%s”).", low, least->name, high,
-                most->name);
+        fprintf(out, " The final validation loss ranges from %.4f (“%s”) to %.4f (“%s”).", low, least->name,
+                high, most->name);
 }
 
-typedef enum { LACKED_MEMORY, WAS_KILLED, FAILED_TRAINING, NEVER_RAN, FAILURES } Failure;
+/* ---- runs without a result ---- */
 
-/* One that has figures did run. */
+typedef enum { OUT_OF_MEMORY, KILLED, FAILED_TRAINING, FAILED_START, FAILURES } Failure;
+
+/* A run that has figures did start. */
 static Failure failure_of(const Run *run) {
-    return run_lacks_memory(run) ? LACKED_MEMORY
-           : run_killed(run)     ? WAS_KILLED
+    return run_lacks_memory(run) ? OUT_OF_MEMORY
+           : run_killed(run)     ? KILLED
            : run_shows(run)      ? FAILED_TRAINING
-                                 : NEVER_RAN;
+                                 : FAILED_START;
 }
 
-/* Those that failed in the same way together. */
+/* One sentence for each kind of failure. */
 static void put_failures(FILE *out, const Results *results) {
-    static const char *const one[] = {"ran out of memory",
-                                      "was killed (a lack of memory is one possible cause)",
-                                      "failed while it trained", "could not run"};
-    static const char *const several[] = {"ran out of memory",
-                                          "were killed (a lack of memory is one possible cause)",
-                                          "failed while they trained", "could not run"};
+    static const char *const singular[] = {"ran out of memory",
+                                           "was killed (possibly because memory ran out)",
+                                           "failed during training", "failed to start"};
+    static const char *const plural[] = {"ran out of memory", "were killed (possibly because memory ran out)",
+                                         "failed during training", "failed to start"};
     for (int kind = 0; kind < FAILURES; kind++) {
         size_t count = 0;
         const Run *example = NULL;
@@ -421,48 +416,48 @@ static void put_failures(FILE *out, const Results *results) {
             if (run->state == RUN_FAILED && (int)failure_of(run) == kind && !count++) example = run;
         }
         if (count == 1)
-            fprintf(out, " “%s” %s.", example->name, one[kind]);
+            fprintf(out, " “%s” %s.", example->name, singular[kind]);
         else if (count)
-            fprintf(out, " %zu runs %s, “%s” among them.", count, several[kind], example->name);
+            fprintf(out, " %zu runs, including “%s”, %s.", count, example->name, plural[kind]);
     }
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t open = 0, under_way = 0, predicted = 0;
+    size_t incomplete = 0, running = 0, predicted = 0;
     const Run *base = results_base(results);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         predicted += run_predicted(run) != NULL;
-        under_way += run->state == RUN_RUNNING;
-        open += run->state == RUN_WAITING || run->state == RUN_INTERRUPTED;
+        running += run->state == RUN_RUNNING;
+        incomplete += run->state == RUN_WAITING || run->state == RUN_INTERRUPTED;
     }
     put_failures(out, results);
     if (base != results->runs && base->state == RUN_FINISHED)
-        fprintf(out, " The baseline is “%s”, since “%s” %s.", base->name, results->runs->name,
-                results->runs->state == RUN_FAILED ? "failed" : "is not finished");
-    if (under_way) fprintf(out, " %zu run%s under way.", under_way, under_way > 1 ? "s are" : " is");
-    if (open) fprintf(out, " %zu run%s not finished.", open, open > 1 ? "s are" : " is");
+        fprintf(out, " The baseline is “%s” because “%s” %s.", base->name, results->runs->name,
+                results->runs->state == RUN_FAILED ? "failed" : "has not finished");
+    if (running) fprintf(out, " %zu run%s still running.", running, running > 1 ? "s are" : " is");
+    if (incomplete) fprintf(out, " %zu run%s not finished.", incomplete, incomplete > 1 ? "s have" : " has");
     if (predicted == results->count)
         fputs(" All figures are predictions.", out);
     else if (predicted)
-        fprintf(out, " The figures of %zu run%s are predictions.", predicted, predicted > 1 ? "s" : "");
+        fprintf(out, " The figures of %zu run%s are predictions.", predicted, PLURAL(predicted));
 }
 
 Status results_summary(const Results *results, char **ret_text) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the results");
+    if (!out) return FAILED("out of memory while writing the summary");
     const Run *winner = results_best(results, FIGURE_TOKENS, 1);
     if (winner && results->count == 1) {
-        put_alone(out, winner);
+        put_single(out, winner);
     } else if (winner && sizes_differ(results)) {
         put_sizes(out, results);
         put_memory(out, results);
         put_loss(out, results);
     } else if (winner) {
-        const Run *other = put_winner(out, results, winner);
-        if (other) put_why(out, winner, other);
+        Rival rival = put_winner(out, results, winner);
+        if (rival.run) put_why(out, winner, &rival);
         put_goodput(out, results, winner);
         put_memory(out, results);
         put_loss(out, results);
@@ -471,7 +466,8 @@ Status results_summary(const Results *results, char **ret_text) {
     }
     put_rest(out, results);
     bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the results");
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the summary");
+    terminal_clean(text);
     *ret_text = text;
     text = NULL;
     return OK;

@@ -1,16 +1,18 @@
-/* A comparison in plain words: which run won, by how much, and why. */
+/* The plain-English summary of a comparison, and where each run's time went. */
 #ifndef WEFT_REPORT_SUMMARY_H
 #define WEFT_REPORT_SUMMARY_H
 
 #include "report/results.h"
 
-/* One paragraph. To free. */
+/* Writes one paragraph: the fastest run, its lead and the reason, then memory, losses, failures and
+ * unfinished runs. Plain UTF-8 without line breaks or control characters. The caller frees *ret_text. */
 MUST_USE Status results_summary(const Results *results, char **ret_text);
 
-/* The finished run with the most (sign 1) or least (sign -1) of a figure; NULL when none has it. */
+/* The finished run with the highest (sign 1) or lowest (sign -1) value of a figure; NULL if no finished run
+ * has one. */
 const Run *results_best(const Results *results, FigureId figure, int sign);
 
-/* Where a run's step time went, averaged over its ranks. */
+/* How a rank spends its step time. */
 typedef enum {
     PHASE_COMPUTE,
     PHASE_OPTIMIZER,
@@ -22,14 +24,15 @@ typedef enum {
     PHASES
 } Phase;
 
-const char *phase_name(Phase phase);
-int phase_color(Phase phase); /* of the page's --p0, --p1 ... */
-/* Shares that sum to 1; false when the run does not tell. */
+const char *phase_name(Phase phase); /* short, for legends */
+int phase_color(Phase phase);        /* n in the style sheet's --pn */
+/* Fractions of the step time, averaged over the ranks; they sum to 1. False if the run recorded none. */
 bool run_phases(const Run *run, double ret_share[PHASES]);
 
-/* Where all of its time went: the steps, and what is not in them. */
+/* How a run spends its total runtime. */
 typedef enum { SPENT_STEPS, SPENT_EVAL, SPENT_CHECKPOINT, SPENT_SETUP, SPENT_PARTS } Spent;
 const char *spent_name(Spent part);
+/* Fractions of the runtime that sum to 1; false if the run recorded none. */
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]);
 
 #endif

@@ -1,4 +1,5 @@
-/* Columns have the width of their widest cell. A column that no run has a number for is left out. */
+/* Each column is as wide as its widest cell; columns without any value are omitted. Columns that do not fit
+ * the terminal continue in further blocks. Control characters in names and errors are replaced. */
 #include "report/table.h"
 
 #include <math.h>
@@ -6,17 +7,18 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 
-enum { NAME_WIDTH = 42, NAME_LEAST = 12, CELL = 48 };
+enum { MAX_NAME = 42, MIN_NAME = 12, CELL = 48 };
 
-/* Columns that a text takes on the screen: bytes that do not go on with a character. */
+/* The width of UTF-8 text in columns, counting every character as one. */
 static int columns(const char *text) {
     int count = 0;
     for (; *text; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
     return count;
 }
 
-/* The first `limit` characters of a name, in bytes. */
+/* The length in bytes of the first `limit` characters. */
 static int fitting(const char *text, int limit) {
     int at = 0;
     for (int count = 0; text[at]; at++) {
@@ -26,12 +28,12 @@ static int fitting(const char *text, int limit) {
     return at;
 }
 
-static const char *difference_text(char *buffer, double difference, bool utf8) {
+static const char *percent_text(char *buffer, double difference, bool utf8) {
     buffer[0] = 0;
     if (!isfinite(difference)) return buffer;
     bool same = fabs(difference) < 0.05;
     const char *mark = same ? (utf8 ? "= " : "") : difference > 0 ? (utf8 ? "▲ " : "+") : (utf8 ? "▼ " : "-");
-    snprintf(buffer, CELL, "%s%.1f %%", mark, fabs(difference));
+    snprintf(buffer, CELL, "%s%.1f%%", mark, fabs(difference));
     return buffer;
 }
 
@@ -41,7 +43,7 @@ static int column_width(const Results *results, size_t figure, bool utf8) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         int value = columns(figure_text(text, figures[figure].unit, run_figure(run, figure)));
-        int below = columns(difference_text(text, run_difference(results, run, figure), utf8));
+        int below = columns(percent_text(text, run_difference(results, run, figure), utf8));
         if (value > width) width = value;
         if (below > width) width = below;
     }
@@ -58,7 +60,7 @@ static void put_right(FILE *out, const char *text, int width, const char *color)
 typedef struct Block {
     size_t figure[FIGURES];
     int width[FIGURES], count;
-    int name; /* columns of the names */
+    int name; /* width of the name column */
 } Block;
 
 static const char *color_of(const Results *results, const Run *run, size_t figure) {
@@ -69,12 +71,13 @@ static const char *color_of(const Results *results, const Run *run, size_t figur
 
 static void put_name(FILE *out, const char *name, int width) {
     int bytes = fitting(name, width);
-    fprintf(out, "%.*s", bytes, name);
+    terminal_put(out, name, (size_t)bytes);
     int used = columns(name) < width ? columns(name) : width;
     fprintf(out, "%*s", width - used, "");
 }
 
-/* What stands below the name. Figures of a run that is not finished are of a part of it. */
+/* The line below the name: the outcome of an unfinished run, whose figures are partial, or what is special
+ * about a finished one. */
 static const char *mark_of(char *buffer, const Results *results, const Run *run) {
     bool base = run == results_base(results) && results->count > 1;
     if (run->state != RUN_FINISHED)
@@ -101,7 +104,7 @@ static void put_run(FILE *out, const Results *results, const Run *run, const Blo
     put_name(out, mark_of(text, results, run), block->name);
     if (look.color) fputs("\033[0m", out);
     for (int c = 0; c < block->count; c++)
-        put_right(out, difference_text(text, run_difference(results, run, block->figure[c]), look.utf8),
+        put_right(out, percent_text(text, run_difference(results, run, block->figure[c]), look.utf8),
                   block->width[c], look.color ? color_of(results, run, block->figure[c]) : NULL);
     fputc('\n', out);
 }
@@ -119,20 +122,23 @@ static void put_remarks(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (run->state == RUN_FINISHED && !run->error) continue;
-        fprintf(out, "%s%s: %s%s%s\n", any ? "" : "\n", run->name, run_state_name(run->state),
-                run->error ? ": " : "", run->error ? run->error : "");
+        if (!any) fputc('\n', out);
+        terminal_put(out, run->name, strlen(run->name));
+        fprintf(out, ": %s%s", run_state_name(run->state), run->error ? ": " : "");
+        if (run->error) terminal_put(out, run->error, strlen(run->error));
+        fputc('\n', out);
         any = true;
     }
 }
 
 static void put_blocks(FILE *out, const Results *results, TableLook look) {
-    Block block = {.name = NAME_LEAST};
+    Block block = {.name = MIN_NAME};
     char text[CELL];
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         int width = columns(run->name), below = run_shows(run) ? columns(mark_of(text, results, run)) : 0;
         if (below > width) width = below;
-        if (width > block.name) block.name = width < NAME_WIDTH ? width : NAME_WIDTH;
+        if (width > block.name) block.name = width < MAX_NAME ? width : MAX_NAME;
     }
     int used = block.name;
     bool first = true;

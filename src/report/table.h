@@ -1,17 +1,18 @@
-/* The table of a comparison for a terminal. */
+/* The results table for a terminal. */
 #ifndef WEFT_REPORT_TABLE_H
 #define WEFT_REPORT_TABLE_H
 
 #include "report/results.h"
 
 typedef struct TableLook {
-    int width; /* columns of the terminal */
+    int width; /* of the terminal, in columns */
     bool color, utf8;
 } TableLook;
 
-/* Every run has its figures and, below them, the difference from the baseline's in percent, or that they are
- * of a part of the run, and its state. Columns that do not fit follow in a second block. Runs that failed say
- * why. To free. */
+/* Formats one row of figures per run, followed by a row of differences from the baseline in percent. Columns
+ * that do not fit the width continue in further blocks. Unfinished runs and runs with errors are listed below
+ * with their state. Without color, the text contains no control characters except newlines. The caller frees
+ * *ret_text. */
 MUST_USE Status table_text(const Results *results, TableLook look, char **ret_text);
 
 #endif

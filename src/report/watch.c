@@ -1,3 +1,6 @@
+/* Polls a run directory. metrics.jsonl is read incrementally from the offset of the last poll; an incomplete
+ * line is buffered until its end arrives. A file that was replaced or has shrunk is read again from the
+ * start. */
 #include "report/watch.h"
 
 #include <errno.h>
@@ -14,19 +17,20 @@
 #include "tokenizer/tokenizer.h"
 #include "train/rundir.h"
 
-/* A run that nobody holds, and that has not written for so long, is not going on. */
+/* An unlocked run that has written nothing for this long is dead. */
 #define LOST_NS ((int64_t)20 * 1000000000)
-enum { PIECE = 1 << 16, RECENT = 20 };
+enum { CHUNK = 1 << 16, RECENT = 20 /* steps that the remaining time is estimated from */ };
 
 static double number(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* ---- a directory ---- */
+/* ---- the run directory ---- */
 
-/* One that is missing or damaged is NULL; what is wrong with it is in *ret_wrong, or NULL. */
-static Status object_in(const char *dir, const char *name, json_t **ret_object, char **ret_wrong) {
+/* Replaces *ret_object by the JSON object in a file, or by NULL if the file is missing or damaged. *ret_wrong
+ * says why it is damaged, else it is NULL. */
+static Status read_object(const char *dir, const char *name, json_t **ret_object, char **ret_wrong) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(path_join(&path, dir, name));
@@ -36,7 +40,7 @@ static Status object_in(const char *dir, const char *name, json_t **ret_object, 
     free(*ret_wrong);
     *ret_wrong = NULL;
     if (unread) return str_dup(status_message(unread), ret_wrong);
-    if (json && !*ret_object) return str_format(ret_wrong, "%s: expected an object", path);
+    if (json && !*ret_object) return str_format(ret_wrong, "%s: expected a JSON object", path);
     return OK;
 }
 
@@ -64,23 +68,24 @@ Status watch_new(Watch **ret_watch, const char *dir) {
     CLEANUP(watch_freep) Watch *watch = NULL;
     CLEANUP(mem_freep) char *comparison = NULL;
     bool news;
-    if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
+    if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
     TRY(path_join(&comparison, dir, "results.json"));
-    if (path_exists(comparison)) return USAGE("%s: is a comparison; name one of its runs in there", dir);
+    if (path_exists(comparison))
+        return USAGE("%s: contains a comparison; name the directory of one of its runs", dir);
     TRY(mem_new(1, sizeof *watch, &watch));
     TRY(str_dup(dir, &watch->dir));
     TRY(name_of(dir, &watch->name));
     TRY(path_join(&watch->metrics, dir, "metrics.jsonl"));
     watch->lowest = INFINITY;
     if (!path_exists(watch->metrics) && !rundir_held(dir))
-        return USAGE("%s: holds no run: there is no metrics.jsonl, and no process runs one there", dir);
+        return USAGE("%s: contains no run: there is no metrics.jsonl, and no process is training there", dir);
     TRY(watch_look(watch, &news));
     *ret_watch = watch;
     watch = NULL;
     return OK;
 }
 
-static void forget(Watch *watch) {
+static void reset(Watch *watch) {
     Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) curves[i]->count = 0;
     json_decref(watch->last);
@@ -112,7 +117,7 @@ static Status add_if(Curve *curve, double step, double value) {
     return isfinite(value) ? curve_add(curve, step, value) : OK;
 }
 
-/* A run that starts again, from a checkpoint or anew, writes its steps once more. */
+/* Drops values from `step` on: a run that was resumed or restarted repeats steps. */
 static void drop_from(Watch *watch, double step) {
     Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
@@ -139,7 +144,8 @@ static Status take_line(Watch *watch, const char *line, size_t size) {
     return OK;
 }
 
-static Status keep(Watch *watch, const char *text, size_t size) {
+/* Appends to the buffered incomplete line. */
+static Status buffer(Watch *watch, const char *text, size_t size) {
     TRY(mem_grow(&watch->rest, &watch->rest_capacity, watch->rest_size + size + 1, 1));
     memcpy(watch->rest + watch->rest_size, text, size);
     watch->rest_size += size;
@@ -149,21 +155,21 @@ static Status keep(Watch *watch, const char *text, size_t size) {
 static Status take(Watch *watch, const char *text, size_t size) {
     for (const char *end; size && (end = memchr(text, '\n', size));) {
         size_t length = (size_t)(end - text);
-        TRY(keep(watch, text, length));
+        TRY(buffer(watch, text, length));
         TRY(take_line(watch, watch->rest, watch->rest_size));
         watch->rest_size = 0;
         size -= length + 1;
         text = end + 1;
     }
-    return size ? keep(watch, text, size) : OK;
+    return size ? buffer(watch, text, size) : OK;
 }
 
 static Status read_from(Watch *watch, int file) {
-    char text[PIECE];
+    char text[CHUNK];
     for (;;) {
         ssize_t got = pread(file, text, sizeof text, watch->offset);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAILED("%s: cannot be read: %s", watch->metrics, strerror(errno));
+        if (got < 0) return FAILED("%s: cannot read: %s", watch->metrics, strerror(errno));
         if (got == 0) return OK;
         watch->offset += got;
         TRY(take(watch, text, (size_t)got));
@@ -174,9 +180,9 @@ static Status read_metrics(Watch *watch) {
     struct stat info;
     int file = open(watch->metrics, O_RDONLY | O_CLOEXEC);
     if (file < 0 && errno == ENOENT) return OK;
-    if (file < 0) return FAILED("%s: cannot be read: %s", watch->metrics, strerror(errno));
-    bool other = fstat(file, &info) != 0 || info.st_ino != watch->inode || info.st_size < watch->offset;
-    if (other) forget(watch);
+    if (file < 0) return FAILED("%s: cannot read: %s", watch->metrics, strerror(errno));
+    bool replaced = fstat(file, &info) != 0 || info.st_ino != watch->inode || info.st_size < watch->offset;
+    if (replaced) reset(watch);
     watch->inode = info.st_ino;
     Status status = read_from(watch, file);
     close(file);
@@ -199,8 +205,8 @@ static WatchState find_state(const Watch *watch) {
 Status watch_look(Watch *watch, bool *ret_news) {
     size_t before = watch->loss.count + watch->val_loss.count;
     WatchState state = watch->state;
-    TRY(object_in(watch->dir, "config.json", &watch->config, &watch->config_wrong));
-    TRY(object_in(watch->dir, "summary.json", &watch->summary, &watch->summary_wrong));
+    TRY(read_object(watch->dir, "config.json", &watch->config, &watch->config_wrong));
+    TRY(read_object(watch->dir, "summary.json", &watch->summary, &watch->summary_wrong));
     TRY(read_metrics(watch));
     watch->written_ns = written_ns(watch->dir, "metrics.jsonl");
     if (!watch->written_ns) watch->written_ns = written_ns(watch->dir, ".");
@@ -217,7 +223,7 @@ bool watch_over(const Watch *watch) {
     return watch->state >= WATCH_FINISHED;
 }
 
-/* ---- what follows from it ---- */
+/* ---- derived values ---- */
 
 double watch_steps(const Watch *watch) {
     if (watch_over(watch) && isfinite(number(watch->summary, "steps")) && watch->state == WATCH_FINISHED)
@@ -235,15 +241,15 @@ double watch_left(const Watch *watch) {
 }
 
 double watch_memory(const Watch *watch) {
-    double most = number(json_object_get(watch->last, "peak_bytes"), "total");
+    double largest = number(json_object_get(watch->last, "peak_bytes"), "total");
     const json_t *rank;
     size_t i;
-    if (isfinite(most)) return most;
+    if (isfinite(largest)) return largest;
     json_array_foreach(json_object_get(watch->summary, "ranks"), i, rank) {
         double bytes = number(json_object_get(rank, "peak_bytes"), "total");
-        if (isfinite(bytes) && !(bytes <= most)) most = bytes;
+        if (isfinite(bytes) && !(bytes <= largest)) largest = bytes;
     }
-    return most;
+    return largest;
 }
 
 Status watch_json(const Watch *watch, json_t **ret_json) {

@@ -1,27 +1,27 @@
-/* What watch.c reads and watch_show.c shows. */
+/* The state shared by watch.c, which reads it, and watch_show.c, which formats it. */
 #ifndef WEFT_REPORT_WATCH_INTERNAL_H
 #define WEFT_REPORT_WATCH_INTERNAL_H
 
 #include "report/watch.h"
 
 struct Watch {
-    char *dir, *name, *metrics;
+    char *dir, *name, *metrics; /* name: dir as valid UTF-8; metrics: path of metrics.jsonl */
     WatchState state;
-    json_t *config, *summary;           /* NULL: not there */
-    char *config_wrong, *summary_wrong; /* a sentence, where they are damaged */
-    json_t *last;                       /* the newest line with a loss */
+    json_t *config, *summary;           /* NULL: missing or damaged */
+    char *config_wrong, *summary_wrong; /* why the file is damaged; NULL: it is not */
+    json_t *last;                       /* the newest line with a loss; NULL: none yet */
     Curve loss, val_loss, rate, step_ms;
-    double lowest; /* of the losses */
-    size_t bad;    /* lines that cannot be read */
-    /* where reading goes on */
+    double lowest; /* lowest loss so far */
+    size_t bad;    /* unreadable lines */
+    /* position in metrics.jsonl */
     uint64_t inode;
-    int64_t offset, written_ns; /* when the metrics were written last */
-    char *rest;                 /* a line that is not whole */
+    int64_t offset, written_ns; /* bytes read; time of the last write */
+    char *rest;                 /* an incomplete line at the end */
     size_t rest_size, rest_capacity;
 };
 
-double watch_steps(const Watch *watch); /* of the whole run; NAN: not known */
-double watch_left(const Watch *watch);  /* seconds; NAN: not known */
-double watch_memory(const Watch *watch);
+double watch_steps(const Watch *watch);  /* total steps of the run; NAN: unknown */
+double watch_left(const Watch *watch);   /* estimated seconds to the end; NAN: unknown */
+double watch_memory(const Watch *watch); /* peak bytes of the largest rank; NAN: unknown */
 
 #endif

@@ -1,10 +1,12 @@
-/* A run under way as a block of lines for a terminal, or one line for a log. */
+/* Formats the state of a followed run: a block of lines with sparklines for a terminal, or one line for a
+ * log. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "report/watch_internal.h"
 
 enum { LABEL = 8, BAR = 28, SPARK = 40, LINE_SIZE = 1024, TEXT_SIZE = 256 };
@@ -14,7 +16,8 @@ enum { LABEL = 8, BAR = 28, SPARK = 40, LINE_SIZE = 1024, TEXT_SIZE = 256 };
 #define GREEN "\033[32m"
 #define BLUE  "\033[34m"
 
-/* A line under construction: text that is cut at the terminal's width, and marks that take no room. */
+/* A line under construction. put() truncates it at the terminal's width and replaces control characters;
+ * mark() adds escape sequences, which occupy no columns. */
 typedef struct Line {
     char text[LINE_SIZE];
     size_t used;
@@ -37,6 +40,7 @@ static void put(Line *line, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    terminal_clean(text);
     for (const char *at = text; *at; at++) {
         bool starts = ((unsigned char)*at & 0xC0) != 0x80;
         if (starts && line->columns >= line->look.width - 1) return;
@@ -58,10 +62,11 @@ static void end(Line *line, FILE *out) {
     fprintf(out, "%.*s\n", (int)line->used, line->text);
 }
 
-/* ---- small pictures ---- */
+/* ---- bars and sparklines ---- */
 
+/* `tail`: columns to leave free for the text that follows. */
 static void put_bar(Line *line, double share, int tail) {
-    int room = line->look.width - 1 - line->columns - tail, length = room < BAR ? room : BAR;
+    int space = line->look.width - 1 - line->columns - tail, length = space < BAR ? space : BAR;
     int full = (int)lround(fmin(fmax(share, 0), 1) * length);
     mark(line, GREEN);
     for (int i = 0; i < full; i++) put(line, "%s", line->look.utf8 ? "█" : "#");
@@ -70,20 +75,19 @@ static void put_bar(Line *line, double share, int tail) {
     mark(line, "\033[0m");
 }
 
-/* The mean of a part of a curve. */
+/* The mean of the values in [from, to). */
 static double mean_of(const Curve *curve, size_t from, size_t to) {
     double sum = 0;
     for (size_t i = from; i < to; i++) sum += curve->value[i];
     return sum / (double)(to - from);
 }
 
-/* `tail`: columns that follow, which it leaves room for. */
 static void put_spark(Line *line, const Curve *curve, int tail) {
-    int room = line->look.width - 1 - line->columns - tail;
+    int space = line->look.width - 1 - line->columns - tail;
     static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const plain[] = {"_", ".", ",", "-", "=", "+", "*", "#"};
     size_t columns = curve->count < SPARK ? curve->count : SPARK;
-    if (columns > (size_t)(room > 0 ? room : 0)) columns = room > 0 ? (size_t)room : 0;
+    if (columns > (size_t)(space > 0 ? space : 0)) columns = space > 0 ? (size_t)space : 0;
     double low = INFINITY, high = -INFINITY;
     if (columns < 2) return;
     for (int pass = 0; pass < 2; pass++) {
@@ -101,8 +105,8 @@ static void put_spark(Line *line, const Curve *curve, int tail) {
 /* ---- the lines ---- */
 
 static const char *state_text(WatchState state) {
-    static const char *const texts[] = {"starting", "running", "finished", "stopped at a checkpoint",
-                                        "gone: no process runs it, and it did not end"};
+    static const char *const texts[] = {"starting", "running", "finished", "interrupted, with a checkpoint",
+                                        "dead: its process ended before the run finished"};
     return texts[state];
 }
 
@@ -128,7 +132,7 @@ static void put_title(const Watch *watch, Line *line, FILE *out) {
 static void put_progress(const Watch *watch, Line *line, FILE *out) {
     char left[FORMAT_SIZE], tail[TEXT_SIZE] = "";
     double steps = watch_steps(watch), step = step_of(watch);
-    if (steps > 0) snprintf(tail, sizeof tail, "  %.0f %%", floor(100 * step / steps));
+    if (steps > 0) snprintf(tail, sizeof tail, "  %.0f%%", floor(100 * step / steps));
     if (!watch_over(watch) && isfinite(watch_left(watch))) {
         size_t used = strlen(tail);
         snprintf(tail + used, sizeof tail - used, "  %s left", format_duration(left, watch_left(watch)));
@@ -143,7 +147,7 @@ static void put_progress(const Watch *watch, Line *line, FILE *out) {
     end(line, out);
 }
 
-/* A number, its curve so far, and what else there is to say. */
+/* A label, the newest value, a sparkline of the curve, and a remark. */
 static void put_curve(Line *line, const char *label, const char *number, const Curve *curve, const char *tail,
                       FILE *out) {
     begin(line, label);
@@ -173,16 +177,16 @@ static void put_speed(const Watch *watch, Line *line, FILE *out) {
     if (!watch->rate.count) return;
     const json_t *mfu = json_object_get(watch->last, "mfu"),
                  *busy = json_object_get(watch->last, "utilization");
-    size_t used = (size_t)snprintf(tail, sizeof tail, "  tokens/s, %.4g ms a step", last_of(&watch->step_ms));
+    size_t used = (size_t)snprintf(tail, sizeof tail, "  tokens/s, %.4g ms/step", last_of(&watch->step_ms));
     if (json_is_number(busy))
-        used += (size_t)snprintf(tail + used, sizeof tail - used, ", %.0f %% busy",
-                                 100 * json_number_value(busy));
+        used +=
+            (size_t)snprintf(tail + used, sizeof tail - used, ", %.0f%% busy", 100 * json_number_value(busy));
     if (json_is_number(mfu))
-        snprintf(tail + used, sizeof tail - used, ", MFU %.0f %%", 100 * json_number_value(mfu));
+        snprintf(tail + used, sizeof tail - used, ", MFU %.0f%%", 100 * json_number_value(mfu));
     put_curve(line, "speed", format_count(rate, last_of(&watch->rate)), &watch->rate, tail, out);
 }
 
-/* Of the last step, by the names that the metrics have. */
+/* The share of each phase in the last step, with the names from the metrics. */
 static void put_phases(const Watch *watch, Line *line, FILE *out) {
     json_t *phases = json_object_get(watch->last, "phases_ms"), *ms;
     const char *name, *comma = "";
@@ -193,7 +197,7 @@ static void put_phases(const Watch *watch, Line *line, FILE *out) {
     json_object_foreach(phases, name, ms) {
         double share = json_number_value(ms) / total;
         if (!(share >= 0.005)) continue;
-        put(line, "%s%.20s %.0f %%", comma, name, 100 * share);
+        put(line, "%s%.20s %.0f%%", comma, name, 100 * share);
         comma = ", ";
     }
     end(line, out);
@@ -204,12 +208,12 @@ static void put_memory(const Watch *watch, Line *line, FILE *out) {
     double memory = watch_memory(watch);
     if (!isfinite(memory)) return;
     begin(line, "memory");
-    put(line, "%s a rank at most", format_bytes(bytes, memory));
+    put(line, "peak %s per rank", format_bytes(bytes, memory));
     end(line, out);
 }
 
-/* A sentence, over as many lines as it takes. */
-static void put_wrong(Line *line, const char *sentence, FILE *out) {
+/* A sentence, wrapped at word boundaries; nothing if it is NULL. */
+static void put_wrapped(Line *line, const char *sentence, FILE *out) {
     if (!sentence) return;
     begin(line, "");
     for (size_t length; *sentence; sentence += length) {
@@ -235,11 +239,11 @@ static void put_all(const Watch *watch, TableLook look, FILE *out) {
     put_speed(watch, &line, out);
     put_phases(watch, &line, out);
     put_memory(watch, &line, out);
-    put_wrong(&line, watch->config_wrong, out);
-    put_wrong(&line, watch->summary_wrong, out);
+    put_wrapped(&line, watch->config_wrong, out);
+    put_wrapped(&line, watch->summary_wrong, out);
     if (!watch->bad) return;
     begin(&line, "");
-    put(&line, "metrics.jsonl: %zu line%s cannot be read", watch->bad, watch->bad > 1 ? "s" : "");
+    put(&line, "metrics.jsonl: %zu unreadable line%s", watch->bad, PLURAL(watch->bad));
     end(&line, out);
 }
 
@@ -264,7 +268,7 @@ Status watch_line(const Watch *watch, char **ret_text) {
     if (steps > 0) put(&line, "/%.0f (%.0f%%)", steps, floor(100 * step / steps));
     if (watch->loss.count) put(&line, "  loss %.4f", last_of(&watch->loss));
     if (watch->val_loss.count) put(&line, "  validation loss %.4f", last_of(&watch->val_loss));
-    if (watch->rate.count) put(&line, "  %s tok/s", format_count(rate, last_of(&watch->rate)));
+    if (watch->rate.count) put(&line, "  %s tokens/s", format_count(rate, last_of(&watch->rate)));
     if (watch->state != WATCH_RUNNING)
         put(&line, "  %s", state_text(watch->state));
     else if (isfinite(watch_left(watch)))

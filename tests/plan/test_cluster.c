@@ -29,7 +29,7 @@ static void known_ones(void **state) {
     assert_memory_equal(&dgx2, &file, sizeof dgx2);
     Cluster none;
     assert_fails(cluster_find("h20", &none), STATUS_USAGE, "did you mean 'h200'?");
-    assert_fails(cluster_find("/nowhere/x.json", &none), STATUS_USAGE, "there is no such file");
+    assert_fails(cluster_find("/nowhere/x.json", &none), STATUS_USAGE, "not a file or a built-in cluster");
 }
 
 /* h200's text with `from` replaced by `to`, and what is said of it. */
@@ -68,19 +68,18 @@ static void bad_ones(void **state) {
     refuses_text("\"bandwidth\": {\"value\": 450000000000", "\"bandwidth\": {\"value\": 0",
                  "mine.json: 'links.within.bandwidth' is 0, expected 1 or more");
     refuses_text("\"devices_per_node\": {\"value\": 8", "\"devices_per_node\": {\"value\": 2.5",
-                 "mine.json: 'devices_per_node' is 2.5, expected a whole number from 1 on");
+                 "mine.json: 'devices_per_node' is 2.5, expected an integer, 1 or more");
     refuses_text("\"memory_bandwidth\"", "\"memory_bandwith\"",
-                 "mine.json: 'device.memory_bandwith' is not known; did you mean 'memory_bandwidth'?");
-    refuses_text("\"fp16\"", "\"fp15\"", "mine.json: 'device.peak_flops.fp15' is not known");
+                 "mine.json: unknown key 'device.memory_bandwith'; did you mean 'memory_bandwidth'?");
+    refuses_text("\"fp16\"", "\"fp15\"", "mine.json: unknown key 'device.peak_flops.fp15'");
     refuses_text("\"source\": \"DGX H200 data sheet\"", "\"source\": \"\"",
-                 "mine.json: 'devices_per_node' does not say where it comes from");
-    refuses_text("\"between\"", "\"betwixt\"", "mine.json: 'links.betwixt' is not known");
+                 "mine.json: 'devices_per_node' has no 'source'");
+    refuses_text("\"between\"", "\"betwixt\"", "mine.json: unknown key 'links.betwixt'");
     refuses_text("\"kind\": \"cuda\"", "\"kind\": \"tpu\"", "expected cpu or cuda");
     refuses_text("\"fp8\": {\"value\": 1978900000000000, \"source\": \"NVIDIA, H100 tensor core GPU data "
                  "sheet (2023), "
                  "SXM5, dense\"}",
-                 "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1",
-                 "'device.peak_flops.x' is not known");
+                 "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1", "unknown key 'device.peak_flops.x'");
     refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
                  "'device.memory_share' is 1.626, expected 0.001 to 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
@@ -88,18 +87,18 @@ static void bad_ones(void **state) {
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
     refuses_text("\"value\": 450000000000", "\"value\": 1e-300", "is 1e-300, expected 1 or more");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"bf16\": {}},",
-                 "'device.kernels' does not say where it comes from");
+                 "'device.kernels' has no 'source'");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"source\": \"x\", \"bf17\": {}},",
                  "'device.kernels.bf17' is not a precision");
     refuses_text("\"device\": {",
                  "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"linear\": [[1, 2]]}},",
-                 "'device.kernels.bf16.linear': there is no such kernel");
+                 "'device.kernels.bf16.linear': unknown kernel");
     refuses_text("\"device\": {",
                  "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"fill\": [[1, 2], [1, 3]]}},",
-                 "'device.kernels.bf16.fill': point 2 is not right");
+                 "'device.kernels.bf16.fill': point 2 is invalid");
     Cluster cluster;
     assert_fails(cluster_parse("[]", 2, "mine.json", &cluster), STATUS_FAILED,
-                 "mine.json: expected an object");
+                 "mine.json: expected a JSON object");
     assert_fails(cluster_parse("{", 1, "mine.json", &cluster), STATUS_FAILED, "mine.json: not valid JSON");
     assert_fails(cluster_parse("{}", 2, "mine.json", &cluster), STATUS_FAILED, "mine.json: ");
 }
@@ -165,7 +164,7 @@ static void finds_changes(void **state) {
     assert_true(fit.fits && fit.changes == 0);
     plan_done(&plan);
     spec.config.precision = "bf16";
-    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "has no such products; it has fp32, fp16");
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "does not support it; use fp32, fp16");
     spec.config.device = "cpu";
     assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "--device cpu");
 }

@@ -40,17 +40,17 @@ static void test_text(void **state) {
     assert_text(SCHEDULE_1F1B, 2, 1, 3, 80,
                 "stage 0 F0F1....B0--F2B1--..B2--\n"
                 "stage 1 ..F0B0--F1B1--F2B2--....\n"
-                "F forward   B backward   . waiting\n");
+                "F forward   B backward   . idle\n");
     assert_text(SCHEDULE_ZERO_BUBBLE, 2, 1, 2, 80,
                 "stage 0 F0F1..B0W0B1W1\n"
                 "stage 1 ..F0B0F1B1W0W1\n"
-                "F forward   B input gradients   W weight gradients   . waiting\n");
+                "F forward   B input gradients   W weight gradients   . idle\n");
     assert_text(SCHEDULE_INTERLEAVED, 2, 2, 2, 80,
                 "stage 0 F0aF1aF0bF1b......B0b---...B1b---B0a---B1a---\n"
                 "stage 1 ...F0aF1aF0bB0b---F1bB1b---B0a---B1a---......\n"
-                "F forward   B backward   . waiting\n");
+                "F forward   B backward   . idle\n");
     assert_text(SCHEDULE_EVAL, 1, 1, 11, 80,
-                "stage 0 F0-F1-F2-F3-F4-F5-F6-F7-F8-F9-F10\nF forward   . waiting\n");
+                "stage 0 F0-F1-F2-F3-F4-F5-F6-F7-F8-F9-F10\nF forward   . idle\n");
 }
 
 /* Labels give way before boxes do, and no row is wider than the terminal. */
@@ -59,7 +59,7 @@ static void test_text_fits(void **state) {
     assert_text(SCHEDULE_1F1B, 2, 1, 6, 30,
                 "stage 0 FF..B0FB1FB2FB3FB4.B5\n"
                 "stage 1 .FB0FB1FB2FB3FB4FB5..\n"
-                "F forward   B backward   . waiting\n");
+                "F forward   B backward   . idle\n");
     WorkerPool p;
     char *text = NULL;
     pipeline_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64, 1);
@@ -70,14 +70,14 @@ static void test_text_fits(void **state) {
         assert_int_equal(strncmp(line, "stage ", 6), 0);
         line = strchr(line, '\n') + 1;
     }
-    assert_non_null(strstr(line, "# several"));
+    assert_non_null(strstr(line, "# mixed"));
     free(text);
     pipeline_done(&p);
     /* About two units of time to a column: of one kind, of two, or mostly waiting. */
     assert_text(SCHEDULE_GPIPE, 2, 1, 20, 40,
                 "stage 0 FFFFFFFFFF..BBBBBBBBBBBBBBBBBBBB\n"
                 "stage 1 .FFFFFFFFF#BBBBBBBBBBBBBBBBBBBB.\n"
-                "F forward   B backward   # several   . waiting\n");
+                "F forward   B backward   # mixed   . idle\n");
 }
 
 static void test_color(void **state) {

@@ -80,11 +80,11 @@ static void finds_the_best_interval(void **state) {
 static void bad_input(void **state) {
     (void)state;
     Failure failure;
-    assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0}), 2, "expected at least one");
+    assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0}), 2, "expected at least 1");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0}), 2, "expected 1e-06 to 1e+13 s");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0}), 2, "a checkpoint of 0 s");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0}), 2, "checkpoint time of 0 s");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, -1, 0}), 2,
-                 "a restart of -1 s: expected 0 to");
+                 "restart time of -1 s: expected 0 to");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN}), 2, "expected 1e-06 to");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 1e300, 1, 1, 0}), 2, "of 1e+300 s: expected");
     /* Failures that almost never come: no cancelling. */

@@ -276,11 +276,11 @@ static void holds_against(void **state) {
     assert_true(run_difference(&results, &run[3], FIGURE_VAL_LOSS) == 25);
     assert_true(isnan(run_difference(&results, &run[2], FIGURE_VAL_LOSS)));
     assert_true(isnan(figure(&run[1], "mfu")) && isnan(figure(&run[2], "mfu")));
-    assert_string_equal(run[1].error, "summary.json: mfu cannot be 7e+08 and is left out");
-    assert_string_equal(run[2].error, "summary.json: mfu is not a number and is left out");
+    assert_string_equal(run[1].error, "summary.json: ignoring mfu (7e+08 is out of range)");
+    assert_string_equal(run[2].error, "summary.json: ignoring mfu (not a number)");
     assert_string_equal(run[3].error,
-                        "summary.json: runtime_s cannot be -1 and is left out; params_total cannot be -3 "
-                        "and is left out");
+                        "summary.json: ignoring runtime_s (-1 is out of range); ignoring params_total (-3 is "
+                        "out of range)");
     assert_true(isnan(run_params(&run[3])));
     /* Nor are losses of different tasks. */
     results.runs[1].settings = json_pack("{s:s, s:s}", "task", "auto", "model", "bert-tiny");
@@ -393,23 +393,24 @@ static void writes_page(void **state) {
     assert_has(html, "a &amp; b");
     assert_has(html, "fast &lt;b&gt; &amp; &quot;more&quot;");
     assert_has(html, "out of memory: 5 &lt; 6");
-    assert_has(html, "1.00k<small class=\"better\">▲ 100.0&nbsp;%</small>");
-    assert_has(html, "900 B<small class=\"better\">▼ 25.0&nbsp;%</small>");
-    assert_has(html, "4.2500<small class=\"same\">= 0.0&nbsp;%</small>");
+    assert_has(html, "1.00 k<small class=\"better\">▲ 100.0%</small>");
+    assert_has(html, "900 B<small class=\"better\">▼ 25.0%</small>");
+    assert_has(html, "4.2500<small class=\"same\">= 0.0%</small>");
     assert_has(html, "base: ");
     assert_has(html, "trace.json");
     if (curves) assert_has(html, "<svg");
     assert_ok(results_summary(&results, &words));
-    assert_has(words, "is the fastest: 1.00k tokens/s, 2.0 times the baseline “base”");
     assert_has(words,
-               "A sample takes 20 ms of its ranks' time instead of 40 ms, and most of the difference is "
-               "in computing: 15 ms instead of 30 ms.");
-    assert_has(words, "The 2 finished runs whose losses are known learned the same: their losses are equal");
-    assert_has(words, "needs the least memory, 900 B a rank at most: 25 % less than “base”");
+               "is the fastest run at 1.00 k tokens/s, 2.0 times the throughput of the baseline “base”");
+    assert_has(words,
+               "Per-sample cost is 20 ms of rank time vs 40 ms; compute accounts for most of the difference "
+               "(15 ms vs 30 ms).");
+    assert_has(words, "The losses of the 2 finished runs that recorded them are identical at every step.");
+    assert_has(words, "needs the least memory, with a peak of 900 B per rank: 25% less than “base”");
     assert_has(words, "“large” ran out of memory.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-    assert_has(table, "+100.0 %");
-    assert_has(table, "-25.0 %");
+    assert_has(table, "+100.0%");
+    assert_has(table, "-25.0%");
     assert_has(table, "large: failed: out of memory: 5 < 6");
     assert_has(table, "trace.json: ");
     free(table);
@@ -433,8 +434,8 @@ static void tells_of_lost_metrics(void **state) {
         add(&results, place, "lost");
         assert_ok(results_summary(&results, &words));
         assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-        assert_has(words, "The 2 finished runs whose losses are known learned the same");
-        assert_has(words, "How “lost” learned is not known");
+        assert_has(words, "The losses of the 2 finished runs that recorded them are identical");
+        assert_has(words, "The losses of “lost” are unknown");
         assert_has(table, "lost: finished: metrics.jsonl: ");
         free(words);
         free(table);
@@ -458,7 +459,7 @@ static void keeps_partial_apart(void **state) {
     for (size_t i = 0; i < 5; i++) add(&results, place, names[i]);
     results.runs[3].state = results.runs[4].state = RUN_FAILED;
     results.runs[3].error =
-        strdup("ended by signal 9 (Killed), which the system also does when memory runs out");
+        strdup("killed by signal 9 (Killed); the system may have run out of memory");
     results.runs[4].error = strdup("step 2: the loss is nan");
     results.title = strdup("partial");
     assert_ptr_equal(results_base(&results), &results.runs[1]);
@@ -467,11 +468,11 @@ static void keeps_partial_apart(void **state) {
             assert_true(isnan(run_difference(&results, &results.runs[i], f)));
     assert_ok(results_summary(&results, &words));
     assert_has(words,
-               "“base” is the fastest of the runs that finished: 300 tokens/s, 1.5 times the next, “next”");
-    assert_has(words, "less than “next”, which needs the most of the runs that finished.");
-    assert_has(words, "“gone” was killed (a lack of memory is one possible cause). “wild” failed "
-                      "while it trained.");
-    assert_has(words, "The baseline is “base”, since “first” is not finished.");
+               "“base” is the fastest of the finished runs at 300 tokens/s, 1.5 times the throughput of the "
+               "runner-up “next”");
+    assert_has(words, "needs the least memory of the finished runs, with a peak of 1.20 kB per rank");
+    assert_has(words, "“gone” was killed (possibly because memory ran out). “wild” failed during training.");
+    assert_has(words, "The baseline is “base” because “first” has not finished.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
     assert_has(table, "\n  interrupted ");
     assert_has(table, "\n  killed ");
@@ -490,6 +491,51 @@ static void keeps_partial_apart(void **state) {
     results_done(&results);
 }
 
+/* Names and other text from files cannot control the terminal: escape sequences in them are printed as '?'.
+ */
+static void replaces_control_characters(void **state) {
+    static const char name[] = "a\033[2J\tb\x7f\xc2\x9b"
+                               "c",
+                      clean[] = "a?[2J?b??c";
+    const Place *place = *state;
+    Results results = {0};
+    Run *failed;
+    Watch *watch = NULL;
+    bool curves;
+    char dir[160], path[200], *words = NULL, *table = NULL, *text = NULL;
+    write_run(place, name, SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, place, name);
+    assert_ok(results_add(&results, "large", "/nowhere", &failed));
+    failed->state = RUN_FAILED;
+    failed->error = strdup("bad option \033[31m");
+    results.title = strdup("title \033]0;x\007");
+    assert_ok(results_summary(&results, &words));
+    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
+    char *html = page_of(place, &results, &curves);
+    assert_has(words, clean);
+    assert_has(table, clean);
+    assert_has(html, clean);
+    assert_has(table, "bad option ?[31m");
+    assert_has(html, "title ?]0;x?");
+    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_replace(path, "{\"model\": \"m\\u001b[1m\", \"steps\": 2}", 35));
+    assert_ok(watch_new(&watch, dir));
+    assert_ok(watch_block(watch, (TableLook){.width = 200}, &text));
+    assert_has(text, clean);
+    assert_has(text, "m?[1m");
+    const char *const all[] = {words, table, html, text};
+    for (size_t i = 0; i < 4; i++)
+        for (const char *at = all[i]; *at; at++)
+            assert_true(((unsigned char)*at >= ' ' || *at == '\n' || *at == '\t') && *at != 0x7f);
+    watch_free(watch);
+    free(words);
+    free(table);
+    free(html);
+    free(text);
+    results_done(&results);
+}
+
 /* Without gnuplot the page has all the rest. */
 static void without_gnuplot(void **state) {
     const Place *place = *state;
@@ -503,7 +549,7 @@ static void without_gnuplot(void **state) {
     char *html = page_of(place, &results, &curves);
     assert_int_equal(setenv("PATH", path, 1), 0);
     assert_false(curves);
-    assert_has(html, "drawn by gnuplot, which is not installed");
+    assert_has(html, "gnuplot is not installed");
     assert_has(html, "4.2500");
     assert_null(strstr(html, "<svg"));
     free(path);
@@ -587,7 +633,7 @@ static void nothing_known(void **state) {
     assert_int_equal(run->state, RUN_WAITING);
     results.title = strdup("none");
     char *html = page_of(place, &results, &curves);
-    assert_has(html, "No run has finished. 1 run is not finished.");
+    assert_has(html, "No run has finished. 1 run has not finished.");
     free(html);
     results_done(&results);
 }
@@ -620,7 +666,7 @@ static void fits_terminals(void **state) {
     assert_ok(watch_new(&watch, dir));
     for (int width = 72; width <= 200; width += 8) {
         assert_ok(watch_block(watch, (TableLook){.width = width, .utf8 = width > 80}, &text));
-        assert_has(text, "  tokens/s, 2913 ms a step, 7 % busy, MFU 6 %\n");
+        assert_has(text, "  tokens/s, 2913 ms/step, 7% busy, MFU 6%\n");
         assert_has(text, "  lowest 3.0000\n");
         for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
             int columns = 0;
@@ -660,13 +706,13 @@ static void follows(void **state) {
     assert_ok(watch_new(&watch, dir));
     assert_int_equal(watch_state(watch), WATCH_STARTING);
     append(place, "live", METRICS "{\"step\":3,\"lo");
-    assert_line(watch, "step 2/8 (25%)  loss 4.5000  validation loss 4.2500  600 tok/s");
+    assert_line(watch, "step 2/8 (25%)  loss 4.5000  validation loss 4.2500  600 tokens/s");
     free(line_of(watch, false)); /* half a line is no news */
     append(place, "live", "ss\":3.5}\n5 is no line\n");
     assert_line(watch, "step 3/8 (37%)  loss 3.5000");
     assert_ok(watch_block(watch, (TableLook){.width = 40, .utf8 = true}, &text));
     assert_has(text, "█▄▁");
-    assert_has(text, "1 line cannot be");
+    assert_has(text, "1 unreadable lin");
     for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) assert_true(end - at < 40 * 3);
     free(text);
     append(place, "live", "{\"step\":2,\"loss\":4.25}\n"); /* from a checkpoint */
@@ -678,7 +724,7 @@ static void follows(void **state) {
     assert_false(watch_over(watch)); /* whoever holds it may have more to say */
     write_run(place, "live", "{\"steps\": 8, \"lo", NULL);
     close(held);
-    assert_line(watch, "gone: no process runs it, and it did not end; ");
+    assert_line(watch, "dead: its process ended before the run finished; ");
     assert_ok(watch_block(watch, (TableLook){.width = 80}, &text));
     assert_has(text, "summary.json");
     free(text);
@@ -686,26 +732,18 @@ static void follows(void **state) {
     assert_line(watch, "finished");
     assert_true(watch_over(watch));
     watch_free(watch);
-    assert_fails(watch_new(&watch, place->dir), STATUS_USAGE, "holds no run");
+    assert_fails(watch_new(&watch, place->dir), STATUS_USAGE, "contains no run");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_whole),
-                                       TEST(weighs_batches),
-                                       TEST(reads_damaged),
-                                       TEST(salvages),
-                                       TEST(joins_parts),
-                                       TEST(holds_against),
-                                       TEST(scales_by_batch),
-                                       TEST(writes_page),
-                                       TEST(without_gnuplot),
-                                       TEST(tells_of_lost_metrics),
-                                       TEST(keeps_partial_apart),
-                                       TEST(survives_damage),
-                                       TEST(nothing_known),
-                                       TEST(fits_terminals),
-                                       TEST(follows)};
+    const struct CMUnitTest tests[] = {
+        TEST(reads_whole),     TEST(weighs_batches),        TEST(reads_damaged),
+        TEST(salvages),        TEST(joins_parts),           TEST(holds_against),
+        TEST(scales_by_batch), TEST(writes_page),           TEST(replaces_control_characters),
+        TEST(without_gnuplot), TEST(tells_of_lost_metrics), TEST(keeps_partial_apart),
+        TEST(survives_damage), TEST(nothing_known),         TEST(fits_terminals),
+        TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
