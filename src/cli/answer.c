@@ -1,4 +1,4 @@
-/* weft answer: questions about a text. */
+/* weft answer: extractive question answering over a text. */
 #include "infer/answer.h"
 
 #include <math.h>
@@ -10,42 +10,39 @@
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", AnswerConfig, model, "DIR"), .required = true,
-     .help = "A BERT with a span head: a checkpoint, or the directory of a run, whose newest one is taken."},
+     .help = "BERT with a span head: a checkpoint directory, or a run directory (its newest checkpoint)."},
     {OPT_TEXT("tokenizer", AnswerConfig, tokenizer, "DIR"), .shown = "the model's own, else bytes",
-     .help = "The model's tokenizer, where its files do not lie beside the model."},
+     .help = "Tokenizer, if its files are not in the model's directory."},
     {OPT_TEXT("context", AnswerConfig, context, "FILE"), .required = true,
-     .help = "The text that holds the answers; - is standard input."},
+     .help = "Text that contains the answers; - is standard input."},
     {OPT_LIST("question", AnswerConfig, questions, "TEXT"), .one_each = true, .required = true,
-     .help = "What to look for. Give it several times for several questions."},
-    {OPT_INT("shown", AnswerConfig, shown), .fallback = "3", .low = 0, .high = SQUAD_N_BEST_LIMIT,
-     .help = "With --json: answers to list for each question, the likeliest ones."},
+     .help = "Question to answer. Repeat for several questions."},
+    {OPT_INT("shown", AnswerConfig, shown), .fallback = "3", RANGE(0, SQUAD_N_BEST_LIMIT),
+     .help = "With --json: number of most likely answers to list per question."},
     {OPT_FLAG("always", AnswerConfig, always),
-     .help = "Give the likeliest answer even where it is likelier that there is none."},
-    {OPT_FLOAT("null-threshold", AnswerConfig, null_threshold), .fallback = "0", .low = -INFINITY,
-     .high = INFINITY,
-     .help = "No answer is given where its score exceeds that of the best answer by more than this, such as "
-             "the best threshold that eval found."},
-    {OPT_INT("n-best", AnswerConfig, n_best), .fallback = "20", .low = 1, .high = SQUAD_N_BEST_LIMIT,
-     .help = "Likeliest starts and ends of a window, and answers of a question, to look at."},
-    {OPT_INT("max-answer", AnswerConfig, max_answer), .fallback = "30", .low = 1, .high = INT32_MAX,
-     .help = "Most tokens of an answer."},
-    {OPT_INT("seq", AnswerConfig, seq), .fallback = "0", .low = 8, .high = INFINITY,
-     .shown = "384, or what the model has",
-     .help = "Tokens of the question and a window of the text together."},
-    {OPT_INT("doc-stride", AnswerConfig, doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
-     .help = "Tokens from one window of a long text to the next."},
-    {OPT_INT("max-query", AnswerConfig, max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
-     .help = "Tokens of a question; what is longer is cut."},
-    {OPT_INT("batch", AnswerConfig, batch), .fallback = "8", .low = 1, .high = 1 << 20,
-     .help = "Windows run at once."},
+     .help = "Always give the most likely answer, even if no answer is more likely."},
+    {OPT_FLOAT("null-threshold", AnswerConfig, null_threshold), .fallback = "0", RANGE(-INFINITY, INFINITY),
+     .help = "Give no answer if the no-answer score exceeds the best answer's by more than this; 'weft "
+             "eval' reports the best threshold."},
+    {OPT_INT("n-best", AnswerConfig, n_best), .fallback = "20", RANGE(1, SQUAD_N_BEST_LIMIT),
+     .help = "Number of start and end candidates per window, and of answers per question, to consider."},
+    {OPT_INT("max-answer", AnswerConfig, max_answer), .fallback = "30", RANGE(1, INT32_MAX),
+     .help = "Maximum answer length in tokens."},
+    {OPT_INT("seq", AnswerConfig, seq), .fallback = "0", AT_LEAST(8), .shown = "384, or the model's maximum",
+     .help = "Sequence length: question plus a window of the text, in tokens."},
+    {OPT_INT("doc-stride", AnswerConfig, doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+     .help = "Tokens between the starts of consecutive windows over a long text."},
+    {OPT_INT("max-query", AnswerConfig, max_query), .fallback = "64", RANGE(1, INT32_MAX),
+     .help = "Maximum tokens per question; longer questions are truncated."},
+    {OPT_INT("batch", AnswerConfig, batch), .fallback = "8", RANGE(1, 1 << 20), .help = "Windows per batch."},
     {OPT_CHOICE("device", AnswerConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
+     .help = "Device: cpu, or cuda for the first NVIDIA GPU."},
     {OPT_CHOICE("precision", AnswerConfig, precision, "TYPE", precision_choices),
-     .shown = "fp32, and bf16 on a GPU", .help = "Number format of the computation, as in train."},
+     .shown = "fp32; bf16 on GPUs", .help = "Compute precision, as in 'weft train'."},
     {OPT_CHOICE("kernels", AnswerConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
-     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
-    {OPT_INT("threads", AnswerConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
-     .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
+     .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
+    {OPT_INT("threads", AnswerConfig, threads), .fallback = "0", RANGE(1, 4096),
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads."},
 };
 /* clang-format on */
 
@@ -62,7 +59,7 @@ static void show_answer(const json_t *answer, FILE *out) {
     show_number(answer, "probability", &probability);
     if (json_is_string(text)) {
         fwrite(json_string_value(text), 1, json_string_length(text), out);
-        fprintf(out, "  (characters %lld to %lld, probability %.2f)\n", (long long)show_int(answer, "start"),
+        fprintf(out, "  (characters %lld-%lld, probability %.2f)\n", (long long)show_int(answer, "start"),
                 (long long)show_int(answer, "end"), probability);
     } else {
         fprintf(out, "no answer  (probability %.2f)\n", probability);
@@ -82,25 +79,21 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Where a text says it",
+    {"Find an answer in an article",
      "weft answer --model runs/squad --context article.txt --question 'Who built it?'"},
-    {"Several questions about what comes down a pipe, as JSON",
+    {"Several questions about piped text, as JSON",
      "lynx -dump page.html | weft answer --model runs/squad --context - --question 'When?' --question "
-     "'Where?' "
-     "--json"},
+     "'Where?' --json"},
 };
 
 const Command command_answer = {
     .name = "answer",
-    .summary = "answer questions from a text with a BERT trained on SQuAD",
-    .description =
-        "Finds the piece of a text that answers a question, with its place, counted in characters from 0 to "
-        "just "
-        "behind its end, and a probability: its share among the answers that were looked at. The answer is "
-        "the text's own, with its accents, case and punctuation.\n"
-        "Where \"no answer\" is likelier than the best answer, as models trained on SQuAD v2 can tell, that "
-        "is "
-        "said. A text that is longer than the model reads at once is read in windows that overlap.",
+    .summary = "answer questions about a text with a BERT trained on SQuAD",
+    .description = "Finds the span of a text that answers a question and prints it verbatim, with its "
+                   "position in characters (from 0, end exclusive) and its probability among the answers "
+                   "considered.\n"
+                   "Models trained on SQuAD 2.0 can also report that the text has no answer. Texts longer "
+                   "than the model's sequence length are read in overlapping windows.",
     .config_size = sizeof(AnswerConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -1,4 +1,4 @@
-/* weft bench: where the time of a training step goes. */
+/* weft bench: profiles training steps, kernel by kernel. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,13 +43,13 @@ static void print_kernel(const json_t *kernel, double step_ms, double peak, FILE
             member(kernel, "gbytes_per_s"));
 }
 
-/* Kernels, the slowest first, then what is left of the step. */
+/* Kernels by decreasing time, then the rest of the step. */
 static Status print_kernels(const json_t *result, FILE *out) {
     json_t *sorted[64];
     const json_t *list = json_object_get(result, "kernels");
-    size_t count = json_array_size(list), most = COUNT_OF(sorted);
+    size_t count = json_array_size(list);
     double step_ms = member(result, "step_ms_measured"), sum = 0;
-    if (count > most) return FAILED("internal: %zu kernels are more than the table holds", count);
+    if (count > COUNT_OF(sorted)) return FAILED("internal: too many kernels for the table (%zu)", count);
     for (size_t i = 0; i < count; i++) {
         sorted[i] = json_array_get(list, i);
         sum += member(sorted[i], "ms");
@@ -73,9 +73,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
             format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
             (long long)show_int(result, "seq"));
     size_t ranks = json_array_size(json_object_get(result, "ranks"));
-    if (ranks > 1) fprintf(out, "%zu ranks of ", ranks);
-    fprintf(out, "%lld threads, %s, %s kernels", (long long)show_int(result, "threads"),
-            text_of(result, "precision"), text_of(result, "kernels_from"));
+    if (ranks > 1) fprintf(out, "%zu ranks x ", ranks);
+    fprintf(out, "%lld thread%s, %s, %s kernels", (long long)show_int(result, "threads"),
+            PLURAL(show_int(result, "threads")), text_of(result, "precision"),
+            text_of(result, "kernels_from"));
     if (strcmp(text_of(result, "device"), "cpu") == 0)
         fprintf(out, ", %s, %s (bf16: %s)", text_of(result, "isa"), text_of(result, "blas"),
                 text_of(result, "bf16"));
@@ -85,30 +86,28 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, "%sstep %.1f ms (best %.1f ms), %s tokens/s", by_kernel ? "\n" : "",
             member(result, "step_ms"), member(result, "step_ms_best"),
             format_count(text, member(result, "tokens_per_s")));
-    fprintf(out, ", %s of memory at most\n", format_bytes(text, member(result, "peak_bytes")));
+    fprintf(out, ", peak memory %s\n", format_bytes(text, member(result, "peak_bytes")));
     if (!by_kernel) return OK;
-    fprintf(out, "%.1f GFLOP/s of the measured peak of %.1f: %.0f%%\n", member(result, "gflops"),
+    fprintf(out, "%.1f GFLOP/s, measured peak %.1f GFLOP/s: MFU %.0f%%\n", member(result, "gflops"),
             member(result, "peak_gflops"), 100 * member(result, "mfu"));
     if (member(result, "bubble") > 0)
-        fprintf(out, "stages wait for each other %.1f%% of forward and backward\n",
-                100 * member(result, "bubble"));
+        fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * member(result, "bubble"));
     return OK;
 }
 
 static const Example examples[] = {
-    {"Where GPT-2's time goes", "weft bench --model gpt2 --seq 256 --batch 4"},
-    {"The same for BERT, on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
-    {"Generation and training in five figures, on a GPU",
+    {"Profile GPT-2", "weft bench --model gpt2 --seq 256 --batch 4"},
+    {"Profile BERT on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
+    {"Leaderboard figures for generation and training, on a GPU",
      "weft bench --model gpt2-medium --seq 128 --steps 20 --device cuda --leaderboard board.json"},
 };
 
 const Command command_bench = {
     .name = "bench",
-    .summary = "measure a training step, kernel by kernel",
-    .description =
-        "Runs a few training steps on made-up tokens. Shows for each kernel its calls and time in a step, "
-        "its rate of operations against the machine's measured peak (that of a large matrix product), and "
-        "its rate of memory traffic.",
+    .summary = "profile a training step, kernel by kernel",
+    .description = "Runs a few training steps on random tokens. For each kernel it shows calls and time "
+                   "per step, FLOP/s as an absolute rate and relative to the measured peak (that of a "
+                   "large matrix multiplication), and memory bandwidth.",
     .config_size = sizeof(BenchArgs),
     .groups = bench_groups,
     .group_count = BENCH_GROUPS,

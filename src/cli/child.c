@@ -1,6 +1,7 @@
-/* The child is in a process group of its own: Ctrl-C reaches this process, which hands it on, once for each
- * time. Should this process be killed, the child is asked to end. What the child says on standard error is
- * read line by line: its last "weft: error: ..." is why it failed. */
+/* The child runs in its own process group: Ctrl-C reaches only this process, which forwards each one. If this
+ * process is killed, the child gets SIGTERM. The child's standard error is read line by line; its last
+ * "weft: error: ..." is the reason it failed.
+ */
 #include "cli/child.h"
 
 #include <errno.h>
@@ -14,21 +15,21 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 
-enum { WORDS_MOST = 256 };
+enum { MAX_WORDS = 256 };
 
-/* What the signal handler knows. */
-static volatile sig_atomic_t child_pid, stop_asked;
+/* For the signal handler. */
+static volatile sig_atomic_t child_pid, stop_requested;
 
-static void hand_on(int signal_number) {
+static void forward_signal(int signal_number) {
     (void)signal_number;
     int error = errno;
-    stop_asked = 1;
+    stop_requested = 1;
     if (child_pid > 0) kill((pid_t)child_pid, SIGINT);
     errno = error;
 }
 
-void children_heed(void) {
-    struct sigaction action = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
+void children_watch_signals(void) {
+    struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -36,7 +37,7 @@ void children_heed(void) {
 }
 
 bool children_stopped(void) {
-    return stop_asked != 0;
+    return stop_requested != 0;
 }
 
 /* Runs in the child. */
@@ -54,7 +55,7 @@ static void become(const char *program, char *const *argv, int error) {
     _exit(127);
 }
 
-/* In a terminal one line that changes, elsewhere all of them. */
+/* Overwrites one line on a terminal; appends lines elsewhere. */
 static void show_line(FILE *out, const char *line) {
     if (!out) return;
     if (!terminal_live(out)) {
@@ -66,13 +67,13 @@ static void show_line(FILE *out, const char *line) {
     fflush(out);
 }
 
-static Status listen_to(int from, const Child *child, char **ret_error) {
+static Status read_stderr(int from, const Child *child, char **ret_error) {
     static const char mark[] = "weft: error: ";
     FILE *in = fdopen(from, "r"), *log = fopen(child->log, "ae");
     char *line = NULL, *error = NULL;
     size_t capacity = 0;
     Status status = !in    ? FAILED("out of memory")
-                    : !log ? FAILED("%s: cannot be written: %s", child->log, strerror(errno))
+                    : !log ? FAILED("%s: cannot write: %s", child->log, strerror(errno))
                            : OK;
     while (in && getline(&line, &capacity, in) > 0) {
         if (log) fputs(line, log);
@@ -96,44 +97,44 @@ static Status listen_to(int from, const Child *child, char **ret_error) {
 
 static Status await(pid_t child, int *ret_state) {
     while (waitpid(child, ret_state, 0) < 0)
-        if (errno != EINTR) return FAILED("a process cannot be waited for: %s", strerror(errno));
+        if (errno != EINTR) return FAILED("cannot wait for the child process: %s", strerror(errno));
     return OK;
 }
 
-/* What its end means, where the child gave no sentence itself. */
+/* Sets the exit code and, if the child reported no error, derives one from how it ended. */
 static Status explain(int state, ChildEnd *end) {
     end->code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     if (end->code == 0 || end->error) return OK;
-    if (!WIFSIGNALED(state)) return end->code == 127 ? str_dup("weft cannot be run", &end->error) : OK;
+    if (!WIFSIGNALED(state)) return end->code == 127 ? str_dup("cannot run weft", &end->error) : OK;
     int number = WTERMSIG(state);
-    return str_format(&end->error, "ended by signal %d (%s)%s", number, strsignal(number),
-                      number == SIGKILL ? ", which the system also does when memory runs out" : "");
+    return str_format(&end->error, "killed by signal %d (%s)%s", number, strsignal(number),
+                      number == SIGKILL ? "; the system may have run out of memory" : "");
 }
 
 Status child_run(const Child *child, ChildEnd *ret_end) {
     char program[4096], name[] = "weft";
-    char *argv[WORDS_MOST] = {name};
+    char *argv[MAX_WORDS] = {name};
     size_t words = 1;
     for (; child->argv[words - 1]; words++) {
-        if (words + 1 == WORDS_MOST) return USAGE("more than %d words for one command", WORDS_MOST - 2);
+        if (words + 1 == MAX_WORDS) return USAGE("more than %d arguments for one command", MAX_WORDS - 2);
         argv[words] = child->argv[words - 1];
     }
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) return FAILED("/proc/self/exe: cannot be read: %s", strerror(errno));
+    if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
     program[length] = 0;
     int error[2], state = 0;
-    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("a pipe cannot be made: %s", strerror(errno));
-    children_heed();
+    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
+    children_watch_signals();
     pid_t pid = fork();
     if (pid == 0) become(program, argv, error[1]);
     close(error[1]);
     if (pid < 0) {
         close(error[0]);
-        return FAILED("a process cannot be started: %s", strerror(errno));
+        return FAILED("cannot start a process: %s", strerror(errno));
     }
     child_pid = pid;
     ChildEnd end = {0};
-    Status status = listen_to(error[0], child, &end.error);
+    Status status = read_stderr(error[0], child, &end.error);
     Status awaited = await(pid, &state);
     child_pid = 0;
     if (!status)

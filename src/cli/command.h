@@ -1,12 +1,12 @@
-/* A command is a row of a table too. To add one: write its file with one `const Command`, declare it
- * below and add a line to the table in commands.c. Its options appear in help, the man page, completion
- * and configuration files by themselves.
+/* Commands. Each command is a `const Command` in a file of its own. To add one, declare it below and add a
+ * line to the table in commands.c; its options then appear in help, the man page, completion and
+ * configuration files.
  *
- * A command may be a family, as `tokenizer` is: it does nothing itself, and the commands that stand after
- * it in the table with names like "tokenizer train" are its members, with options of their own.
+ * A command may be a family, such as `tokenizer`: it does nothing itself. Its members follow it in the table,
+ * with names such as "tokenizer train" and their own options.
  *
- * A command turns a filled configuration into one JSON object, the result. With --json the program
- * prints that object; otherwise the command's `show` prints it for a person. */
+ * A command turns its configuration into one JSON object, the result. With --json the program prints that
+ * object; otherwise the command's `show` function formats it for people. */
 #ifndef WEFT_CLI_COMMAND_H
 #define WEFT_CLI_COMMAND_H
 
@@ -15,22 +15,23 @@
 
 typedef struct Command Command;
 
-/* Where an option's value came from; a later one wins over an earlier one. */
+/* Where an option's value came from, in increasing order of precedence. */
 typedef enum { SOURCE_DEFAULT, SOURCE_FILE, SOURCE_LINE } Source;
 
 /* One option of one invocation. */
 typedef struct Slot {
     const Option *option;
     void *field;
-    int *count;      /* LIST */
+    int *count;      /* LIST: number of entries */
     size_t capacity; /* LIST: entries allocated */
     Source source;
-    bool line_only;       /* not for configuration files */
-    const char *file_key; /* the file's key that set it, and the value; NULL: none */
+    bool line_only; /* not allowed in configuration files */
+    const char
+        *file_key; /* the key in the configuration file that set it, and its value; NULL if not set there */
     json_t *file_value;
 } Slot;
 
-/* A command line, read. It owns the configuration and the lists in it. */
+/* A parsed command line. It owns the configuration and the lists in it. */
 typedef struct Invocation {
     const Command *command;
     void *config;
@@ -39,45 +40,53 @@ typedef struct Invocation {
     Slot *slots;
     size_t slot_count;
     bool json, help;
-    char **line;             /* the program's whole command line, NULL-terminated */
-    Group *world;            /* all ranks, in commands that run as several; NULL: not there yet */
-    Mesh *mesh;              /* over them, where there is a layout */
-    Device *device;          /* that the world's groups are for, where it is not the CPU */
-    int exit_code;           /* of a command that was run elsewhere: under a launcher */
+    char **line;             /* the program's complete command line, NULL-terminated */
+    Group *world;            /* all ranks, in commands that run on several; NULL before launch_join */
+    Mesh *mesh;              /* mesh over `world`, in commands with layout options */
+    Device *device;          /* device of the world's groups; NULL: the CPU */
+    int exit_code;           /* exit code of a command that ran under a launcher */
     bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
-    const char *config_path; /* NULL: none */
-    const char *scale;       /* of the file's; NULL: as it is */
-    const char *run;         /* of the file's runs; NULL: none of them */
-    bool fetched;            /* the file names fetched files */
-    char *run_config;        /* the path, where it is a run's own */
-    json_t *file;            /* texts in the configuration may point into it */
+    const char *config_path; /* --config; NULL if not given */
+    const char *scale;       /* --scale: the scale of the recipe; NULL: its base settings */
+    const char *run;         /* --run: the run of the recipe; NULL: no particular run */
+    bool fetched;            /* the configuration file refers to fetched files (@SET/FILE) */
+    char *run_config;        /* storage of config_path if it is a run's config.json */
+    json_t *file;            /* the configuration file; strings in the configuration may point into it */
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
     double min_lr_ratio;     /* DeepSpeed's cos_min_ratio; 0: not given */
-    bool log_warmup;         /* DeepSpeed's scheduler warms up so unless it is told */
+    bool log_warmup;         /* DeepSpeed's scheduler defaults to logarithmic warm-up */
 } Invocation;
 
 typedef struct Example {
     const char *what, *line;
 } Example;
 
+/* What a command does with --scale and --run, which select parts of a recipe. Every command accepts them;
+ * only those that use recipes show them. */
+typedef enum {
+    RECIPE_NONE,    /* not shown */
+    RECIPE_CONFIG,  /* --config may be a recipe: --scale and --run are shown */
+    RECIPE_OPERAND, /* the first operand is a recipe, and all its runs are used: only --scale is shown */
+} RecipeUse;
+
 struct Command {
-    const char *name;        /* a member's with its family's before it: "tokenizer train" */
+    const char *name;        /* members include the family's name: "tokenizer train" */
     const char *summary;     /* one line, without a full stop */
-    const char *description; /* paragraphs, parted by newlines */
-    const char *operands;    /* as in the synopsis: "FROM TO"; NULL: none are taken */
+    const char *description; /* paragraphs separated by newlines */
+    const char *operands;    /* as in the synopsis: "FROM TO"; NULL: accepts no operands */
     size_t operands_min, operands_max;
     size_t config_size;
     const OptionGroup *groups;
     size_t group_count;
     const Example *examples;
     size_t example_count;
-    bool family;    /* it only gathers others; needs nothing else but the texts above */
+    RecipeUse recipe;
+    bool family;    /* only groups other commands; uses nothing but the texts above */
     bool deepspeed; /* its configuration file may use DeepSpeed's keys */
-    bool recipe;    /* its first operand is a recipe, of which --scale is meant */
-    bool resumes;   /* with --resume and no --config, the file is config.json in --out */
-    /* `config` is call->config. A NULL result means that the command has printed what there is. */
+    bool resumes;   /* with --resume and no --config, reads config.json from --out */
+    /* `config` is call->config. A NULL result means that the command has printed its output itself. */
     Status (*run)(Invocation *call, void *config, json_t **ret_result);
-    /* Optional: the result for a person. */
+    /* Formats the result for people; NULL: nothing is printed. */
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
 
@@ -88,34 +97,38 @@ extern const Command command_fetch, command_prepare, command_train, command_eval
 
 /* NULL-terminated, in the order help lists them. */
 const Command *const *commands_all(void);
-/* By the words at the start of `words`: a name, or a family's and a member's. An unknown name is a usage
- * error that suggests the nearest. *ret_used: how many of the words the name took. */
+/* Finds a command by the first one or two words: a name, or those of a family and a member. An unknown name
+ * is a usage error that suggests the closest match. *ret_used is the number of words that the name consists
+ * of. */
 MUST_USE Status command_find(const char *const *words, size_t count, const Command **ret_command,
                              size_t *ret_used);
-/* Whether a command is a member of a family; with NULL, whether it is of none. */
+/* Whether a command is a member of `family`; if that is NULL, whether it is a member of no family. */
 bool command_is_of(const Command *command, const Command *family);
-/* The part of its name that is its own: "train" of "tokenizer train". */
+/* The last word of its name: "train" for "tokenizer train". */
 const char *command_own_name(const Command *command);
 
-/* --config, --json, --help: what every command takes. */
+/* --config, --json, --help: accepted and shown by every command. */
 extern const OptionGroup common_options;
+/* The index-th group of options that help and completion show for a command: its own, the recipe options if
+ * it uses recipes, and last the common ones. NULL past the end. */
+const OptionGroup *command_group(const Command *command, size_t index);
 
-/* Reads what follows the command's name: defaults, then the configuration file, then the line. With
- * --help nothing is checked or required. */
+/* Parses the arguments that follow the command's name: defaults, then the configuration file, then the
+ * command line. With --help nothing is checked or required. */
 MUST_USE Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv);
-/* The same, for who does not need the fetched files that it may name. */
+/* The same, without checking that the fetched files it names exist. */
 MUST_USE Status invocation_read(Invocation **ret_call, const Command *command, int argc, char **argv);
 void invocation_free(Invocation *call);
 DEFINE_FREEP(Invocation, invocation)
 
 Slot *invocation_slot(const Invocation *call, const char *name);
-/* Whether a person set it, in the file or on the line. */
+/* Whether the option was given, in the file or on the command line. */
 bool invocation_given(const Invocation *call, const char *name);
-/* How messages name an option: "--lr", or "run.json: lr" when the file set it. Into a buffer. */
+/* How messages name an option: "--lr", or "run.json: lr" if the file set it. Written to `buffer`. */
 enum { LABEL_SIZE = 256 };
 const char *invocation_label(const Invocation *call, const char *name, char *buffer);
 
-/* All options with their values, as a configuration file that --config would take. */
+/* All options with their values, as a configuration file for --config. */
 MUST_USE Status invocation_json(const Invocation *call, json_t **ret_json);
 
 #endif

@@ -49,10 +49,10 @@ static Status unknown_command(const char *name, const Command *family, const cha
     if (nearest)
         return USAGE("'%s%s%s' is not a command; did you mean '%s%s%s'?", of, space, name, of, space,
                      nearest);
-    return USAGE("'%s%s%s' is not a command; 'weft help%s%s' lists them", of, space, name, space, of);
+    return USAGE("'%s%s%s' is not a command; 'weft help%s%s' lists all commands", of, space, name, space, of);
 }
 
-/* Among the members of a family, or among the commands without one. */
+/* Searches the members of a family or, if it is NULL, the commands outside families. */
 static Status find_among(const Command *family, const char *name, const Command **ret_command) {
     Suggestion near = {.word = name};
     for (const Command *const *command = commands; *command; command++) {

@@ -1,8 +1,8 @@
-/* weft compare: the runs of a recipe one after another, and what they came to side by side.
+/* weft compare: executes the runs of a recipe one after another and compares the results.
  *
- * Each run is `weft train` in a process of its own, so that one that dies takes nothing with it. What is
- * known so far is in results.json after every run; the same command goes on from there. A run that this
- * machine cannot hold is simulated, where the recipe or the line says on which machine.
+ * Each run is `weft train` in a child process, so that a crash affects nothing else. results.json is updated
+ * after every run; repeating the command continues from there. A run that does not fit this machine is
+ * simulated if the recipe or the command line names a cluster.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/configfile.h"
@@ -34,14 +35,14 @@ typedef struct CompareArgs {
 /* clang-format off */
 static const Option compare_table[] = {
     {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ and the recipe's name",
-     .help = "Directory for the results, the page and the runs. The same one again goes on with what is not "
-             "finished there."},
-    {OPT_TEXT("cluster", CompareArgs, cluster, "NAME|FILE"), .shown = "what the recipe names, or none",
-     .help = "The machine to simulate runs on that this one cannot hold, for want of GPUs or memory; as for "
-             "'weft plan'. Without one, they fail."},
-    {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs, and carry out none."},
-    {OPT_FLAG("retry", CompareArgs, retry), .help = "Try runs again that failed."},
-    {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Show no progress."},
+     .help = "Directory for results, page and runs. If it contains an unfinished comparison, that is "
+             "continued."},
+    {OPT_TEXT("cluster", CompareArgs, cluster, "NAME|FILE"), .shown = "the recipe's, if any",
+     .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for, as in 'weft "
+             "plan'. Without one, they fail."},
+    {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs instead of executing them."},
+    {OPT_FLAG("retry", CompareArgs, retry), .help = "Retry failed runs."},
+    {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Do not show progress."},
 };
 /* clang-format on */
 
@@ -49,12 +50,12 @@ static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0
 
 enum { FIXED_WORDS = 24, NUMBER_SIZE = 24 };
 
-/* All that is known of the comparison before its first run. */
+/* A comparison before its first run. */
 typedef struct Comparison {
     Invocation *call;
     const CompareArgs *args;
     Recipe recipe;
-    char eval_samples[NUMBER_SIZE]; /* of every run; "": not settled yet */
+    char eval_samples[NUMBER_SIZE]; /* samples per evaluation of every run; "" until known */
     char *out;
 } Comparison;
 
@@ -63,7 +64,7 @@ static void comparison_done(Comparison *comparison) {
     free(comparison->out);
 }
 
-/* The words of one run's command line; they point into the others. */
+/* The command line of one run; the words are borrowed. */
 typedef struct Line {
     char **words;
 } Line;
@@ -72,14 +73,14 @@ static void line_done(Line *line) {
     free(line->words);
 }
 
-/* train --config RECIPE [--scale NAME] --run NAME [--trace] [what came after --] [--out DIR --resume]. The
- * trace is for the page's timelines. `name` NULL: of no run in particular. All runs are evaluated on the same
+/* train --config RECIPE [--scale NAME] --run NAME [--trace] [arguments after --] [--out DIR --resume]. The
+ * trace is for the timelines on the page. `name` NULL: no particular run. All runs are evaluated on the same
  * samples. */
 static Status line_of(Line *ret_line, const Comparison *of, const char *name, const char *dir) {
     const Invocation *call = of->call;
     const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0]};
     size_t count = 3, extra = call->operand_count - 1;
-    words[count++] = name ? "--run" : "--data"; /* each run may name data of its own, and some is required */
+    words[count++] = name ? "--run" : "--data"; /* --data is required, but may differ by run */
     words[count++] = name ? name : "self";
     if (call->scale) {
         words[count++] = "--scale";
@@ -107,7 +108,7 @@ static Status line_of(Line *ret_line, const Comparison *of, const char *name, co
     return OK;
 }
 
-/* Reads the run's options as train would; files that they name may not have been fetched. */
+/* Parses the run's options as train would, without requiring fetched files. */
 static Status read_run(Line *line, const Comparison *of, const char *name, Invocation **ret_train) {
     int count = 0;
     TRY(line_of(line, of, name, NULL));
@@ -115,8 +116,8 @@ static Status read_run(Line *line, const Comparison *of, const char *name, Invoc
     return invocation_read(ret_train, &command_train, count - 1, line->words + 1);
 }
 
-/* The machine to simulate a run on; NULL: it is carried out. What cannot be planned fails there, with the
- * planner's sentence. */
+/* The cluster to simulate a run on; NULL: execute it. A run that cannot be planned counts as simulated, so
+ * that it fails with the planner's message. */
 static Status find_cluster(const Comparison *of, size_t at, const char **ret_cluster) {
     const CompareArgs *args = of->args;
     const Recipe *recipe = &of->recipe;
@@ -127,8 +128,7 @@ static Status find_cluster(const Comparison *of, size_t at, const char **ret_clu
     bool needed = args->simulate;
     *ret_cluster = NULL;
     if (!cluster && args->simulate)
-        return USAGE("--simulate: %s names no cluster; --cluster says which machine to simulate",
-                     of->call->operands[0]);
+        return USAGE("--simulate: %s names no cluster; add --cluster NAME", of->call->operands[0]);
     if (!cluster) return OK;
     TRY(read_run(&line, of, name, &train));
     CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
@@ -136,7 +136,7 @@ static Status find_cluster(const Comparison *of, size_t at, const char **ret_clu
     return OK;
 }
 
-/* A run that is simulated needs none of its files. */
+/* Checks that fetched files exist, unless the run is simulated. */
 static Status check_files(const Comparison *of, size_t at, const Invocation *train) {
     const char *cluster;
     Status missing = configfile_check(train);
@@ -147,7 +147,7 @@ static Status check_files(const Comparison *of, size_t at, const Invocation *tra
     return status;
 }
 
-/* A recipe of another command is refused by name. */
+/* Rejects recipes for other commands with a hint. */
 static Status check_command(const Invocation *call) {
     static const Command *const commands[] = {&command_prune, &command_quantize};
     const char *const words[] = {"--config", call->operands[0], "--out", "unused"};
@@ -157,14 +157,13 @@ static Status check_command(const Invocation *call) {
         Status not_its = invocation_read(&other, commands[i], COUNT_OF(words), (char **)(uintptr_t)words);
         if (!not_its)
             return USAGE(
-                "%s: is a recipe for 'weft %s', which makes one run of it at a time: weft %s --config "
-                "%s --run NAME",
+                "%s: is a recipe for 'weft %s'; run one of its variants with: weft %s --config %s --run NAME",
                 call->operands[0], commands[i]->name, commands[i]->name, call->operands[0]);
     }
     return OK;
 }
 
-/* Before the first run starts, so that a mistake shows before hours of work. */
+/* Parses and checks a run before the first one starts, so that errors do not appear hours later. */
 static Status settings_of(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
@@ -174,9 +173,9 @@ static Status settings_of(const Comparison *of, size_t at, const char *name, jso
     return invocation_json(train, ret_settings);
 }
 
-/* What a recipe says of no run in particular, and what follows --, is right or wrong for all runs alike. */
+/* Checks the recipe's common options and the arguments after --, which apply to all runs. */
 static Status check_common(const Comparison *of) {
-    static const char *const not_one = "is not for the runs of a comparison";
+    static const char *const not_allowed = "is not allowed for the runs of a comparison";
     const Invocation *call = of->call;
     char label[LABEL_SIZE];
     CLEANUP(line_done) Line line = {0};
@@ -184,18 +183,18 @@ static Status check_common(const Comparison *of) {
     Status wrong = read_run(&line, of, NULL, &train), other = wrong ? check_command(call) : OK;
     if (other) status_free(wrong);
     if (wrong) return other ? other : wrong;
-    if (train->help || train->json) return USAGE("--%s: %s", train->help ? "help" : "json", not_one);
-    if (train->run) return USAGE("--run: %s, which takes them all", not_one);
-    if (strcmp(train->config_path, call->operands[0])) return USAGE("--config: %s", not_one);
+    if (train->help || train->json) return USAGE("--%s: %s", train->help ? "help" : "json", not_allowed);
+    if (train->run) return USAGE("--run: %s, which executes all of them", not_allowed);
+    if (strcmp(train->config_path, call->operands[0])) return USAGE("--config: %s", not_allowed);
     if (train->scale && (!call->scale || strcmp(train->scale, call->scale)))
-        return USAGE("--scale: is the comparison's; name it before --");
+        return USAGE("--scale: applies to the whole comparison; give it before --");
     if (invocation_given(train, "out"))
-        return USAGE("%s: a comparison keeps its runs in its own directory, which --out names before --",
+        return USAGE("%s: is set by the comparison; give --out before --",
                      invocation_label(train, "out", label));
     return OK;
 }
 
-/* As many as the first run's, whose batches may be smaller or larger than those of others. */
+/* All runs are evaluated on as many samples as the first, whatever their batch size. */
 static Status settle_evaluation(Comparison *of) {
     const char *name = json_string_value(json_object_get(json_array_get(of->recipe.runs, 0), "name"));
     CLEANUP(line_done) Line line = {0};
@@ -207,7 +206,7 @@ static Status settle_evaluation(Comparison *of) {
     return OK;
 }
 
-/* A name for a directory: its letters and digits, with single dashes between. */
+/* A directory name: letters and digits, separated by single dashes. */
 static Status slug_of(const char *name, const char *dir, char **ret_path) {
     char slug[96];
     size_t length = 0;
@@ -229,13 +228,12 @@ static Status add_runs(Results *results, const Comparison *of) {
         CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
         if (json_object_get(entry, "out"))
-            return USAGE(
-                "%s: run '%s': out: a comparison keeps its runs in its own directory, which --out names",
-                of->call->operands[0], name);
+            return USAGE("%s: run '%s': out: is set by the comparison; use --out instead",
+                         of->call->operands[0], name);
         TRY(slug_of(name, of->out, &dir));
         for (size_t k = 0; k < results->count; k++)
             if (!strcmp(results->runs[k].dir, dir))
-                return USAGE("%s: runs '%s' and '%s' would share the directory %s; call one otherwise",
+                return USAGE("%s: runs '%s' and '%s' would share the directory %s; rename one",
                              of->call->operands[0], results->runs[k].name, name, dir);
         TRY(results_add(results, name, dir, &run));
         run->options = json_copy((json_t *)(uintptr_t)entry);
@@ -245,7 +243,7 @@ static Status add_runs(Results *results, const Comparison *of) {
     return OK;
 }
 
-/* The file's name without its folder and ending. */
+/* The file's name without directory and extension. */
 static Status title_of(const char *path, char **ret_title) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
     return str_format(ret_title, "%.*s", (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)),
@@ -261,7 +259,7 @@ static Status describe(Results *results, const Comparison *of) {
     return OK;
 }
 
-static Status place_of(const CompareArgs *args, const Results *results, char **ret_out) {
+static Status find_out(const CompareArgs *args, const Results *results, char **ret_out) {
     if (args->out) return str_dup(args->out, ret_out);
     return str_format(ret_out, "runs/%s%s%s", results->title, results->scale ? "-" : "",
                       results->scale ? results->scale : "");
@@ -271,52 +269,59 @@ static void close_fd(int *fd) {
     if (*fd >= 0) close(*fd);
 }
 
-/* The lock goes with the process. */
+/* The lock is released when the process ends. */
 static Status lock(const char *out, int *ret_fd) {
     *ret_fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*ret_fd < 0) return FAILED("%s: the directory cannot be opened: %s", out, strerror(errno));
     if (flock(*ret_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return FAILED("%s: another process is making this comparison", out);
+        return FAILED("%s: another process is running this comparison", out);
     return OK;
 }
 
-/* What earlier starts have left in the directory. Runs say themselves what they are where results.json does
- * not; one that is damaged beside none of them may be somebody else's. */
-static Status look_back(Results *results, const char *out) {
+/* Reads the results of earlier starts. Runs that results.json does not list are recognized by their
+ * config.json. If results.json is damaged and no run is recognized, the directory may belong to something
+ * else. */
+static Status read_earlier(Results *results, const char *out) {
     CLEANUP(mem_freep) char *damage = NULL;
     size_t found = 0;
     TRY(results_recall(results, out, &damage));
     for (size_t i = 0; i < results->count; i++) {
         Run *run = &results->runs[i];
         TRY(run_look(run));
-        if (run->state == RUN_RUNNING) return FAILED("%s: another process is running this run", run->dir);
+        if (run->state == RUN_RUNNING) return FAILED("%s: another process is executing this run", run->dir);
         if (run->known || run->state == RUN_WAITING) continue;
         TRY(run_recognize(run));
         found++;
     }
-    if (damage && !found) return FAILED("%s; remove it to start afresh, or choose another --out", damage);
+    if (damage && !found) return FAILED("%s; remove it to start over, or choose another --out", damage);
     if (damage) fprintf(stderr, "weft: %s\n", damage);
     if (found)
-        fprintf(stderr,
-                "weft: %s: goes on from the directories of %zu run%s that results.json does not list\n", out,
-                found, found > 1 ? "s" : "");
+        fprintf(stderr, "weft: %s: continuing %zu run%s that results.json does not list\n", out, found,
+                PLURAL(found));
     size_t others = json_array_size(results->others);
     if (others)
-        fprintf(stderr, "weft: %s: keeps what is known of %zu run%s that the recipe does not list\n", out,
-                others, others > 1 ? "s" : "");
+        fprintf(stderr, "weft: %s: keeping %zu result%s that the recipe does not list\n", out, others,
+                PLURAL(others));
     return OK;
 }
 
-static void say_start(const Results *results, size_t at, bool again) {
-    fprintf(stderr, "[%zu/%zu] %s%s\n", at + 1, results->count, results->runs[at].name,
-            again ? ", going on" : "");
+static void print_name(const Results *results, size_t at) {
+    const char *name = results->runs[at].name;
+    fprintf(stderr, "[%zu/%zu] ", at + 1, results->count);
+    terminal_put(stderr, name, strlen(name));
 }
 
-static void say_end(const Run *run) {
+static void print_start(const Results *results, size_t at, bool again) {
+    print_name(results, at);
+    fputs(again ? " (resuming)\n" : "\n", stderr);
+}
+
+static void print_end(const Run *run) {
     char time[FORMAT_SIZE], rate[FORMAT_SIZE];
     if (run->state != RUN_FINISHED) {
-        fprintf(stderr, "      %s%s%s\n", run_state_name(run->state), run->error ? ": " : "",
-                run->error ? run->error : "");
+        fprintf(stderr, "      %s%s", run_state_name(run->state), run->error ? ": " : "");
+        if (run->error) terminal_put(stderr, run->error, strlen(run->error));
+        fputc('\n', stderr);
         return;
     }
     double seconds = 0, tokens = 0;
@@ -332,9 +337,9 @@ static void say_end(const Run *run) {
             format_count(rate, tokens));
 }
 
-/* ---- on paper ---- */
+/* ---- simulated runs ---- */
 
-/* The machines that runs may be simulated on are known, before hours of work. */
+/* Checks the names of clusters before the first run starts. */
 static Status check_clusters(const CompareArgs *args, const Recipe *recipe) {
     Cluster cluster;
     if (args->cluster) return cluster_find(args->cluster, &cluster);
@@ -359,7 +364,7 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of, co
     CLEANUP(invocation_freep) Invocation *train = NULL;
     CLEANUP(json_decrefp) json_t *summary = NULL;
     TRY(run_renew(run));
-    if (!args->quiet) say_start(results, at, false);
+    if (!args->quiet) print_start(results, at, false);
     TRY(read_run(&line, of, run->name, &train));
     CLEANUP(status_freep) Status failed = simulate_run(train, cluster, run->dir, &summary);
     if (failed) {
@@ -369,13 +374,13 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of, co
         TRY(write_simulated(run, summary));
     }
     TRY(run_look(run));
-    if (!args->quiet) say_end(run);
+    if (!args->quiet) print_end(run);
     return results_write(results, of->out);
 }
 
-/* ---- in earnest ---- */
+/* ---- executed runs ---- */
 
-/* The first run measures the machine for all, so that their MFU are against the same peak. */
+/* The first run measures the peak for all, so that their MFU is comparable. */
 static Status share_peak(const char *out) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, out, "peak.json"));
@@ -393,22 +398,22 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     TRY(results_write(results, of->out));
     TRY(line_of(&line, of, run->name, run->dir));
     TRY(str_format(&log, "%s.log", run->dir));
-    if (!args->quiet) say_start(results, at, again);
+    if (!args->quiet) print_start(results, at, again);
     ChildEnd end;
     TRY(child_run(&(Child){line.words, log, args->quiet ? NULL : stderr}, &end));
     free(run->error);
     run->error = end.error;
-    /* Who was told to stop has not failed, however it ended. */
+    /* A run that was asked to stop has not failed, whatever its exit code. */
     if (end.code && !children_stopped()) run->state = RUN_FAILED;
     if (run->state == RUN_FAILED && !run->error)
-        TRY(str_format(&run->error, "ended with exit code %d and no word", end.code));
+        TRY(str_format(&run->error, "exited with code %d and no error message", end.code));
     TRY(run_look(run));
-    if (!args->quiet) say_end(run);
+    if (!args->quiet) print_end(run);
     return results_write(results, of->out);
 }
 
-/* Whether a run needs nothing more. A prediction is not enough for a machine that can hold the run, nor is
- * that for another machine; one that it fails takes no time to make again. */
+/* Whether a run needs no more work. A prediction does not count if this machine can execute the run, or if it
+ * is for another cluster. A run that failed as predicted is simulated again, which takes no time. */
 static Status is_done(const Run *run, const char *cluster, const CompareArgs *args, bool *ret_done) {
     const char *predicted = run_predicted(run);
     Cluster machine;
@@ -433,9 +438,11 @@ static Status run_all(Results *results, const Comparison *of) {
         TRY(find_cluster(of, i, &cluster));
         TRY(is_done(run, cluster, args, &done));
         if (done) {
-            if (!args->quiet)
-                fprintf(stderr, "[%zu/%zu] %s: %s before%s\n", i + 1, results->count, run->name,
-                        run_state_name(run->state), run->state == RUN_FAILED ? "; --retry tries again" : "");
+            if (!args->quiet) {
+                print_name(results, i);
+                fprintf(stderr, ": already %s%s\n", run_state_name(run->state),
+                        run->state == RUN_FAILED ? "; add --retry to run it again" : "");
+            }
         } else if (cluster) {
             TRY(simulate_one(results, i, of, cluster));
         } else {
@@ -444,7 +451,7 @@ static Status run_all(Results *results, const Comparison *of) {
     }
     for (size_t i = 0; i < results->count; i++) any |= results->runs[i].state == RUN_FINISHED;
     of->call->incomplete = !any || children_stopped();
-    if (children_stopped()) fprintf(stderr, "weft: stopped; the same command goes on from there\n");
+    if (children_stopped()) fprintf(stderr, "weft: stopped early; repeat the command to continue\n");
     return OK;
 }
 
@@ -456,10 +463,10 @@ static Status write_page(const Results *results, const char *out) {
 }
 
 static Status check(const Invocation *call) {
-    if (call->config_path) return USAGE("--config: the recipe is named without it: weft compare FILE.json");
-    if (call->run) return USAGE("--run: picks a run for 'weft train'; a comparison takes them all");
+    if (call->config_path) return USAGE("--config: give the recipe as an operand: weft compare FILE.json");
+    if (call->run) return USAGE("--run: is for 'weft train'; a comparison executes all runs");
     if (call->operand_count > 1 && call->operands[1][0] != '-')
-        return USAGE("'%s': expected one recipe; options for the runs follow after --", call->operands[1]);
+        return USAGE("'%s': expected a single recipe; options for the runs go after --", call->operands[1]);
     return OK;
 }
 
@@ -473,14 +480,14 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check_common(&comparison));
     TRY(settle_evaluation(&comparison));
     TRY(describe(&results, &comparison));
-    TRY(place_of(comparison.args, &results, &comparison.out));
+    TRY(find_out(comparison.args, &results, &comparison.out));
     TRY(add_runs(&results, &comparison));
     const char *out = comparison.out;
     TRY(dir_make(out));
     TRY(lock(out, &locked));
-    TRY(look_back(&results, out));
+    TRY(read_earlier(&results, out));
     TRY(share_peak(out));
-    children_heed();
+    children_watch_signals();
     TRY(run_all(&results, &comparison));
     TRY(results_write(&results, out));
     TRY(write_page(&results, out));
@@ -495,33 +502,29 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     CLEANUP(results_done) Results results = {0};
     TRY(results_read(&results, dir));
     TRY(show_results(&results, out));
-    fprintf(out, "\nthe page is %s/report.html; results.json, results.csv and the runs are beside it\n", dir);
+    fprintf(out, "\nwrote report.html, results.json and results.csv in %s\n", dir);
     return OK;
 }
 
 static const Example examples[] = {
-    {"Data parallelism against pipelines, in minutes on two cores",
+    {"Data parallelism vs pipelines, in minutes on two cores",
      "weft compare recipes/squad-bert-base.json --scale small"},
-    {"The same on GPUs: what follows -- is for the runs",
+    {"The same on GPUs; options after -- apply to all runs",
      "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
-    {"What it would come to on eight A100, without any of them",
+    {"Predict the results on eight A100s without having any",
      "weft compare recipes/squad-bert-base.json --simulate --cluster dgx-a100 --out runs/squad-a100"},
 };
 
 const Command command_compare = {
     .name = "compare",
-    .summary = "run the variants of a recipe and compare them",
-    .description =
-        "Runs what the recipe lists under runs, one after another, each as 'weft train' in a process of its "
-        "own, and ends in a table with the first run as the baseline. A run that fails is a result too: its "
-        "reason stands in the table. Runs that this machine cannot hold are simulated on the one that the "
-        "recipe "
-        "names as its cluster, and marked as predicted. Ctrl-C stops the current run at a checkpoint, and "
-        "the same command goes "
-        "on from there.\n\n"
-        "The directory holds report.html, a page to show to others, results.json, results.csv, and for each "
-        "run its directory and what it said "
-        "(NAME.log).",
+    .summary = "execute the runs of a recipe and compare them",
+    .description = "Executes the runs of a recipe one after another, each as 'weft train' in a child "
+                   "process, and prints a table with the first run as the baseline. A failed run is listed "
+                   "with its reason. Runs that do not fit this machine are simulated on the recipe's "
+                   "cluster and marked as predicted. Ctrl-C stops the current run at a checkpoint; repeat "
+                   "the command to continue.\n\n"
+                   "The output directory contains report.html (a self-contained page), results.json, "
+                   "results.csv, and each run's directory and log (NAME.log).",
     .operands = "RECIPE.json [-- TRAIN-OPTION...]",
     .operands_min = 1,
     .operands_max = 128,
@@ -530,7 +533,7 @@ const Command command_compare = {
     .group_count = COUNT_OF(groups),
     .examples = examples,
     .example_count = COUNT_OF(examples),
-    .recipe = true,
+    .recipe = RECIPE_OPERAND,
     .run = run,
     .show = show,
 };

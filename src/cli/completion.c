@@ -1,6 +1,6 @@
-/* Shell completion scripts for bash, zsh and fish, written out from the tables so that a shell completes
- * without running weft. An option's placeholder says how its value completes: FILE and DIR as such, a
- * choice by its names, anything else not at all.
+/* Completion scripts for bash, zsh and fish. They contain all names, so that completing does not run weft. An
+ * option's placeholder determines how its value completes: FILE and DIR as paths, a choice by its names,
+ * anything else not at all.
  */
 #include <string.h>
 
@@ -8,13 +8,7 @@
 
 const char *const completion_shells[] = {"bash", "zsh", "fish", NULL};
 
-/* A group of a command by number, the common options last; NULL past it. */
-static const OptionGroup *group_at(const Command *command, size_t index) {
-    if (index < command->group_count) return &command->groups[index];
-    return index == command->group_count ? &common_options : NULL;
-}
-
-static bool takes(const Option *option, const char *what) {
+static bool accepts(const Option *option, const char *what) {
     return option->placeholder && strstr(option->placeholder, what) != NULL;
 }
 
@@ -23,7 +17,7 @@ static void write_choices(FILE *out, const Option *option) {
         fprintf(out, "%s%s", choice == option->choices ? "" : " ", *choice);
 }
 
-/* The members of a family, or the commands without one: a member is completed in two words. */
+/* The members of a family or, if it is NULL, the commands outside families. Members complete as two words. */
 static void write_command_names(FILE *out, const Command *family) {
     const char *between = "";
     for (const Command *const *command = commands_all(); *command; command++) {
@@ -33,7 +27,7 @@ static void write_command_names(FILE *out, const Command *family) {
     }
 }
 
-/* The names of all members in quotes, as a pattern of the shell's `case`. */
+/* The quoted names of all family members, as a pattern for the shell's `case`. */
 static void write_member_pattern(FILE *out) {
     const char *between = "";
     for (const Command *const *command = commands_all(); *command; command++) {
@@ -43,11 +37,11 @@ static void write_member_pattern(FILE *out) {
     }
 }
 
-static bool takes_command(const Command *command) {
+static bool expects_command(const Command *command) {
     return command->operands && strcmp(command->operands, "[COMMAND]") == 0;
 }
 
-/* bash: the word before the cursor's decides; a value after '=' arrives as a word of its own. */
+/* bash: the word before the cursor's selects what is offered; '=' and a value after it are separate words. */
 static void bash_value(FILE *out, const Command *command, const Option *option) {
     if (option->type == OPTION_FLAG) return;
     fprintf(out, "    '%s --%s')\n        ", command->name, option->name);
@@ -55,9 +49,9 @@ static void bash_value(FILE *out, const Command *command, const Option *option) 
         fputs("COMPREPLY=($(compgen -W '", out);
         write_choices(out, option);
         fputs("' -- \"$current\"))\n", out);
-    } else if (takes(option, "FILE")) {
+    } else if (accepts(option, "FILE")) {
         fputs("compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -f -- \"$current\"))\n", out);
-    } else if (takes(option, "DIR")) {
+    } else if (accepts(option, "DIR")) {
         fputs("compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -d -- \"$current\"))\n", out);
     } else {
         fputs(":\n", out);
@@ -68,10 +62,10 @@ static void bash_value(FILE *out, const Command *command, const Option *option) 
 static void bash_command(FILE *out, const Command *command) {
     fprintf(out, "    '%s') words='", command->name);
     const OptionGroup *group;
-    for (size_t g = 0; (group = group_at(command, g)); g++)
+    for (size_t g = 0; (group = command_group(command, g)); g++)
         for (size_t i = 0; i < group->count; i++)
             fprintf(out, "%s%s ", option_typed_prefix(&group->options[i]), group->options[i].name);
-    if (takes_command(command)) write_command_names(out, NULL);
+    if (expects_command(command)) write_command_names(out, NULL);
     if (command->family) write_command_names(out, command);
     fputs("' ;;\n", out);
 }
@@ -95,7 +89,7 @@ static void write_bash(FILE *out) {
           out);
     const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++)
-        for (size_t g = 0; (group = group_at(*command, g)); g++)
+        for (size_t g = 0; (group = command_group(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) bash_value(out, *command, &group->options[i]);
     fputs("    esac\n    case \"$command\" in\n", out);
     for (const Command *const *command = commands_all(); *command; command++) bash_command(out, *command);
@@ -107,7 +101,7 @@ static void write_bash(FILE *out) {
           out);
 }
 
-/* The first sentence of a help text, without characters that a quoted shell word gives meaning to. */
+/* The first sentence of a help text, without characters that are special in a quoted shell word. */
 static void write_short_help(FILE *out, const char *help) {
     for (; *help && *help != '.' && *help != '\n'; help++)
         if (!strchr("'[]:\\\"`$", *help)) fputc(*help, out);
@@ -125,9 +119,9 @@ static void zsh_option(FILE *out, const Option *option) {
         fputc(')', out);
     } else if (option->type != OPTION_FLAG) {
         fprintf(out, ":%s:%s", option->placeholder,
-                takes(option, "FILE")  ? "_files"
-                : takes(option, "DIR") ? "_files -/"
-                                       : "");
+                accepts(option, "FILE")  ? "_files"
+                : accepts(option, "DIR") ? "_files -/"
+                                         : "");
     }
     fputs("' \\\n", out);
 }
@@ -153,9 +147,9 @@ static void write_zsh(FILE *out) {
     const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++) {
         fprintf(out, "    '%s') _arguments \\\n", (*command)->name);
-        for (size_t g = 0; (group = group_at(*command, g)); g++)
+        for (size_t g = 0; (group = command_group(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) zsh_option(out, &group->options[i]);
-        if (takes_command(*command) || (*command)->family) {
+        if (expects_command(*command) || (*command)->family) {
             fputs("        '*:command:(", out);
             write_command_names(out, (*command)->family ? *command : NULL);
             fputs(")' ;;\n", out);
@@ -169,8 +163,8 @@ static void write_zsh(FILE *out) {
           out);
 }
 
-/* Up to the condition's closing quote. A member's own name may be another command's too, so that one holds
- * only where no family's name stands. */
+/* Writes the condition, up to its closing quote. A member's last word may also be a command ("train"), so the
+ * condition of a command outside families excludes the families' names. */
 static void fish_start(FILE *out, const Command *command) {
     fprintf(out, "complete -c weft -n '__fish_seen_subcommand_from %s", command_own_name(command));
     for (const Command *const *family = commands_all(); *family; family++)
@@ -186,9 +180,9 @@ static void fish_option(FILE *out, const Command *command, const Option *option)
         fputs(" -x -a '", out);
         write_choices(out, option);
         fputc('\'', out);
-    } else if (takes(option, "FILE")) {
+    } else if (accepts(option, "FILE")) {
         fputs(" -r -F", out);
-    } else if (takes(option, "DIR")) {
+    } else if (accepts(option, "DIR")) {
         fputs(" -x -a '(__fish_complete_directories)'", out);
     } else if (option->type != OPTION_FLAG) {
         fputs(" -x", out);
@@ -208,9 +202,9 @@ static void write_fish(FILE *out) {
     }
     const OptionGroup *group;
     for (const Command *const *command = commands_all(); *command; command++) {
-        for (size_t g = 0; (group = group_at(*command, g)); g++)
+        for (size_t g = 0; (group = command_group(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) fish_option(out, *command, &group->options[i]);
-        if (!takes_command(*command) && !(*command)->family) continue;
+        if (!expects_command(*command) && !(*command)->family) continue;
         fish_start(out, *command);
         fputs("' -f -a '", out);
         write_command_names(out, (*command)->family ? *command : NULL);
@@ -225,5 +219,5 @@ Status completion_write(const char *shell, FILE *out) {
             writers[i](out);
             return OK;
         }
-    return USAGE("no completion for '%s'", shell);
+    return USAGE("no completion for shell '%s'", shell);
 }

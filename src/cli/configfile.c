@@ -1,9 +1,9 @@
-/* A configuration file is a JSON object whose members are options by name, '-' and '_' alike. A flag
- * takes true or false, a list an array of texts or one text. Commands that train also understand
- * DeepSpeed's keys. An unknown key is an error: a setting that is silently ignored is worse.
+/* A configuration file is a JSON object whose keys are option names, with '-' or '_'. Flags are true or
+ * false, lists are arrays of strings or a single string. Commands that train also accept DeepSpeed's keys. An
+ * unknown key is an error, because silently ignoring a setting would be worse.
  *
- * Recipes (recipe.c) are such files too. "@SET/FILE" is a file that `weft fetch SET` brings, wherever it puts
- * it. */
+ * Recipes (recipe.c) are configuration files, too. "@SET/FILE" refers to a file of the set that `weft fetch
+ * SET` downloads. */
 #include "cli/configfile.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static Status read_object(const char *path, json_t **ret_object) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     CLEANUP(status_freep) Status parsed = json_parse(text, size, path, &json);
     if (parsed) return USAGE("%s", status_message(parsed));
-    if (!json_is_object(json)) return USAGE("%s: expected a JSON object of options", path);
+    if (!json_is_object(json)) return USAGE("%s: expected a JSON object with options", path);
     *ret_object = json;
     json = NULL;
     return OK;
@@ -30,10 +30,10 @@ static Status read_object(const char *path, json_t **ret_object) {
 
 static Status set_list(Slot *slot, const char *label, const json_t *value) {
     if (json_is_string(value)) return slot_append(slot, label, json_string_value(value));
-    if (!json_is_array(value)) return USAGE("%s: expected a text or an array of texts", label);
+    if (!json_is_array(value)) return USAGE("%s: expected a string or an array of strings", label);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *entry = json_array_get(value, i);
-        if (!json_is_string(entry)) return USAGE("%s: entry %zu is not a text", label, i + 1);
+        if (!json_is_string(entry)) return USAGE("%s: entry %zu is not a string", label, i + 1);
         TRY(slot_append(slot, label, json_string_value(entry)));
     }
     return OK;
@@ -51,8 +51,8 @@ Status configfile_unknown(const Invocation *call, const char *key) {
     if (call->command->deepspeed) deepspeed_offer(&near);
     if (near.best)
         return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, near.best);
-    return USAGE("%s: unknown key '%s'; 'weft help %s' lists the options, which are the keys",
-                 call->config_path, key, call->command->name);
+    return USAGE("%s: unknown key '%s'; keys are option names, see 'weft help %s'", call->config_path, key,
+                 call->command->name);
 }
 
 Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value) {
@@ -80,9 +80,9 @@ Status configfile_set(Invocation *call, const char *name, const char *key, json_
     return OK;
 }
 
-/* ---- what weft fetch brings ---- */
+/* ---- fetched files ---- */
 
-/* "@SET/FILE" as the path where the set is kept; other values stay. */
+/* Replaces "@SET/FILE" by its path; leaves other values unchanged. */
 static Status settle_fetched(Invocation *call, const char *key, json_t *value) {
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
         TRY(settle_fetched(call, key, json_array_get(value, i)));
@@ -91,7 +91,8 @@ static Status settle_fetched(Invocation *call, const char *key, json_t *value) {
     call->fetched = true;
     char set[64];
     size_t length = strcspn(text + 1, "/");
-    if (length >= sizeof set) return USAGE("%s: %s: '%s' names no data set", call->config_path, key, text);
+    if (length >= sizeof set)
+        return USAGE("%s: %s: '%s' does not name a set; expected @SET/FILE", call->config_path, key, text);
     snprintf(set, sizeof set, "%.*s", (int)length, text + 1);
     const FetchSet *known;
     TRY(fetch_find(set, &known));
@@ -108,7 +109,7 @@ static Status check_fetched(const Slot *slot, const json_t *value, const char *r
     size_t length = strlen(root);
     if (!path || strncmp(path, root, length) || path[length] != '/' || path_exists(path)) return OK;
     const char *set = path + length + 1;
-    return USAGE("--%s: %s is not there; 'weft fetch %.*s' brings it", slot->option->name, path,
+    return USAGE("--%s: %s does not exist; run 'weft fetch %.*s' first", slot->option->name, path,
                  (int)strcspn(set, "/"), set);
 }
 
@@ -122,15 +123,15 @@ Status configfile_check(const Invocation *call) {
     return OK;
 }
 
-/* ---- parts of a recipe that are not asked for ---- */
+/* ---- unselected parts of a recipe ---- */
 
 static bool is_option(const Invocation *call, const char *key) {
     const Slot *slot = invocation_slot(call, key);
     if (!slot && (!strncmp(key, "no-", 3) || !strncmp(key, "no_", 3))) slot = invocation_slot(call, key + 3);
-    return slot ? !slot->line_only : call->command->deepspeed && deepspeed_knows(key);
+    return slot ? !slot->line_only : call->command->deepspeed && deepspeed_has_key(key);
 }
 
-/* `own`: what else such a part may have. */
+/* `own`: keys that are allowed besides options. */
 static Status check_names(const Invocation *call, const json_t *part, const char *const own[2]) {
     const char *key;
     json_t *value;
@@ -153,7 +154,7 @@ static Status check_runs(const Invocation *call, const json_t *runs) {
     return OK;
 }
 
-/* A name that nobody knows is found whatever part of the recipe is asked for. */
+/* Reports unknown keys in every part of the recipe, not only the selected one. */
 static Status check_parts(const Invocation *call) {
     static const char *const own[] = {"runs", "cluster"};
     const char *name;

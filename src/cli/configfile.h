@@ -5,24 +5,24 @@
 #include "base/suggest.h"
 #include "cli/command.h"
 
-/* Sets what the file at call->config_path says. */
+/* Sets the options in the file at call->config_path. */
 MUST_USE Status configfile_apply(Invocation *call);
-/* Once the line is read too: fetched files that are still meant must be there. */
+/* After the command line was parsed: checks that the fetched files still in use exist. */
 MUST_USE Status configfile_check(const Invocation *call);
 
-/* Sets the option `name` from the file's member `key`. Two keys that set one option must agree. */
+/* Sets the option `name` from the file's key `key`. Two keys for the same option must agree. */
 MUST_USE Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value);
 MUST_USE Status configfile_unknown(const Invocation *call, const char *key);
 
-/* DeepSpeed's keys (deepspeed.c). *ret_taken is false when `key` is not one of them. */
+/* Handles DeepSpeed's keys (deepspeed.c). *ret_taken is false if `key` is not one of them. */
 MUST_USE Status deepspeed_take(Invocation *call, const char *key, json_t *value, bool *ret_taken);
-bool deepspeed_knows(const char *key); /* at the top of a file */
+bool deepspeed_has_key(const char *key); /* whether it is a top-level key */
 void deepspeed_offer(Suggestion *suggestion);
-/* Once the line is read too: what follows from the final values. The batch is worked out from what was
- * given of batch, micro-batch and accumulation. */
+/* After the command line was parsed: derives options from the final values, such as the missing one of batch,
+ * micro-batch and accumulation. */
 MUST_USE Status deepspeed_settle(Invocation *call);
 
-/* One more entry for a list (invocation.c). */
+/* Appends an entry to a list option (invocation.c). */
 MUST_USE Status slot_append(Slot *slot, const char *label, const char *text);
 
 #endif

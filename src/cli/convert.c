@@ -1,4 +1,4 @@
-/* weft convert: a checkpoint in another type, in shards, or with other heads. */
+/* weft convert: rewrites a checkpoint with another data type, file size or output heads. */
 #include <math.h>
 #include <string.h>
 
@@ -23,32 +23,31 @@ static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", NULL
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", ConvertConfig, model, "DIR"), .required = true,
-     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+     .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_TEXT("out", ConvertConfig, out, "DIR"), .required = true,
-     .help = "Where the new checkpoint goes: a new or empty directory."},
+     .help = "New or empty directory for the converted checkpoint."},
     {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
-     .help = "Type of the stored weights."},
-    {OPT_SIZE("max-shard-size", ConvertConfig, max_file_bytes), .fallback = "0", .low = 1, .high = INFINITY,
+     .help = "Data type of the stored weights."},
+    {OPT_SIZE("max-shard-size", ConvertConfig, max_file_bytes), .fallback = "0", AT_LEAST(1),
      .shown = "one file", .help = "Split the weights into files of at most this size."},
     {OPT_FLAG("sparse", ConvertConfig, sparse),
-     .help = "Leave out the layers' weights that are zero, of a pruned model: smaller and, on a CPU, faster "
-             "where "
-             "most are. Only weft reads it; without this option it becomes a checkpoint as any other again."},
+     .help = "Store only the nonzero weights of a pruned model's layers: smaller and, on CPUs, faster at "
+             "high sparsity. Only weft reads the result; converting it without --sparse restores a regular "
+             "checkpoint."},
     {OPT_LIST("head", ConvertConfig, heads, "NAME"),
-     .help =
-         "BERT: the heads to have instead of the model's own: mlm, nsp, span, classify, or none. A head that "
-         "the model does not have starts with fresh values."},
-    {OPT_INT("labels", ConvertConfig, labels), .fallback = "0", .low = 1, .high = MAX_LABELS,
-     .shown = "the model's own", .help = "Labels of a classify head."},
-    {OPT_SEED("seed", ConvertConfig, seed), .fallback = "0", .help = "Seed of fresh values."},
+     .help = "BERT: output heads of the new model: mlm, nsp, span, classify or none. Heads that the "
+             "checkpoint lacks are initialized randomly."},
+    {OPT_INT("labels", ConvertConfig, labels), .fallback = "0", RANGE(1, MAX_LABELS),
+     .shown = "the model's own", .help = "Number of labels of a classify head."},
+    {OPT_SEED("seed", ConvertConfig, seed), .fallback = "0", .help = "Random seed for new heads."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-/* Everything one conversion holds. */
+/* State of one conversion. */
 typedef struct Work {
-    char *dir; /* the checkpoint itself, when --model is a run */
+    char *dir; /* checkpoint directory; the newest one if --model is a run */
     ModelConfig config;
     DType dtype;
     Model *model;
@@ -71,7 +70,7 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
     static const OutputHead heads[] = {OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
     if (config->labels) model->labels = config->labels;
     if (config->heads_count == 0) return OK;
-    if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's heads can be exchanged");
+    if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's output heads can be replaced");
     unsigned mask = 0;
     for (int i = 0; i < config->heads_count; i++) {
         const char *name = config->heads[i];
@@ -79,11 +78,11 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
         for (size_t j = 0; j < COUNT_OF(heads); j++)
             if (!strcmp(output_name(heads[j]), name)) bit = heads[j];
         if (!bit && strcmp(name, "none"))
-            return USAGE("--head: '%s' is no head, expected mlm, nsp, span, classify or none", name);
+            return USAGE("--head: unknown head '%s', expected mlm, nsp, span, classify or none", name);
         mask |= bit;
     }
     model->outputs_mask = mask;
-    /* Kept where the heads stand on it, or where it is the encoder's only output. */
+    /* Keep the pooler if a head uses it, or if it is the encoder's only output. */
     model->pooler = (mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) || (mask == 0 && model->pooler);
     return OK;
 }
@@ -98,7 +97,7 @@ static Status choose_dtype(const ConvertConfig *config, const char *dir, DType *
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
     DType dtype = hf_files_dtype(files);
-    *ret_dtype = dtype == DT_F64 ? DT_F32 : dtype; /* the model computes in fp32 */
+    *ret_dtype = dtype == DT_F64 ? DT_F32 : dtype; /* weft has no fp64 weights */
     return OK;
 }
 
@@ -108,21 +107,21 @@ static bool is_missing(const LoadReport *report, const char *name) {
     return false;
 }
 
-/* Makes the model and checks the files against it, before memory is taken for the weights. */
+/* Builds the model and checks the files against it before allocating the weights. */
 static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(ckpt_model_dir(config->model, &work->dir));
     TRY(hf_config_read(work->dir, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int%d: expected the model it was made from", work->dir,
+        return FAILED("%s: is quantized to int%d; convert the original model instead", work->dir,
                       work->config.int4 ? 4 : 8);
     if (config->sparse && config->max_file_bytes)
-        return USAGE("--sparse: goes into one file, and --max-shard-size asks for several");
+        return USAGE("--sparse: writes a single file; remove --max-shard-size");
     TRY(choose_heads(config, &work->config));
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(work->dir, work->model, &work->report));
     if (work->config.outputs_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
-        /* An encoder may have been saved without its pooler. */
+        /* The encoder may have been saved without its pooler. */
         work->config.pooler = false;
         model_free(work->model);
         work->model = NULL;
@@ -157,7 +156,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     json_t *result = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "model", work.dir, "out", config->out,
                                "dtype", dtype_name(work.dtype), "params_total", (json_int_t)count, "fresh",
                                show_names(work.report.missing, work.report.missing_count), "left_out",
-                               show_names(work.report.unknown, work.report.unknown_count));
+                               show_names(work.report.unexpected, work.report.unexpected_count));
     if (!result) return FAILED("out of memory while writing the result");
     *ret_result = result;
     return OK;
@@ -177,22 +176,22 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, "%s: %s parameters in %s\n", json_string_value(json_object_get(result, "out")),
             format_count(text, (double)json_integer_value(json_object_get(result, "params_total"))),
             json_string_value(json_object_get(result, "dtype")));
-    show_list(out, json_object_get(result, "fresh"), "parameters with fresh values, to be trained");
-    show_list(out, json_object_get(result, "left_out"), "tensors left out, which the model has no place for");
+    show_list(out, json_object_get(result, "fresh"), "randomly initialized parameters, to be trained");
+    show_list(out, json_object_get(result, "left_out"), "dropped tensors, not part of the model");
     return OK;
 }
 
 static const Example examples[] = {
     {"Half the size, for inference elsewhere", "weft convert --model runs/first --out small --dtype bf16"},
-    {"A question-answering head on a pre-trained BERT", "weft convert --model bert --out qa --head span"},
+    {"Put a question-answering head on a pretrained BERT", "weft convert --model bert --out qa --head span"},
 };
 
 const Command command_convert = {
     .name = "convert",
-    .summary = "write a checkpoint in another type, in shards, or with other heads",
+    .summary = "change the data type, file size or output heads of a checkpoint",
     .description =
-        "Reads a checkpoint as Hugging Face's transformers or weft save it, and writes one that both "
-        "load. Files of the tokenizer come along. Nothing is overwritten.",
+        "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
+        "the tokenizer files. Never overwrites files.",
     .config_size = sizeof(ConvertConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -1,9 +1,8 @@
-/* DeepSpeed's configuration keys, for the things that weft has too.
+/* DeepSpeed's configuration keys, for features that weft also has.
  *
- * The table lists every key by its dotted path: the option it sets, or a function where it is not
- * that simple, or neither for keys that tune how DeepSpeed works and change no result. A value "auto"
- * is left to the defaults, as a value that someone else fills in. What a file asks for and weft does
- * otherwise is refused rather than ignored.
+ * The table lists every key by its dotted path: with the option it sets, with a function if the mapping is
+ * not direct, or with neither for keys that tune DeepSpeed without changing results, which are ignored. A
+ * value of "auto" means the default. Settings that weft cannot follow are errors rather than ignored.
  */
 #include <math.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 typedef struct Key Key;
 struct Key {
     const char *path;
-    const char *option; /* NULL and no `take`: known, without effect here */
+    const char *option; /* NULL and no `take`: accepted and ignored */
     Status (*take)(Invocation *call, const Key *key, json_t *value);
 };
 
@@ -25,7 +24,7 @@ static Status must_be(const Invocation *call, const Key *key, const char *expect
 
 static Status take_accumulation(Invocation *call, const Key *key, json_t *value) {
     json_int_t steps = json_integer_value(value);
-    if (steps < 1 || steps > INT32_MAX) return must_be(call, key, "a whole number of at least 1");
+    if (steps < 1 || steps > INT32_MAX) return must_be(call, key, "an integer of at least 1");
     call->accumulation = steps;
     return OK;
 }
@@ -33,7 +32,7 @@ static Status take_accumulation(Invocation *call, const Key *key, json_t *value)
 static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
     const char *type = json_string_value(value);
     if (type && (strcasecmp(type, "AdamW") == 0 || strcasecmp(type, "Adam") == 0)) return OK;
-    return must_be(call, key, "AdamW or Adam, which are the same optimizer here");
+    return must_be(call, key, "AdamW or Adam (both mean AdamW here)");
 }
 
 static Status take_betas(Invocation *call, const Key *key, json_t *value) {
@@ -43,18 +42,19 @@ static Status take_betas(Invocation *call, const Key *key, json_t *value) {
 }
 
 static Status take_decoupled(Invocation *call, const Key *key, json_t *value) {
-    return json_is_true(value) ? OK : must_be(call, key, "true: weight decay is decoupled here (AdamW)");
+    return json_is_true(value) ? OK
+                               : must_be(call, key, "true: weft only has decoupled weight decay (AdamW)");
 }
 
 static Status take_zero(Invocation *call, const Key *key, json_t *value) {
     bool zero = json_is_number(value) && json_number_value(value) == 0;
-    return zero ? OK : must_be(call, key, "0: the warm-up starts from zero here");
+    return zero ? OK : must_be(call, key, "0: weft's warm-up starts from zero");
 }
 
 static Status take_scheduler(Invocation *call, const Key *key, json_t *value) {
     static const struct {
         const char *name, *schedule;
-        bool log_warmup; /* without a warmup_type */
+        bool log_warmup; /* default of warmup_type */
     } types[] = {{"WarmupLR", "constant", true},
                  {"WarmupDecayLR", "linear", true},
                  {"WarmupCosineLR", "cosine", false}};
@@ -77,7 +77,7 @@ static Status take_min_ratio(Invocation *call, const Key *key, json_t *value) {
     return OK;
 }
 
-/* fp16.enabled and bf16.enabled: the section's name is the precision. */
+/* fp16.enabled and bf16.enabled: the name of the section is the precision. */
 static Status take_precision(Invocation *call, const Key *key, json_t *value) {
     if (!json_is_boolean(value)) return must_be(call, key, "true or false");
     if (json_is_false(value)) return OK;
@@ -89,7 +89,7 @@ static Status take_precision(Invocation *call, const Key *key, json_t *value) {
 static Status take_scale_power(Invocation *call, const Key *key, json_t *value) {
     json_int_t power = json_integer_value(value);
     if (!json_is_integer(value) || power < 0 || power > 24)
-        return must_be(call, key, "a whole number from 0 to 24");
+        return must_be(call, key, "an integer from 0 to 24");
     CLEANUP(json_decrefp) json_t *scale = json_real((double)((int64_t)1 << power));
     if (!scale) return FAILED("out of memory while reading %s", call->config_path);
     return configfile_set(call, key->option, key->path, scale);
@@ -97,13 +97,13 @@ static Status take_scale_power(Invocation *call, const Key *key, json_t *value) 
 
 static Status take_dynamic(Invocation *call, const Key *key, json_t *value) {
     bool zero = json_is_number(value) && json_number_value(value) == 0;
-    return zero ? OK : must_be(call, key, "0: the loss scale follows the gradients here");
+    return zero ? OK : must_be(call, key, "0: weft only has dynamic loss scaling");
 }
 
 static Status take_offload(Invocation *call, const Key *key, json_t *value) {
-    const char *place = json_string_value(value);
-    if (place && strcmp(place, "none") == 0) return OK;
-    if (!place || strcmp(place, "cpu") != 0) return must_be(call, key, "\"none\" or \"cpu\"");
+    const char *device = json_string_value(value);
+    if (device && strcmp(device, "none") == 0) return OK;
+    if (!device || strcmp(device, "cpu") != 0) return must_be(call, key, "\"none\" or \"cpu\"");
     CLEANUP(json_decrefp) json_t *what = json_string(strstr(key->path, "param") ? "params" : "optimizer");
     if (!what) return FAILED("out of memory while reading %s", call->config_path);
     return configfile_set(call, key->option, key->path, what);
@@ -193,7 +193,7 @@ static Status take_path(Invocation *call, const char *path, json_t *value) {
     if (!key) return is_section(path) ? take_section(call, path, value) : configfile_unknown(call, path);
     const char *text = json_string_value(value);
     if (json_is_null(value) || (text && strcmp(text, "auto") == 0)) return OK;
-    if (key->option && !invocation_slot(call, key->option)) return OK; /* not of this command */
+    if (key->option && !invocation_slot(call, key->option)) return OK; /* this command has no such option */
     if (key->take) return key->take(call, key, value);
     if (!key->option) return OK;
     return configfile_set(call, key->option, key->path, value);
@@ -206,7 +206,7 @@ Status deepspeed_take(Invocation *call, const char *key, json_t *value, bool *re
     return OK;
 }
 
-bool deepspeed_knows(const char *key) {
+bool deepspeed_has_key(const char *key) {
     size_t length = strlen(key);
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         if (!strncmp(keys[i].path, key, length) && strchr(".", keys[i].path[length])) return true;
@@ -217,19 +217,19 @@ void deepspeed_offer(Suggestion *suggestion) {
     for (size_t i = 0; i < COUNT_OF(keys); i++) suggest_offer(suggestion, keys[i].path);
 }
 
-/* batch = micro-batch x accumulation x ranks (one). What is missing of the three follows from the others;
- * on the line, batch and micro-batch win over the file's accumulation. */
+/* batch = micro-batch x accumulation x ranks (one). Computes the one that is missing. On the command line,
+ * batch and micro-batch override the file's accumulation. */
 static Status settle_batch(Invocation *call, Slot *batch, Slot *micro) {
     bool has_batch = batch->source != SOURCE_DEFAULT, has_micro = micro->source != SOURCE_DEFAULT;
     int64_t *B = batch->field, *M = micro->field, accumulation = call->accumulation;
     char name[LABEL_SIZE];
     if (accumulation && !has_batch && !has_micro)
-        return USAGE("%s: gradient_accumulation_steps needs train_batch_size or "
-                     "train_micro_batch_size_per_gpu beside it",
+        return USAGE("%s: gradient_accumulation_steps also needs train_batch_size or "
+                     "train_micro_batch_size_per_gpu",
                      call->config_path);
     if (accumulation && batch->source == SOURCE_FILE && micro->source == SOURCE_FILE) {
         if (*B != *M * accumulation)
-            return USAGE("%s: the batch is %lld, but micro-batch %lld x accumulation %lld x 1 rank is %lld",
+            return USAGE("%s: batch is %lld, but micro-batch %lld x accumulation %lld x 1 rank is %lld",
                          call->config_path, (long long)*B, (long long)*M, (long long)accumulation,
                          (long long)(*M * accumulation));
         return OK;
@@ -237,18 +237,18 @@ static Status settle_batch(Invocation *call, Slot *batch, Slot *micro) {
     if (!has_batch && has_micro) {
         *B = *M * (accumulation ? accumulation : 1);
         if ((double)*B > batch->option->high)
-            return USAGE("%s: micro-batch %lld x accumulation %lld is a batch of more than %.0f",
+            return USAGE("%s: micro-batch %lld x accumulation %lld exceeds the maximum batch of %.0f",
                          call->config_path, (long long)*M, (long long)accumulation, batch->option->high);
     }
     if (accumulation && has_batch && !has_micro) {
         if (*B % accumulation != 0)
-            return USAGE("%s: gradient_accumulation_steps %lld does not divide the batch of %lld",
+            return USAGE("%s: gradient_accumulation_steps %lld must divide the batch of %lld",
                          call->config_path, (long long)accumulation, (long long)*B);
         *M = *B / accumulation;
     }
     if (*M > 0 && *B % *M != 0)
-        return USAGE("%s %lld: does not divide the batch of %lld",
-                     invocation_label(call, "micro-batch", name), (long long)*M, (long long)*B);
+        return USAGE("%s %lld: must divide the batch of %lld", invocation_label(call, "micro-batch", name),
+                     (long long)*M, (long long)*B);
     return OK;
 }
 

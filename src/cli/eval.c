@@ -1,4 +1,4 @@
-/* weft eval: the loss of a model over data, without training. */
+/* weft eval: loss and scores of models on data. */
 #include <math.h>
 
 #include "base/format.h"
@@ -9,7 +9,7 @@
 #include "data/squad_answers.h"
 
 typedef struct EvalArgs {
-    EvalConfig config; /* first: the tables' places are in it */
+    EvalConfig config; /* first: the option tables are relative to it */
     Layout layout;
     const char **against;
     int against_count;
@@ -18,104 +18,101 @@ typedef struct EvalArgs {
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none, with --predictions",
-     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
-    {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "What to evaluate on."},
+     .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
+    {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "Data to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
-     .help = "How files are read, as in train."},
+     .old_choices = format_old_choices, .help = "Data format, as in 'weft train'."},
     {OPT_TEXT("tokenizer", EvalConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
-     .help = "The tokenizer for text, where none lies beside the model."},
+     .help = "Tokenizer for text, if its files are not in the model's directory."},
     {OPT_TEXT("field", EvalConfig, text.field, "NAME"), .fallback = "text",
-     .help = "The field of a JSON line that holds the text."},
-    {OPT_TEXT("text-field", EvalConfig, text.text_field, "NAME"), .shown = "--field, or q of pairs",
-     .help = "The field of .csv, .tsv or .jsonl rows that holds the text, as in train."},
-    {OPT_TEXT("pair-field", EvalConfig, text.pair_field, "NAME"), .shown = "none, or a of pairs",
-     .help = "The field that holds a second text."},
+     .help = "Field of a JSON line that contains the text."},
+    {OPT_TEXT("text-field", EvalConfig, text.text_field, "NAME"), .shown = "--field, or q in pairs",
+     .help = "Column or field with the text in csv, tsv and jsonl files, as in 'weft train'."},
+    {OPT_TEXT("pair-field", EvalConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
+     .help = "Column or field with the second text of a pair."},
     {OPT_TEXT("label-field", EvalConfig, text.label_field, "NAME"), .fallback = "label",
-     .help = "The field that holds the label, for a model that classifies."},
-    {OPT_CHOICE("documents", EvalConfig, text.documents, "WHAT", documents_names), .fallback = "file",
-     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
-             "an article of WikiText, from title to title."},
+     .help = "Column or field with the label, for classifiers."},
+    {OPT_CHOICE("documents", EvalConfig, text.documents, "UNIT", documents_names), .fallback = "file",
+     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+             "WikiText article."},
     {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
-     .help = "Prepare text in a temporary directory, not where later runs would find it."},
+     .help = "Keep tokenized text in a temporary directory instead of the cache that later runs reuse."},
     {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
-     .help = "What to measure; auto takes what the model is made for."},
-    {OPT_INT("seq", EvalConfig, seq), .fallback = "0", .low = 1, .high = INFINITY, .shown = "the model's own",
-     .help = "Tokens in a sequence."},
-    {OPT_INT("batch", EvalConfig, batch), .fallback = "4", .low = 1, .high = 1 << 20,
-     .help = "Sequences run at once."},
-    {OPT_INT("stride", EvalConfig, stride), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "a whole sequence",
-     .help =
-         "Tokens from one window over a text to the next, for language models: with a smaller stride each "
-         "token is predicted from more of what comes before it, at the cost of more windows."},
-    {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", .low = 0, .high = INFINITY,
-     .help = "Stop after N batches; 0 evaluates all of the data."},
+     .help = "Objective to evaluate; auto: the model's usual one."},
+    {OPT_INT("seq", EvalConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Sequence length in tokens."},
+    {OPT_INT("batch", EvalConfig, batch), .fallback = "4", RANGE(1, 1 << 20),
+     .help = "Sequences per forward pass."},
+    {OPT_INT("stride", EvalConfig, stride), .fallback = "0", AT_LEAST(1), .shown = "the sequence length",
+     .help = "Language models: tokens between the starts of consecutive windows. A smaller stride gives "
+             "each token more context but needs more windows."},
+    {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", AT_LEAST(0),
+     .help = "Stop after N batches; 0: evaluate all data."},
     {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help =
-         "Where to compute: the CPU, or NVIDIA's GPUs, of which ranks take those of their machine in turn."},
-    {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices),
-     .shown = "fp32, and bf16 on a GPU", .help = "Number format of the computation, as in train."},
+     .help = "Device: cpu, or cuda for NVIDIA GPUs, which the ranks of a node use round-robin."},
+    {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices), .shown = "fp32; bf16 on GPUs",
+     .help = "Compute precision, as in 'weft train'."},
     {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
-     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
-    {OPT_INT("threads", EvalConfig, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
-     .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
-    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not name tensors that the model has no place for."},
+     .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
+    {OPT_INT("threads", EvalConfig, threads), .fallback = "0", RANGE(1, 4096),
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
+    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not warn about tensors that the model does not use."},
 };
 
 static const Option against_table[] = {
     {OPT_LIST("against", EvalArgs, against, "DIR"), .shown = "none",
-     .help = "Other models, such as pruned or quantized ones, over the same data: size on disk, peak memory, "
-             "loss and tokens a second side by side, with the differences from --model."},
+     .help = "Other models to compare on the same data, for example pruned or quantized ones: size on "
+             "disk, peak memory, loss and throughput, relative to --model."},
 };
 
 static const Option squad_table[] = {
     {OPT_TEXT("predictions", EvalConfig, squad.predictions, "FILE"), .shown = "none",
-     .help = "Score these answers, {\"question id\": \"answer\"}, instead of a model's."},
+     .help = "Score these answers, {\"question id\": \"answer\"}, instead of running a model."},
     {OPT_TEXT("na-prob", EvalConfig, squad.na_prob, "FILE"), .shown = "none",
-     .help = "With --predictions: how likely each question is to have no answer (probabilities, or null "
-             "odds); the best thresholds are looked for."},
-    {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", .low = -INFINITY,
-     .high = INFINITY, .help = "With --na-prob: above this number an answer counts as none."},
+     .help = "With --predictions: no-answer probabilities (or null odds) per question; also reports the "
+             "best thresholds."},
+    {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", RANGE(-INFINITY, INFINITY),
+     .help = "With --na-prob: above this value, an answer counts as no answer."},
     {OPT_TEXT("out", EvalConfig, squad.out, "DIR"), .shown = "none",
-     .help = "Where to write the model's answers: predictions.json and, where questions may have none, "
-             "null_odds.json, for this program or the official script to score."},
+     .help = "Directory for the model's answers: predictions.json and, if questions may have no answer, "
+             "null_odds.json, both also usable by the official script."},
     {OPT_FLAG("nbest", EvalConfig, squad.write_n_best),
-     .help = "Also write nbest_predictions.json, all answers that were looked at."},
-    {OPT_INT("n-best", EvalConfig, squad.n_best), .fallback = "20", .low = 1, .high = SQUAD_N_BEST_LIMIT,
-     .help = "Likeliest starts and ends of a window, and answers of a question, to look at."},
-    {OPT_INT("max-answer", EvalConfig, squad.max_answer), .fallback = "30", .low = 1, .high = INT32_MAX,
-     .help = "Most tokens of an answer."},
-    {OPT_FLOAT("null-threshold", EvalConfig, squad.null_threshold), .fallback = "0", .low = -INFINITY,
-     .high = INFINITY,
-     .help = "No answer is given where its score exceeds that of the best answer by more than this."},
-    {OPT_INT("doc-stride", EvalConfig, text.doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
-     .help = "Tokens from one window of a long context to the next."},
-    {OPT_INT("max-query", EvalConfig, text.max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
-     .help = "Tokens of a question; what is longer is cut."},
+     .help = "Also write nbest_predictions.json with all candidate answers."},
+    {OPT_INT("n-best", EvalConfig, squad.n_best), .fallback = "20", RANGE(1, SQUAD_N_BEST_LIMIT),
+     .help = "Number of start and end candidates per window, and of answers per question, to consider."},
+    {OPT_INT("max-answer", EvalConfig, squad.max_answer), .fallback = "30", RANGE(1, INT32_MAX),
+     .help = "Maximum answer length in tokens."},
+    {OPT_FLOAT("null-threshold", EvalConfig, squad.null_threshold),
+     .fallback = "0", RANGE(-INFINITY, INFINITY),
+     .help = "Give no answer if the no-answer score exceeds the best answer's by more than this."},
+    {OPT_INT("doc-stride", EvalConfig, text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+     .help = "Tokens between the starts of consecutive windows over a long context."},
+    {OPT_INT("max-query", EvalConfig, text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
+     .help = "Maximum tokens per question; longer questions are truncated."},
 };
 
 static const Option layout_table[] = {
-    {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "those that mpirun or srun started, or dp x tp x pp",
-     .help = "Processes that share the work, as in train."},
-    {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "the ranks that tp x pp leave", .help = "Replicas, which share out the data."},
-    {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Tensor-parallel ranks."},
-    {OPT_INT("pp", EvalArgs, layout.pp), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Pipeline stages."},
-    {OPT_INT("zero", EvalArgs, config.zero), .fallback = "0", .low = 0, .high = 3,
-     .help = "3: replicas share out the parameters, too."},
+    {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
+     .shown = "what mpirun or srun started, else dp x tp x pp",
+     .help = "Number of ranks, as in 'weft train'."},
+    {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
+     .help = "Data parallelism: number of replicas."},
+    {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "Tensor parallelism: ranks that split each layer."},
+    {OPT_INT("pp", EvalArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "Pipeline parallelism: number of stages."},
+    {OPT_INT("zero", EvalArgs, config.zero), .fallback = "0", RANGE(0, 3),
+     .help = "ZeRO stage; 3 shards the parameters across replicas."},
     {OPT_FLAG("sequence-parallel", EvalArgs, config.sequence),
-     .help = "Cut what tensor-parallel ranks would all compute, norms, over the positions."},
+     .help = "Split layer norms along the sequence across tensor-parallel ranks."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {
-    OPTION_GROUP("Options", table, 0), OPTION_GROUP("Side by side", against_table, 0),
+    OPTION_GROUP("Options", table, 0), OPTION_GROUP("Comparison", against_table, 0),
     OPTION_GROUP("SQuAD", squad_table, 0), OPTION_GROUP("Layout", layout_table, 0)};
 
-/* Ranks share the machine as those of train do. */
+/* Joins the ranks and divides cores and GPUs among them, as train does. */
 static Status enter(Invocation *call, EvalArgs *args, bool *ret_here) {
     EvalConfig *config = &args->config;
     TrainArgs train = {.config = {.device = config->device,
@@ -139,7 +136,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     args->config.log = stderr;
     if (invocation_given(call, "na-prob-thresh") && !args->config.squad.na_prob)
-        return USAGE("--na-prob-thresh is a threshold for the numbers of --na-prob, which is not given");
+        return USAGE("--na-prob-thresh: also needs --na-prob");
     if (args->against_count)
         return eval_against(&args->config, args->against, args->against_count, ret_result);
     return eval_run(&args->config, ret_result);
@@ -154,32 +151,33 @@ static void show_part(const json_t *result, const char *what, const char *prefix
     if (!show_number(result, exact, &value)) return;
     fprintf(out, "%-18s exact %6.2f", what, value);
     if (show_number(result, f1, &value)) fprintf(out, "  F1 %6.2f", value);
-    fprintf(out, "  of %lld\n", (long long)show_int(result, total));
+    fprintf(out, "  (%lld question%s)\n", (long long)show_int(result, total),
+            PLURAL(show_int(result, total)));
 }
 
 static void show_squad(const json_t *result, FILE *out) {
     double best, at;
     show_part(result, "all questions", "", out);
-    show_part(result, "with an answer", "HasAns_", out);
-    show_part(result, "without one", "NoAns_", out);
+    show_part(result, "with answer", "HasAns_", out);
+    show_part(result, "without answer", "NoAns_", out);
     if (show_number(result, "best_exact", &best) && show_number(result, "best_exact_thresh", &at))
-        fprintf(out, "%-18s exact %6.2f  at %.4g\n", "best thresholds", best, at);
+        fprintf(out, "%-18s exact %6.2f  at %.4g\n", "best threshold", best, at);
     if (show_number(result, "best_f1", &best) && show_number(result, "best_f1_thresh", &at))
         fprintf(out, "%-18s F1    %6.2f  at %.4g\n", "", best, at);
     if (show_number(result, "no_answer_baseline", &best))
-        fprintf(out, "%-18s exact %6.2f\n", "answering nothing", best);
+        fprintf(out, "%-18s exact %6.2f\n", "never answering", best);
     if (show_int(result, "missing"))
-        fprintf(out, "%lld questions have no prediction and do not count\n",
-                (long long)show_int(result, "missing"));
+        fprintf(out, "%lld question%s without a prediction not counted\n",
+                (long long)show_int(result, "missing"), PLURAL(show_int(result, "missing")));
 }
 
-/* The classes one below the other, then the matrix, where it fits a screen. */
+/* Scores per class, then the confusion matrix if it fits on a screen. */
 static void show_classes(const json_t *result, FILE *out) {
     const json_t *classes = json_object_get(result, "classes"),
                  *matrix = json_object_get(result, "confusion");
     double accuracy, macro;
     if (!show_number(result, "accuracy", &accuracy) || !show_number(result, "f1_macro", &macro)) return;
-    fprintf(out, "accuracy %.2f %%, macro F1 %.4f\n", 100 * accuracy, macro);
+    fprintf(out, "accuracy %.2f%%, macro F1 %.4f\n", 100 * accuracy, macro);
     size_t at, column, count = json_array_size(classes);
     json_t *value;
     fprintf(out, "%-20s %9s %9s %9s %9s\n", "label", "precision", "recall", "F1", "count");
@@ -192,7 +190,7 @@ static void show_classes(const json_t *result, FILE *out) {
                 number[0], number[1], number[2], (long long)show_int(value, "count"));
     }
     if (!matrix || count > 12) return;
-    fprintf(out, "given \\ predicted    ");
+    fprintf(out, "actual \\ predicted   ");
     json_array_foreach(classes, at, value)
         fprintf(out, " %8.8s", json_string_value(json_object_get(value, "label")));
     fputc('\n', out);
@@ -216,12 +214,12 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (!show_number(result, "loss", &number)) return OK;
     fprintf(out, "loss %.6f", number);
     if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
-    if (show_number(result, "tokens", &number)) fprintf(out, ", over %s tokens", format_count(text, number));
+    if (show_number(result, "tokens", &number)) fprintf(out, " (%s tokens)", format_count(text, number));
     fputc('\n', out);
     if (show_number(result, "word_perplexity", &number)) {
-        fprintf(out, "perplexity %.4g per word, of %s", number,
+        fprintf(out, "word-level perplexity %.4g (%s words)", number,
                 format_count(text, (double)show_int(result, "words")));
-        if (show_number(result, "bits_per_byte", &number)) fprintf(out, "; %.4f bits per byte", number);
+        if (show_number(result, "bits_per_byte", &number)) fprintf(out, ", %.4f bits per byte", number);
         fputc('\n', out);
     }
     const char *name;
@@ -229,7 +227,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     json_object_foreach(json_object_get(result, "parts"), name, part) {
         double accuracy;
         if (!show_number(part, "loss", &number) || !show_number(part, "accuracy", &accuracy)) continue;
-        fprintf(out, "%-13s loss %.6f, accuracy %.2f %% of %s\n", name, number, 100 * accuracy,
+        fprintf(out, "%-13s loss %.6f, accuracy %.2f%% of %s\n", name, number, 100 * accuracy,
                 format_count(text, (double)show_int(part, "count")));
     }
     show_classes(result, out);
@@ -237,32 +235,29 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"The loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
-    {"What quantization costs and gains",
+    {"Loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"Cost and benefit of quantization",
      "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
-    {"A classifier's accuracy, F1 and confusion matrix",
+    {"Accuracy, F1 and confusion matrix of a classifier",
      "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
-    {"A model's answers to SQuAD, their score and the files that hold them",
+    {"Answer SQuAD, score the answers and save them",
      "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
-    {"A model too large for one device",
+    {"Evaluate a model that is too large for one device",
      "weft eval --model runs/large --data wiki.test.txt --ranks 4 --tp 4"},
-    {"The official score of anyone's answers to SQuAD",
+    {"Score existing SQuAD predictions",
      "weft eval --task squad --data dev-v2.0.json --predictions predictions.json"},
 };
 
 const Command command_eval = {
     .name = "eval",
-    .summary = "measure the loss of a model over data",
-    .description =
-        "Gives the mean loss over the counted tokens and, for language models, the perplexity per token over "
-        "all of "
-        "the text and per word, as WikiText counts words: what spaces separate, and each line's end.\n"
-        "To SQuAD's questions the model gives answers, pieces of their contexts, which are scored: exact "
-        "match "
-        "and F1, over all questions and over those with and without an answer, as the official script "
-        "evaluate-v2.0.py has them to the last digit. --predictions scores a file of answers without a "
-        "model. "
-        "Files may be .gz.",
+    .summary = "measure the loss of a model on data",
+    .description = "Reports the mean loss per token. For language models it adds perplexity per token and "
+                   "per word; words are counted as in WikiText: separated by spaces, with each line end as "
+                   "a word.\n"
+                   "On SQuAD, the model extracts answers, which are scored by exact match and F1 over all "
+                   "questions and over those with and without an answer. Scores equal those of the "
+                   "official evaluate-v2.0.py to the last digit. --predictions scores a file of answers "
+                   "without a model. Files may be gzipped.",
     .config_size = sizeof(EvalArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

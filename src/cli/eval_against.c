@@ -1,5 +1,5 @@
-/* Each model runs on a device of its own, so that memory is counted from nothing; what is prepared of the
- * data is there from the second model on. Of a checkpoint's directory, what holds weights counts as its size.
+/* Each model runs on its own device object, so that peak memory is counted from zero. Tokenized data is
+ * cached after the first model. The size of a checkpoint is that of its weight files.
  */
 #include "cli/eval_against.h"
 
@@ -23,7 +23,7 @@ static Status size_of(const char *model, int64_t *ret_bytes) {
     CLEANUP(mem_freep) char *dir = NULL;
     TRY(ckpt_model_dir(model, &dir));
     DIR *open = opendir(dir);
-    if (!open) return FAILED("%s: cannot be read, expected a checkpoint directory", dir);
+    if (!open) return FAILED("%s: cannot be opened, expected a checkpoint directory", dir);
     int64_t bytes = 0;
     for (struct dirent *entry; (entry = readdir(open));) {
         struct stat found;
@@ -57,10 +57,12 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
 
 Status eval_against(const EvalConfig *config, const char *const *against, int count, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
-    if (!config->model) return USAGE("--against: --model DIR is needed, to compare with");
-    if (config->squad.out) return USAGE("--out: takes one model's answers; leave out --against, or --out");
+    if (!config->model) return USAGE("--against: also needs --model DIR, the baseline");
+    if (config->squad.out)
+        return USAGE("--out: saves the answers of a single model; remove --against or --out");
     if (config->mesh && config->mesh->world->size > 1)
-        return USAGE("--against: is for one rank; several models one after the other would do");
+        return USAGE(
+            "--against: supports a single rank only; with several ranks, evaluate one model at a time");
     TRY(measure(config, config->model, models));
     for (int i = 0; i < count; i++) TRY(measure(config, against[i], models));
     result = json_pack("{s:O}", "models", models);
@@ -69,7 +71,7 @@ Status eval_against(const EvalConfig *config, const char *const *against, int co
     return OK;
 }
 
-/* A number, and by how much it differs from the first model's. */
+/* A value and its relative difference from the first model's. */
 static void show_cell(FILE *out, const json_t *row, const json_t *first, const char *key, bool bytes) {
     char text[FORMAT_SIZE], change[32] = "";
     double value, before;
@@ -82,11 +84,11 @@ static void show_cell(FILE *out, const json_t *row, const json_t *first, const c
     else
         snprintf(text, sizeof text, "%.0f", value);
     if (row != first && show_number(first, key, &before) && before > 0)
-        snprintf(change, sizeof change, "%+.1f %%", 100 * (value / before - 1));
+        snprintf(change, sizeof change, "%+.1f%%", 100 * (value / before - 1));
     fprintf(out, "  %9s %10s", text, change);
 }
 
-/* What tells how good a model is; `unit` is what a whole is shown as. */
+/* Quality metrics; `unit` is the factor that a value is shown with. */
 static const struct {
     const char *key, *title;
     double unit;

@@ -1,4 +1,4 @@
-/* weft fetch: data sets, tokenizers and weights from their public homes. */
+/* weft fetch: downloads data sets, tokenizers and weights. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -21,35 +21,31 @@ typedef struct FetchArgs {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache",
-     .help = "Where a directory of each set's name is made."},
-    {OPT_TEXT("from", FetchArgs, from, "DIR"),
-     .help =
-         "Another place than the files' home: a directory, or a URL that starts with http:// or https://. It "
-         "has a folder of each set's name with its files, as --out has; for a single set the files may also "
-         "lie "
-         "in it directly."},
-    {OPT_FLAG("list", FetchArgs, list),
-     .help = "Only list what there is: sizes, licences, homes, checksums."},
-    {OPT_FLOAT("timeout", FetchArgs, timeout), .fallback = "60", .low = 0, .high = INFINITY,
-     .above_low = true, .help = "Seconds without a byte after which a server has failed."},
-    {OPT_INT("retries", FetchArgs, retries), .fallback = "5", .low = 0, .high = 1000,
-     .help = "How often a cut connection or a busy server is tried again before the command gives up."},
-    {OPT_FLAG("quiet", FetchArgs, quiet), .help = "Show no progress."},
+    {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache directory",
+     .help = "Where to create one directory per set."},
+    {OPT_TEXT("from", FetchArgs, from, "DIR"), .shown = "each file's home",
+     .help = "Mirror to read instead: a directory or an http(s) URL with one folder per set, laid out as "
+             "in --out. For a single set the files may also be at the top level."},
+    {OPT_FLAG("list", FetchArgs, list), .help = "List all sets with sizes, licenses, homes and checksums."},
+    {OPT_FLOAT("timeout", FetchArgs, timeout), .fallback = "60", ABOVE_ZERO,
+     .help = "Give up on a connection after this many seconds without data."},
+    {OPT_INT("retries", FetchArgs, retries), .fallback = "5", RANGE(0, 1000),
+     .help = "Retries after a dropped connection or a busy server."},
+    {OPT_FLAG("quiet", FetchArgs, quiet), .help = "Do not show progress."},
 };
-
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 /* clang-format on */
 
-static volatile sig_atomic_t stop_asked;
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-static void ask_stop(int signal_number) {
-    stop_asked = signal_number;
+static volatile sig_atomic_t stop_requested;
+
+static void request_stop(int signal_number) {
+    stop_requested = signal_number;
 }
 
-/* The first signal asks, the second one kills. */
+/* The first signal requests a stop, the second kills. */
 static void catch_stop(void) {
-    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -66,7 +62,7 @@ static json_t *file_row(const FetchFile *file) {
                      members);
 }
 
-/* All bytes that a set downloads; null where the size of a file is not known. */
+/* Total download size of a set; null if the size of a file is unknown. */
 static json_t *set_size(const FetchSet *set) {
     int64_t sum = 0;
     for (size_t i = 0; i < set->file_count; i++) {
@@ -88,15 +84,15 @@ static Status list(json_t **ret_result) {
                                 sets[i].title, "licence", sets[i].licence, "home", sets[i].home, "size",
                                 set_size(&sets[i]), "about", (json_int_t)sets[i].about, "files", files);
         if (!row || json_array_append_new(rows, row) != 0)
-            return FAILED("out of memory while listing what there is");
+            return FAILED("out of memory while listing the sets");
     }
     json_t *result = json_pack("{s:O}", "sets", rows);
-    if (!result) return FAILED("out of memory while listing what there is");
+    if (!result) return FAILED("out of memory while listing the sets");
     *ret_result = result;
     return OK;
 }
 
-/* "4.4 MB", or "~4.4 MB" where it is not known exactly. */
+/* "4.4 MB", or "~4.4 MB" if it is approximate. */
 static const char *size_text(const json_t *set, char *buffer, size_t capacity) {
     char bytes[FORMAT_SIZE];
     bool exact = json_is_integer(json_object_get(set, "size"));
@@ -129,13 +125,13 @@ static void show_list(const json_t *sets, FILE *out) {
     }
     if (unproven)
         fprintf(out,
-                "\n* not all checksums are known beforehand: the first fetch records them, and later ones "
-                "are held against them\n");
+                "\n* some checksums are not published; the first fetch records them and later fetches verify "
+                "them\n");
 }
 
 /* ---- fetching ---- */
 
-/* The set's command with its directory put in. */
+/* The set's suggested next command, with DIR replaced by its directory. */
 static Status next_command(const FetchSet *set, const char *dir, char **ret_line) {
     CLEANUP(mem_freep) char *line = NULL;
     size_t size = 0;
@@ -181,14 +177,14 @@ static Status fetch_one(const FetchSet *set, const FetchSpec *spec, json_t *rows
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const FetchArgs *args = arguments;
     if (args->list && call->operand_count)
-        return USAGE("--list shows everything there is; leave '%s' out", call->operands[0]);
+        return USAGE("--list shows all sets; remove '%s'", call->operands[0]);
     if (args->list) return list(ret_result);
-    if (!call->operand_count) return USAGE("name what to fetch; 'weft fetch --list' lists what there is");
+    if (!call->operand_count) return USAGE("missing set name; 'weft fetch --list' lists all sets");
     if (args->from && strstr(args->from, "://") && !http_is_url(args->from))
-        return USAGE("--from %s: expected a directory, or a URL that starts with http:// or https://",
+        return USAGE("--from %s: expected a directory or a URL that starts with http:// or https://",
                      args->from);
     if (args->from && !http_is_url(args->from) && !path_is_dir(args->from))
-        return FAILED("--from %s: is not a directory", args->from);
+        return FAILED("--from %s: not a directory", args->from);
     CLEANUP(mem_freep) char *root = NULL;
     CLEANUP(json_decrefp) json_t *rows = json_array();
     TRY(args->out ? str_dup(args->out, &root) : fetch_root(&root));
@@ -202,7 +198,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                       .backoff_s = 1,
                       .log = stderr,
                       .quiet = args->quiet,
-                      .stop = &stop_asked};
+                      .stop = &stop_requested};
     catch_stop();
     double start = clock_wall();
     for (size_t i = 0; i < call->operand_count; i++) {
@@ -215,12 +211,12 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return OK;
 }
 
-/* What its checksum was held against, where that leaves something to say. */
+/* A remark on how the checksum was verified; empty for a published one. */
 static const char *remark(const json_t *file) {
     const char *checked = json_string_value(json_object_get(file, "checked"));
-    if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded: none is published";
-    if (checked && !strcmp(checked, "stated")) return ", SHA-256 as its home states";
-    if (checked && !strcmp(checked, "recorded")) return ", as the first time";
+    if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded (not published)";
+    if (checked && !strcmp(checked, "stated")) return ", SHA-256 verified against the server";
+    if (checked && !strcmp(checked, "recorded")) return ", SHA-256 verified against the first fetch";
     return "";
 }
 
@@ -237,10 +233,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     json_array_foreach(sets, i, set) {
         fprintf(out, "%s is in %s\n", json_string_value(json_object_get(set, "name")),
                 json_string_value(json_object_get(set, "dir")));
-        json_array_foreach(json_object_get(set, "files"), f, file)
-            fprintf(out, "  %-24s %9s%s%s\n", json_string_value(json_object_get(file, "name")),
-                    format_bytes(bytes, (double)show_int(file, "size")),
-                    json_is_true(json_object_get(file, "was_there")) ? ", was there" : "", remark(file));
+        json_array_foreach(json_object_get(set, "files"), f, file) fprintf(
+            out, "  %-24s %9s%s%s\n", json_string_value(json_object_get(file, "name")),
+            format_bytes(bytes, (double)show_int(file, "size")),
+            json_is_true(json_object_get(file, "was_there")) ? ", already present" : "", remark(file));
         const char *next = json_string_value(json_object_get(set, "next"));
         if (next) fprintf(out, "next: %s\n", next);
     }
@@ -248,27 +244,23 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Something small to train on", "weft fetch tinyshakespeare"},
-    {"The released GPT-2 and WikiText-103, into a directory of your own",
+    {"A small text to train on", "weft fetch tinyshakespeare"},
+    {"The released GPT-2 and WikiText-103, into your own directory",
      "weft fetch gpt2 wikitext-103 --out data"},
-    {"From files that were brought here by other means", "weft fetch squad-v2 --from /media/stick"},
+    {"Import files that were copied here by other means", "weft fetch squad-v2 --from /media/stick"},
 };
 
 const Command command_fetch = {
     .name = "fetch",
     .summary = "download data sets, tokenizers and weights",
-    .description = "Brings data sets, tokenizers and released weights from their public homes; --list names "
-                   "them. A file that "
-                   "was interrupted goes on where it was, and gets its name when it is whole and its SHA-256 "
-                   "is right. Where no "
-                   "checksum is published, that of the first time is recorded, in fetched.json beside the "
-                   "file, and later "
-                   "ones are held against it. Zip archives are unpacked. What is there already is verified "
-                   "and not fetched "
-                   "again.\n\n"
-                   "libcurl does the transfers, with the proxies that http_proxy and https_proxy name and "
-                   "the certificates in "
-                   "CURL_CA_BUNDLE, where these are set. Only --from DIR does without it.",
+    .description =
+        "Downloads data sets, tokenizers and released weights from their public homes; --list shows them. "
+        "An interrupted download resumes. A file gets its final name only when it is complete and its "
+        "SHA-256 is correct. If no checksum is published, the first fetch records it in fetched.json next "
+        "to the file, and later fetches verify it. Zip archives are unpacked. Existing files are verified, "
+        "not downloaded again.\n\n"
+        "Transfers use libcurl, with the proxies in http_proxy and https_proxy and the certificates in "
+        "CURL_CA_BUNDLE. --from DIR works without libcurl.",
     .operands = "[NAME...]",
     .operands_max = 1000,
     .config_size = sizeof(FetchArgs),

@@ -1,12 +1,13 @@
-/* weft generate: continue prompts with a GPT-2.
+/* weft generate: continues prompts with a GPT-2.
  *
- * Prompts are texts, where the model's tokenizer is known, or token numbers. Each sequence has a TextStream
- * that its tokens go through as they are chosen, since a stop text may end it. A single continuation is
- * printed as it comes; several are printed one after another at the end. */
+ * Prompts are text, if the model's tokenizer is known, or token ids. Each sequence has a TextStream that
+ * decodes tokens as they are sampled, because a stop text may end the sequence. A single continuation is
+ * printed as it is generated; several are printed one after another at the end. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/memory.h"
 #include "cli/train_options.h"
 #include "infer/prompt.h"
@@ -30,66 +31,64 @@ enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
 /* clang-format off */
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
-     .help = "A GPT-2 checkpoint, or the directory of a run, whose newest checkpoint is taken."},
-    {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files beside the model",
-     .help = "The model's tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), "
-             "or bytes."},
+     .help = "GPT-2 checkpoint directory, or run directory (its newest checkpoint)."},
+    {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
+     .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true,
-     .help = "The text to continue; - is standard input. An empty one, or no prompt at all, starts from the "
-             "end token. Give it several times for several prompts."},
+     .help = "Text to continue; - is standard input. An empty or missing prompt starts from the end token. "
+             "Repeat for several prompts."},
     {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true,
-     .help = "The text to continue, from a file; - is standard input."},
+     .help = "File with the text to continue; - is standard input."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
-     .help = "The tokens to continue, as numbers."},
+     .help = "Token ids to continue."},
 };
 
 static const Option sampling_options[] = {
-    {OPT_INT("max-tokens", GenerateConfig, max_tokens), .low = 1, .high = INT32_MAX, .fallback = "0",
-     .shown = "128, or fewer where the longest prompt leaves no room for them",
-     .help = "Tokens to add at most. Refused when a prompt and so many are more than the model's positions."},
-    {OPT_INT("samples", GenerateConfig, samples), .low = 1, .high = SAMPLES_LIMIT, .fallback = "1",
-     .help = "Continuations of each prompt."},
+    {OPT_INT("max-tokens", GenerateConfig, max_tokens), RANGE(1, INT32_MAX), .fallback = "0",
+     .shown = "128, or what fits after the longest prompt",
+     .help = "Maximum number of new tokens. Prompt plus new tokens must fit in the model's context."},
+    {OPT_INT("samples", GenerateConfig, samples), RANGE(1, SAMPLES_LIMIT), .fallback = "1",
+     .help = "Continuations per prompt."},
     {OPT_LIST("stop", GenerateConfig, stops, "TEXT"), .one_each = true,
-     .help = "End a continuation before this text. Give it several times for several texts."},
-    {OPT_FLOAT("temperature", GenerateConfig, temperature), .low = 0, .high = 1e6, .fallback = "1",
-     .help = "Below 1 favours likely tokens, above 1 unlikely ones; 0 always takes the likeliest."},
-    {OPT_INT("top-k", GenerateConfig, top_k), .low = 0, .high = INT32_MAX, .fallback = "0", .shown = "all",
-     .help = "Choose among the N likeliest tokens only."},
-    {OPT_FLOAT("top-p", GenerateConfig, top_p), .low = 0, .high = 1, .above_low = true, .fallback = "1",
-     .help = "Choose among the likeliest tokens that together have this probability."},
+     .help = "Stop before this text. Repeat for several stop texts."},
+    {OPT_FLOAT("temperature", GenerateConfig, temperature), RANGE(0, 1e6), .fallback = "1",
+     .help = "Sampling temperature: below 1 favors likely tokens, above 1 unlikely ones; 0 is greedy."},
+    {OPT_INT("top-k", GenerateConfig, top_k), RANGE(0, INT32_MAX), .fallback = "0", .shown = "all",
+     .help = "Sample from the N most likely tokens only."},
+    {OPT_FLOAT("top-p", GenerateConfig, top_p), RANGE(0, 1), .above_low = true, .fallback = "1",
+     .help = "Sample from the most likely tokens with this total probability (nucleus sampling)."},
     {OPT_FLAG("greedy", GenerateConfig, greedy),
-     .help = "Always take the likeliest token; the same as --temperature 0."},
-    {OPT_SEED("seed", GenerateConfig, seed), .fallback = "0", .help = "The same seed gives the same text."},
-    {OPT_FLAG("ignore-end", GenerateConfig, ignore_end), .help = "Go on after an end token."},
+     .help = "Always choose the most likely token, like --temperature 0."},
+    {OPT_SEED("seed", GenerateConfig, seed), .fallback = "0",
+     .help = "Random seed; the same seed gives the same text."},
+    {OPT_FLAG("ignore-end", GenerateConfig, ignore_end), .help = "Continue past end tokens."},
 };
 
 static const Option run_options[] = {
     {OPT_FLAG("stream", GenerateConfig, stream), .fallback = "on",
-     .help = "Print a single continuation only when it is complete."},
+     .help = "Do not stream: print a single continuation only when it is complete."},
     {OPT_FLAG("skip-special-tokens", GenerateConfig, skip_special), .fallback = "on",
-     .help = "Show special tokens, such as <|endoftext|>, in the text too."},
-    {OPT_INT("batch", GenerateConfig, batch), .low = 1, .high = SAMPLES_LIMIT, .fallback = "0",
-     .shown = "up to 64, as memory suggests",
-     .help = "Sequences that are computed at once; the result does not depend on it."},
+     .help = "Show special tokens, such as <|endoftext|>, in the text."},
+    {OPT_INT("batch", GenerateConfig, batch), RANGE(1, SAMPLES_LIMIT), .fallback = "0",
+     .shown = "up to 64, as memory allows", .help = "Sequences per batch; does not affect the result."},
     {OPT_CHOICE("precision", GenerateConfig, precision, "TYPE", precision_choices),
-     .shown = "fp32, and bf16 on a GPU", .help = "Number format of weights, caches and the computation."},
-    {OPT_CHOICE("kv", GenerateConfig, kv, "TYPE", kv_choices), .shown = "as --precision",
-     .help =
-         "Number format of the caches of keys and values. On the CPU bf16 beside fp32 takes half the memory, "
-         "int8 a little more than a quarter."},
+     .shown = "fp32; bf16 on GPUs", .help = "Precision of weights, KV cache and computation."},
+    {OPT_CHOICE("kv", GenerateConfig, kv, "TYPE", kv_choices), .shown = "same as --precision",
+     .help = "Precision of the KV cache. On CPUs, relative to fp32, bf16 takes half the memory and int8 "
+             "slightly more than a quarter."},
     {OPT_CHOICE("device", GenerateConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Where to compute: the CPU, or NVIDIA's first GPU."},
+     .help = "Device: cpu, or cuda for the first NVIDIA GPU."},
     {OPT_CHOICE("kernels", GenerateConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
-     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
-    {OPT_INT("threads", GenerateConfig, threads), .low = 1, .high = 4096, .fallback = "0",
-     .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
+     .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
+    {OPT_INT("threads", GenerateConfig, threads), RANGE(1, 4096), .fallback = "0",
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {
     OPTION_GROUP("Prompts", prompt_options, 0),
     OPTION_GROUP("Sampling", sampling_options, 0),
-    OPTION_GROUP("Running", run_options, 0),
+    OPTION_GROUP("Execution", run_options, 0),
 };
 
 /* ---- prompts ---- */
@@ -108,18 +107,17 @@ static Status collect_prompts(PromptList *list, const GenerateConfig *config, co
     return OK;
 }
 
-/* Without text on the command line, a tokenizer that cannot be used is no reason to stop: tokens are then
- * shown as numbers. */
+/* If no option needs text, an unusable tokenizer is not an error: tokens are then shown as ids. */
 static Status find_tokenizer(const GenerateConfig *config, const char *dir, const ModelConfig *model,
                              Tokenizer **ret_tokenizer) {
     bool text = config->prompts_count + config->files_count + config->stops_count > 0;
     CLEANUP(status_freep) Status status = text_tokenizer(dir, model, config->tokenizer, ret_tokenizer);
     if (status && !config->tokenizer && !text) {
-        fprintf(stderr, "weft: note: %s; tokens are shown as numbers\n", status_message(status));
+        fprintf(stderr, "weft: warning: %s; tokens are shown as ids\n", status_message(status));
         return OK;
     }
     if (!status && !*ret_tokenizer && text)
-        return USAGE("%s: it has no tokenizer, and its vocabulary of %lld tokens is not the bytes: name the "
+        return USAGE("%s: has no tokenizer, and its vocabulary of %lld tokens is not byte-level; name a "
                      "tokenizer with --tokenizer, or give tokens with --prompt-ids",
                      config->model, (long long)model->vocab);
     Status failed = status;
@@ -129,23 +127,23 @@ static Status find_tokenizer(const GenerateConfig *config, const char *dir, cons
 
 /* ---- printing ---- */
 
-/* Tokens as they come: text, or numbers where there is no tokenizer. */
+/* Prints a continuation piece by piece: text, or ids without a tokenizer. */
 typedef struct Printer {
     FILE *out;
     bool terminal, started;
-    size_t printed; /* bytes of the text */
+    size_t printed; /* bytes of the text printed so far */
 } Printer;
 
 static Printer printer_of(FILE *out) {
     return (Printer){.out = out, .terminal = isatty(fileno(out))};
 }
 
-/* A model that has learnt little writes any byte; those that steer a terminal stay off it. */
+/* An undertrained model may generate any byte; control characters are replaced on a terminal. */
 static void print_text(Printer *printer, const char *text, size_t size) {
     for (size_t i = printer->printed; i < size; i++) {
         unsigned char byte = (unsigned char)text[i];
-        bool steers = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
-        if (steers && printer->terminal)
+        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+        if (control && printer->terminal)
             fputs("\xEF\xBF\xBD", printer->out);
         else
             putc(byte, printer->out);
@@ -163,12 +161,12 @@ static void print_end(const Printer *printer) {
     if (printer->started) putc('\n', printer->out);
 }
 
-/* ---- tokens as they are chosen ---- */
+/* ---- tokens as they are sampled ---- */
 
 typedef struct Writing {
-    const Tokenizer *tokenizer; /* NULL: numbers */
+    const Tokenizer *tokenizer; /* NULL: print ids */
     const Prompt *prompts;
-    TextStream *texts; /* one per sequence, where there is a tokenizer */
+    TextStream *texts; /* one per sequence; NULL without a tokenizer */
     int64_t count;
     bool streams;
     Printer printer;
@@ -179,7 +177,7 @@ static void writing_done(Writing *writing) {
     free(writing->texts);
 }
 
-static Status writing_init(Writing *writing, const GenerateConfig *config, const StopTexts *stops) {
+static Status writing_init(Writing *writing, const GenerateConfig *config, const StopStrings *stops) {
     if (!writing->tokenizer) return OK;
     TRY(mem_new((size_t)writing->count, sizeof *writing->texts, &writing->texts));
     for (int64_t i = 0; i < writing->count; i++) {
@@ -194,7 +192,7 @@ static void stream_token(Writing *writing, int32_t token) {
     Printer *printer = &writing->printer;
     const Prompt *prompt = writing->prompts;
     if (writing->texts) {
-        print_text(printer, writing->texts->text, writing->texts->sure);
+        print_text(printer, writing->texts->text, writing->texts->final_size);
         return;
     }
     if (!printer->started)
@@ -211,14 +209,14 @@ static Status take_token(void *context, int64_t prompt, int32_t token, bool *ret
     if (!writing->streams) return OK;
     stream_token(writing, token);
     if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out))
-        return FAILED("standard output: cannot be written: %s", strerror(errno));
+        return FAILED("standard output: cannot write: %s", strerror(errno));
     return OK;
 }
 
 static Status writing_end(Writing *writing) {
     for (int64_t i = 0; writing->texts && i < writing->count; i++) TRY(text_stream_end(&writing->texts[i]));
     if (writing->streams && writing->texts && writing->printer.started)
-        print_text(&writing->printer, writing->texts->text, writing->texts->sure);
+        print_text(&writing->printer, writing->texts->text, writing->texts->final_size);
     return OK;
 }
 
@@ -288,7 +286,8 @@ static Status pack_result(const Generated *generated, const TextStream *texts, c
 static Status make_spec(const Invocation *call, const GenerateConfig *config, const PromptList *list,
                         const ModelConfig *model, GenerateSpec *ret_spec) {
     if (config->greedy && invocation_given(call, "temperature") && config->temperature > 0)
-        return USAGE("--greedy and --temperature %g contradict each other", config->temperature);
+        return USAGE("--greedy cannot be combined with --temperature %g; give one of them",
+                     config->temperature);
     GenerateSpec spec = {
         .prompts = list->prompts,
         .count = (int64_t)list->used * config->samples,
@@ -305,19 +304,18 @@ static Status make_spec(const Invocation *call, const GenerateConfig *config, co
     if (spec.max_tokens == 0) {
         spec.max_tokens = DEFAULT_TOKENS;
         for (size_t i = 0; i < list->used; i++) {
-            int64_t room = model->positions - list->count[i];
-            if (room < spec.max_tokens) spec.max_tokens = room > 1 ? room : 1;
+            int64_t left = model->positions - list->count[i];
+            if (left < spec.max_tokens) spec.max_tokens = left > 1 ? left : 1;
         }
     }
     *ret_spec = spec;
     return OK;
 }
 
-static void note_unused(const LoadReport *report, const char *model) {
-    if (!report->unknown_count) return;
-    fprintf(stderr,
-            "weft: note: %s: %zu tensors have no place in the model and were left out, %s among them\n",
-            model, report->unknown_count, report->unknown[0]);
+static void warn_unused(const LoadReport *report, const char *model) {
+    if (!report->unexpected_count) return;
+    fprintf(stderr, "weft: warning: %s: ignored %zu tensor%s that the model does not use, such as %s\n",
+            model, report->unexpected_count, PLURAL(report->unexpected_count), report->unexpected[0]);
 }
 
 static bool streams(const Invocation *call, const GenerateConfig *config, size_t sequences) {
@@ -326,10 +324,10 @@ static bool streams(const Invocation *call, const GenerateConfig *config, size_t
 
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     const GenerateConfig *config = options;
-    const StopTexts stops = {config->stops, config->stops_count};
+    const StopStrings stops = {config->stops, config->stops_count};
     Precision precision = {0};
     TRY(kernels_precision(config->device, config->precision, &precision));
-    TRY(stop_texts_check(&stops));
+    TRY(stop_strings_check(&stops));
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(prompt_list_done) PromptList list = {0};
@@ -348,7 +346,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .dtype = precision.dtype,
                                     .cache = config->kv}));
     device_allow_tf32(engine->device, precision.tf32);
-    note_unused(&engine->report, config->model);
+    warn_unused(&engine->report, config->model);
     CLEANUP(writing_done)
     Writing writing = {.tokenizer = tokenizer,
                        .prompts = list.prompts,
@@ -368,11 +366,11 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
 static void show_sample(const json_t *sample, FILE *out) {
     const json_t *text = json_object_get(sample, "text"), *id;
     Printer printer = printer_of(out);
-    size_t place;
+    size_t index;
     if (text)
         print_text(&printer, json_string_value(text), json_string_length(text));
     else
-        json_array_foreach(json_object_get(sample, "ids"), place, id)
+        json_array_foreach(json_object_get(sample, "ids"), index, id)
             print_number(&printer, (int32_t)json_integer_value(id));
     print_end(&printer);
 }
@@ -387,8 +385,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         show_sample(sample, out);
     }
     fflush(out);
-    fprintf(stderr, "weft: %lld new tokens in %.2f s, %.1f a second\n",
-            (long long)json_integer_value(json_object_get(result, "new_tokens")),
+    json_int_t tokens = json_integer_value(json_object_get(result, "new_tokens"));
+    fprintf(stderr, "weft: %lld token%s in %.2f s (%.1f tokens/s)\n", (long long)tokens, PLURAL(tokens),
             json_number_value(json_object_get(result, "prefill_s")) +
                 json_number_value(json_object_get(result, "decode_s")),
             json_number_value(json_object_get(result, "tokens_per_s")));
@@ -396,12 +394,11 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Continue a text with the model of a run", "weft generate --model runs/first --prompt 'int main('"},
-    {"Four samples, less adventurous",
+    {"Continue a text with a trained model", "weft generate --model runs/first --prompt 'int main('"},
+    {"Four samples, more conservative",
      "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
-    {"One line that goes on with a file",
-     "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
-    {"The likeliest continuation of tokens, as JSON",
+    {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
+    {"Most likely continuation of token ids, as JSON",
      "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"},
 };
 
@@ -409,21 +406,16 @@ const Command command_generate = {
     .name = "generate",
     .summary = "continue prompts with a GPT-2",
     .description =
-        "Continues each prompt token by token, until an end token (as generation_config.json or config.json "
-        "name them), a text given with --stop, or --max-tokens. A single continuation is printed as it "
-        "comes, "
-        "whole characters only.\n"
-        "The tokenizer is the one whose files lie beside the model, or the one that --tokenizer names; "
-        "models "
-        "trained without one have the bytes as their vocabulary. Where there is none, prompts and results "
-        "are "
-        "token numbers. A model's vocabulary may be padded beyond its tokenizer's; such tokens have no "
-        "text.\n"
-        "With --json, 'reason' says why a sample ended: end, stop or length. What --stop cuts off is missing "
-        "in its texts, not in its tokens.\n"
-        "A sample depends on the seed, its prompt and its number among those of this prompt alone, not on "
-        "other prompts "
-        "or on how many are made.",
+        "Continues each prompt token by token until an end token (from generation_config.json or "
+        "config.json), a --stop text, or --max-tokens. A single continuation is streamed, in complete "
+        "characters.\n"
+        "The tokenizer is loaded from the model's directory or from --tokenizer. Models trained without "
+        "one use bytes as tokens. If no tokenizer is known, prompts and results are token ids. A "
+        "vocabulary may be padded beyond the tokenizer's; the extra tokens have no text.\n"
+        "With --json, 'reason' tells why a sample ended: end, stop or length. Text cut off by --stop is "
+        "missing from 'text' but its tokens are listed.\n"
+        "A sample depends only on the seed, its prompt and its index among the samples of that prompt, not "
+        "on other prompts or the number of samples.",
     .config_size = sizeof(GenerateConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

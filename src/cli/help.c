@@ -1,4 +1,4 @@
-/* weft help: everything it says comes from the tables of commands and options. */
+/* weft help: generated from the tables of commands and options. */
 #include "cli/help.h"
 
 #include <math.h>
@@ -20,14 +20,14 @@ static int text_width(FILE *out) {
     return width < NARROWEST ? NARROWEST : width > WIDEST ? WIDEST : width;
 }
 
-/* In a text to be wrapped: a space that no line is broken at. */
+/* In text to be wrapped: a no-break space. */
 #define HARD_SPACE "\x1f"
 
 static void print_word(FILE *out, const char *word, int length) {
     for (int i = 0; i < length; i++) fputc(word[i] == *HARD_SPACE ? ' ' : word[i], out);
 }
 
-/* Words from column `at` on, further lines from column `indent`; a newline in the text starts a line. */
+/* Prints words from column `at` on, following lines from column `indent`. A newline in the text is kept. */
 static void wrap(FILE *out, const char *text, int at, int indent) {
     int width = text_width(out), column = at;
     bool fresh = true;
@@ -74,6 +74,15 @@ const char *help_default(const Option *option) {
     return option->shown ? option->shown : option->fallback;
 }
 
+const char *help_choices(const Option *option, char *buffer) {
+    size_t used = 0;
+    buffer[0] = 0;
+    for (const char *const *choice = option->choices; *choice && used < OPTION_EXPECTS_SIZE; choice++)
+        used += (size_t)snprintf(buffer + used, OPTION_EXPECTS_SIZE - used, "%s%s",
+                                 choice == option->choices ? "" : ", ", *choice);
+    return buffer;
+}
+
 const char *help_synopsis(const Command *command, char *buffer) {
     int used = snprintf(buffer, LABEL_SIZE, "weft %s%s", command->name, command->family ? " COMMAND" : "");
     for (size_t g = 0; g < command->group_count; g++)
@@ -90,15 +99,15 @@ const char *help_synopsis(const Command *command, char *buffer) {
     return buffer;
 }
 
-/* The help text with what it takes and its default, as one paragraph. */
+/* The help text, the valid values and the default, as one paragraph. */
 static void describe_option(const Option *option, char *buffer, size_t size) {
     char expects[OPTION_EXPECTS_SIZE];
     int used = snprintf(buffer, size, "%s", option->help);
     if (option->type == OPTION_CHOICE && (size_t)used < size)
-        used += snprintf(buffer + used, size - (size_t)used, " One of: %s.", option_expects(option, expects));
+        used += snprintf(buffer + used, size - (size_t)used, " Choices: %s.", help_choices(option, expects));
     bool narrow = isfinite(option->high) && option->high > 0 && option->high <= RANGE_SHOWN;
     if (narrow && (size_t)used < size)
-        used += snprintf(buffer + used, size - (size_t)used, " Takes %s.", option_expects(option, expects));
+        used += snprintf(buffer + used, size - (size_t)used, " Must be %s.", option_expects(option, expects));
     const char *fallback = help_default(option);
     if (option->required && (size_t)used < size)
         snprintf(buffer + used, size - (size_t)used, " (required)");
@@ -109,7 +118,7 @@ static void describe_option(const Option *option, char *buffer, size_t size) {
 static void print_group(FILE *out, const OptionGroup *group) {
     heading(out, group->heading);
     for (size_t i = 0; i < group->count; i++) {
-        char spelling[LABEL_SIZE], text[1024];
+        char spelling[LABEL_SIZE], text[2048];
         int used = fprintf(out, "  %s", help_spelling(&group->options[i], spelling));
         if (used + 2 > OPTION_COLUMN) {
             fprintf(out, "\n");
@@ -121,7 +130,7 @@ static void print_group(FILE *out, const OptionGroup *group) {
     }
 }
 
-/* The members of a family, or the commands without one. */
+/* The members of a family or, if it is NULL, the commands outside families. */
 static void list_commands(FILE *out, const Command *family) {
     int column = family ? MEMBER_COLUMN : COMMAND_COLUMN;
     heading(out, "Commands");
@@ -142,8 +151,8 @@ static void print_command(FILE *out, const Command *command) {
         wrap(out, command->description, 0, 0);
     }
     if (command->family) list_commands(out, command);
-    for (size_t g = 0; g < command->group_count; g++) print_group(out, &command->groups[g]);
-    print_group(out, &common_options);
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)); g++) print_group(out, group);
     if (command->example_count) heading(out, "Examples");
     for (size_t i = 0; i < command->example_count; i++)
         fprintf(out, "%s  %s:\n      %s\n", i ? "\n" : "", command->examples[i].what,
@@ -156,10 +165,21 @@ void help_overview(FILE *out) {
     list_commands(out, NULL);
     fputc('\n', out);
     wrap(out,
-         "'weft help COMMAND' lists a command's options. Every command takes --json, which prints the result "
-         "as one "
-         "JSON object. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.",
+         "'weft help COMMAND' lists a command's options, 'weft help --all' those of all commands. Every "
+         "command accepts --json, which prints the result as one JSON object. Exit codes: 0 success, 1 "
+         "failure, 2 invalid usage or configuration.",
          0, 0);
+}
+
+/* The overview, then every command. */
+static void print_all(FILE *out) {
+    help_overview(out);
+    for (const Command *const *command = commands_all(); *command; command++) {
+        fputc('\n', out);
+        for (int i = text_width(out); i > 0; i--) fputc('-', out);
+        fputs("\n\n", out);
+        print_command(out, *command);
+    }
 }
 
 static const char *type_name(OptionType type) {
@@ -191,8 +211,8 @@ static void add_group_json(json_t *options, const OptionGroup *group) {
 static json_t *command_json(const Command *command) {
     char synopsis[LABEL_SIZE];
     json_t *options = json_array();
-    for (size_t g = 0; g < command->group_count; g++) add_group_json(options, &command->groups[g]);
-    add_group_json(options, &common_options);
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)); g++) add_group_json(options, group);
     return json_pack("{ss ss ss so}", "name", command->name, "summary", command->summary, "usage",
                      help_synopsis(command, synopsis), "options", options);
 }
@@ -205,10 +225,10 @@ static Status print_json_help(json_t *json) {
     return OK;
 }
 
-Status help_wanted_member(const Command *family) {
+Status help_missing_member(const Command *family) {
     print_command(stderr, family);
     fputc('\n', stderr);
-    return USAGE("'weft %s' needs one of its commands", family->name);
+    return USAGE("'weft %s' needs one of the commands above", family->name);
 }
 
 Status help_command(const Invocation *call, const Command *command) {
@@ -218,28 +238,31 @@ Status help_command(const Invocation *call, const Command *command) {
 }
 
 typedef struct HelpArgs {
-    bool man;
+    bool all, man;
     const char *completion;
 } HelpArgs;
 
 /* clang-format off */
 static const Option help_table[] = {
-    {OPT_FLAG("man", HelpArgs, man), .help = "Write the manual page weft(1), in roff."},
+    {OPT_FLAG("all", HelpArgs, all), .help = "Show the help of every command."},
+    {OPT_FLAG("man", HelpArgs, man), .help = "Print the manual page weft(1) in roff format."},
     {OPT_CHOICE("completion", HelpArgs, completion, "SHELL", completion_shells),
-     .help = "Write the completion script for a shell."},
+     .help = "Print the completion script for a shell."},
 };
 /* clang-format on */
 
-static const OptionGroup help_groups[] = {OPTION_GROUP("Generated files", help_table, 0)};
+static const OptionGroup help_groups[] = {OPTION_GROUP("Options", help_table, 0)};
 
 static Status run(Invocation *call, void *config, json_t **ret_result) {
     const HelpArgs *args = config;
+    if (args->all && call->operand_count)
+        return USAGE("--all: shows every command; remove '%s'", call->operands[0]);
     if (call->operand_count) {
         const Command *command;
         size_t used;
         TRY(command_find(call->operands, call->operand_count, &command, &used));
         if (used < call->operand_count)
-            return USAGE("'%s': 'weft help' takes only [COMMAND]", call->operands[used]);
+            return USAGE("'%s': 'weft help' accepts only [COMMAND]", call->operands[used]);
         return help_command(call, command);
     }
     if (call->json) {
@@ -252,6 +275,8 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     if (args->completion) return completion_write(args->completion, stdout);
     if (args->man)
         manpage_write(stdout);
+    else if (args->all)
+        print_all(stdout);
     else
         help_overview(stdout);
     return OK;
@@ -260,14 +285,16 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
 static const Example examples[] = {
     {"List the commands", "weft help"},
     {"List the options of a command", "weft help train"},
-    {"Complete in this bash session", "source <(weft help --completion bash)"},
+    {"Read the help of all commands", "weft help --all | less"},
+    {"Enable completion in this bash session", "source <(weft help --completion bash)"},
 };
 
 const Command command_help = {
     .name = "help",
-    .summary = "explain the commands and their options",
-    .description = "Without a command's name, lists the commands. With --json, describes them and all their "
-                   "options for programs.",
+    .summary = "show help for commands and their options",
+    .description =
+        "Without a command, lists all commands. With --json, describes all commands and options for "
+        "other programs.",
     .operands = "[COMMAND]",
     .operands_max = 2,
     .config_size = sizeof(HelpArgs),

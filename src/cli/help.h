@@ -1,19 +1,21 @@
-/* What is generated from the tables for people and their shells. */
+/* Help, the man page and completion scripts, generated from the tables of commands and options. */
 #ifndef WEFT_CLI_HELP_H
 #define WEFT_CLI_HELP_H
 
 #include "cli/command.h"
 
 void help_overview(FILE *out);
-/* `weft COMMAND --help`: on standard output, as JSON with call->json. */
+/* `weft COMMAND --help`: prints to standard output, as JSON if call->json is set. */
 MUST_USE Status help_command(const Invocation *call, const Command *command);
-/* A family was called without a member: says on standard error which there are, and fails. */
-MUST_USE Status help_wanted_member(const Command *family);
-/* "--lr X" or "--no-shuffle": an option as one types it, into a buffer of LABEL_SIZE. */
+/* For a family called without a member: lists the members on standard error and fails. */
+MUST_USE Status help_missing_member(const Command *family);
+/* "--lr X" or "--no-shuffle": the option as typed, written to a buffer of LABEL_SIZE. */
 const char *help_spelling(const Option *option, char *buffer);
-/* The default for a person, or NULL when there is nothing to say. */
+/* The default as help shows it; NULL if there is none to show. */
 const char *help_default(const Option *option);
-/* "weft train --data FILE... [OPTION]...", into a buffer of LABEL_SIZE. */
+/* "linear, cosine, constant", written to a buffer of OPTION_EXPECTS_SIZE. For choices only. */
+const char *help_choices(const Option *option, char *buffer);
+/* "weft train --data FILE... [OPTION]...", written to a buffer of LABEL_SIZE. */
 const char *help_synopsis(const Command *command, char *buffer);
 
 void manpage_write(FILE *out);

@@ -1,5 +1,5 @@
-/* weft info: what a path holds (a run, a checkpoint, a safetensors file, token shards, a tokenizer), or what
- * this machine and this binary offer. */
+/* weft info: describes a path (run, checkpoint, safetensors file, token files, tokenizer), or this machine
+ * and build. */
 #include <string.h>
 
 #include "base/format.h"
@@ -18,14 +18,15 @@ typedef struct InfoConfig {
     bool verify;
 } InfoConfig;
 
+/* clang-format off */
 static const Option table[] = {
-    {OPT_FLAG("verify", InfoConfig, verify),
-     .help = "Of token shards, hold every checksum against its data, on all cores."},
+    {OPT_FLAG("verify", InfoConfig, verify), .help = "Verify all checksums of token files, on all cores."},
 };
+/* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-/* json_object_set_new with a failure that is carried on: a NULL value is one too. */
+/* json_object_set_new as a Status; a NULL value is a failure. */
 static Status put(json_t *object, const char *key, json_t *value) {
     if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
     return OK;
@@ -83,18 +84,18 @@ static json_t *describe_config(const ModelConfig *config) {
                      config->tied);
 }
 
-/* Zeros among a tensor's values. */
+/* Adds the number of zeros in a tensor to *zeros. */
 static Status count_zeros(const SafeTensor *tensor, int64_t count, int64_t *zeros) {
     float values[4096];
     for (int64_t at = 0; at < count; at += (int64_t)COUNT_OF(values)) {
-        int64_t some = count - at < (int64_t)COUNT_OF(values) ? count - at : (int64_t)COUNT_OF(values);
-        TRY(values_read(values, tensor, at, some));
-        for (int64_t i = 0; i < some; i++) *zeros += values[i] == 0;
+        int64_t chunk = count - at < (int64_t)COUNT_OF(values) ? count - at : (int64_t)COUNT_OF(values);
+        TRY(values_read(values, tensor, at, chunk));
+        for (int64_t i = 0; i < chunk; i++) *zeros += values[i] == 0;
     }
     return OK;
 }
 
-/* The part of a block's matrices that is zero: what pruning took out. */
+/* Adds the zeros and the total size of a block's matrices, to report pruning. */
 static Status add_zeros(const Model *model, const Block *block, HfFiles *files, int64_t *zeros,
                         int64_t *total) {
     for (size_t i = 0; i < block->params.count; i++) {
@@ -163,7 +164,7 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     if (config.int8) TRY(put(result, "quantized", describe_quantized(&config)));
     TRY(put(result, "params_total", json_integer(model_params(model))));
     TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
-    TRY(put(result, "unknown", show_names(report.unknown, report.unknown_count)));
+    TRY(put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
     TRY(add_weights(result, dir, model));
     return add_step(result, dir);
 }
@@ -187,10 +188,10 @@ static Status describe_run(json_t *result, const char *run, const char *newest) 
     return describe_checkpoint(checkpoint, newest);
 }
 
-/* A directory with a tokenizer's files and no model beside them. */
+/* Whether a directory contains tokenizer files but no model. */
 static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
     static const char *const weights[] = {HF_WEIGHTS, HF_INDEX, HF_INT8, HF_SPARSE};
-    bool bare = tokenizer_is_there(dir);
+    bool bare = tokenizer_exists(dir);
     for (size_t i = 0; bare && i < COUNT_OF(weights); i++) {
         CLEANUP(mem_freep) char *path = NULL;
         TRY(path_join(&path, dir, weights[i]));
@@ -203,7 +204,7 @@ static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
 static Status describe_path(json_t *result, const char *path, bool verify) {
     TRY(put(result, "path", json_string(path)));
     if (!path_exists(path)) return FAILED("%s: does not exist", path);
-    if (token_file_is_there(path)) return info_token_files(result, path, verify);
+    if (path_has_token_files(path)) return info_token_files(result, path, verify);
     if (!path_is_dir(path)) return describe_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;
     bool bare = false;
@@ -257,25 +258,27 @@ static void show_types(FILE *out, const json_t *result) {
 static void show_checkpoint(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     const json_t *model = json_object_get(result, "model"), *heads = json_object_get(model, "output_heads");
-    fprintf(out, "model        %s, %.0f layers, %.0f wide, %.0f heads, vocabulary %.0f, %.0f positions\n",
-            text_of(model, "family"), number_of(model, "layers"), number_of(model, "hidden"),
-            number_of(model, "heads"), number_of(model, "vocab"), number_of(model, "positions"));
+    fprintf(out,
+            "model        %s, %.0f layer%s, hidden size %.0f, %.0f head%s, vocabulary %.0f, context %.0f\n",
+            text_of(model, "family"), number_of(model, "layers"), PLURAL(number_of(model, "layers")),
+            number_of(model, "hidden"), number_of(model, "heads"), PLURAL(number_of(model, "heads")),
+            number_of(model, "vocab"), number_of(model, "positions"));
     show_list(out, heads, "outputs");
     fprintf(out, "parameters   %s\n", format_count(text, number_of(result, "params_total")));
     const json_t *quantized = json_object_get(result, "quantized");
     if (quantized)
-        fprintf(out, "quantized    to %.0f bits, embedding %.0f, %s activations\n",
+        fprintf(out, "quantized    %.0f-bit layers, %.0f-bit embedding, %s activations\n",
                 number_of(quantized, "bits"), number_of(quantized, "embedding_bits"),
                 text_of(quantized, "activations"));
     fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, number_of(result, "bytes")),
-            number_of(result, "files"), number_of(result, "files") > 1 ? "s" : "");
+            number_of(result, "files"), PLURAL(number_of(result, "files")));
     show_types(out, result);
     if (number_of(result, "sparsity") > 0)
-        fprintf(out, "pruned       %.2f%% of the layers' weights are zero\n",
+        fprintf(out, "sparsity     %.2f%% of the layers' weights are zero\n",
                 100 * number_of(result, "sparsity"));
     if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", number_of(result, "step"));
     show_list(out, json_object_get(result, "missing"), "missing");
-    show_list(out, json_object_get(result, "unknown"), "unknown");
+    show_list(out, json_object_get(result, "unknown"), "unused");
 }
 
 static void show_file(const json_t *result, FILE *out) {
@@ -288,15 +291,16 @@ static void show_file(const json_t *result, FILE *out) {
         fprintf(out, "%-5s %-16s %s\n", text_of(tensor, "dtype"), shape ? shape : "",
                 safe_name_text(name, text_of(tensor, "name")));
     }
-    fprintf(out, "%zu tensors, %s: ", index, format_bytes(text, number_of(result, "bytes")));
+    fprintf(out, "%zu tensor%s, %s: ", index, PLURAL(index), format_bytes(text, number_of(result, "bytes")));
     show_types(out, result);
 }
 
 static void show_run(const json_t *result, FILE *out) {
     const json_t *summary = json_object_get(result, "summary"), *newest = json_object_get(result, "newest");
     if (summary)
-        fprintf(out, "run          %.0f steps, loss %.4f to %.4f\n", number_of(summary, "steps"),
-                number_of(summary, "loss_first"), number_of(summary, "loss_last"));
+        fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", number_of(summary, "steps"),
+                PLURAL(number_of(summary, "steps")), number_of(summary, "loss_first"),
+                number_of(summary, "loss_last"));
     fprintf(out, "newest       %s\n", text_of(newest, "path"));
     show_checkpoint(newest, out);
 }
@@ -320,17 +324,17 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"What this machine offers", "weft info"},
-    {"What a run has come to", "weft info runs/first"},
-    {"Whether token shards are as they were written", "weft info --verify shards"},
+    {"Describe this machine", "weft info"},
+    {"Describe a run and its newest checkpoint", "weft info runs/first"},
+    {"Check token files for damage", "weft info --verify tokens"},
 };
 
 const Command command_info = {
     .name = "info",
-    .summary = "describe a run, a checkpoint, shards, a tokenizer, or this machine",
-    .description = "The path may also be a safetensors file. Of a checkpoint it also says which of the "
-                   "model's parameters its files lack, and which of "
-                   "their tensors the model has no place for. Without a path it describes the machine.",
+    .summary = "describe a run, checkpoint, tokenizer, token files or this machine",
+    .description =
+        "The path may also be a safetensors file. For a checkpoint, lists parameters that its files lack and "
+        "tensors that the model does not use. Without a path, describes this machine.",
     .operands = "[PATH]",
     .operands_max = 1,
     .config_size = sizeof(InfoConfig),

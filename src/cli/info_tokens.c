@@ -30,7 +30,7 @@ static json_t *id_json(const TokenizerId *id) {
                      "fingerprint", print, "special_tokens", special_json(&id->special));
 }
 
-/* ---- shards ---- */
+/* ---- token files ---- */
 
 static Status add_token_file(json_t *result, json_t *files, const char *path, bool verify) {
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
@@ -95,20 +95,19 @@ static void show_set(const json_t *set, const char *name, FILE *out) {
     size_t count = json_array_size(json_object_get(set, "shards"));
     fprintf(out, "%-12s %s tokens in %s document%s, %s as %s in %zu file%s\n", name,
             format_count(tokens, (double)show_int(set, "tokens")),
-            format_count(documents, (double)show_int(set, "documents")),
-            show_int(set, "documents") == 1 ? "" : "s", format_bytes(bytes, (double)show_int(set, "bytes")),
-            text_of(set, "dtype"), count, count > 1 ? "s" : "");
+            format_count(documents, (double)show_int(set, "documents")), PLURAL(show_int(set, "documents")),
+            format_bytes(bytes, (double)show_int(set, "bytes")), text_of(set, "dtype"), count, PLURAL(count));
     if (json_object_get(set, "sentences"))
         fprintf(out, "%-12s %s sentences\n", "", format_count(tokens, (double)show_int(set, "sentences")));
 }
 
 void info_token_files_show(const json_t *result, FILE *out) {
     const json_t *val = json_object_get(result, "val");
-    show_set(result, "shards", out);
+    show_set(result, "tokens", out);
     if (val) show_set(val, "validation", out);
     show_tokenizer_line(json_object_get(result, "tokenizer"), out);
     fprintf(out, "checksums    %s\n",
-            json_is_true(json_object_get(result, "verified")) ? "all right" : "not looked at; --verify does");
+            json_is_true(json_object_get(result, "verified")) ? "verified" : "not verified; use --verify");
 }
 
 /* ---- tokenizers ---- */

@@ -1,4 +1,4 @@
-/* Token shards and tokenizers, for `weft info`. */
+/* `weft info` for token files and tokenizers. */
 #ifndef WEFT_CLI_INFO_TOKENS_H
 #define WEFT_CLI_INFO_TOKENS_H
 
@@ -6,11 +6,11 @@
 
 #include "base/json.h"
 
-/* A shard, or a directory with the sets "train" and "val". With `verify`, every checksum is looked at. */
+/* `path` is a token file, or a directory with the sets "train" and "val". `verify`: check all checksums. */
 MUST_USE Status info_token_files(json_t *result, const char *path, bool verify);
 void info_token_files_show(const json_t *result, FILE *out);
 
-/* A directory with a tokenizer's files. */
+/* `path` is a directory with a tokenizer's files. */
 MUST_USE Status info_tokenizer(json_t *result, const char *path);
 void info_tokenizer_show(const json_t *result, FILE *out);
 

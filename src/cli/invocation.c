@@ -1,8 +1,9 @@
-/* Reading a command line.
+/* Parsing a command line.
  *
- * Every option of the command becomes a slot that knows its field in the configuration. The line is
- * walked twice: first for what names the file, because the file comes before the line in rank, then, after
- * defaults and file, to set what the line says. A list on the line replaces the file's list.
+ * Each option of the command gets a slot, which refers to its field in the configuration. Options are set in
+ * order of precedence: defaults, then the configuration file, then the command line. The command line is
+ * therefore scanned twice, first for the options that name the file. A list on the command line replaces the
+ * file's list.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,31 @@
 /* clang-format off */
 static const Option common_table[] = {
     {OPT_TEXT("config", Invocation, config_path, "FILE"),
-     .help = "Read options from a JSON file: an object with the same names as the options. What is given on "
-             "the command line wins."},
-    {OPT_TEXT("scale", Invocation, scale, "NAME"), .shown = "the file's own",
-     .help = "Take the sizes that --config's file has under this name, such as small."},
-    {OPT_TEXT("run", Invocation, run, "NAME"), .shown = "none of them",
-     .help = "Take the options of the run of this name, where --config's file lists runs to compare."},
+     .help = "Read options from a JSON object whose keys are option names. The command line overrides it."},
     {OPT_FLAG("json", Invocation, json),
-     .help = "Print the result as one JSON object on standard output, and nothing else there."},
+     .help = "Print the result to standard output as a single JSON object."},
     {OPT_FLAG("help", Invocation, help), .help = "Show this help."},
+};
+
+static const Option recipe_table[] = {
+    {OPT_TEXT("scale", Invocation, scale, "NAME"), .shown = "the recipe's base settings",
+     .help = "Use this scale of the recipe, for example small."},
+    {OPT_TEXT("run", Invocation, run, "NAME"), .shown = "the recipe's common options only",
+     .help = "Use the options of this run of the recipe that --config names."},
 };
 /* clang-format on */
 
 const OptionGroup common_options = OPTION_GROUP("Common", common_table, 0);
+static const OptionGroup recipe_options = OPTION_GROUP("Recipe", recipe_table, 0);
+static const OptionGroup scale_option = {.heading = "Recipe", .options = recipe_table, .count = 1};
+
+const OptionGroup *command_group(const Command *command, size_t index) {
+    if (index < command->group_count) return &command->groups[index];
+    index -= command->group_count;
+    if (command->recipe != RECIPE_NONE && index-- == 0)
+        return command->recipe == RECIPE_CONFIG ? &recipe_options : &scale_option;
+    return index == 0 ? &common_options : NULL;
+}
 
 static void add_slots(Invocation *call, const OptionGroup *group, void *start, bool line_only) {
     for (size_t i = 0; i < group->count; i++) {
@@ -45,18 +58,19 @@ static void add_slots(Invocation *call, const OptionGroup *group, void *start, b
 
 static Status make_slots(Invocation *call) {
     const Command *command = call->command;
-    size_t count = common_options.count;
+    size_t count = common_options.count + recipe_options.count;
     for (size_t g = 0; g < command->group_count; g++) count += command->groups[g].count;
     TRY(mem_new(count, sizeof *call->slots, &call->slots));
     for (size_t g = 0; g < command->group_count; g++)
         add_slots(call, &command->groups[g], call->config, false);
     add_slots(call, &common_options, call, true);
+    add_slots(call, &recipe_options, call, true);
     for (size_t i = 0; i < call->slot_count; i++)
         TRY(option_set_fallback(call->slots[i].option, call->slots[i].field));
     return OK;
 }
 
-/* Names are compared with '_' and '-' alike, so that a file may use either. */
+/* '_' in `a` matches '-', so that configuration files may use either. */
 static bool same_name(const char *a, size_t length, const char *b) {
     if (strlen(b) != length) return false;
     for (size_t i = 0; i < length; i++)
@@ -65,8 +79,11 @@ static bool same_name(const char *a, size_t length, const char *b) {
 }
 
 static Slot *find_slot(const Invocation *call, const char *name, size_t length) {
-    for (size_t i = 0; i < call->slot_count; i++)
-        if (same_name(name, length, call->slots[i].option->name)) return &call->slots[i];
+    for (size_t i = 0; i < call->slot_count; i++) {
+        const Option *option = call->slots[i].option;
+        if (same_name(name, length, option->name)) return &call->slots[i];
+        if (option->old_name && same_name(name, length, option->old_name)) return &call->slots[i];
+    }
     return NULL;
 }
 
@@ -121,11 +138,11 @@ static Status unknown_option(const Invocation *call, const char *argument, size_
     return USAGE("%s: unknown option; 'weft help %s' lists them", name, call->command->name);
 }
 
-/* An option as it stands on the line. */
+/* An option as typed on the command line. */
 typedef struct Spelled {
     Slot *slot;
     bool negated;
-    const char *value; /* after '=', or NULL */
+    const char *value; /* text after '='; NULL without it */
 } Spelled;
 
 static Status spell(const Invocation *call, const char *argument, Spelled *ret_spelled) {
@@ -139,7 +156,7 @@ static Status spell(const Invocation *call, const char *argument, Spelled *ret_s
         spelled.slot = find_slot(call, name + 3, length - 3);
         spelled.negated = true;
         if (spelled.slot && spelled.slot->option->type != OPTION_FLAG)
-            return USAGE("%.*s: --%s takes a value and has no --no- form", (int)whole, argument,
+            return USAGE("%.*s: --%s expects a value and has no --no- form", (int)whole, argument,
                          spelled.slot->option->name);
     }
     if (!spelled.slot) return unknown_option(call, argument, whole);
@@ -150,7 +167,7 @@ static Status spell(const Invocation *call, const char *argument, Spelled *ret_s
 
 Status slot_append(Slot *slot, const char *label, const char *text) {
     if (!*text && !slot->option->one_each)
-        return USAGE("%s: expected %s, found an empty text", label, slot->option->placeholder);
+        return USAGE("%s: expected %s, found an empty string", label, slot->option->placeholder);
     const char ***list = slot->field;
     TRY(mem_grow(list, &slot->capacity, (size_t)*slot->count + 1, sizeof **list));
     (*list)[(*slot->count)++] = text;
@@ -161,7 +178,7 @@ static bool is_option(const char *argument) {
     return argument[0] == '-' && argument[1] != 0;
 }
 
-/* Sets one option; *at is moved past the arguments it used. */
+/* Sets one option and advances *at past its arguments. */
 static Status set_option(Invocation *call, int argc, char **argv, int *at) {
     const char *argument = argv[(*at)++];
     Spelled spelled = {0};
@@ -173,7 +190,7 @@ static Status set_option(Invocation *call, int argc, char **argv, int *at) {
     slot->source = SOURCE_LINE;
     if (slot->option->type == OPTION_FLAG) {
         if (spelled.value)
-            return USAGE("%s: takes no value; write --%s or --no-%s", argument, slot->option->name,
+            return USAGE("%s: a flag has no value; use --%s or --no-%s", argument, slot->option->name,
                          slot->option->name);
         option_set_flag(slot->option, slot->field, !spelled.negated);
         return OK;
@@ -183,9 +200,9 @@ static Status set_option(Invocation *call, int argc, char **argv, int *at) {
     if (spelled.value)
         return list ? slot_append(slot, label, spelled.value)
                     : option_set_text(slot->option, slot->field, label, spelled.value);
-    /* "-1" and "-" are values; what looks like an option is not taken for one. */
+    /* "-1" and "-" are values; anything that starts with "--" is the next option. */
     if (*at == argc || strncmp(argv[*at], "--", 2) == 0 || (many && is_option(argv[*at])))
-        return USAGE("%s: needs a value: %s %s", label, label, slot->option->placeholder);
+        return USAGE("%s: missing value; use %s %s", label, label, slot->option->placeholder);
     if (!list) return option_set_text(slot->option, slot->field, label, argv[(*at)++]);
     if (!many) return slot_append(slot, label, argv[(*at)++]);
     while (*at < argc && !is_option(argv[*at])) TRY(slot_append(slot, label, argv[(*at)++]));
@@ -213,7 +230,7 @@ static Status read_line(Invocation *call, int argc, char **argv) {
     return OK;
 }
 
-/* What has to be known before the rest is read. */
+/* Finds the options that must be known before the others are parsed. */
 static void look_ahead(Invocation *call, int argc, char **argv) {
     for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
         if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) call->help = true;
@@ -227,7 +244,7 @@ static void look_ahead(Invocation *call, int argc, char **argv) {
     }
 }
 
-/* A line that goes on with a run and names no file takes the run's own. */
+/* With --resume and no --config, the run's own config.json is the configuration file. */
 static Status find_run_config(Invocation *call, int argc, char **argv) {
     const char *out = NULL;
     bool resume = false;
@@ -248,11 +265,11 @@ static Status check_complete(const Invocation *call) {
     for (size_t i = 0; i < call->slot_count; i++) {
         const Slot *slot = &call->slots[i];
         if (slot->option->required && slot->source == SOURCE_DEFAULT)
-            return USAGE("--%s %s is needed; see 'weft help %s'", slot->option->name,
+            return USAGE("--%s %s is required; see 'weft help %s'", slot->option->name,
                          slot->option->placeholder, command->name);
     }
     if (call->operand_count > command->operands_max)
-        return USAGE("'%s': 'weft %s' takes %s%s; options start with --",
+        return USAGE("'%s': 'weft %s' accepts %s%s; options start with --",
                      call->operands[command->operands_max], command->name,
                      command->operands ? "only " : "no operands", command->operands ? command->operands : "");
     if (call->operand_count < command->operands_min)
@@ -270,11 +287,12 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
     look_ahead(call, argc, argv);
     if (!call->help) {
         if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
-        bool named = call->config_path || command->recipe;
+        bool named = call->config_path || command->recipe == RECIPE_OPERAND;
         if (call->scale && !named)
-            return USAGE("--scale %s: names a part of a file, which --config has to name", call->scale);
+            return USAGE("--scale %s: selects a part of a recipe; name the recipe with --config",
+                         call->scale);
         if (call->run && !named)
-            return USAGE("--run %s: names a part of a file, which --config has to name", call->run);
+            return USAGE("--run %s: selects a part of a recipe; name the recipe with --config", call->run);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(check_complete(call));

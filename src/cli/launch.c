@@ -1,17 +1,17 @@
-/* Starting under a launcher.
+/* Starting ranks under a launcher.
  *
- * `--ranks N` runs this same command line under mpirun and waits for it. What mpirun needs to be told (root,
- * more ranks than cores, no binding of its own) goes through the environment, so that launchers of another
- * make are not given options they do not know. Ranks see in the environment that they were launched, and
- * join instead of starting others.
+ * `--ranks N` runs this command line under mpirun and waits for it. Settings for mpirun (root,
+ * oversubscription, no binding) are passed in the environment, so that other launchers do not get options
+ * they do not know. Ranks recognize from the environment that they were launched and join instead of starting
+ * others.
  *
- * When ranks end badly, mpirun explains itself in blocks between lines of dashes. They are held back: a rank
- * that failed has said why, in one line, and of a rank that was killed the block tells which one it was. Only
- * where neither explains anything do they come out.
+ * When ranks fail, mpirun prints explanations in blocks between lines of dashes. They are held back: a rank
+ * that failed has reported its error in one line, and for a rank that was killed the block tells which one.
+ * The blocks are printed only if neither explains the failure.
  *
- * Ctrl-C is for this process alone: mpirun would end its ranks at once, in the middle of a step. It is passed
- * on as SIGUSR1, which mpirun hands to every rank; a second Ctrl-C ends mpirun. Should this process be
- * killed, mpirun is told to end too.
+ * Ctrl-C must not reach mpirun, which would kill its ranks in the middle of a step. This process forwards it
+ * as SIGUSR1, which mpirun passes to every rank; a second Ctrl-C terminates mpirun. If this process is
+ * killed, mpirun gets SIGTERM.
  */
 #include "cli/launch.h"
 
@@ -30,10 +30,10 @@
 
 enum { LAUNCHER_WORDS = 32 };
 
-/* What the signal handler knows: whom to tell, and how the first and later times. */
+/* For the signal handler: the process to signal, and the signal to send next. */
 static volatile sig_atomic_t launcher_pid, launcher_signal;
 
-static void pass_on(int signal_number) {
+static void forward_signal(int signal_number) {
     (void)signal_number;
     int error = errno;
     kill((pid_t)launcher_pid, (int)launcher_signal);
@@ -52,18 +52,18 @@ static Status set_environment(void) {
     };
     for (size_t i = 0; i < COUNT_OF(root); i++)
         if (geteuid() == 0 && setenv(root[i], "1", 1) != 0) return FAILED("out of memory");
-    for (size_t i = 0; i < COUNT_OF(settings); i++) /* who has set one keeps it */
+    for (size_t i = 0; i < COUNT_OF(settings); i++) /* do not override the user's setting */
         if (setenv(settings[i][0], settings[i][1], 0) != 0) return FAILED("out of memory");
     return OK;
 }
 
-/* The launcher of the MPI that weft was built with, where the build knew it. */
+/* The launcher of the MPI library that weft was built with; empty if unknown. */
 #ifndef WEFT_MPIEXEC
 #define WEFT_MPIEXEC ""
 #endif
 
-/* The launcher's name, and options that come with it: "srun --mpi=pmix". A launcher of another MPI would
- * start ranks that do not find each other. */
+/* The launcher and its options, such as "srun --mpi=pmix". It must belong to the MPI library that weft uses,
+ * or the ranks do not find each other. */
 static const char *launcher_line(void) {
     static const char *const names[] = {"WEFT_MPIRUN", "MPIEXEC"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
@@ -73,18 +73,19 @@ static const char *launcher_line(void) {
     return access(WEFT_MPIEXEC, X_OK) == 0 ? WEFT_MPIEXEC : "mpirun";
 }
 
-/* What was heard on the launcher's standard error. */
-typedef struct Heard {
-    bool in_block, explained; /* explained: a rank has reported */
-    FILE *held;
-    char *text; /* of the blocks */
+/* What the launcher wrote to standard error. */
+typedef struct LauncherOutput {
+    bool in_block;  /* between two lines of dashes */
+    bool explained; /* a rank has reported its error */
+    FILE *held;     /* writes to `text` */
+    char *text;     /* the blocks and remarks that were held back */
     size_t size;
-    int rank, signal; /* of the rank that was killed; signal 0: none */
-} Heard;
+    int rank, signal; /* the rank that was killed, and how; signal 0: no rank was */
+} LauncherOutput;
 
-static void heard_done(Heard *heard) {
-    if (heard->held) fclose(heard->held);
-    free(heard->text);
+static void output_done(LauncherOutput *output) {
+    if (output->held) fclose(output->held);
+    free(output->text);
 }
 
 static bool is_frame(const char *line) {
@@ -92,47 +93,47 @@ static bool is_frame(const char *line) {
     return dashes >= 40 && line[dashes] == '\n';
 }
 
-/* Open MPI's remarks outside blocks: on how many ranks ended the same way, and to itself. */
-static const char *const asides[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
-                                     "PMIX ERROR"};
+/* Messages of Open MPI outside blocks that are held back, too. */
+static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
+                                      "PMIX ERROR"};
 
-static void hear_line(Heard *heard, const char *line) {
+static void read_line(LauncherOutput *output, const char *line) {
     const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
     bool frame = is_frame(line);
-    if (frame) heard->in_block = !heard->in_block;
-    if (heard->in_block && killed && by && !heard->signal) {
-        sscanf(killed, "process rank %d", &heard->rank);
-        sscanf(by, "exited on signal %d", &heard->signal);
+    if (frame) output->in_block = !output->in_block;
+    if (output->in_block && killed && by && !output->signal) {
+        sscanf(killed, "process rank %d", &output->rank);
+        sscanf(by, "exited on signal %d", &output->signal);
     }
     static const char *const reports[] = {"weft: error: ", "weft: stopped "};
     for (size_t i = 0; i < COUNT_OF(reports); i++)
-        if (strncmp(line, reports[i], strlen(reports[i])) == 0) heard->explained = true;
-    bool aside = false;
-    for (size_t i = 0; i < COUNT_OF(asides); i++) aside |= strstr(line, asides[i]) != NULL;
-    fputs(line, heard->in_block || frame || aside ? heard->held : stderr);
+        if (strncmp(line, reports[i], strlen(reports[i])) == 0) output->explained = true;
+    bool remark = false;
+    for (size_t i = 0; i < COUNT_OF(remarks); i++) remark |= strstr(line, remarks[i]) != NULL;
+    fputs(line, output->in_block || frame || remark ? output->held : stderr);
 }
 
-static Status hear(int from, Heard *heard) {
+static Status read_output(int from, LauncherOutput *output) {
     FILE *in = fdopen(from, "r");
-    heard->held = open_memstream(&heard->text, &heard->size);
+    output->held = open_memstream(&output->text, &output->size);
     char *line = NULL;
     size_t capacity = 0;
-    while (in && heard->held && getline(&line, &capacity, in) > 0) hear_line(heard, line);
+    while (in && output->held && getline(&line, &capacity, in) > 0) read_line(output, line);
     free(line);
-    bool failed = !in || !heard->held;
+    bool failed = !in || !output->held;
     if (in)
         fclose(in);
     else
         close(from);
-    if (heard->held) fflush(heard->held);
+    if (output->held) fflush(output->held);
     return failed ? FAILED("out of memory") : OK;
 }
 
-/* Runs in the child. The parent's end ends the launcher. */
+/* Runs in the child: turns it into the launcher, which terminates when the parent does. */
 static void become(char *const *argv, int error) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(error, STDERR_FILENO);
-    setpgid(0, 0); /* the terminal's Ctrl-C is for the parent */
+    setpgid(0, 0); /* Ctrl-C goes to the parent only */
     if (!freopen("/dev/null", "r", stdin)) _exit(127);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
@@ -140,58 +141,58 @@ static void become(char *const *argv, int error) {
     _exit(127);
 }
 
-static Status wait_for(pid_t child, const char *launcher, const Heard *heard, int *ret_code) {
+static Status wait_for(pid_t child, const char *launcher, const LauncherOutput *output, int *ret_code) {
     int state;
     while (waitpid(child, &state, 0) < 0)
-        if (errno != EINTR) return FAILED("%s: cannot be waited for: %s", launcher, strerror(errno));
+        if (errno != EINTR) return FAILED("cannot wait for %s: %s", launcher, strerror(errno));
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     if (code == 127)
         return FAILED(
-            "%s: cannot be run; install an MPI such as Open MPI, or name its launcher in WEFT_MPIRUN",
+            "cannot run %s; install an MPI library such as Open MPI, or set WEFT_MPIRUN to its launcher",
             launcher);
-    if (code && !heard->explained && heard->signal)
-        return FAILED("rank %d was ended by signal %d (%s), and the others with it", heard->rank,
-                      heard->signal, strsignal(heard->signal));
-    if (code && !heard->explained) fputs(heard->text, stderr);
+    if (code && !output->explained && output->signal)
+        return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", output->rank,
+                      output->signal, strsignal(output->signal));
+    if (code && !output->explained) fputs(output->text, stderr);
     if (code > 128 && code <= 128 + SIGRTMAX)
-        return FAILED("a rank was ended by signal %d (%s), and the others with it", code - 128,
+        return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
                       strsignal(code - 128));
-    if (code > STATUS_USAGE) return FAILED("%s ended with code %d", launcher, code);
+    if (code > STATUS_USAGE) return FAILED("%s exited with code %d", launcher, code);
     *ret_code = code;
     return OK;
 }
 
 static Status run_launcher(char *const *argv, bool stops, int *ret_code) {
-    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
     int error[2];
     sigemptyset(&action.sa_mask);
     TRY(set_environment());
-    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("a pipe cannot be made: %s", strerror(errno));
+    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     pid_t child = fork();
     if (child == 0) become(argv, error[1]);
     close(error[1]);
     if (child < 0) {
         close(error[0]);
-        return FAILED("a process cannot be started: %s", strerror(errno));
+        return FAILED("cannot start a process: %s", strerror(errno));
     }
     launcher_pid = child;
     launcher_signal = stops ? SIGUSR1 : SIGTERM;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
-    CLEANUP(heard_done) Heard heard = {0};
-    TRY(hear(error[0], &heard));
-    return wait_for(child, argv[0], &heard, ret_code);
+    CLEANUP(output_done) LauncherOutput output = {0};
+    TRY(read_output(error[0], &output));
+    return wait_for(child, argv[0], &output, ret_code);
 }
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24];
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
-        return mpi_world_new(&none); /* which says so */
+        return mpi_world_new(&none); /* for its error message */
     }
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0) return FAILED("/proc/self/exe: cannot be read: %s", strerror(errno));
+    if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
     program[length] = 0;
     snprintf(count, sizeof count, "%lld", (long long)ranks);
     size_t arguments = 0, at = 0;
@@ -221,15 +222,15 @@ Status launch_join(Invocation *call) {
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     TRY(launch_join(call));
     if (call->world && ranks && ranks != call->world->size)
-        return USAGE("--ranks %lld: the launcher started %d; leave --ranks out, or start as many",
+        return USAGE("--ranks %lld: the launcher started %d; remove --ranks, or start that many",
                      (long long)ranks, call->world->size);
     *ret_here = call->world || ranks <= 1;
     if (!*ret_here) return start(call, ranks, stops);
     return call->world ? OK : group_new_self(&call->world);
 }
 
-/* Before ranks have joined, all fail for the same reason as a rule: the first says so, and its end ends the
- * others before they have waited long enough to say it too. */
+/* Before the ranks have joined, they usually all fail for the same reason. Rank 0 reports it, and its exit
+ * terminates the others while they wait here. */
 bool launch_may_report(const Invocation *call) {
     Launched launched = mpi_launched();
     if (call && call->world) return group_claim_failure(call->world);

@@ -1,11 +1,13 @@
 /* From layout options to a mesh of ranks.
  *
- * dp x tp x pp is the number of ranks. A launcher's word on that number comes first, then --ranks, then the
- * product itself; --dp follows from the others where it is not given. What the line says wins over what a
- * file says of another of them: a run of 8 ranks is resumed on 4 by --ranks 4 alone. */
+ * The number of ranks is dp x tp x pp. It is set by the launcher, else by --ranks, else by the product; --dp,
+ * if not given, follows from the others. The command line overrides a file even for related options, so that
+ * --ranks 4 alone resumes a run of 8 ranks on 4.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "cli/launch.h"
 #include "cli/train_options.h"
 #include "comm/cores.h"
@@ -19,12 +21,12 @@ static bool on_line(const Invocation *call, const char *name) {
     return source_of(call, name) == SOURCE_LINE;
 }
 
-/* The number of ranks where something but the product says it; 0 otherwise. */
-static Status ranks_wanted(const Invocation *call, const Layout *layout, int64_t world, int64_t *ret_ranks) {
+/* The number of ranks set by the launcher or --ranks; 0 if the product determines it. */
+static Status ranks_given(const Invocation *call, const Layout *layout, int64_t world, int64_t *ret_ranks) {
     Source ranks = source_of(call, "ranks");
     bool others = on_line(call, "dp") || on_line(call, "tp") || on_line(call, "pp");
     if (world && ranks == SOURCE_LINE && layout->ranks != world)
-        return USAGE("--ranks %lld: the launcher started %lld; leave --ranks out, or start as many",
+        return USAGE("--ranks %lld: the launcher started %lld; remove --ranks, or start that many",
                      (long long)layout->ranks, (long long)world);
     if (world)
         *ret_ranks = world;
@@ -33,16 +35,16 @@ static Status ranks_wanted(const Invocation *call, const Layout *layout, int64_t
     return OK;
 }
 
-static Status refuse_share(const Invocation *call, const Layout *layout, int64_t ranks) {
+static Status reject_ranks(const Invocation *call, const Layout *layout, int64_t ranks) {
     char label[LABEL_SIZE];
     int64_t model = layout->tp * layout->pp, below = ranks / model * model;
     const char *name = layout->tp > 1 ? "tp" : "pp";
     if (below == 0)
-        return USAGE("%s %lld: %lld ranks are too few for tp %lld x pp %lld; use --ranks %lld or a multiple",
-                     invocation_label(call, name, label),
-                     (long long)(layout->tp > 1 ? layout->tp : layout->pp), (long long)ranks,
-                     (long long)layout->tp, (long long)layout->pp, (long long)model);
-    return USAGE("%s %lld: tp %lld x pp %lld does not divide %lld ranks; --ranks %lld or %lld would do",
+        return USAGE(
+            "%s %lld: tp %lld x pp %lld needs more than %lld rank%s; use --ranks %lld or a multiple of it",
+            invocation_label(call, name, label), (long long)(layout->tp > 1 ? layout->tp : layout->pp),
+            (long long)layout->tp, (long long)layout->pp, (long long)ranks, PLURAL(ranks), (long long)model);
+    return USAGE("%s %lld: tp %lld x pp %lld does not divide %lld ranks; use --ranks %lld or %lld",
                  invocation_label(call, name, label), (long long)(layout->tp > 1 ? layout->tp : layout->pp),
                  (long long)layout->tp, (long long)layout->pp, (long long)ranks, (long long)below,
                  (long long)(below + model));
@@ -50,37 +52,37 @@ static Status refuse_share(const Invocation *call, const Layout *layout, int64_t
 
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = layout->tp * layout->pp;
-    TRY(ranks_wanted(call, layout, world, &ranks));
-    bool moved = world || on_line(call, "ranks") || on_line(call, "tp") || on_line(call, "pp");
+    TRY(ranks_given(call, layout, world, &ranks));
+    bool overridden = world || on_line(call, "ranks") || on_line(call, "tp") || on_line(call, "pp");
     Source dp = source_of(call, "dp");
-    bool dp_given = dp == SOURCE_LINE || (dp == SOURCE_FILE && !(ranks && moved));
+    bool dp_given = dp == SOURCE_LINE || (dp == SOURCE_FILE && !(ranks && overridden));
     if (!ranks) ranks = (dp_given ? layout->dp : 1) * model;
     if (!dp_given) {
-        if (ranks % model) return refuse_share(call, layout, ranks);
+        if (ranks % model) return reject_ranks(call, layout, ranks);
         layout->dp = ranks / model;
     }
     if (layout->dp * model != ranks)
         return USAGE(
-            "--dp %lld: dp %lld x tp %lld x pp %lld makes %lld ranks where there are %lld; leave --dp "
-            "out, or use --ranks %lld",
+            "--dp %lld: dp %lld x tp %lld x pp %lld is %lld ranks, but there are %lld; remove --dp, or use "
+            "--ranks %lld",
             (long long)layout->dp, (long long)layout->dp, (long long)layout->tp, (long long)layout->pp,
             (long long)(layout->dp * model), (long long)ranks, (long long)(layout->dp * model));
     layout->ranks = ranks;
     return OK;
 }
 
-/* The ranks of a machine share its cores. */
+/* Divides the cores of a node among its ranks. */
 static Status share_cores(const Invocation *call, TrainConfig *config) {
     CoreShare share;
     if (call->world->size == 1) return OK;
     const char *openmp = getenv("OMP_NUM_THREADS");
-    int asked = config->threads ? (int)config->threads : openmp ? atoi(openmp) : 0;
-    TRY(cores_share(call->world, asked, &share));
+    int requested = config->threads ? (int)config->threads : openmp ? atoi(openmp) : 0;
+    TRY(cores_share(call->world, requested, &share));
     config->threads = share.threads;
     return OK;
 }
 
-/* With --device cuda: this rank's GPU, and the world as groups over all ranks' GPUs. */
+/* With --device cuda: selects this rank's GPU and replaces the world by a group over the ranks' GPUs. */
 static Status share_gpus(Invocation *call, TrainConfig *config) {
     GpuShare share;
     char note[GPU_NOTE];

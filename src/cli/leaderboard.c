@@ -1,6 +1,6 @@
-/* A step is `accumulate` micro-batches of B sequences, so a throughput is accumulate x B x positions x steps
- * / seconds. Training comes first: its memory is free again when the model generates. With several ranks all
- * of them train, and the first does the rest. */
+/* A training step is `accumulate` micro-batches of B sequences, so the throughput is accumulate x B x
+ * sequence length x steps / seconds. Training runs first, so that its memory is free when the model
+ * generates. With several ranks, all train and rank 0 does the rest. */
 #include "cli/leaderboard.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "infer/generate.h"
 
-enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MOST_AT_ONCE = 12 };
+enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MAX_SEQUENCES = 12 };
 
 static const int64_t latency_of[LATENCIES] = {1, 12}, throughput_of[THROUGHPUTS] = {4, 12};
 
@@ -34,8 +34,7 @@ static Status add_throughputs(const BenchArgs *args, json_t *result) {
     return OK;
 }
 
-/* The preset with what was changed of it; its positions are its own, however long the sequences of training
- * are. */
+/* The preset with its overrides. It keeps its own context length, whatever --seq is. */
 static Status fresh_config(const TrainConfig *c, ModelConfig *ret_config) {
     ModelConfig config;
     TRY(config_preset(c->model, &config));
@@ -59,10 +58,10 @@ static Status open_engine(const TrainConfig *c, Engine **ret_engine) {
     return engine_new_random(ret_engine, &config, c->seed, &options);
 }
 
-/* Seconds that B sequences of so many new tokens take, each from a token of its own. */
+/* The time to generate `tokens` tokens for B sequences, each from a different first token. */
 static Status time_tokens(Engine *engine, int64_t B, int64_t tokens, double *ret_seconds) {
-    int32_t first[MOST_AT_ONCE];
-    Prompt prompts[MOST_AT_ONCE];
+    int32_t first[MAX_SEQUENCES];
+    Prompt prompts[MAX_SEQUENCES];
     for (int64_t b = 0; b < B; b++) {
         first[b] = (int32_t)(b % engine->model->config.vocab);
         prompts[b] = (Prompt){.ids = &first[b], .count = 1, .sequence = (uint64_t)b};
@@ -78,10 +77,10 @@ static Status time_tokens(Engine *engine, int64_t B, int64_t tokens, double *ret
 static Status add_latencies(const BenchArgs *args, json_t *result) {
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(open_engine(&args->train.config, &engine));
-    int64_t room = engine->model->config.positions - 1;
-    if (args->new_tokens > room)
-        return USAGE("--new-tokens %lld: the model has %lld positions after the first",
-                     (long long)args->new_tokens, (long long)room);
+    int64_t limit = engine->model->config.positions - 1;
+    if (args->new_tokens > limit)
+        return USAGE("--new-tokens %lld: the model's context allows at most %lld",
+                     (long long)args->new_tokens, (long long)limit);
     for (int i = 0; i < LATENCIES; i++) {
         int64_t B = latency_of[i];
         double seconds;

@@ -1,5 +1,5 @@
-/* The processor's name is read where Linux tells it: x86 by name, Arm by the numbers of its maker and part.
- * GPUs are told as CUDA sees them. */
+/* The CPU's name comes from /proc/cpuinfo: x86 reports it, Arm reports part numbers. GPUs are listed as CUDA
+ * reports them. */
 #include "cli/machine.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ static json_t *cuda_version(int version) {
     return version ? json_sprintf("%d.%d", version / 1000, version % 1000 / 10) : json_null();
 }
 
-/* Versions by name; null where a library is not found. */
+/* Versions by library name; null if a library is not found. */
 static json_t *libraries_json(void) {
     CudaLibrary library[CUDA_LIBRARIES];
     json_t *versions = json_object();
@@ -81,7 +81,7 @@ static json_t *cuda_json(void) {
                      "devices", devices, "libraries", libraries_json());
 }
 
-/* What --device may be given here. */
+/* The values of --device that work here. */
 static json_t *device_names(void) {
     CudaInfo info;
     device_cuda_info(&info);
@@ -127,7 +127,7 @@ static void show_cuda(const json_t *cuda, FILE *out) {
         fprintf(out, "CUDA         %s\n", problem);
         return;
     }
-    fprintf(out, "CUDA         %s, driver for %s%s%s\n", runtime, driver ? driver : "none",
+    fprintf(out, "CUDA         %s, driver supports %s%s%s\n", runtime, driver ? driver : "none",
             *problem ? "; no GPU: " : "", problem);
     show_devices(cuda, out);
     const char *name;
@@ -139,11 +139,11 @@ static void show_cuda(const json_t *cuda, FILE *out) {
 void machine_show(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     fprintf(out, "weft         %s\n", json_string_value(json_object_get(result, "version")));
-    fprintf(out, "processor    %s (%s)\n", json_string_value(json_object_get(result, "cpu")),
+    fprintf(out, "CPU          %s (%s)\n", json_string_value(json_object_get(result, "cpu")),
             json_string_value(json_object_get(result, "architecture")));
     fprintf(out, "threads      %lld\n", (long long)json_integer_value(json_object_get(result, "threads")));
-    fprintf(out, "instructions %s\n", json_string_value(json_object_get(result, "instruction_set")));
-    fprintf(out, "matrices     %s (bf16: %s, int8: %s)\n",
+    fprintf(out, "SIMD         %s\n", json_string_value(json_object_get(result, "instruction_set")));
+    fprintf(out, "GEMM         %s (bf16: %s, int8: %s)\n",
             json_string_value(json_object_get(result, "matrix_library")),
             json_string_value(json_object_get(result, "bf16_products")),
             json_string_value(json_object_get(result, "int8_products")));

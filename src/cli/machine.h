@@ -1,4 +1,4 @@
-/* What this machine and this binary offer, for `weft info`. */
+/* `weft info` without a path: describes this machine and build. */
 #ifndef WEFT_CLI_MACHINE_H
 #define WEFT_CLI_MACHINE_H
 

@@ -1,7 +1,7 @@
-/* The program: finds the command, has it run, prints its result, reports its error.
+/* The program: finds the command, runs it, prints its result or reports its error.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. With --json standard output carries
- * exactly one object: the result, or {"error": ...}. WEFT_TRACE=1 adds the calls an error came through.
+ * Exit codes: 0 success, 1 failure, 2 invalid usage or configuration. With --json, standard output contains
+ * exactly one object: the result, or {"error": ...}. WEFT_TRACE=1 adds the call chain of an error.
  */
 #include <errno.h>
 #include <signal.h>
@@ -15,23 +15,28 @@
 #include "cli/launch.h"
 #include "tokenizer/tokenizer.h"
 
-/* Writing to a closed pipe or past a size limit shall be an error like any other. */
+/* Turns writes to a closed pipe or past a file size limit into ordinary errors. */
 static void ignore_signals(void) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Threads that wait by spinning starve the thread they wait for when other programs want the cores too, and
- * OpenMP's default is to spin for long. So they spin for microseconds, and only where text is generated,
- * which is made of hundreds of short pieces a token, as long as that default. The runtime reads the
- * environment before main: setting it takes a fresh start of the program. Who has set any of these is left
- * alone. */
-static void wait_politely(int argc, char **argv) {
+/* Makes OpenMP threads spin only briefly. On busy cores a spinning thread starves the one it waits for, and
+ * OpenMP's default is to spin for a long time. Generation runs hundreds of short parallel regions per token,
+ * so it keeps the long spin. The runtime reads the environment before main, so the program restarts itself.
+ * It leaves the settings alone if the user has set any of them. */
+static void limit_spinning(int argc, char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || getenv("KMP_BLOCKTIME")) return;
     bool generates = argc > 1 && !strcmp(argv[1], "generate");
     if (setenv("GOMP_SPINCOUNT", generates ? "300000" : "10000", 1) == 0 &&
         setenv("KMP_BLOCKTIME", generates ? "1" : "0", 1) == 0)
         execv("/proc/self/exe", argv);
+}
+
+/* Help piped into a pager or `head` ends quietly when the reader does. */
+static void exit_quietly(int signal_number) {
+    (void)signal_number;
+    _exit(0);
 }
 
 static bool wants_json(int argc, char **argv) {
@@ -41,20 +46,20 @@ static bool wants_json(int argc, char **argv) {
 }
 
 static Status print_json(const json_t *json) {
-    if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0 && !ferror(stdout))
-        return FAILED("internal: the result cannot be written as JSON");
-    putchar('\n');
+    CLEANUP(mem_freep) char *text = NULL;
+    TRY(json_text(json, JSON_INDENT(2), &text));
+    puts(text);
     return OK;
 }
 
 static Status flush_stdout(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return OK;
-    return FAILED("standard output: cannot be written: %s", strerror(errno ? errno : EIO));
+    return FAILED("standard output: cannot write: %s", strerror(errno ? errno : EIO));
 }
 
-/* Runs it and prints its result; of several ranks the first one does. */
-static Status carry_out(Invocation *call, int *ret_code) {
+/* Runs the command and prints its result, on rank 0 only. */
+static Status run_and_print(Invocation *call, int *ret_code) {
     const Command *command = call->command;
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(command->run(call, call->config, &result));
@@ -67,7 +72,8 @@ static Status carry_out(Invocation *call, int *ret_code) {
     return flush_stdout();
 }
 
-/* A message may quote what was read: as UTF-8, and without what would steer a terminal. NULL: no memory. */
+/* A message may quote input data: makes it valid UTF-8 without terminal control characters. NULL if out of
+ * memory. */
 static char *clean_message(const char *message) {
     char *text = NULL;
     size_t size = 0;
@@ -90,8 +96,8 @@ static void report(Status status, bool json) {
     fflush(stdout);
 }
 
-/* A rank's failure is everybody's: one of them reports, with its name, and ends the others. Wrong usage is
- * the same on every rank, and has no name. */
+/* If a rank fails, all do: one reports the error, with its rank, and terminates the others. Usage errors are
+ * the same on every rank and do not name one. */
 static Status fail_together(const Invocation *call, Status status) {
     if (!call->world || call->world->size == 1) return status;
     if (launch_may_report(call)) {
@@ -102,26 +108,27 @@ static Status fail_together(const Invocation *call, Status status) {
     return status;
 }
 
-/* Options and operands are the arguments from `first` on. */
+/* Options and operands start at argv[first]. */
 static Status run_command(const Command *command, char **argv, int first, int argc, int *ret_code) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(invocation_new(&call, command, argc - first, argv + first));
     call->line = argv;
+    if (call->help || command == &command_help) signal(SIGPIPE, exit_quietly);
     if (call->help) return help_command(call, command);
-    if (command->family) return help_wanted_member(command);
-    Status status = carry_out(call, ret_code);
+    if (command->family) return help_missing_member(command);
+    Status status = run_and_print(call, ret_code);
     return status ? fail_together(call, status) : OK;
 }
 
 static Status run_line(int argc, char **argv, int *ret_code) {
     if (argc < 2) {
         help_overview(stderr);
-        return USAGE("no command was given");
+        return USAGE("missing command");
     }
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
-    if (name[0] == '-') return USAGE("%s: the command comes first: weft COMMAND [OPTION]...", name);
+    if (name[0] == '-') return USAGE("%s: the command must come first: weft COMMAND [OPTION]...", name);
     const char *words[] = {name, argc > 2 ? argv[2] : NULL};
     const Command *command;
     size_t used;
@@ -130,7 +137,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
 }
 
 int main(int argc, char **argv) {
-    wait_politely(argc, argv);
+    limit_spinning(argc, argv);
     ignore_signals();
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);

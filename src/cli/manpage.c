@@ -1,5 +1,5 @@
-/* The manual page weft(1), from the tables, in the man macros. Text is escaped so that no line of it is
- * taken for a request and every dash is one that can be copied from the page. */
+/* The manual page weft(1), generated from the tables with the man macros. Text is escaped: no line starts a
+ * request by accident, and dashes can be copied from the page. */
 #include <string.h>
 
 #include "cli/help.h"
@@ -38,9 +38,10 @@ static void write_option(FILE *out, const Option *option) {
     }
     fputc('\n', out);
     roff_line(out, option->help);
-    if (option->type == OPTION_CHOICE || option->low != 0 || option->high != 0) {
-        fputs("Takes ", out);
-        roff(out, option_expects(option, expects));
+    bool choice = option->type == OPTION_CHOICE;
+    if (choice || option->low != 0 || option->high != 0) {
+        fputs(choice ? "Choices: " : "Must be ", out);
+        roff(out, choice ? help_choices(option, expects) : option_expects(option, expects));
         fputs(".\n", out);
     }
     const char *fallback = help_default(option);
@@ -69,7 +70,8 @@ static void write_command(FILE *out, const Command *command) {
         fputs(".PP\n", out);
         roff_line(out, command->description);
     }
-    for (size_t g = 0; g < command->group_count; g++) write_group(out, &command->groups[g]);
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)) != &common_options; g++) write_group(out, group);
     if (command->example_count) fputs(".PP\nExamples:\n", out);
     for (size_t i = 0; i < command->example_count; i++) {
         fputs(".TP\n", out);
@@ -86,26 +88,41 @@ void manpage_write(FILE *out) {
           out);
     roff_line(
         out,
-        "weft trains GPT-2 and BERT, starting from nothing or from a Hugging Face checkpoint, and writes "
-        "checkpoints that Hugging Face transformers loads as they are.\n"
-        "An option is written --name VALUE or --name=VALUE. A flag --name is taken back by --no-name. An "
-        "option that takes several values is followed by all of them or given several times. After -- "
-        "everything is an operand.");
+        "weft trains GPT-2 and BERT, from scratch or from a Hugging Face checkpoint, and writes checkpoints "
+        "that Hugging Face transformers loads unchanged.\n"
+        "Write options as --name VALUE or --name=VALUE; --no-name turns a flag off. An option with several "
+        "values is followed by all of them or repeated. Everything after -- is an operand.");
     fputs(".SH COMMANDS\n", out);
     for (const Command *const *command = commands_all(); *command; command++) write_command(out, *command);
-    fputs(".SH COMMON OPTIONS\nEvery command takes these.\n", out);
+    fputs(".SH COMMON OPTIONS\nEvery command accepts these.\n", out);
     for (size_t i = 0; i < common_options.count; i++) write_option(out, &common_options.options[i]);
-    fputs(
-        ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n1\nThe work failed.\n"
-        ".TP\n2\nThe command line or the configuration was wrong.\n"
-        ".SH ENVIRONMENT\n"
-        ".TP\nOMP_NUM_THREADS\nThreads to compute with, unless \\-\\-threads says otherwise.\n"
-        ".TP\nNO_COLOR\nWhen set, nothing is coloured.\n"
-        ".TP\nWEFT_CPU_BF16\nHow bf16 is multiplied: mmla, dot or amx, where the processor has it, or off to "
-        "convert to fp32; without it, the fastest.\n"
-        ".TP\nWEFT_CPU_INT8\nHow int8 is multiplied: i8mm, dotprod or vnni, where the processor has it, or "
-        "plain; "
-        "without it, the fastest.\n"
-        ".TP\nWEFT_TRACE\nWhen 1, an error is followed by the calls it came through.\n",
-        out);
+    fputs(".SH EXIT STATUS\n"
+          ".TP\n"
+          "0\n"
+          "Success.\n"
+          ".TP\n"
+          "1\n"
+          "The work failed.\n"
+          ".TP\n"
+          "2\n"
+          "Invalid command line or configuration.\n"
+          ".SH ENVIRONMENT\n"
+          ".TP\n"
+          "OMP_NUM_THREADS\n"
+          "Number of threads, unless \\-\\-threads overrides it.\n"
+          ".TP\n"
+          "NO_COLOR\n"
+          "Disables color if set.\n"
+          ".TP\n"
+          "WEFT_CPU_BF16\n"
+          "Implementation of bf16 matrix multiplication: mmla, dot or amx if the CPU supports it, or off to "
+          "convert to fp32. Default: the fastest.\n"
+          ".TP\n"
+          "WEFT_CPU_INT8\n"
+          "Implementation of int8 matrix multiplication: i8mm, dotprod or vnni if the CPU supports it, or "
+          "plain. Default: the fastest.\n"
+          ".TP\n"
+          "WEFT_TRACE\n"
+          "If 1, errors are followed by the call chain they were returned through.\n",
+          out);
 }

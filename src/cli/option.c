@@ -1,5 +1,5 @@
-/* Values of options: from text, from JSON, with messages that say what was expected. A number must use up
- * its whole text; infinities and not-a-numbers are refused. */
+/* Option values: parsing from text and JSON, with error messages that state what was expected. A number must
+ * span the whole text; infinities and NaN are rejected. */
 #include "cli/option.h"
 
 #include <errno.h>
@@ -23,13 +23,13 @@ static bool in_range(const Option *option, double value) {
 
 static const char *kind_of(const Option *option) {
     switch (option->type) {
-    case OPTION_INT: return "a whole number";
+    case OPTION_INT: return "an integer";
     case OPTION_FLOAT: return "a number";
     case OPTION_SIZE: return "a size such as 4096, 512MB or 1.5GiB";
-    case OPTION_SEED: return "a whole number from 0 to 18446744073709551615";
+    case OPTION_SEED: return "an integer from 0 to 18446744073709551615";
     case OPTION_FLAG: return "true or false";
-    case OPTION_LIST: return "a text or a list of texts";
-    default: return "a text";
+    case OPTION_LIST: return "a string or a list of strings";
+    default: return "a string";
     }
 }
 
@@ -77,7 +77,7 @@ static Status refuse(const Option *option, const char *label, const char *text) 
     return USAGE("%s %s: expected %s", label, *text ? text : "''", expects);
 }
 
-/* strtod and strtoll skip blanks before a number; a value that starts with one is refused. */
+/* Rejects leading blanks, which strtod and strtoll would skip. */
 static bool starts_number(const char *text) {
     return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
 }
@@ -131,6 +131,8 @@ static bool parse_size(const char *text, int64_t *ret_value) {
 }
 
 static Status set_choice(const Option *option, const char **field, const char *label, const char *text) {
+    for (const char *const *old = option->old_choices; old && *old; old += 2)
+        if (strcmp(*old, text) == 0) text = old[1];
     for (const char *const *choice = option->choices; *choice; choice++)
         if (strcmp(*choice, text) == 0) {
             *field = *choice;
@@ -164,10 +166,10 @@ static Status set_checked(const Option *option, void *field, const char *label, 
     case OPTION_CHOICE: return set_choice(option, field, label, text);
     case OPTION_TEXT:
         if (!*text && !option->may_be_empty)
-            return USAGE("%s: expected %s, found an empty text", label, option->placeholder);
+            return USAGE("%s: expected %s, found an empty string", label, option->placeholder);
         *(const char **)field = text;
         return OK;
-    default: return FAILED("internal: option %s does not take one value", option->name);
+    default: return FAILED("internal: option %s does not have a single value", option->name);
     }
 }
 
@@ -188,7 +190,7 @@ Status option_set_fallback(const Option *option, void *field) {
     return set_checked(option, field, option->name, option->fallback, true);
 }
 
-/* A number with a fraction of zero passes as a whole one: 5e8 is how people write large ones. */
+/* Accepts reals without a fraction as integers, since people write 5e8. */
 static bool json_whole(const json_t *value, char *text, size_t size) {
     double real = json_number_value(value);
     if (json_is_integer(value))
@@ -209,7 +211,7 @@ Status option_set_json(const Option *option, void *field, const char *label, con
         option_set_flag(option, field, json_is_true(value));
         return OK;
     case OPTION_SIZE:
-    case OPTION_SEED: /* as a text too: JSON's integers end before a seed's */
+    case OPTION_SEED: /* also as a string, because JSON integers are signed */
         if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
         fits = json_whole(value, text, sizeof text);
         break;

@@ -1,14 +1,16 @@
-/* An option is a row of a table: its name, what it takes, where the value goes and what help says of
- * it. Parsing, JSON configuration, help, the man page and shell completion all read these rows. */
+/* Command-line options. Each option is a row of a table: name, type, destination field, default and help
+ * text. Command-line parsing, JSON configuration files, help, the man page and shell completion are all
+ * generated from these rows. */
 #ifndef WEFT_CLI_OPTION_H
 #define WEFT_CLI_OPTION_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/json.h"
 
-/* What an option takes, and the type of the field it fills. */
+/* The type of an option, and the C type of its field. */
 typedef enum {
     OPTION_FLAG,   /* bool; --name and --no-name */
     OPTION_INT,    /* int64_t */
@@ -21,26 +23,29 @@ typedef enum {
 } OptionType;
 
 typedef struct Option {
-    const char *name; /* without dashes */
+    const char *name;     /* without dashes */
+    const char *old_name; /* former name: still accepted, never shown; NULL if never renamed */
     OptionType type;
-    size_t offset;       /* of the field, from the start of the group's structure */
-    size_t count_offset; /* LIST: of the number of entries */
-    bool one_each;       /* LIST: one entry each time, which may be empty or start with a dash */
-    bool may_be_empty;   /* TEXT: an empty one is a value too */
-    bool inverted;       /* FLAG: the field says the opposite of the name */
+    size_t offset;       /* offset of the field in the group's structure */
+    size_t count_offset; /* LIST: offset of the entry count */
+    bool one_each;       /* LIST: one entry per occurrence; it may be empty or start with a dash */
+    bool may_be_empty;   /* TEXT: accept the empty string */
+    bool inverted;       /* FLAG: the field stores the negation of the flag */
     bool required;
-    double low, high;           /* INT, FLOAT, SIZE: the range; both 0: any */
-    bool above_low, below_high; /* that end of the range is not part of it */
-    const char *const *choices; /* CHOICE; NULL-terminated */
-    const char *fallback;       /* the default, as one would type it ("on" for a flag); NULL: zero, none, off.
-                                 * It may lie outside the range, as a value that only a default can have. */
-    const char *shown;          /* what help calls the default when the value itself says little */
-    const char *placeholder;    /* "N"; FILE and DIR are completed as such */
+    double low, high;               /* INT, FLOAT, SIZE: the valid range; both 0: any value */
+    bool above_low, below_high;     /* exclude that end of the range */
+    const char *const *choices;     /* CHOICE: NULL-terminated */
+    const char *const *old_choices; /* CHOICE: pairs of a former spelling and the choice it stands for;
+                                     * accepted, never shown; NULL-terminated, or NULL */
+    const char *fallback;           /* the default as typed ("on" for a flag); NULL: 0, NULL or off. It may be
+                                     * outside the range: a value that only the default can have. */
+    const char *shown;              /* how help describes the default, if not by its value */
+    const char *placeholder;        /* "N"; values called FILE and DIR are completed as paths */
     const char *help;
 } Option;
 
-/* Options under one heading. `base` is where their structure lies in the command's configuration, so
- * that commands can share a table. */
+/* Options under one heading. `base` is the offset of their structure in the command's configuration, so that
+ * several commands can share a table. */
 typedef struct OptionGroup {
     const char *heading;
     const Option *options;
@@ -49,12 +54,12 @@ typedef struct OptionGroup {
 } OptionGroup;
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
-/* Where a field lies; the compiler refuses one of another type than the option's. */
+/* The offset of a field; a type other than the option's is a compile error. */
 #define FIELD(type, field, c_type) _Generic(((type *)0)->field, c_type : offsetof(type, field))
 
-/* The head of a row: name, structure, field. The rest follows as `.help = ...`. */
-#define OPT_ROW(name_, kind, place, value)                                                                   \
-    .name = (name_), .type = (kind), .offset = (place), .placeholder = (value)
+/* The start of a row: name, structure, field. The rest follows as `.help = ...`. */
+#define OPT_ROW(name_, kind, offset_, value)                                                                 \
+    .name = (name_), .type = (kind), .offset = (offset_), .placeholder = (value)
 #define OPT_FLAG(name_, type, field)  OPT_ROW(name_, OPTION_FLAG, FIELD(type, field, bool), NULL)
 #define OPT_INT(name_, type, field)   OPT_ROW(name_, OPTION_INT, FIELD(type, field, int64_t), "N")
 #define OPT_FLOAT(name_, type, field) OPT_ROW(name_, OPTION_FLOAT, FIELD(type, field, double), "X")
@@ -69,27 +74,34 @@ typedef struct OptionGroup {
     OPT_ROW(name_, OPTION_LIST, FIELD(type, field, const char **), value),                                   \
         .count_offset = FIELD(type, field##_count, int)
 
+/* Ranges. */
+#define RANGE(low_, high_) .low = (low_), .high = (high_)
+#define AT_LEAST(low_)     RANGE(low_, (double)INFINITY)
+#define ABOVE_ZERO         AT_LEAST(0), .above_low = true
+#define BELOW_ONE          RANGE(0, 1), .below_high = true /* 0 <= value < 1 */
+#define INSIDE_ZERO_ONE    BELOW_ONE, .above_low = true    /* 0 < value < 1 */
+
 #define OPTION_GROUP(title, table, at)                                                                       \
     { .heading = (title), .options = (table), .count = COUNT_OF(table), .base = (at) }
 
-/* Writes a value into `field`. `label` names the option in messages: "--lr", "run.json: lr". Texts are
- * kept by pointer. For all types but FLAG and LIST. */
+/* Parse a value into `field`. `label` names the option in error messages: "--lr", "run.json: lr". Strings are
+ * stored by pointer. For every type except FLAG and LIST. */
 MUST_USE Status option_set_text(const Option *option, void *field, const char *label, const char *text);
 MUST_USE Status option_set_json(const Option *option, void *field, const char *label, const json_t *value);
 void option_set_flag(const Option *option, void *field, bool on);
-/* The value of `field` as option_set_json would take it; NULL without memory. `count` is a list's. */
+/* The value of `field` in the form option_set_json accepts; NULL if out of memory. `count`: LIST only. */
 json_t *option_json(const Option *option, const void *field, const int *count);
-/* False for a default that says "not given" by lying outside the range. */
+/* False if the value is outside the range, which marks an option that was not given. */
 bool option_in_range(const Option *option, const void *field);
-/* The default. For all types; lists are left empty. */
+/* Sets the default, for every type; lists stay empty. */
 MUST_USE Status option_set_fallback(const Option *option, void *field);
 
-/* "a whole number of at least 1", "one of linear, cosine, constant"; into a buffer that is returned. */
+/* "an integer of at least 1", "linear, cosine or constant"; written to `buffer`, which is returned. */
 enum { OPTION_EXPECTS_SIZE = 512 };
 const char *option_expects(const Option *option, char *buffer);
-/* True when the flag is on unless --no-name is given. */
+/* True for a flag that is on unless --no-name is given. */
 bool option_default_on(const Option *option);
-/* What a person types for it: "no-shuffle" for a flag that is on by default. */
+/* "--", or "--no-" for a flag that is on by default: the form that help shows. */
 const char *option_typed_prefix(const Option *option);
 
 #endif

@@ -1,4 +1,4 @@
-/* weft plan: what a layout comes to, before anything runs. */
+/* weft plan: memory, time and fit of a layout, without running it. */
 #include "cli/plan.h"
 
 #include <string.h>
@@ -8,14 +8,14 @@
 #include "plan/fit.h"
 #include "plan/time.h"
 
-/* Without a batch, a micro-batch for each replica, and as many as keep the stages busy. */
+/* Default batch: one micro-batch per replica or, with a pipeline, four per stage. */
 static void settle_batch(TrainConfig *config, const Layout *layout) {
     if (config->batch) return;
     if (!config->micro_batch) config->micro_batch = 1;
     config->batch = layout->dp * config->micro_batch * (layout->pp > 1 ? 4 * layout->pp : 1);
 }
 
-/* Ranks of a machine share its cores, as those of a run would. */
+/* Default threads: the cores of this machine divided among the ranks, as in a run. */
 static void settle_threads(TrainConfig *config, int64_t ranks) {
     if (config->threads) return;
     config->threads = device_host_threads(0) / ranks;
@@ -48,7 +48,7 @@ Status plan_only(const Invocation *call, const char *mode, const char *const *kn
             const char *const *at = known;
             while (*at && strcmp(*at, name)) at++;
             if (!*at && slot && slot->source == SOURCE_LINE)
-                return USAGE("--%s: does not go with --%s", name, mode);
+                return USAGE("--%s: cannot be combined with --%s", name, mode);
         }
     return OK;
 }
@@ -57,12 +57,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);
     if (args->measure) return plan_measure(call, ret_result);
-    if (args->out) return USAGE("--out: is for --measure");
+    if (args->out) return USAGE("--out: is only for --measure");
     if (args->sweep) return plan_sweep(call, ret_result);
-    if (call->operand_count)
-        return USAGE("'%s': a file is for the picture that --draw or --sweep makes", call->operands[0]);
+    if (call->operand_count) return USAGE("'%s': a file is only for --draw and --sweep", call->operands[0]);
     if (args->search) return plan_search(call, ret_result);
-    if (args->micros) return USAGE("--micros: is for --draw; use --batch and --micro-batch");
+    if (args->micros) return USAGE("--micros: is only for --draw; use --batch and --micro-batch");
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
@@ -98,21 +97,23 @@ static const char *text_of(const json_t *object, const char *key) {
 static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
     char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
-    fprintf(out, "%s of %lld layers, width %lld, %lld heads, vocabulary %lld\n",
+    fprintf(out, "%s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld\n",
             strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", (long long)whole(model, "layers"),
-            (long long)whole(model, "hidden"), (long long)whole(model, "heads"),
+            PLURAL(whole(model, "layers")), (long long)whole(model, "hidden"),
+            (long long)whole(model, "heads"), PLURAL(whole(model, "heads")),
             (long long)whole(model, "vocab"));
-    fprintf(out, "%s parameters; %s in a replica's tensor ranks, %s in a rank\n",
+    fprintf(out, "%s parameters; %s stored per replica, %s per rank\n",
             format_count(total, (double)whole(result, "params_total")),
             format_count(stored, (double)whole(result, "params_stored")),
             format_count(each, (double)whole(result, "params_per_rank")));
-    fprintf(out, "%lld ranks: dp %lld x tp %lld x pp %lld, zero %lld, %s, recompute %s, offload %s\n",
-            (long long)whole(layout, "ranks"), (long long)whole(layout, "dp"), (long long)whole(layout, "tp"),
-            (long long)whole(layout, "pp"), (long long)whole(layout, "zero"), text_of(layout, "precision"),
-            text_of(layout, "recompute"), text_of(layout, "offload"));
-    fprintf(out, "a step of %lld sequences of %lld tokens, %lld at once, %lld micro-batches a replica\n\n",
+    fprintf(out, "%lld rank%s: dp %lld x tp %lld x pp %lld, ZeRO %lld, %s, recompute %s, offload %s\n",
+            (long long)whole(layout, "ranks"), PLURAL(whole(layout, "ranks")), (long long)whole(layout, "dp"),
+            (long long)whole(layout, "tp"), (long long)whole(layout, "pp"), (long long)whole(layout, "zero"),
+            text_of(layout, "precision"), text_of(layout, "recompute"), text_of(layout, "offload"));
+    fprintf(out, "batch %lld x %lld tokens: %lld micro-batch%s of %lld per replica\n\n",
             (long long)whole(layout, "batch"), (long long)whole(layout, "seq"),
-            (long long)whole(layout, "micro_batch"), (long long)whole(layout, "micros"));
+            (long long)whole(layout, "micros"), whole(layout, "micros") == 1 ? "" : "es",
+            (long long)whole(layout, "micro_batch"));
 }
 
 static void print_bytes(double bytes, FILE *out) {
@@ -120,7 +121,7 @@ static void print_bytes(double bytes, FILE *out) {
     fprintf(out, " %11s", bytes > 0 ? format_bytes(text, bytes) : "-");
 }
 
-/* Stages that need the same are one row. */
+/* Consecutive stages with equal needs share a row. */
 static void print_memory(const json_t *result, FILE *out) {
     static const char *const columns[] = {"params", "grads",   "optimizer", "activations",
                                           "comm",   "scratch", "total",     "host"};
@@ -150,13 +151,14 @@ static void print_memory(const json_t *result, FILE *out) {
     }
 }
 
-/* Where that is more than the steps take. */
+/* The peak while saving a checkpoint, if it exceeds that of the steps. */
 static void print_saving(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     json_int_t saving = whole(result, "memory_saving");
-    if (text_of(json_object_get(result, "cluster"), "software")) return; /* it holds what it holds */
+    if (text_of(json_object_get(result, "cluster"), "software"))
+        return; /* another program's memory is not modeled while saving */
     if (saving > whole(json_object_get(result, "memory_per_rank"), "total"))
-        fprintf(out, "while a checkpoint is written, up to %s in all\n", format_bytes(text, (double)saving));
+        fprintf(out, "while saving a checkpoint, peak memory %s\n", format_bytes(text, (double)saving));
 }
 
 static double number(const json_t *object, const char *key) {
@@ -170,24 +172,24 @@ static void print_time(const json_t *result, FILE *out) {
     char samples[FORMAT_SIZE], tokens[FORMAT_SIZE];
     double step = number(result, "step_ms"), unit = step < 1e4 ? 1 : 1e3,
            rate = number(result, "samples_per_s");
-    fprintf(out, "\na step takes %.4g %s%s%s: ", step / unit, step < 1e4 ? "ms" : "s",
-            program ? " with " : "", program ? program : "");
+    fprintf(out, "\nstep time %.4g %s%s%s: ", step / unit, step < 1e4 ? "ms" : "s", program ? " with " : "",
+            program ? program : "");
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
         double ms = number(phases, time_phase(phase));
         if (ms < 5e-4 * step) continue;
-        fprintf(out, "%s%s %.4g (%.1f %%)", separator, time_phase(phase), ms / unit, 100 * ms / step);
+        fprintf(out, "%s%s %.4g (%.1f%%)", separator, time_phase(phase), ms / unit, 100 * ms / step);
         separator = ", ";
     }
     if (rate < 1000)
         snprintf(samples, sizeof samples, "%.3g", rate);
     else
         format_count(samples, rate);
-    fprintf(out, "\n%s samples/s, %s tokens/s; %.1f %% of the devices' peak rate; bubble %.1f %%\n", samples,
+    fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, bubble %.1f%%\n", samples,
             format_count(tokens, number(result, "tokens_per_s")), 100 * number(result, "mfu"),
             100 * number(result, "bubble"));
 }
 
-/* A CPU's own memory is its host's; beside a GPU's there is the host's. */
+/* On a CPU, device memory is host memory, so the two add up. */
 static void print_need(const json_t *result, FILE *out) {
     char needed[FORMAT_SIZE], available[FORMAT_SIZE];
     bool gpu = !strcmp(text_of(json_object_get(result, "layout"), "device"), "cuda");
@@ -200,12 +202,11 @@ static void print_need(const json_t *result, FILE *out) {
         if (!gpu && both > total) total = both;
     }
     const char *software = text_of(json_object_get(result, "cluster"), "software");
-    fprintf(out, "%s a rank", format_bytes(needed, total));
-    if (software && *software) fprintf(out, " by %s (above is weft's own)", software);
-    fprintf(out, ", of %s that are free for a run",
-            format_bytes(available, number(result, "memory_available")));
+    fprintf(out, "needs %s per rank", format_bytes(needed, total));
+    if (software && *software) fprintf(out, " with %s (the table above is for weft)", software);
+    fprintf(out, ", %s available", format_bytes(available, number(result, "memory_available")));
     if (gpu && host > 0)
-        fprintf(out, "; of the host's memory %s, of %s", format_bytes(needed, host),
+        fprintf(out, "; host memory %s, %s available", format_bytes(needed, host),
                 format_bytes(available, number(result, "host_memory_available")));
     fputc('\n', out);
 }
@@ -220,11 +221,11 @@ static void print_fit(const json_t *result, FILE *out) {
     print_need(result, out);
     if (fits) return;
     if (!json_array_size(list))
-        fprintf(out, "nothing that was tried makes it fit: %s\n",
-                all ? "micro-batches, recomputation, ZeRO, offloading, more tensor ranks or stages"
-                    : "plans of so many layers take long, and only the first few changes were");
+        fprintf(out, "nothing tried makes it fit: %s\n",
+                all ? "smaller micro-batches, recompute, ZeRO, offload, more tensor ranks or stages"
+                    : "only a few changes were tried, because planning this many layers is slow");
     else
-        fprintf(out, "what would:\n");
+        fprintf(out, "these changes make it fit:\n");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *change = json_array_get(list, i);
         fprintf(out, "  %-44s %s\n", text_of(change, "options"),
@@ -248,43 +249,38 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"What GPT-2 medium needs on one rank, in bf16",
+    {"Memory of GPT-2 medium on one rank in bf16",
      "weft plan --model gpt2-medium --batch 8 --precision bf16"},
-    {"Whether a model of 8.3 billion parameters fits 16 GPUs",
+    {"Does a model with 8.3 B parameters fit on 16 GPUs?",
      "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
      "block --precision fp16 --cluster dgx2-v100"},
-    {"How long a step of BERT-large takes on an H200, and where the time goes",
+    {"Step time of BERT-large on an H200, by phase",
      "weft plan --model bert-large --batch 32 --micro-batch 32 --dropout 0 --cluster h200"},
-    {"The fastest ways to train 175 billion parameters on 1024 GPUs",
+    {"Fastest layouts for 175 B parameters on 1024 GPUs",
      "weft plan --search --ranks 1024 --cluster dgx-a100 --model gpt2 --layers 96 --hidden 12288 --heads 96 "
      "--seq 2048 --batch 1536"},
-    {"How GPT-2 medium scales, as curves too",
+    {"Scaling of GPT-2 medium, with curves",
      "weft plan --sweep 8,16,...,1024 scaling.svg --model gpt2-medium --batch 64 --cluster h100"},
-    {"A description of this machine, for --cluster", "weft plan --measure --out here.json"},
-    {"How 1F1B keeps four stages busy", "weft plan --draw --pp 4 --micros 8"},
-    {"The zero-bubble schedule, as a file too",
+    {"Measure this machine, for --cluster", "weft plan --measure --out here.json"},
+    {"Timeline of the 1F1B schedule with four stages", "weft plan --draw --pp 4 --micros 8"},
+    {"The zero-bubble schedule, also as SVG",
      "weft plan --draw zb.svg --pp 4 --micros 8 --pp-schedule zero-bubble"},
 };
 
 const Command command_plan = {
     .name = "plan",
-    .summary = "say what a layout needs, before anything runs",
+    .summary = "predict memory and step time of a layout without running it",
     .description =
-        "Says how many parameters a model has and how much memory each rank of a layout takes, by what it is "
-        "for. Nothing is allocated: the code that a run is made of is carried out on paper, so the figures "
-        "are those that a run would report as its peaks. With --cluster it says whether that fits the "
-        "devices "
-        "and, if not, the smallest changes that would make it fit; and how long a step takes, from a "
-        "simulation of what the run would ask of its devices and links. With --mtbf it tells what failures "
-        "leave of a run's time, and how often to write checkpoints.\n"
-        "With --search it finds the fastest layouts of --ranks devices that fit, and says why the first "
-        "wins; "
-        "with --sweep, how that scales over numbers of devices. With --measure it writes the cluster file of "
-        "the machine it runs on.\n"
-        "With --draw it shows what each pipeline stage does when instead, and how much of the time stages "
-        "wait (the bubble), with every part of the model equally costly, backward twice as long as forward, "
-        "and messages that take no time. The lists drawn are those that a run carries out, checked for "
-        "stages that would wait for each other.",
+        "Reports the number of parameters and the memory of each rank by purpose. The planner executes the "
+        "real training code in dry-run mode without allocating anything, so its figures equal the peaks "
+        "that a run would report. With --cluster it also checks whether the layout fits the devices, "
+        "suggests the smallest changes if it does not, and simulates the step time. With --mtbf it "
+        "estimates the goodput under failures and the best checkpoint interval.\n"
+        "--search finds the fastest layouts on --ranks devices and explains why the first wins. --sweep "
+        "does so for several device counts. --measure writes a cluster file for this machine.\n"
+        "--draw shows the timeline of a pipeline schedule and its bubble, with equal cost per chunk, "
+        "backward twice as long as forward, and communication for free. The schedules drawn are the ones "
+        "that runs execute, checked for deadlocks.",
     .operands = "[FILE.svg]",
     .operands_max = 1,
     .config_size = sizeof(PlanArgs),

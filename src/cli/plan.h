@@ -1,4 +1,4 @@
-/* The things that weft plan does. */
+/* The modes of weft plan. */
 #ifndef WEFT_CLI_PLAN_H
 #define WEFT_CLI_PLAN_H
 
@@ -6,33 +6,33 @@
 #include "plan/failure.h"
 #include "plan/search.h"
 
-/* Refuses what the command line says beside these options: it would have no effect. The list ends with NULL.
- */
+/* Rejects options on the command line that `mode` ignores. `known`: the options it uses, NULL-terminated. */
 MUST_USE Status plan_only(const Invocation *call, const char *mode, const char *const *known);
 
-/* --draw: the timeline of a pipeline. */
+/* --draw: the timeline of a pipeline schedule. */
 MUST_USE Status plan_draw(const Invocation *call, json_t **ret_result);
 MUST_USE Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out);
 
 /* --search: the fastest layouts. */
 MUST_USE Status plan_search(Invocation *call, json_t **ret_result);
-/* What it searches in: the options that are given stay as they are. */
+/* The search space: layout options that are given stay fixed. */
 MUST_USE Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec);
 void plan_search_show(const json_t *result, FILE *out);
 
-/* --sweep: how it scales. */
+/* --sweep: strong and weak scaling. */
 MUST_USE Status plan_sweep(Invocation *call, json_t **ret_result);
 void plan_sweep_show(const json_t *result, FILE *out);
 
-/* --measure: a description of this machine. */
+/* --measure: a cluster file for this machine. */
 MUST_USE Status plan_measure(Invocation *call, json_t **ret_result);
 void plan_measure_show(const json_t *result, FILE *out);
 
-/* --mtbf and its like. Refuses those that are given without it; *ret_spec has no devices where devices do not
- * fail. `params` are the whole model's. */
+/* --mtbf and related options, which are rejected without it. Without --mtbf, ret_spec->devices is 0.
+ * `params`: of the whole model. */
 MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params,
                                   FailureSpec *ret_spec);
-/* Adds "failures" to a plan, or to a search. `timed` has the step's time and rate; NULL: not known. */
+/* Adds "failures" to the result of a plan or search. `timed` has the step time and throughput; NULL if
+ * unknown. */
 MUST_USE Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *result);
 void plan_failure_show(const json_t *result, FILE *out);
 

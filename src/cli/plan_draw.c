@@ -1,4 +1,4 @@
-/* weft plan --draw: the timeline of a pipeline's schedule, before anything runs. */
+/* weft plan --draw: the timeline of a pipeline schedule. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -7,11 +7,11 @@
 #include "cli/plan.h"
 #include "plan/draw.h"
 
-enum { MOST_BOXES = 1 << 16, MOST_STAGES = 1024, STAGES = 4 };
+enum { MAX_BOXES = 1 << 16, MAX_STAGES = 1024, DEFAULT_STAGES = 4 };
 
 static Status count_micros(const Invocation *call, const PlanArgs *args, int *ret_micros) {
     if (args->micros && args->train.config.batch)
-        return USAGE("--micros and --batch both say how many micro-batches there are; give one of them");
+        return USAGE("--micros cannot be combined with --batch; give one of them");
     if (!args->train.config.batch) {
         *ret_micros = args->micros ? (int)args->micros : 8;
         return OK;
@@ -21,71 +21,71 @@ static Status count_micros(const Invocation *call, const PlanArgs *args, int *re
     int64_t batch = config->batch, micro_batch = config->micro_batch ? config->micro_batch : 1;
     int64_t dp = args->train.layout.dp ? args->train.layout.dp : 1, each = micro_batch * dp;
     if (batch % each)
-        return USAGE("%s %lld: expected a multiple of the micro-batch x the replicas, %lld x %lld",
+        return USAGE("%s %lld: expected a multiple of micro-batch x replicas, %lld x %lld",
                      invocation_label(call, "batch", label), (long long)batch, (long long)micro_batch,
                      (long long)dp);
     if (batch / each > 1 << 16)
-        return USAGE("%s %lld: makes %lld micro-batches, expected at most %d",
+        return USAGE("%s %lld: gives %lld micro-batches, expected at most %d",
                      invocation_label(call, "batch", label), (long long)batch, (long long)(batch / each),
                      1 << 16);
     *ret_micros = (int)(batch / each);
     return OK;
 }
 
-/* All stages' lists, and when everything happens. */
-typedef struct WorkerPool {
+/* The schedules of all stages, and their simulated times. */
+typedef struct Pipeline {
     Schedule *stages;
     int count;
     ScheduleTimes times;
-} WorkerPool;
+} Pipeline;
 
-static void pipeline_done(WorkerPool *pipeline) {
+static void pipeline_done(Pipeline *pipeline) {
     for (int s = 0; pipeline->stages && s < pipeline->count; s++) schedule_done(&pipeline->stages[s]);
     schedule_times_done(&pipeline->times, pipeline->count);
     free(pipeline->stages);
 }
 
-/* At equal costs: a backward takes twice as long as a forward, messages no time. */
-static Status pipeline_init(WorkerPool *ret_pipeline, const ScheduleSpec *spec) {
+/* Equal costs: backward takes twice as long as forward, messages take no time. */
+static Status pipeline_init(Pipeline *ret_pipeline, const ScheduleSpec *spec) {
     static const ScheduleCosts even = {.forward = 1, .backward_input = 1, .backward_weight = 1};
-    CLEANUP(pipeline_done) WorkerPool pipeline = {.count = spec->stages};
+    CLEANUP(pipeline_done) Pipeline pipeline = {.count = spec->stages};
     TRY(mem_new((size_t)spec->stages, sizeof *pipeline.stages, &pipeline.stages));
     TRY(schedule_init_all(pipeline.stages, spec));
     TRY(schedule_simulate(pipeline.stages, spec->stages, &even, &pipeline.times));
     *ret_pipeline = pipeline;
-    pipeline = (WorkerPool){0};
+    pipeline = (Pipeline){0};
     return OK;
 }
 
-static Status pipeline_of(WorkerPool *ret_pipeline, const Invocation *call) {
+static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
     const PlanArgs *args = call->config;
-    int64_t pp = invocation_given(call, "pp") ? args->train.layout.pp : STAGES;
+    int64_t pp = invocation_given(call, "pp") ? args->train.layout.pp : DEFAULT_STAGES;
     char label[LABEL_SIZE];
-    if (pp > MOST_STAGES)
+    if (pp > MAX_STAGES)
         return USAGE("%s %lld: too many stages to draw, expected at most %d",
-                     invocation_label(call, "pp", label), (long long)pp, MOST_STAGES);
+                     invocation_label(call, "pp", label), (long long)pp, MAX_STAGES);
     ScheduleSpec spec = {.stages = (int)pp};
     TRY(schedule_parse(args->train.config.pp_schedule, &spec.kind));
     spec.chunks = args->train.config.pp_chunks        ? (int)args->train.config.pp_chunks
                   : spec.kind == SCHEDULE_INTERLEAVED ? 2
                                                       : 1;
     TRY(count_micros(call, args, &spec.micros));
-    if ((double)spec.stages * spec.chunks * spec.micros > MOST_BOXES)
+    if ((double)spec.stages * spec.chunks * spec.micros > MAX_BOXES)
         return USAGE(
-            "%d stages x %d chunks x %d micro-batches are too many to draw, expected at most %d boxes of a "
+            "%d stages x %d chunks x %d micro-batches: too many boxes to draw, expected at most %d of a "
             "kind",
-            spec.stages, spec.chunks, spec.micros, MOST_BOXES);
+            spec.stages, spec.chunks, spec.micros, MAX_BOXES);
     return pipeline_init(ret_pipeline, &spec);
 }
 
-/* The share of waiting in a schedule of one chunk a stage and whole backwards. */
+/* The bubble of a schedule with one chunk per stage and an unsplit backward pass. */
 static double formula(const ScheduleSpec *spec) {
     return (spec->stages - 1.0) / (spec->micros + spec->stages - 1.0);
 }
 
 /* ---- the result ---- */
 
-static json_t *describe_stage(const WorkerPool *pipeline, int stage) {
+static json_t *describe_stage(const Pipeline *pipeline, int stage) {
     const Schedule *schedule = &pipeline->stages[stage];
     json_t *boxes = json_array();
     for (int i = 0; i < schedule->count; i++) {
@@ -100,7 +100,7 @@ static json_t *describe_stage(const WorkerPool *pipeline, int stage) {
                      schedule->deferred, "timeline", boxes);
 }
 
-static Status describe(const WorkerPool *pipeline, const char *svg, json_t **ret_result) {
+static Status describe(const Pipeline *pipeline, const char *svg, json_t **ret_result) {
     const ScheduleSpec *spec = &pipeline->stages[0].spec;
     json_t *stages = json_array();
     for (int s = 0; s < pipeline->count; s++) json_array_append_new(stages, describe_stage(pipeline, s));
@@ -113,17 +113,17 @@ static Status describe(const WorkerPool *pipeline, const char *svg, json_t **ret
     return OK;
 }
 
-static Status write_svg(const WorkerPool *pipeline, const char *path) {
+static Status write_svg(const Pipeline *pipeline, const char *path) {
     const ScheduleSpec *spec = &pipeline->stages[0].spec;
     CLEANUP(mem_freep) char *chunks = NULL;
     CLEANUP(mem_freep) char *title = NULL;
     CLEANUP(mem_freep) char *caption = NULL;
     CLEANUP(mem_freep) char *svg = NULL;
-    if (spec->chunks > 1) TRY(str_format(&chunks, " of %d chunks", spec->chunks));
+    if (spec->chunks > 1) TRY(str_format(&chunks, " x %d chunks", spec->chunks));
     TRY(str_format(&title, "%s, %d stages%s, %d micro-batches", schedule_name(spec->kind), spec->stages,
                    chunks ? chunks : "", spec->micros));
-    TRY(str_format(&caption, "bubble %.1f %% of the time; (p-1)/(m+p-1) is %.1f %%",
-                   100 * pipeline->times.bubble, 100 * formula(spec)));
+    TRY(str_format(&caption, "bubble %.1f%%; (p-1)/(m+p-1) = %.1f%%", 100 * pipeline->times.bubble,
+                   100 * formula(spec)));
     Timeline timeline = {pipeline->stages, pipeline->count, &pipeline->times, title, caption};
     TRY(draw_svg(&timeline, &svg));
     return file_replace(path, svg, strlen(svg));
@@ -133,7 +133,7 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
     static const char *const known[] = {"draw",  "pp",          "pp-schedule", "pp-chunks", "micros",
                                         "batch", "micro-batch", "dp",          NULL};
     const char *path = call->operand_count ? call->operands[0] : NULL;
-    CLEANUP(pipeline_done) WorkerPool pipeline = {0};
+    CLEANUP(pipeline_done) Pipeline pipeline = {0};
     TRY(plan_only(call, "draw", known));
     TRY(pipeline_of(&pipeline, call));
     if (path) TRY(write_svg(&pipeline, path));
@@ -142,32 +142,31 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static void print_held(const WorkerPool *pipeline, FILE *out) {
+static void print_in_flight(const Pipeline *pipeline, FILE *out) {
     bool deferred = false;
-    fprintf(out, "in flight at most");
+    fprintf(out, "peak in flight per stage:");
     for (int s = 0; s < pipeline->count; s++) {
         fprintf(out, " %d", pipeline->stages[s].in_flight);
         deferred |= pipeline->stages[s].deferred > 0;
     }
-    fprintf(out, " micro-batches%s (stage by stage)\n",
-            pipeline->stages[0].spec.chunks > 1 ? " x chunks" : "");
+    fprintf(out, " micro-batches%s\n", pipeline->stages[0].spec.chunks > 1 ? " x chunks" : "");
     if (!deferred) return;
-    fprintf(out, "weight gradients deferred at most");
+    fprintf(out, "peak deferred weight gradients per stage:");
     for (int s = 0; s < pipeline->count; s++) fprintf(out, " %d", pipeline->stages[s].deferred);
     fputc('\n', out);
 }
 
 Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out) {
-    CLEANUP(pipeline_done) WorkerPool pipeline = {0};
+    CLEANUP(pipeline_done) Pipeline pipeline = {0};
     CLEANUP(mem_freep) char *text = NULL;
     TRY(pipeline_of(&pipeline, call));
     Timeline timeline = {.stages = pipeline.stages, .count = pipeline.count, .times = &pipeline.times};
     TRY(draw_text(&timeline, terminal_width(out), terminal_color(out), &text));
     fprintf(out, "%s\n", text);
-    fprintf(out, "bubble %.1f %% of the time; (p-1)/(m+p-1) is %.1f %%\n", 100 * pipeline.times.bubble,
+    fprintf(out, "bubble %.1f%%; (p-1)/(m+p-1) = %.1f%%\n", 100 * pipeline.times.bubble,
             100 * formula(&pipeline.stages[0].spec));
-    print_held(&pipeline, out);
+    print_in_flight(&pipeline, out);
     const char *svg = json_string_value(json_object_get(result, "svg"));
-    if (svg) fprintf(out, "picture in %s\n", svg);
+    if (svg) fprintf(out, "wrote %s\n", svg);
     return OK;
 }

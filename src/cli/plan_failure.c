@@ -1,4 +1,4 @@
-/* weft plan --mtbf: what failures leave of a run's time, and how often to write checkpoints. */
+/* weft plan --mtbf: goodput under failures, and the best checkpoint interval. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,16 +6,16 @@
 #include "base/format.h"
 #include "cli/plan.h"
 
-enum { STATE_BYTES = 12, /* of a parameter: itself and two moments in fp32 */ START_SECONDS = 300 };
+enum { STATE_BYTES = 12 }; /* per parameter: weight and two moments in fp32 */
+enum { START_SECONDS = 300 };
 
-static Status refuse_alone(const Invocation *call) {
+static Status reject_without_mtbf(const Invocation *call) {
     static const char *const names[] = {"checkpoint-every", "checkpoint-seconds", "restart-seconds",
                                         "storage-bandwidth"};
     char label[LABEL_SIZE];
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (invocation_given(call, names[i]))
-            return USAGE("%s: is for failures; say how often devices fail with --mtbf HOURS",
-                         invocation_label(call, names[i], label));
+            return USAGE("%s: also needs --mtbf HOURS", invocation_label(call, names[i], label));
     return OK;
 }
 
@@ -25,8 +25,8 @@ static Status parse_interval(const Invocation *call, const char *text, double *r
     if (strcmp(text, "auto") == 0) return OK;
     double seconds = strtod(text, &end);
     if (end == text || *end || !(seconds > 0) || !isfinite(seconds))
-        return USAGE("%s '%s': expected seconds, or the word auto",
-                     invocation_label(call, "checkpoint-every", label), text);
+        return USAGE("%s '%s': expected seconds or auto", invocation_label(call, "checkpoint-every", label),
+                     text);
     *ret_seconds = seconds;
     return OK;
 }
@@ -35,13 +35,13 @@ Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, 
     const FailureArgs *args = &((const PlanArgs *)call->config)->failure;
     FailureSpec spec = {0};
     if (args->mtbf_hours > 0) {
-        double moved = STATE_BYTES * (double)params / (double)args->storage_bandwidth;
+        double transfer_s = STATE_BYTES * (double)params / (double)args->storage_bandwidth;
         spec = (FailureSpec){.devices = (double)ranks, .mtbf_s = 3600 * args->mtbf_hours};
-        spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : moved;
-        spec.restart_s = args->restart_seconds >= 0 ? args->restart_seconds : START_SECONDS + moved;
+        spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : transfer_s;
+        spec.restart_s = args->restart_seconds >= 0 ? args->restart_seconds : START_SECONDS + transfer_s;
         TRY(parse_interval(call, args->checkpoint_every, &spec.interval_s));
     } else {
-        TRY(refuse_alone(call));
+        TRY(reject_without_mtbf(call));
     }
     *ret_spec = spec;
     return OK;
@@ -51,7 +51,7 @@ static double member(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-/* Of a plan with times: the steps between checkpoints, and the rate over all of the time. */
+/* Adds the checkpoint interval in steps and the effective throughput. */
 static void add_rates(const json_t *result, const Failure *failure, json_t *json) {
     double step = 1e-3 * member(result, "step_ms"), rate = member(result, "tokens_per_s");
     if (!(step > 0)) return;
@@ -96,7 +96,7 @@ static const char *duration(char text[DURATION], double seconds) {
 static void show_interval(const json_t *failures, const char *key, const char *name, FILE *out) {
     const json_t *interval = json_object_get(failures, key);
     char text[DURATION];
-    fprintf(out, "%s %s (%.2f %%)", name, duration(text, member(interval, "interval_s")),
+    fprintf(out, "%s %s (%.2f%%)", name, duration(text, member(interval, "interval_s")),
             100 * member(interval, "goodput"));
 }
 
@@ -105,23 +105,22 @@ void plan_failure_show(const json_t *result, FILE *out) {
     if (!failures) return;
     const json_t *shares = json_object_get(failures, "shares");
     char text[DURATION], more[DURATION], count[FORMAT_SIZE];
-    fprintf(out, "\na failure every %s", duration(text, 3600 * member(failures, "mtbf_hours")));
-    fprintf(out, "; a checkpoint takes %s, a restart %s\n", duration(text, member(failures, "checkpoint_s")),
+    fprintf(out, "\none failure every %s", duration(text, 3600 * member(failures, "mtbf_hours")));
+    fprintf(out, ", checkpoint %s, restart %s\n", duration(text, member(failures, "checkpoint_s")),
             duration(more, member(failures, "restart_s")));
-    fprintf(out, "with a checkpoint every %s", duration(text, member(failures, "checkpoint_every_s")));
+    fprintf(out, "goodput with a checkpoint every %s",
+            duration(text, member(failures, "checkpoint_every_s")));
     if (json_object_get(failures, "save_every"))
         fprintf(out, " (--save-every %lld)",
                 (long long)json_integer_value(json_object_get(failures, "save_every")));
-    fprintf(out,
-            ", %.2f %% of the time is progress: %.2f %% goes to checkpoints, %.2f %% to work done "
-            "again, %.2f %% to restarts\n",
+    fprintf(out, ": %.2f%%; lost to checkpoints %.2f%%, repeated work %.2f%%, restarts %.2f%%\n",
             100 * member(failures, "goodput"), 100 * member(shares, "checkpoints"),
             100 * member(shares, "lost"), 100 * member(shares, "restarts"));
     if (json_object_get(failures, "tokens_per_s"))
-        fprintf(out, "%s tokens/s over all of the time\n",
+        fprintf(out, "effective throughput %s tokens/s\n",
                 format_count(count, member(failures, "tokens_per_s")));
-    show_interval(failures, "best", "the best interval is", out);
-    show_interval(failures, "daly", "; by Daly's formula", out);
-    show_interval(failures, "young", ", by Young's", out);
+    show_interval(failures, "best", "best interval", out);
+    show_interval(failures, "daly", ", Daly's formula", out);
+    show_interval(failures, "young", ", Young's", out);
     fputc('\n', out);
 }

@@ -1,4 +1,4 @@
-/* weft plan --measure: a cluster's description of the machine it runs on. */
+/* weft plan --measure: benchmarks this machine and writes a cluster file. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 
 enum { SECONDS = 30 };
 
-/* "2 threads of Neoverse-V1", or the GPU's name. */
+/* "2 threads of Neoverse-V1", or the name of the GPU. */
 static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
     CLEANUP(json_decrefp) json_t *machine = json_object();
     if (strcmp(config->device, "cuda") == 0) {
@@ -28,7 +28,7 @@ static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
     return OK;
 }
 
-/* What would only show after a while. */
+/* Finds errors before the measurement starts. */
 static Status check_measure(const Invocation *call) {
     static const char *const known[] = {"measure", "out",       "ranks",   "threads",
                                         "device",  "precision", "kernels", NULL};
@@ -37,15 +37,15 @@ static Status check_measure(const Invocation *call) {
     int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();
     char label[LABEL_SIZE];
     TRY(plan_only(call, "measure", known));
-    if (call->operand_count) return USAGE("'%s': --measure takes no file but --out", call->operands[0]);
-    if (!args->out) return USAGE("--measure: needs a file to write; name it with --out FILE");
-    if (path_is_dir(args->out)) return USAGE("--out %s: is a directory, expected a file to write", args->out);
+    if (call->operand_count) return USAGE("'%s': --measure writes only --out", call->operands[0]);
+    if (!args->out) return USAGE("--measure: also needs --out FILE, the cluster file to write");
+    if (path_is_dir(args->out)) return USAGE("--out %s: is a directory, expected a file", args->out);
     CLEANUP(file_writer_freep) FileWriter *trial = NULL;
     TRY(file_writer_new(&trial, args->out));
     int64_t threads = config->threads ? config->threads : 1;
     if (!call->world && strcmp(config->device, "cuda") && ranks * threads > cores)
-        return USAGE("%s %lld: %lld threads are more than this machine's %lld cores, and would measure how "
-                     "they wait for each other",
+        return USAGE("%s %lld: %lld threads on %lld cores would distort the measurement; use fewer ranks or "
+                     "threads",
                      invocation_label(call, ranks > 1 ? "ranks" : "threads", label),
                      (long long)(ranks > 1 ? ranks : threads), (long long)(ranks * threads),
                      (long long)cores);
@@ -90,11 +90,11 @@ void plan_measure_show(const json_t *result, FILE *out) {
     json_t *peak;
     fprintf(out, "%s", json_string_value(json_object_get(device, "name")));
     json_object_foreach(json_object_get(device, "peak_flops"), key, peak) fprintf(
-        out, ", %s %sFLOP/s", key, format_count(text, json_number_value(json_object_get(peak, "value"))));
+        out, ", %s %sFLOP/s", key, format_si(text, json_number_value(json_object_get(peak, "value"))));
     fprintf(out, ", memory %s/s, %.2f us between kernels\n",
             format_bytes(text, value_of(device, "memory_bandwidth")), 1e6 * value_of(device, "kernel_s"));
     if (value_of(cluster, "devices_per_node") > 1)
-        fprintf(out, "%.0f ranks: latency %.1f us, %s/s\n", value_of(cluster, "devices_per_node"),
+        fprintf(out, "%.0f ranks: latency %.1f us, bandwidth %s/s\n", value_of(cluster, "devices_per_node"),
                 1e6 * value_of(within, "latency_s"), format_bytes(text, value_of(within, "bandwidth")));
-    fprintf(out, "described in %s\n", json_string_value(json_object_get(result, "file")));
+    fprintf(out, "wrote %s\n", json_string_value(json_object_get(result, "file")));
 }

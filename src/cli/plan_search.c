@@ -1,4 +1,4 @@
-/* weft plan --search: the fastest layouts of so many devices. */
+/* weft plan --search: the fastest layouts on a number of devices. */
 #include <string.h>
 
 #include "base/format.h"
@@ -30,7 +30,7 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     TrainConfig *c = &args->train.config;
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
-    if (layout->shard) return USAGE("--shard: is not searched for; leave it out");
+    if (layout->shard) return USAGE("--shard: is not supported by --search; remove it");
     if (!c->threads) c->threads = 1;
     if (!c->batch) c->batch = layout->ranks;
     spec.base.config = *c;
@@ -49,8 +49,8 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     Cluster cluster;
     SearchSpec spec;
     Search search;
-    if (!args->cluster) return USAGE("--search: needs machines to search for; name them with --cluster");
-    if (!args->train.layout.ranks) return USAGE("--search: needs a number of devices; use --ranks N");
+    if (!args->cluster) return USAGE("--search: also needs --cluster NAME");
+    if (!args->train.layout.ranks) return USAGE("--search: also needs --ranks N, the number of devices");
     TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_search_spec(call, &cluster, &spec));
     TRY(search_find(&search, &spec, &cluster));
@@ -75,15 +75,15 @@ static const char *text_of(const json_t *object, const char *key) {
 static void show_head(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *cluster = json_object_get(result, "cluster");
     char params[FORMAT_SIZE], memory[FORMAT_SIZE];
-    fprintf(out, "%s of %.0f layers, width %.0f, %.0f heads: %s parameters\n",
+    fprintf(out, "%s, %.0f layer%s, hidden size %.0f, %.0f head%s: %s parameters\n",
             strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", member(model, "layers"),
-            member(model, "hidden"), member(model, "heads"),
-            format_count(params, member(result, "params_total")));
-    fprintf(out, "%.0f x %s (%s), %s free for a run on each\n", member(result, "ranks"),
+            PLURAL(member(model, "layers")), member(model, "hidden"), member(model, "heads"),
+            PLURAL(member(model, "heads")), format_count(params, member(result, "params_total")));
+    fprintf(out, "%.0f x %s (%s), %s available on each\n", member(result, "ranks"),
             text_of(cluster, "device"), text_of(cluster, "name"),
             format_bytes(memory, member(result, "memory_available")));
-    fprintf(out, "a step of %.0f sequences of %.0f tokens in %s\n\n", member(result, "batch"),
-            member(result, "seq"), text_of(result, "precision"));
+    fprintf(out, "batch %.0f x %.0f tokens, %s\n\n", member(result, "batch"), member(result, "seq"),
+            text_of(result, "precision"));
 }
 
 static const char *step_text(char text[FORMAT_SIZE], double ms) {
@@ -125,43 +125,43 @@ static void show_best(const json_t *result, FILE *out) {
     for (size_t i = 0; i < json_array_size(best); i++) show_row(json_array_get(best, i), (int)i + 1, out);
 }
 
-/* Where the first one's time goes. */
+/* The phases of the fastest layout's step. */
 static void show_first(const json_t *first, FILE *out) {
     const json_t *phases = json_object_get(first, "phases_ms");
     double step = member(first, "step_ms");
-    fprintf(out, "\nThe first: %s\n", text_of(first, "options"));
-    fprintf(out, "Of its step, %.1f %% is forward and backward",
+    fprintf(out, "\nFastest: %s\n", text_of(first, "options"));
+    fprintf(out, "Step time: %.1f%% forward and backward",
             100 * (member(phases, "forward") + member(phases, "backward")) / step);
     static const struct {
-        const char *key, *words;
-    } rest[] = {{"recompute", "recomputing"},
-                {"communication", "waiting for replicas and tensor ranks"},
-                {"bubble", "waiting for stages"},
-                {"optimizer", "the update"}};
+        const char *key, *text;
+    } rest[] = {{"recompute", "recompute"},
+                {"communication", "communication"},
+                {"bubble", "bubble"},
+                {"optimizer", "optimizer"}};
     for (size_t i = 0; i < COUNT_OF(rest); i++)
         if (member(phases, rest[i].key) > 0.0005 * step)
-            fprintf(out, ", %.1f %% %s", 100 * member(phases, rest[i].key) / step, rest[i].words);
+            fprintf(out, ", %.1f%% %s", 100 * member(phases, rest[i].key) / step, rest[i].text);
     fprintf(out, ".\n");
 }
 
 static void show_other(const json_t *other, const json_t *first, double available, FILE *out) {
-    char memory[FORMAT_SIZE], step[FORMAT_SIZE], room[FORMAT_SIZE];
+    char memory[FORMAT_SIZE], step[FORMAT_SIZE], limit[FORMAT_SIZE];
     fprintf(out, "  %s\n    %s\n    ", text_of(other, "what"), text_of(other, "options"));
     if (!json_is_true(json_object_get(other, "fits"))) {
-        fprintf(out, "does not fit: %s a rank, of %s", format_bytes(memory, member(other, "memory")),
-                format_bytes(room, available));
-        fprintf(out, "; it would take %s\n", step_text(step, member(other, "step_ms")));
+        fprintf(out, "does not fit: needs %s per rank, %s available",
+                format_bytes(memory, member(other, "memory")), format_bytes(limit, available));
+        fprintf(out, "; step time would be %s\n", step_text(step, member(other, "step_ms")));
         return;
     }
     double ratio = member(other, "step_ms") / member(first, "step_ms");
     fprintf(out, "%s, %s: ", step_text(step, member(other, "step_ms")),
             format_bytes(memory, member(other, "memory")));
     if (ratio < 1.005)
-        fprintf(out, "as fast");
+        fprintf(out, "equally fast");
     else if (ratio < 1.2)
-        fprintf(out, "%.1f %% slower", 100 * (ratio - 1));
+        fprintf(out, "%.1f%% slower", 100 * (ratio - 1));
     else
-        fprintf(out, "%.3g times as long", ratio);
+        fprintf(out, "%.3gx slower", ratio);
     fprintf(out, *text_of(other, "why") ? "; %s\n" : "\n%s", text_of(other, "why"));
 }
 
@@ -170,14 +170,12 @@ static void show_counts(const json_t *result, FILE *out) {
     double bad = member(layouts, "grids_without_heads") + member(layouts, "grids_without_layers") +
                  member(layouts, "grids_without_batch");
     fprintf(out,
-            "\n%.0f legal layouts, of which %.0f fit by estimate; the %.0f most promising were planned in "
-            "full.\n",
+            "\n%.0f valid layouts, %.0f estimated to fit; the %.0f most promising were planned in full.\n",
             member(layouts, "legal"), member(layouts, "fit_by_estimate"), member(layouts, "planned"));
     if (bad > 0)
         fprintf(out,
-                "Of %.0f ways to cut the devices into dp x tp x pp, %.0f cannot be: %.0f do not divide the "
-                "heads, "
-                "%.0f have more stages than layers, %.0f do not divide the batch.\n",
+                "Of %.0f factorizations dp x tp x pp, %.0f are invalid: tp does not divide the heads "
+                "(%.0f), more stages than layers (%.0f), dp does not divide the batch (%.0f).\n",
                 member(layouts, "grids"), bad, member(layouts, "grids_without_heads"),
                 member(layouts, "grids_without_layers"), member(layouts, "grids_without_batch"));
 }
@@ -186,11 +184,11 @@ static void show_none(const json_t *result, FILE *out) {
     const json_t *smallest = json_object_get(result, "smallest");
     char memory[FORMAT_SIZE];
     if (json_is_true(json_object_get(result, "all_tried")))
-        fprintf(out, "None fits.");
+        fprintf(out, "No layout fits.");
     else
-        fprintf(out, "None of the %lld that were planned fits.",
+        fprintf(out, "None of the %lld planned layouts fits.",
                 (long long)member(json_object_get(result, "layouts"), "planned"));
-    fprintf(out, " The smallest, %s, takes %s a rank: use more devices, --offload, or a smaller --batch.\n",
+    fprintf(out, " The smallest, %s, needs %s per rank. Use more devices, --offload, or a smaller --batch.\n",
             text_of(smallest, "options"), format_bytes(memory, member(smallest, "memory")));
 }
 
@@ -201,7 +199,7 @@ void plan_search_show(const json_t *result, FILE *out) {
     if (first) {
         show_best(result, out);
         show_first(first, out);
-        if (json_array_size(others)) fprintf(out, "\nAgainst it:\n");
+        if (json_array_size(others)) fprintf(out, "\nAlternatives:\n");
         for (size_t i = 0; i < json_array_size(others); i++)
             show_other(json_array_get(others, i), first, member(result, "memory_available"), out);
     } else {

@@ -1,4 +1,4 @@
-/* weft plan --sweep: how training scales, as a table and as lines. */
+/* weft plan --sweep: strong and weak scaling, as a table and as curves. */
 #include <string.h>
 
 #include "base/format.h"
@@ -36,13 +36,13 @@ static double memory_of(const SweepPoint *point) {
 }
 
 static const Panel panels[PANELS] = {
-    {"rate", "tokens/s (dashed: the first size, times the devices)", rate_of, AXIS_POWERS},
-    {"efficiency", "rate of a device, of the first size's", efficiency_of, AXIS_PERCENT},
+    {"rate", "tokens/s (dashed: linear scaling)", rate_of, AXIS_POWERS},
+    {"efficiency", "scaling efficiency", efficiency_of, AXIS_PERCENT},
     {"mfu", "model FLOP utilization", mfu_of, AXIS_PERCENT},
-    {"memory", "memory of a device", memory_of, AXIS_BYTES},
+    {"memory", "memory per device", memory_of, AXIS_BYTES},
 };
 
-/* x and y of the points that there are. */
+/* The curves of one panel, without points that do not fit. */
 typedef struct Lines {
     double *x[SCALING_COUNT + 1], *y[SCALING_COUNT + 1];
     Series series[SCALING_COUNT + 1];
@@ -75,7 +75,7 @@ static Status add_curve(Lines *lines, const Sweep *sweep, Scaling scaling, const
     return OK;
 }
 
-/* The rate that the first device would have made of so many. */
+/* Linear scaling from the first point. */
 static Status add_ideal(Lines *lines) {
     const Series *real = &lines->series[lines->count - 1];
     size_t at = lines->count;
@@ -94,7 +94,7 @@ static Status add_ideal(Lines *lines) {
     return OK;
 }
 
-/* The variables of a page become colors: a file stands alone, and not all viewers know them. */
+/* Replaces CSS variables by colors, because a standalone file does not define them. */
 static void put_colored(FILE *out, const char *svg) {
     static const struct {
         const char *name, *color;
@@ -156,13 +156,13 @@ static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool 
                 "<rect x=\"%d\" y=\"36\" width=\"18\" height=\"4\" fill=\"%s\"/><text x=\"%d\" "
                 "y=\"42\">%s</text>\n",
                 12 + 260 * (int)s, colors[s], 36 + 260 * (int)s,
-                s == SCALING_WEAK ? "weak scaling: the batch grows" : "strong scaling: the same batch");
+                s == SCALING_WEAK ? "weak scaling: growing batch" : "strong scaling: constant batch");
     for (int i = 0; i < PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
     fputs("</svg>\n", out);
     return OK;
 }
 
-/* *ret_drawn: false where there is no gnuplot. */
+/* *ret_drawn is false if gnuplot is not installed. */
 static Status draw_curves(const Sweep *sweep, const char *title, const char *path, bool *ret_drawn) {
     char *text = NULL;
     size_t size = 0;
@@ -188,7 +188,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
     bool drawn = false;
     TRY(sweep_json(sweep, &result));
     char params[FORMAT_SIZE];
-    TRY(str_format(&title, "%s of %s parameters in %s on %s",
+    TRY(str_format(&title, "%s, %s parameters, %s, on %s",
                    sweep->model.family == FAMILY_GPT2 ? "GPT-2" : "BERT",
                    format_count(params, (double)sweep->params_total), c->precision, cluster->name));
     if (path) TRY(draw_curves(sweep, title, path, &drawn));
@@ -223,9 +223,9 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
     SearchSpec spec;
     int count = 0;
     char label[LABEL_SIZE];
-    if (!args->cluster) return USAGE("--sweep: needs machines; name them with --cluster");
+    if (!args->cluster) return USAGE("--sweep: also needs --cluster NAME");
     if (args->search || args->train.layout.ranks || args->train.layout.dp)
-        return USAGE("%s: does not go with --sweep, which searches at each of its sizes",
+        return USAGE("%s: cannot be combined with --sweep, which searches at each device count",
                      invocation_label(call,
                                       args->search               ? "search"
                                       : args->train.layout.ranks ? "ranks"
@@ -274,11 +274,11 @@ void plan_sweep_show(const json_t *result, FILE *out) {
         const json_t *list = json_object_get(result, scaling_name(s));
         bool failures = has_failures(list);
         fprintf(out, "%s%s scaling: %s\n", s ? "\n" : "", scaling_name(s),
-                s == SCALING_WEAK ? "the batch grows with the devices" : "the same batch on all");
+                s == SCALING_WEAK ? "batch grows with the devices" : "constant batch");
         fprintf(out, "%7s %8s %9s %9s %10s %7s %9s%s  %s\n", "devices", "batch", "step s", "tokens/s",
-                "efficiency", "MFU", "memory", failures ? "  goodput" : "", "the fastest layout");
+                "efficiency", "MFU", "memory", failures ? "  goodput" : "", "fastest layout");
         for (size_t i = 0; i < json_array_size(list); i++) show_point(json_array_get(list, i), failures, out);
     }
-    if (json_is_string(svg)) fprintf(out, "\ncurves in %s\n", json_string_value(svg));
-    if (json_is_null(svg)) fprintf(out, "\nno curves: gnuplot was not found\n");
+    if (json_is_string(svg)) fprintf(out, "\nwrote %s\n", json_string_value(svg));
+    if (json_is_null(svg)) fprintf(out, "\nno curves: gnuplot is not installed\n");
 }

@@ -1,4 +1,4 @@
-/* weft prepare: a corpus as token shards. */
+/* weft prepare: tokenizes a corpus into token files. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -27,60 +27,56 @@ static const char *const prepared_formats[] = {"text", "squad", "cornell", "pair
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none, for dialogues",
-     .help = "The tokenizer: a directory with its files (or a checkpoint that has them), or the word bytes, "
-             "which makes each byte a token."},
+    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none, for dialogs",
+     .help = "Tokenizer: a directory with its files (also a checkpoint), or bytes, which makes each byte a "
+             "token."},
     {OPT_LIST("data", PrepareArgs, data, "FILE"), .required = true,
-     .help = "What to prepare: text, or JSON lines where the name ends in .jsonl or .ndjson; .gz is "
-             "decompressed. The word self stands for weft's own source and documentation."},
+     .help = "Files to prepare: text, or JSON lines if the name ends in .jsonl or .ndjson, optionally "
+             "gzipped; or self, weft's own source and documentation."},
     {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
-     .help = "Where the shards go: a new or empty directory."},
+     .help = "New or empty directory for the result."},
     {OPT_CHOICE("format", PrepareArgs, format, "FORMAT", prepared_formats), .fallback = "text",
-     .help =
-         "What is prepared: documents, which become shards; SQuAD's questions (squad), which become "
-         "JSON lines of token numbers, squad.jsonl and squad.val.jsonl; the Cornell dialogues (cornell) or "
-         "rows with q and a (pairs), which become JSON lines of text, pairs.jsonl and pairs.val.jsonl."},
+     .help = "Input format: documents (text), which become token files; SQuAD questions (squad), which "
+             "become JSON lines of token ids in squad.jsonl and squad.val.jsonl; Cornell movie dialogs "
+             "(cornell) or rows with q and a (pairs), which become JSON lines of text in pairs.jsonl and "
+             "pairs.val.jsonl."},
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
-     .help = "The field of a JSON line that holds the text."},
-    {OPT_CHOICE("documents", PrepareArgs, documents, "WHAT", documents_names), .fallback = "file",
-     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
-             "an article of WikiText, from title to title. "
-             "In JSON lines each line is one."},
+     .help = "Field of a JSON line that contains the text."},
+    {OPT_CHOICE("documents", PrepareArgs, documents, "UNIT", documents_names), .fallback = "file",
+     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+             "WikiText article. In JSON lines, each line is a document."},
     {OPT_FLAG("sentences", PrepareArgs, sentences), .shown = "on with a BERT vocabulary",
-     .help = "Mark where sentences begin, which BERT's pairs of sentences need."},
-    {OPT_LIST("val", PrepareArgs, val, "FILE"),
-     .help = "Files for validation, which become shards of their own."},
-    {OPT_FLOAT("val-fraction", PrepareArgs, val_fraction), .fallback = "0", .low = 0, .high = 1,
-     .below_high = true,
-     .help = "The part of the documents that is kept for validation, spread evenly, when "
-             "--val is not given."},
-    {OPT_SIZE("shard-size", PrepareArgs, file_size), .fallback = "256MiB", .low = 4096, .high = INFINITY,
-     .help = "Most bytes of tokens and documents in one shard."},
-    {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", .low = 1, .high = 4096, .shown = "all cores",
-     .help = "Threads to encode with; without it, OMP_NUM_THREADS is heeded."},
-    {OPT_INT("seq", PrepareArgs, seq), .fallback = "384", .low = 8, .high = 1 << 20,
-     .help = "SQuAD: most tokens in a sequence."},
-    {OPT_INT("doc-stride", PrepareArgs, doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
-     .help = "SQuAD: tokens from one window of a long context to the next."},
-    {OPT_INT("max-query", PrepareArgs, max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
-     .help = "SQuAD: tokens of a question; what is longer is cut."},
-    {OPT_FLAG("overwrite", PrepareArgs, overwrite), .help = "Replace what --out holds already."},
-    {OPT_FLAG("quiet", PrepareArgs, quiet), .help = "Show no progress."},
+     .help = "Mark sentence boundaries, which BERT's next-sentence task needs."},
+    {OPT_LIST("val", PrepareArgs, val, "FILE"), .help = "Validation files, written to separate token files."},
+    {OPT_FLOAT("val-fraction", PrepareArgs, val_fraction), .fallback = "0", BELOW_ONE,
+     .help = "Without --val, fraction of documents to hold out for validation, evenly spread."},
+    {OPT_SIZE("file-size", PrepareArgs, file_size), .old_name = "shard-size",
+     .fallback = "256MiB", AT_LEAST(4096), .help = "Maximum size of a token file."},
+    {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", RANGE(1, 4096),
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "Tokenizer threads."},
+    {OPT_INT("seq", PrepareArgs, seq), .fallback = "384", RANGE(8, 1 << 20),
+     .help = "SQuAD: maximum sequence length in tokens."},
+    {OPT_INT("doc-stride", PrepareArgs, doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+     .help = "SQuAD: tokens between the starts of consecutive windows over a long context."},
+    {OPT_INT("max-query", PrepareArgs, max_query), .fallback = "64", RANGE(1, INT32_MAX),
+     .help = "SQuAD: maximum tokens per question; longer questions are truncated."},
+    {OPT_FLAG("overwrite", PrepareArgs, overwrite), .help = "Replace existing results in --out."},
+    {OPT_FLAG("quiet", PrepareArgs, quiet), .help = "Do not show progress."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-/* Looked at between blocks. */
-static volatile sig_atomic_t stop_asked;
+/* Checked between blocks. */
+static volatile sig_atomic_t stop_requested;
 
-static void ask_stop(int signal_number) {
-    stop_asked = signal_number;
+static void request_stop(int signal_number) {
+    stop_requested = signal_number;
 }
 
-/* The first signal asks, the second one kills. */
+/* The first signal requests a stop, the second kills. */
 static void catch_stop(void) {
-    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -109,7 +105,7 @@ static Status result_json(const PrepareResult *result, double seconds, json_t **
 
 /* ---- SQuAD ---- */
 
-/* One file of JSON lines, and what is to be said about it. */
+/* Writes one file of JSON lines and appends its counts to `files`. */
 static Status squad_file(const PrepareArgs *args, const Tokenizer *tokenizer, const char *name,
                          const char *const *paths, int count, json_t *files) {
     SquadSpec spec = {.seq = args->seq, .doc_stride = args->doc_stride, .max_query = args->max_query};
@@ -119,11 +115,11 @@ static Status squad_file(const PrepareArgs *args, const Tokenizer *tokenizer, co
     int64_t tokens = 0;
     TRY(path_join(&path, args->out, name));
     if (path_exists(path) && !args->overwrite)
-        return USAGE("%s: is there already; --overwrite replaces it", path);
+        return USAGE("%s: already exists; add --overwrite to replace it", path);
     double start = clock_wall();
     TRY(squad_prepare(paths, count, tokenizer, &spec, path, &counts, &tokens));
     TRY(squad_counts_text(&counts, &note));
-    if (note) fprintf(stderr, "weft: note: %s: %s\n", paths[0], note);
+    if (note) fprintf(stderr, "weft: warning: %s: %s\n", paths[0], note);
     json_t *json = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:f}", "file", path, "questions",
                              (json_int_t)counts.questions, "features", (json_int_t)counts.features, "tokens",
                              (json_int_t)tokens, "moved_answers", (json_int_t)counts.moved, "lost_answers",
@@ -139,7 +135,7 @@ static Status run_squad(const PrepareArgs *args, json_t **ret_result) {
     if (!result) return FAILED("out of memory while writing the result");
     if (args->val_fraction > 0)
         return USAGE(
-            "--val-fraction is for shards; train takes a part of SQuAD's questions for validation itself");
+            "--val-fraction: is only for token files; 'weft train --val-fraction' splits SQuAD questions");
     TRY(open_tokenizer(args->tokenizer, true, &tokenizer));
     TRY(dir_make(args->out));
     json_t *files = json_object_get(result, "files");
@@ -155,15 +151,15 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
     json_t *file;
     json_array_foreach(files, at, file) {
         char features[FORMAT_SIZE], questions[FORMAT_SIZE];
-        fprintf(out, "%s examples of %s questions in %s\n",
+        fprintf(out, "%s examples from %s questions in %s\n",
                 format_count(features, (double)show_int(file, "features")),
                 format_count(questions, (double)show_int(file, "questions")),
                 json_string_value(json_object_get(file, "file")));
     }
-    fprintf(out, "train on them with --task span --seq %lld\n", (long long)seq);
+    fprintf(out, "train with: weft train --task span --seq %lld --data FILE\n", (long long)seq);
 }
 
-/* ---- dialogues ---- */
+/* ---- dialogs ---- */
 
 static Status dialogue_file(const PrepareArgs *args, const char *name, const char *const *paths, int count,
                             json_t *files) {
@@ -172,7 +168,7 @@ static Status dialogue_file(const PrepareArgs *args, const char *name, const cha
     DialogueCounts counts;
     TRY(path_join(&path, args->out, name));
     if (path_exists(path) && !args->overwrite)
-        return USAGE("%s: is there already; --overwrite replaces it", path);
+        return USAGE("%s: already exists; add --overwrite to replace it", path);
     TRY(dialogue_write(paths, count, format, path, &counts));
     json_t *json = json_pack("{s:s s:I s:I s:I}", "file", path, "pairs", (json_int_t)counts.pairs, "missing",
                              (json_int_t)counts.cornell.missing, "empty",
@@ -185,7 +181,7 @@ static Status run_dialogues(const PrepareArgs *args, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "dialogues");
     if (!result) return FAILED("out of memory while writing the result");
     if (args->val_fraction > 0)
-        return USAGE("--val-fraction is for shards; train takes a part of the pairs for validation itself");
+        return USAGE("--val-fraction: is only for token files; 'weft train --val-fraction' splits pairs");
     TRY(dir_make(args->out));
     json_t *files = json_object_get(result, "dialogues");
     TRY(dialogue_file(args, "pairs.jsonl", args->data, args->data_count, files));
@@ -202,19 +198,19 @@ static void show_dialogues(const json_t *files, FILE *out) {
         fprintf(out, "%s pairs in %s", format_count(pairs, (double)show_int(file, "pairs")),
                 json_string_value(json_object_get(file, "file")));
         if (show_int(file, "missing"))
-            fprintf(out, "; %lld utterances are named that no file holds",
-                    (long long)show_int(file, "missing"));
+            fprintf(out, "; %lld missing utterance%s", (long long)show_int(file, "missing"),
+                    PLURAL(show_int(file, "missing")));
         if (show_int(file, "empty"))
-            fprintf(out, "; %lld without text left out", (long long)show_int(file, "empty"));
+            fprintf(out, "; %lld without text skipped", (long long)show_int(file, "empty"));
         fputc('\n', out);
     }
 }
 
 /* ---- the command ---- */
 
-static void tell_note(void *context, const char *note) {
+static void print_warning(void *context, const char *note) {
     (void)context;
-    fprintf(stderr, "weft: note: %s\n", note);
+    fprintf(stderr, "weft: warning: %s\n", note);
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -222,10 +218,10 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!strcmp(args->format, "cornell") || !strcmp(args->format, "pairs"))
         return run_dialogues(args, ret_result);
     if (!args->tokenizer)
-        return USAGE("--tokenizer is needed: a directory with its files, or the word bytes");
+        return USAGE("--tokenizer DIR is required; use --tokenizer bytes for byte-level tokens");
     if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
     if (args->val_count && args->val_fraction > 0)
-        return USAGE("--val and --val-fraction both say what to validate on; give one of them");
+        return USAGE("--val cannot be combined with --val-fraction; give one of them");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(prepare_result_done) PrepareResult result = {0};
@@ -245,13 +241,13 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                         .file_size = args->file_size,
                         .threads = (int)args->threads,
                         .progress = progress,
-                        .stop = &stop_asked};
+                        .stop = &stop_requested};
     TRY(documents_parse(args->documents, &spec.documents));
     catch_stop();
     double start = clock_wall();
     TRY(prepare_dir(&spec, args->out, args->overwrite, &result));
     progress_end(progress);
-    TRY(prepare_notes(&result, tell_note, NULL));
+    TRY(prepare_notes(&result, print_warning, NULL));
     return result_json(&result, clock_wall() - start, ret_result);
 }
 
@@ -270,9 +266,9 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     double number;
     fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)show_int(result, "tokens")),
             format_count(documents, (double)show_int(result, "documents")),
-            show_int(result, "documents") == 1 ? "" : "s");
+            PLURAL(show_int(result, "documents")));
     if (show_int(result, "val_documents"))
-        fprintf(out, ", and %s in %s for validation",
+        fprintf(out, ", plus %s in %s for validation",
                 format_count(tokens, (double)show_int(result, "val_tokens")),
                 format_count(documents, (double)show_int(result, "val_documents")));
     if (show_int(result, "sentences"))
@@ -282,32 +278,31 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
     size_t token_files = json_array_size(json_object_get(result, "shards")) +
                          json_array_size(json_object_get(result, "val_shards"));
-    fprintf(out, "\n%zu shard%s in %s; train on them with --data %s\n", token_files,
-            token_files > 1 ? "s" : "", args->out, args->out);
+    fprintf(out, "\n%zu token file%s in %s; train with: weft train --data %s\n", token_files,
+            PLURAL(token_files), args->out, args->out);
     return OK;
 }
 
 static const Example examples[] = {
-    {"Text, a document a file, with GPT-2's tokenizer",
-     "weft prepare --tokenizer gpt2 --data books/*.txt --out shards"},
-    {"JSON lines, one document in a hundred for validation",
-     "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out shards"},
-    {"Cornell's dialogues as pairs of utterances",
-     "weft prepare --format cornell --data movie_lines.txt movie_conversations.txt --out dialogues"},
-    {"SQuAD's questions as token numbers",
+    {"Tokenize text files with GPT-2's tokenizer, one document per file",
+     "weft prepare --tokenizer gpt2 --data books/*.txt --out tokens"},
+    {"Tokenize JSON lines and hold out 1% for validation",
+     "weft prepare --tokenizer gpt2 --data corpus.jsonl.gz --field body --val-fraction 0.01 --out tokens"},
+    {"Cornell movie dialogs as pairs of utterances",
+     "weft prepare --format cornell --data movie_lines.txt movie_conversations.txt --out dialogs"},
+    {"SQuAD questions as token ids",
      "weft prepare --format squad --tokenizer bert-base-uncased --data train-v2.0.json --out squad"},
 };
 
 const Command command_prepare = {
     .name = "prepare",
-    .summary = "turn text, .gz and JSON lines into token shards",
+    .summary = "tokenize text and JSON lines into token files",
     .description =
-        "Reads a corpus of any size in bounded memory, on all cores, and writes files of tokens that train "
-        "and "
-        "eval map into memory. Each document ends in the token <|endoftext|> or, with a BERT vocabulary, "
-        "[SEP]; documents without text are left out. The shards are the same for any number of threads. They "
-        "know their tokenizer, and a run with another one refuses them.\n\n"
-        "The directory appears when all of it is written; a run that was stopped leaves nothing there.",
+        "Tokenizes a corpus of any size in bounded memory, on all cores, into token files that train and "
+        "eval map into memory. Each document ends with <|endoftext|> or, for BERT vocabularies, [SEP]; "
+        "empty documents are skipped. The output does not depend on the number of threads. Token files "
+        "record their tokenizer; training with another one is an error.\n\n"
+        "The directory appears only when it is complete; an interrupted command leaves nothing behind.",
     .config_size = sizeof(PrepareArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

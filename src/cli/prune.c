@@ -1,5 +1,5 @@
-/* weft prune: a checkpoint without the weights that count least, at once or in rounds with training between.
- */
+/* weft prune: removes the least important weights, rows or heads of a checkpoint, at once or in rounds with
+ * training in between. */
 #include <string.h>
 
 #include "base/format.h"
@@ -15,29 +15,29 @@ static Status check(const Invocation *call, const PruneArgs *args) {
     char label[LABEL_SIZE];
     bool rows = !strcmp(args->kind, "rows");
     if (args->global && args->per_matrix)
-        return USAGE("%s: --global says the opposite; give one of them",
+        return USAGE("%s: cannot be combined with --global; give one of them",
                      invocation_label(call, "per-matrix", label));
     if (strcmp(args->kind, "weights") && (args->global || args->per_matrix))
-        return USAGE("%s: is for --kind weights; of %s every layer loses as many",
+        return USAGE("%s: is only for --kind weights; every layer loses the same number of %s",
                      invocation_label(call, args->global ? "global" : "per-matrix", label), args->kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
         if (!config->data_count && invocation_given(call, needs_data[i]))
-            return USAGE("%s: --data FILE is needed, to train on between rounds",
+            return USAGE("%s: also needs --data FILE, to train between rounds",
                          invocation_label(call, needs_data[i], label));
     if (rows && args->row_multiple % args->train.layout.tp)
-        return USAGE("%s %lld: expected a multiple of the %lld tensor ranks",
+        return USAGE("%s %lld: expected a multiple of --tp %lld",
                      invocation_label(call, "row-multiple", label), (long long)args->row_multiple,
                      (long long)args->train.layout.tp);
     if (config->min_lr > config->lr)
-        return USAGE("%s %g: is above the learning rate of %g", invocation_label(call, "min-lr", label),
+        return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
                      config->min_lr, config->lr);
     if (path_exists(config->model) && !path_is_dir(config->model))
-        return USAGE("%s %s: expected a checkpoint's directory", invocation_label(call, "model", label),
+        return USAGE("%s %s: expected a checkpoint directory", invocation_label(call, "model", label),
                      config->model);
     return OK;
 }
 
-/* Without training: the directory becomes the checkpoint itself. */
+/* Without training: --out becomes the pruned checkpoint. */
 static Status prune_once(const PruneArgs *args, json_t **ret_result) {
     CLEANUP(mem_freep) char *from = NULL, *path = NULL;
     const char *out = args->train.config.out;
@@ -71,7 +71,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     args->train.config.log = stderr;
     TRY(prune_rounds(call, args, ret_result));
     if (call->incomplete && call->world->rank == 0)
-        fprintf(stderr, "weft: stopped; the same line with --resume goes on from there\n");
+        fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");
     return OK;
 }
 
@@ -89,14 +89,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     size_t index;
     json_t *row;
     if (args->train.config.data_count)
-        fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained  ms a step  tokens/s\n");
+        fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained   ms/step  tokens/s\n");
     json_array_foreach((json_t *)(uintptr_t)rows, index, row) {
         char count[FORMAT_SIZE];
         double sparsity = 0;
         show_number(row, "sparsity", &sparsity);
         format_count(count, (double)show_int(row, "params_total"));
         if (!args->train.config.data_count) {
-            fprintf(out, "%s: %.2f%% of the %s gone, %s parameters\n", args->train.config.out, 100 * sparsity,
+            fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
                     args->kind, count);
             continue;
         }
@@ -111,27 +111,27 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"A model with four fifths of its weights gone", "weft prune --model gpt2 --out sparse --amount 0.8"},
-    {"Half of the feed-forward rows, in five rounds with training between",
+    {"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
+    {"Prune half of the feed-forward rows in five rounds of training",
      "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
      "--steps-per-round 200 --lr 5e-5"},
 };
 
 const Command command_prune = {
     .name = "prune",
-    .summary = "take out of a model what counts least, in rounds or at once",
+    .summary = "prune weights, feed-forward rows or heads of a model",
     .description =
-        "Weights become zero and stay so while the model is trained on; rows of the feed-forward parts, or "
-        "attention heads, are taken out of the matrices. The result is a checkpoint as transformers has "
-        "them. "
-        "Embeddings, norms and biases stay.\n\n"
-        "pruning.json has a row for each round, round 0 being the model with nothing pruned, trained as long "
-        "as the others. Where gnuplot is installed, loss.svg and time.svg show them.",
+        "Pruned weights become zero and stay zero in training; pruned feed-forward rows and attention "
+        "heads are removed from the matrices. Embeddings, norms and output heads are not pruned. The "
+        "result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
+        "With --data, pruning.json has one entry per round; round 0 is the baseline, trained equally long "
+        "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds.",
     .config_size = sizeof(PruneArgs),
     .groups = prune_groups,
     .group_count = PRUNE_GROUPS,
     .examples = examples,
     .example_count = COUNT_OF(examples),
+    .recipe = RECIPE_CONFIG,
     .run = run,
     .show = show,
 };

@@ -1,4 +1,4 @@
-/* One checkpoint from another: read, pruned, written. */
+/* Pruning a checkpoint: load, prune, save. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -7,12 +7,12 @@
 #include "checkpoint/hf_files.h"
 #include "cli/prune.h"
 
-/* Everything that one of them holds. */
+/* State of one pruning. */
 typedef struct Work {
     ModelConfig config;
     Device *device;
     Stream *stream;
-    Model *model, *smaller;
+    Model *model, *smaller; /* smaller, fewer: after rows or heads were removed, else NULL */
     Store *params, *fewer;
 } Work;
 
@@ -29,7 +29,7 @@ static Status load(Work *work, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int%d: expected the model it was made from", from,
+        return FAILED("%s: is quantized to int%d; prune the original model instead", from,
                       work->config.int4 ? 4 : 8);
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));
@@ -52,7 +52,7 @@ static bool of_kind(const PruneArgs *args, const char *kind) {
     return !strcmp(args->kind, kind);
 }
 
-/* Of `before` rows or heads, what stays. */
+/* How many of `before` rows or heads to keep. */
 static int64_t kept_of(const PruneArgs *args, int64_t before, double amount) {
     if (of_kind(args, "heads")) return prune_heads_kept(before, amount, args->train.layout.tp);
     return prune_rows_kept(before, amount, args->row_multiple);
@@ -86,14 +86,13 @@ Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_ro
     bool heads = of_kind(args, "heads");
     int64_t rows = heads ? config.heads : config.inner, kept = kept_of(args, rows, args->amount);
     if (of_kind(args, "rows") && kept == rows)
-        return USAGE("--amount %g: all of %lld rows in a layer would stay, in multiples of %lld; expected a "
+        return USAGE("--amount %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
                      "larger amount or a smaller --row-multiple",
                      args->amount, (long long)rows, (long long)args->row_multiple);
     if (heads && kept >= rows)
-        return USAGE(
-            "--amount %g: all of %lld heads in a layer would stay, in multiples of %lld tensor ranks; "
-            "expected a larger amount",
-            args->amount, (long long)rows, (long long)args->train.layout.tp);
+        return USAGE("--amount %g: would keep all %lld heads per layer, rounded to a multiple of --tp "
+                     "%lld; use a larger amount",
+                     args->amount, (long long)rows, (long long)args->train.layout.tp);
     *ret_rows = rows;
     return OK;
 }

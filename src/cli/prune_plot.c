@@ -1,4 +1,4 @@
-/* The plots of a pruning run. Their script stays beside them, for whoever wants them in another shape. */
+/* Plots of a pruning run. The gnuplot script plots.gp stays in the directory for customization. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -42,13 +42,13 @@ static Status write_script(const char *path, const json_t *result, const json_t 
     CLEANUP(file_writer_freep) FileWriter *file = NULL;
     TRY(file_writer_new(&file, path));
     TRY(file_print(file, "set terminal svg size 640,420 dynamic background rgb 'white'\nset grid\n"
-                         "set key top left\nset xlabel 'pruned, %%'\n"));
+                         "set key top left\nset xlabel 'pruned (%%)'\n"));
     TRY(write_plot(file, result, beside, "loss", "validation loss", "val_loss"));
-    TRY(write_plot(file, result, beside, "time", "ms per iteration", "step_ms"));
+    TRY(write_plot(file, result, beside, "time", "ms per step", "step_ms"));
     return file_commit(file);
 }
 
-/* Runs it in `dir`. A machine without gnuplot, or a gnuplot that fails, costs no more than the plots. */
+/* Runs the script in `dir`. A missing or failing gnuplot is not an error. */
 static void run_gnuplot(const char *dir) {
     char *argv[] = {(char[]){"gnuplot"}, (char[]){"plots.gp"}, NULL};
     posix_spawn_file_actions_t actions;

@@ -1,13 +1,12 @@
-/* Rounds of pruning, each followed by training that lets the rest make up for what is gone.
+/* Rounds of pruning, each followed by training to recover.
  *
- *   OUT/pruning.json   settings, and a row for each round that is done
- *   OUT/round-K        the run that trained round K; its checkpoint is the model of that round
- *   OUT/pruned-K       what it started from, while it is under way
- *   OUT/latest         the last round's checkpoint, so that OUT can be named as a model
+ *   OUT/pruning.json   settings, and a row for each completed round
+ *   OUT/round-K        the training run of round K; its checkpoint is the model of that round
+ *   OUT/pruned-K       the pruned model it started from, while the round is in progress
+ *   OUT/latest         link to the last round's checkpoint, so that OUT can be used as a model
  *
- * Round 0 prunes nothing and trains as long as the others: the dense model that they are measured against. A
- * round is a function of the one before, so with --resume rounds without a row are done again or gone on
- * with. The first rank prunes and writes; all of them train. */
+ * Round 0, the baseline, trains equally long without pruning. Each round depends only on the previous one, so
+ * --resume redoes or continues rounds that have no row. Rank 0 prunes and writes; all ranks train. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +22,12 @@ typedef struct Rounds {
     Invocation *call;
     const PruneArgs *args;
     const char *out;
-    char *dense;    /* the checkpoint that all begins with */
-    int64_t rows;   /* of its layers, or heads */
+    char *dense;    /* the original checkpoint */
+    int64_t rows;   /* feed-forward rows, or heads, per layer of `dense` */
     char *file;     /* pruning.json */
-    json_t *result; /* what it holds */
-    json_t *beside; /* what another run has come to, or NULL */
-    bool first;     /* of the ranks */
+    json_t *result; /* its contents */
+    json_t *beside; /* pruning.json of the --beside run, or NULL */
+    bool first;     /* this is rank 0 */
 } Rounds;
 
 static void rounds_done(Rounds *r) {
@@ -38,20 +37,21 @@ static void rounds_done(Rounds *r) {
     json_decref(r->beside);
 }
 
-/* The part that is gone after a round, from what is gone in round 0 on: a model may begin with zeros. */
+/* The pruned fraction after a round. It starts from that of round 0, because a model may already have zeros.
+ */
 static double amount_after(const Rounds *r, int64_t round) {
-    double part = (double)round / (double)r->args->rounds, last = r->args->amount, first = 0;
+    double progress = (double)round / (double)r->args->rounds, last = r->args->amount, first = 0;
     show_number(json_array_get(json_object_get(r->result, "rounds"), 0), "sparsity", &first);
     if (round == r->args->rounds) return last;
-    if (!strcmp(r->args->ramp, "even")) return first + (last - first) * part;
-    return 1 - (1 - first) * pow((1 - last) / (1 - first), part);
+    if (!strcmp(r->args->ramp, "even")) return first + (last - first) * progress;
+    return 1 - (1 - first) * pow((1 - last) / (1 - first), progress);
 }
 
 static Status round_path(const Rounds *r, const char *name, int64_t round, char **ret_path) {
     return str_format(ret_path, "%s/%s-%lld", r->out, name, (long long)round);
 }
 
-/* What must not change between a run and what goes on with it. */
+/* Settings that must not change when a run is resumed. */
 static Status describe(Rounds *r) {
     const PruneArgs *a = r->args;
     r->result =
@@ -62,7 +62,7 @@ static Status describe(Rounds *r) {
     return r->result ? OK : FAILED("out of memory");
 }
 
-/* With --resume the rows that are there already; without any the directory must be new or empty. */
+/* With --resume, reads the completed rounds. Otherwise the directory must be new or empty. */
 static Status open_out(Rounds *r) {
     TRY(path_join(&r->file, r->out, "pruning.json"));
     TRY(describe(r));
@@ -73,7 +73,8 @@ static Status open_out(Rounds *r) {
         CLEANUP(json_decrefp) json_t *saved = NULL;
         TRY(json_read_file(r->file, &saved));
         if (!json_equal(json_object_get(saved, "settings"), json_object_get(r->result, "settings")))
-            return USAGE("%s: was begun with other settings: expected those of this line", r->file);
+            return USAGE("%s: was started with different options; repeat those, or choose another --out",
+                         r->file);
         if (!json_is_array(json_object_get(saved, "rounds")))
             return FAILED("%s: 'rounds' must be a list", r->file);
         json_decref(r->result);
@@ -95,19 +96,19 @@ static Status open_beside(Rounds *r) {
 
 /* ---- one round ---- */
 
-/* Nothing is pruned yet; an amount that the model has reached already is refused before the first step. */
+/* Round 0: nothing is pruned. Rejects an amount that the model has already reached. */
 static Status look_at_dense(const Rounds *r, PruneState *ret_state) {
     PruneState state;
     TRY(prune_model(r->args, r->dense, 0, r->rows, NULL, &state));
     double sparsity = prune_sparsity(r->args, &state, r->rows);
     if (r->args->amount <= sparsity)
-        return USAGE("--amount %g: %.4g of the layers' weights are zero already; expected more than that",
+        return USAGE("--amount %g: %.4g of the layers' weights are already zero; use a larger amount",
                      r->args->amount, sparsity);
     *ret_state = state;
     return OK;
 }
 
-/* By the first rank: the model that the round starts from, and what it has come to. */
+/* On rank 0: writes the model that the round starts from, and its size. */
 static Status prune_round(Rounds *r, int64_t round, const char *start, PruneState *ret_state) {
     CLEANUP(mem_freep) char *before = NULL, *newest = NULL;
     if (round == 0) return look_at_dense(r, ret_state);
@@ -117,7 +118,7 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
     return prune_model(r->args, newest, amount_after(r, round), r->rows, start, ret_state);
 }
 
-/* The run's settings, as train would have written them. */
+/* The settings of a round's training run, as train would write them. */
 static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
     static const char *const own[] = {"kind",   "amount",          "global", "per-matrix",   "ramp",
                                       "rounds", "steps-per-round", "resume", "row-multiple", "beside",
@@ -142,7 +143,7 @@ static Status train_round(Rounds *r, int64_t round, const char *start, const cha
     config.out = run;
     config.steps = config.eval_every = args->steps_per_round;
     config.epochs = 0;
-    config.seed += (uint64_t)round; /* other data in another order */
+    config.seed += (uint64_t)round; /* another data order */
     config.save_every = 0;
     config.keep = config.log_every = 1;
     config.resume = true;
@@ -152,23 +153,23 @@ static Status train_round(Rounds *r, int64_t round, const char *start, const cha
     return train_run(&config, settings, ret_summary);
 }
 
-/* ---- what came of it ---- */
+/* ---- results ---- */
 
 static int ascending(const void *one, const void *two) {
     double a = *(const double *)one, b = *(const double *)two;
     return (a > b) - (a < b);
 }
 
-typedef struct Numbers {
+typedef struct StepTimes {
     double *at;
     size_t count, capacity;
-} Numbers;
+} StepTimes;
 
-static void numbers_done(Numbers *numbers) {
-    free(numbers->at);
+static void step_times_done(StepTimes *times) {
+    free(times->at);
 }
 
-static Status add_line(const json_t *line, Numbers *times, double *val_loss) {
+static Status add_line(const json_t *line, StepTimes *times, double *val_loss) {
     double value;
     if (show_number(line, "val_loss", &value) && show_int(line, "step") == 0) *val_loss = value;
     if (!show_number(line, "step_ms", &value)) return OK;
@@ -177,10 +178,10 @@ static Status add_line(const json_t *line, Numbers *times, double *val_loss) {
     return OK;
 }
 
-/* The median time of a step, and the validation loss before the first one. */
+/* The median step time, and the validation loss before the first step. */
 static Status read_metrics(const char *run, double *ret_step_ms, double *ret_val_loss) {
     CLEANUP(mem_freep) char *path = NULL, *text = NULL;
-    CLEANUP(numbers_done) Numbers times = {0};
+    CLEANUP(step_times_done) StepTimes times = {0};
     size_t size = 0;
     TRY(path_join(&path, run, "metrics.jsonl"));
     TRY(file_read(path, (size_t)1 << 30, &text, &size));
@@ -204,7 +205,7 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     double step_ms = NAN, pruned = NAN, trained = NAN, samples = NAN, tokens = NAN;
     TRY(read_metrics(run, &step_ms, &pruned));
     show_number(summary, "val_loss", &trained);
-    /* Tokens of a step, from the run's rates; then by the median step, which leaves the first one out. */
+    /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
     if (show_number(summary, "samples_per_s", &samples) && show_number(summary, "tokens_per_s", &tokens))
         tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
     json_t *row =
@@ -217,7 +218,7 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     return json_write_file(r->file, r->result);
 }
 
-/* Of rounds that others follow, the weights stay and the optimizer's state goes. */
+/* Updates `latest`, and removes the optimizer state of all but the last round. */
 static Status finish_round(const Rounds *r, int64_t round, const char *start, const char *run) {
     CLEANUP(mem_freep) char *link = NULL, *target = NULL, *newest = NULL;
     TRY(ckpt_model_dir(run, &newest));

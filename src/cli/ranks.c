@@ -1,4 +1,4 @@
-/* weft ranks: whether ranks can be started here, how they share the machine, how fast they talk. */
+/* weft ranks: starts ranks, shows how they share cores, and measures all-reduce. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,20 +15,20 @@ typedef struct RanksConfig {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "those there are", .help = "Ranks to start, under mpirun."},
-    {OPT_INT("threads", RanksConfig, threads), .fallback = "0", .low = 1, .high = 4096,
-     .shown = "the rank's part of the cores", .help = "Threads that each rank would compute with."},
-    {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", .low = 4096, .high = 1e15,
-     .help = "Bytes of the tensor that ranks add up to measure their bandwidth."},
-    {OPT_INT("repeats", RanksConfig, repeats), .fallback = "5", .low = 1, .high = 1 << 20,
-     .help = "Times to measure; the fastest counts."},
+    {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", RANGE(1, 1 << 20),
+     .shown = "what mpirun or srun started", .help = "Number of ranks to start with mpirun."},
+    {OPT_INT("threads", RanksConfig, threads), .fallback = "0", RANGE(1, 4096),
+     .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
+    {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),
+     .help = "Size of the all-reduce that measures bandwidth."},
+    {OPT_INT("repeats", RanksConfig, repeats), .fallback = "5", RANGE(1, 1 << 20),
+     .help = "Number of measurements; the fastest is reported."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-/* What each rank tells of itself. */
+/* What each rank reports. */
 typedef struct RankFacts {
     char host[64];
     CoreShare share;
@@ -50,10 +50,10 @@ static Status gather_facts(Group *world, int threads, json_t **ret_list) {
     return OK;
 }
 
-/* The fastest of several sums of the tensor, in seconds. */
+/* The fastest of several all-reduces of the tensor, in seconds. */
 static Status time_all_reduce(Group *world, Stream *stream, Tensor data, int64_t repeats, double *ret_s) {
     double best = 0;
-    for (int64_t i = 0; i <= repeats; i++) { /* the first warms up */
+    for (int64_t i = 0; i <= repeats; i++) { /* the first is a warm-up */
         TRY(barrier(world));
         double start = clock_wall();
         TRY(all_reduce(world, stream, data, REDUCE_SUM, NULL));
@@ -101,34 +101,34 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     double latency = 0, rate = 0;
     json_array_foreach(json_object_get(result, "ranks"), i, rank) {
-        const char *bound = json_is_true(json_object_get(rank, "bound")) ? "of its own" : "shared";
-        fprintf(out, "rank %zu on %s: %lld threads, %lld cores%s%s\n", i,
+        const char *bound = json_is_true(json_object_get(rank, "bound")) ? "pinned" : "shared";
+        fprintf(out, "rank %zu on %s: %lld thread%s, %lld core%s%s%s\n", i,
                 json_string_value(json_object_get(rank, "host")), (long long)show_int(rank, "threads"),
-                (long long)show_int(rank, "cores"),
-                json_array_size(json_object_get(result, "ranks")) > 1 ? " " : "",
+                PLURAL(show_int(rank, "threads")), (long long)show_int(rank, "cores"),
+                PLURAL(show_int(rank, "cores")),
+                json_array_size(json_object_get(result, "ranks")) > 1 ? ", " : "",
                 json_array_size(json_object_get(result, "ranks")) > 1 ? bound : "");
     }
     show_number(result, "latency_us", &latency);
     show_number(result, "gbytes_per_s", &rate);
     if (i < 2) return OK;
-    fprintf(out, "one number added up over all ranks: %.1f us\n", latency);
-    fprintf(out, "%s added up over all ranks: %.2f GB/s\n",
-            format_bytes(text, (double)show_int(result, "bytes")), rate);
+    fprintf(out, "all-reduce latency %.1f us\n", latency);
+    fprintf(out, "all-reduce of %s: %.2f GB/s\n", format_bytes(text, (double)show_int(result, "bytes")),
+            rate);
     return OK;
 }
 
 static const Example examples[] = {
-    {"Four ranks on this machine", "weft ranks --ranks 4"},
-    {"The ranks of a cluster's job", "mpirun -n 64 weft ranks"},
+    {"Four ranks on this node", "weft ranks --ranks 4"},
+    {"All ranks of a cluster job", "mpirun -n 64 weft ranks"},
 };
 
 const Command command_ranks = {
     .name = "ranks",
-    .summary = "start ranks, show how they share cores and how fast they talk",
-    .description =
-        "Runs as several ranks, as train --ranks does, or as one of those that mpirun or srun started. Shows "
-        "for each its machine and its part of the cores, and measures how fast the ranks add up numbers: "
-        "the time for a single one, and the bandwidth for many, which is their bytes over the time.",
+    .summary = "start ranks, show their cores and measure communication",
+    .description = "Starts ranks as 'weft train --ranks' does, or joins those that mpirun or srun started. "
+                   "Shows the host and cores of each rank, and measures all-reduce: the latency for a "
+                   "single value, and the bandwidth for --size bytes (bytes / time).",
     .config_size = sizeof(RanksConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

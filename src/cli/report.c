@@ -1,4 +1,4 @@
-/* weft report: runs that are there already, as a page; or one that is going on, in the terminal. */
+/* weft report: writes a page that compares existing runs, or follows a run in the terminal. */
 #include <dirent.h>
 #include <string.h>
 #include <time.h>
@@ -20,18 +20,18 @@ typedef struct ReportArgs {
 
 /* clang-format off */
 static const Option report_table[] = {
-    {OPT_TEXT("out", ReportArgs, out, "FILE"), .fallback = "report.html", .help = "The page to write."},
+    {OPT_TEXT("out", ReportArgs, out, "FILE"), .fallback = "report.html", .help = "Page to write."},
     {OPT_FLAG("watch", ReportArgs, watch),
-     .help = "Follow one run in the terminal until it ends, and write no page."},
-    {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", .low = 0.02, .high = 86400,
-     .help = "With --watch, seconds from one look to the next. A log, not a terminal, gets a line every ten "
-             "looks with news."},
+     .help = "Follow one run in the terminal until it ends, instead of writing a page."},
+    {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
+     .help = "With --watch, seconds between updates. Output that is not a terminal gets a line every ten "
+             "intervals, if there is news."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Report", report_table, 0)};
 
-/* The last part of a path, as a name to show. */
+/* The last component of a path, as the name to show. */
 static Status name_of(const char *path, char **ret_name) {
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/') length--;
@@ -41,7 +41,7 @@ static Status name_of(const char *path, char **ret_name) {
     return text_to_utf8(path + start, length - start, ret_name, &size);
 }
 
-/* A directory as a run. *ret_any is false where there is nothing of one in it. */
+/* Adds a directory as a run. *ret_any is false if it contains nothing of a run. */
 static Status add_run(Results *results, const char *dir, bool *ret_any) {
     CLEANUP(mem_freep) char *name = NULL;
     Run *run;
@@ -64,7 +64,7 @@ static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-static Status holds(const char *dir, const char *name, bool *any) {
+static Status contains(const char *dir, const char *name, bool *any) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, name));
     *any |= path_exists(path);
@@ -73,11 +73,11 @@ static Status holds(const char *dir, const char *name, bool *any) {
 
 static Status is_run(const char *dir, bool *ret_run) {
     *ret_run = false;
-    TRY(holds(dir, "metrics.jsonl", ret_run));
-    return holds(dir, "summary.json", ret_run);
+    TRY(contains(dir, "metrics.jsonl", ret_run));
+    return contains(dir, "summary.json", ret_run);
 }
 
-/* A comparison whose results.json is damaged or lost still has its runs. */
+/* Adds the runs in a directory, for a comparison whose results.json is damaged or lost. */
 static Status add_runs_in(Results *results, const char *dir) {
     struct dirent **entries = NULL;
     int count = scandir(dir, &entries, is_visible, alphasort);
@@ -108,11 +108,11 @@ static Status add_comparison(Results *results, const char *dir) {
     return first->error ? OK : str_dup(status_message(damaged), &first->error);
 }
 
-/* Among several, one that shows nothing is a row that says so. */
+/* A directory without a run is an error if it is the only one, otherwise a failed row. */
 static Status add_dir(Results *results, const char *dir, bool alone) {
     CLEANUP(mem_freep) char *comparison = NULL;
     bool any;
-    if (!path_is_dir(dir)) return USAGE("%s: is not a run's directory", dir);
+    if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
     TRY(path_join(&comparison, dir, "results.json"));
     if (path_exists(comparison)) return add_comparison(results, dir);
     TRY(is_run(dir, &any));
@@ -121,13 +121,13 @@ static Status add_dir(Results *results, const char *dir, bool alone) {
     if (results->count > before) return OK;
     TRY(add_run(results, dir, &any));
     if (any) return OK;
-    if (alone) return USAGE("%s: holds no run: there is neither a summary.json nor a metrics.jsonl", dir);
-    return fail_last(results, "holds no run: there is neither a summary.json nor a metrics.jsonl");
+    if (alone) return USAGE("%s: contains no run (no summary.json or metrics.jsonl)", dir);
+    return fail_last(results, "contains no run (no summary.json or metrics.jsonl)");
 }
 
-/* ---- runs of the same name ---- */
+/* ---- duplicate names ---- */
 
-/* Which runs share their name with another; whether any does. */
+/* Marks runs that share their name with another; returns whether any does. */
 static bool find_shared(const Results *results, bool *ret_shared) {
     bool any = false;
     for (size_t i = 0; i < results->count; i++) {
@@ -139,8 +139,7 @@ static bool find_shared(const Results *results, bool *ret_shared) {
     return any;
 }
 
-/* The folders that a run's directory lies in, as many as asked for: "squad/small". Empty where there are
- * none. */
+/* The last `levels` directories above a run's directory: "squad/small". Empty if there are none. */
 static Status folders_of(const char *dir, int levels, char **ret_text) {
     CLEANUP(mem_freep) char *whole = realpath(dir, NULL);
     CLEANUP(mem_freep) char *text = NULL;
@@ -164,11 +163,11 @@ static Status rename_run(Run *run, const char *bare, int levels) {
     return OK;
 }
 
-/* Those that share a name get that of the folder before theirs, then of the one before that. */
+/* Makes names unique by prepending parent directories, one level at a time. */
 static Status tell_apart(Results *results) {
     enum { LEVELS = 4 };
     CLEANUP(mem_freep) bool *shared = NULL;
-    CLEANUP(mem_freep) size_t *bare = NULL; /* where the first name starts in what it is now, from the end */
+    CLEANUP(mem_freep) size_t *bare = NULL; /* length of each original name, the end of the current one */
     TRY(mem_new(results->count, sizeof *shared, &shared));
     TRY(mem_new(results->count, sizeof *bare, &bare));
     for (size_t i = 0; i < results->count; i++) bare[i] = strlen(results->runs[i].name);
@@ -182,7 +181,7 @@ static Status tell_apart(Results *results) {
 
 /* ---- --watch ---- */
 
-enum { LOOKS_A_LINE = 10 };
+enum { LOOKS_PER_LINE = 10 };
 
 static void pause_for(double seconds) {
     struct timespec time = {.tv_sec = (time_t)seconds};
@@ -196,7 +195,7 @@ static int lines_of(const char *text) {
     return count;
 }
 
-/* In the place of the block before it. */
+/* Overwrites the previous block. */
 static Status redraw(const Watch *watch, int *lines) {
     CLEANUP(mem_freep) char *block = NULL;
     TableLook look = {terminal_width(stdout), terminal_color(stdout), terminal_utf8()};
@@ -208,7 +207,7 @@ static Status redraw(const Watch *watch, int *lines) {
     return OK;
 }
 
-static Status say(const Watch *watch) {
+static Status print_line(const Watch *watch) {
     CLEANUP(mem_freep) char *line = NULL;
     TRY(watch_line(watch, &line));
     printf("%s\n", line);
@@ -219,14 +218,15 @@ static Status say(const Watch *watch) {
 static Status follow(Invocation *call, const ReportArgs *args, json_t **ret_result) {
     CLEANUP(watch_freep) Watch *watch = NULL;
     bool live = terminal_live(stdout), news = true;
-    int lines = 0, looks = LOOKS_A_LINE;
-    if (call->operand_count > 1) return USAGE("--watch: follows one run, not %zu", call->operand_count);
+    int lines = 0, looks = LOOKS_PER_LINE;
+    if (call->operand_count > 1)
+        return USAGE("--watch: follows a single run, found %zu", call->operand_count);
     TRY(watch_new(&watch, call->operands[0]));
     for (;;) {
         bool over = watch_over(watch);
         if (!call->json && live) TRY(redraw(watch, &lines));
-        if (!call->json && !live && (over || (news && looks >= LOOKS_A_LINE))) {
-            TRY(say(watch));
+        if (!call->json && !live && (over || (news && looks >= LOOKS_PER_LINE))) {
+            TRY(print_line(watch));
             looks = 0;
             news = false;
         }
@@ -247,7 +247,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(results_done) Results results = {0};
     for (size_t i = 0; i < call->operand_count; i++)
         TRY(add_dir(&results, call->operands[i], call->operand_count == 1));
-    if (!results.count) return USAGE("%s: the comparison has no runs", call->operands[0]);
+    if (!results.count) return USAGE("%s: the comparison contains no runs", call->operands[0]);
     TRY(tell_apart(&results));
     if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
     bool curves;
@@ -260,26 +260,24 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)result;
-    fprintf(out, "\nthe page is %s\n", ((const ReportArgs *)call->config)->out);
+    fprintf(out, "\nwrote %s\n", ((const ReportArgs *)call->config)->out);
     return OK;
 }
 
 static const Example examples[] = {
-    {"Two runs side by side", "weft report runs/one runs/two --out both.html"},
-    {"How a run is getting on", "weft report --watch runs/one"},
-    {"The page of a comparison once more", "weft report runs/squad --out runs/squad/report.html"},
+    {"Compare two runs", "weft report runs/one runs/two --out both.html"},
+    {"Follow a run", "weft report --watch runs/one"},
+    {"Write the page of a comparison again", "weft report runs/squad --out runs/squad/report.html"},
 };
 
 const Command command_report = {
     .name = "report",
-    .summary = "make a page that shows runs side by side",
-    .description =
-        "Takes directories of runs, finished, stopped or under way, and of comparisons. The first run "
-        "is the baseline. The page needs nothing but itself: no network, no other files.\n\n"
-        "With --watch it follows one run instead: progress, losses, speed, where the time goes and memory, "
-        "redrawn in a terminal, as lines in a log. It reads the run's files and does not disturb it, ends "
-        "when "
-        "the run does, and then exits with 0 if the run is finished and with 1 if it is not.",
+    .summary = "write a page that compares runs",
+    .description = "Accepts directories of runs (finished, interrupted or running) and of comparisons. The "
+                   "first run is the baseline. The page is a single self-contained HTML file.\n\n"
+                   "With --watch, follows one run instead: progress, loss, throughput, time by phase and "
+                   "memory, redrawn on a terminal and printed as lines elsewhere. It only reads the run's "
+                   "files, ends when the run does, and exits with 0 if the run finished and 1 otherwise.",
     .operands = "RUN...",
     .operands_min = 1,
     .operands_max = 64,

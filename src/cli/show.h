@@ -1,15 +1,15 @@
-/* Making a result, and reading it in order to show it: members may be absent. */
+/* Helpers for building JSON results and reading them for display; members may be absent. */
 #ifndef WEFT_CLI_SHOW_H
 #define WEFT_CLI_SHOW_H
 
 #include "base/json.h"
 
-/* False when the member is absent or not a number. */
+/* Returns false if the member is absent or not a number. */
 bool show_number(const json_t *object, const char *key, double *ret_number);
-int64_t show_int(const json_t *object, const char *key); /* 0 when absent */
-/* The peak_bytes of the first rank in a training summary, or NULL. */
+int64_t show_int(const json_t *object, const char *key); /* 0 if absent */
+/* The peak_bytes of rank 0 in a training summary, or NULL. */
 const json_t *show_rank_peak(const json_t *summary);
-/* A list of names. */
+/* A JSON array of the names. */
 json_t *show_names(char *const *names, size_t count);
 
 #endif

@@ -7,8 +7,8 @@
 #include "report/summary.h"
 #include "report/table.h"
 
-/* Words up to the width; quotes of other than ASCII become plain where the terminal has no UTF-8. */
-static void put_folded(FILE *out, const char *text, int width, bool utf8) {
+/* Wraps text to `width` columns. Replaces typographic quotes if the terminal has no UTF-8. */
+static void put_wrapped(FILE *out, const char *text, int width, bool utf8) {
     int used = 0;
     while (*text) {
         size_t length = strcspn(text, " ");
@@ -33,11 +33,11 @@ static void put_folded(FILE *out, const char *text, int width, bool utf8) {
 }
 
 Status show_results(const Results *results, FILE *out) {
-    CLEANUP(mem_freep) char *table = NULL, *words = NULL;
+    CLEANUP(mem_freep) char *table = NULL, *summary = NULL;
     TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
     TRY(table_text(results, look, &table));
-    TRY(results_summary(results, &words));
+    TRY(results_summary(results, &summary));
     fprintf(out, "%s\n", table);
-    put_folded(out, words, look.width, look.utf8);
+    put_wrapped(out, summary, look.width, look.utf8);
     return OK;
 }

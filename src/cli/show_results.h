@@ -1,4 +1,4 @@
-/* A comparison on a terminal: the table, and what it says in words. */
+/* Prints a comparison: the table, then its summary in prose. */
 #ifndef WEFT_CLI_SHOW_RESULTS_H
 #define WEFT_CLI_SHOW_RESULTS_H
 

@@ -1,4 +1,4 @@
-/* The plan of a run (plan/plan.h) and the time of its step (plan/time.h), in the shape of a run's summary.
+/* Converts the plan of a run (plan/plan.h) and its step time (plan/time.h) to the format of a run's summary.
  * All replicas and tensor ranks of a stage have the same figures. */
 #include "cli/simulate.h"
 
@@ -14,18 +14,18 @@
 #include "plan/fit.h"
 #include "plan/time.h"
 
-enum { RANKS_TOLD = 64 };
+enum { LISTED_RANKS = 64 }; /* above this, one entry per stage */
 
-/* ---- what the run is ---- */
+/* ---- the run ---- */
 
-/* The last part of a path that `weft fetch` would bring and has not; NULL: it is there, or something else. */
+/* The last component of a path that `weft fetch` would download but has not; NULL for other paths. */
 static const char *not_fetched(const char *path, const char *root) {
     size_t length = strlen(root);
     if (!path || strncmp(path, root, length) || path[length] != '/' || path_exists(path)) return NULL;
     return strrchr(path, '/') + 1;
 }
 
-/* The preset that a published checkpoint is of; itself where there is none. */
+/* The preset that matches a published checkpoint, or `model` itself. */
 static const char *preset_of(const char *model, const char *name) {
     const char *best = model;
     size_t longest = 0;
@@ -38,8 +38,8 @@ static const char *preset_of(const char *model, const char *name) {
     return best;
 }
 
-/* Plans need sizes alone, and the presets' are those of the published models and their tokenizers. */
-static Status stand_in(TrainConfig *config) {
+/* Replaces files that were not fetched by presets of the same sizes, which is all that a plan needs. */
+static Status replace_missing(TrainConfig *config) {
     CLEANUP(mem_freep) char *root = NULL;
     TRY(fetch_root(&root));
     const char *model = not_fetched(config->model, root);
@@ -50,7 +50,7 @@ static Status stand_in(TrainConfig *config) {
 
 static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_spec) {
     TrainArgs args = *(const TrainArgs *)train->config;
-    TRY(stand_in(&args.config));
+    TRY(replace_missing(&args.config));
     TRY(layout_settle(train, &args.layout, 0));
     if (!args.config.threads) args.config.threads = device_host_threads(0) / args.layout.ranks;
     if (args.config.threads < 1) args.config.threads = 1;
@@ -69,7 +69,7 @@ static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_s
     return OK;
 }
 
-/* ---- what this machine has ---- */
+/* ---- this machine ---- */
 
 static double memory_of_all(const Plan *plan) {
     double sum = 0;
@@ -77,7 +77,7 @@ static double memory_of_all(const Plan *plan) {
     return sum * plan->mesh.dp * plan->mesh.tp;
 }
 
-static bool gpus_hold(const Plan *plan, int ranks) {
+static bool fits_gpus(const Plan *plan, int ranks) {
     CudaInfo info;
     device_cuda_info(&info);
     if (info.devices < ranks) return false;
@@ -92,7 +92,7 @@ Status simulate_needed(Invocation *train, bool *ret_needed) {
     int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     bool gpu = spec.config.device && !strcmp(spec.config.device, "cuda");
-    *ret_needed = gpu ? !gpus_hold(&plan, ranks) : memory_of_all(&plan) > memory;
+    *ret_needed = gpu ? !fits_gpus(&plan, ranks) : memory_of_all(&plan) > memory;
     return OK;
 }
 
@@ -102,7 +102,7 @@ static double number(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-/* Seconds of all steps, under the names that a run has for them. */
+/* Seconds over all steps, under the names used by runs. */
 static json_t *phases_of(const json_t *plan, double steps) {
     const json_t *ms = json_object_get(plan, "phases_ms");
     bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
@@ -113,7 +113,7 @@ static json_t *phases_of(const json_t *plan, double steps) {
                      unit * number(ms, "communication"), "wait_pipeline_s", unit * number(ms, "bubble"));
 }
 
-/* As runs have it: of forward and backward, not of the step. */
+/* Relative to forward and backward, as in runs, not to the step. */
 static double bubble_of(const json_t *plan) {
     const json_t *ms = json_object_get(plan, "phases_ms");
     bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
@@ -132,13 +132,13 @@ static json_t *sent_of(const json_t *stage, double steps) {
     return sent;
 }
 
-/* Replicas and tensor ranks of a stage follow each other. */
+/* Replicas and tensor ranks of a stage are consecutive. */
 static json_t *ranks_of(const json_t *plan, double steps) {
     const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
     size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");
     size_t each = stage_count ? ranks / stage_count : 0;
-    size_t stands_for = ranks > RANKS_TOLD ? each : 1;
-    if (ranks > RANKS_TOLD) each = 1;
+    size_t stands_for = ranks > LISTED_RANKS ? each : 1;
+    if (ranks > LISTED_RANKS) each = 1;
     json_t *list = json_array();
     for (size_t i = 0; i < stage_count * each; i++) {
         const json_t *stage = json_array_get(stages, i / each);
@@ -172,7 +172,7 @@ static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *s
 static Status check_fit(const Fit *fit, const Plan *plan) {
     char needed[FORMAT_SIZE], free_bytes[FORMAT_SIZE];
     if (fit->fits) return OK;
-    return FAILED("out of memory, as predicted: %s a rank where %s are free%s%s%s",
+    return FAILED("out of memory, as predicted: needs %s per rank, %s available%s%s%s",
                   format_bytes(needed, (double)plan->stage[plan->fullest].memory.saving),
                   format_bytes(free_bytes, fit->available), fit->changes ? " (" : "",
                   fit->changes ? fit->change[0].options : "", fit->changes ? " would fit)" : "");

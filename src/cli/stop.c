@@ -1,17 +1,17 @@
-/* The one thing a signal handler may do is set a flag; the run looks at it between steps. */
+/* Stopping a run by signal: the handler sets a flag, which the run checks between steps. */
 #include "cli/train_options.h"
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_requested;
 
-static void ask_stop(int signal_number) {
-    stop_asked = signal_number;
+static void request_stop(int signal_number) {
+    stop_requested = signal_number;
 }
 
 const volatile sig_atomic_t *stop_catch(void) {
-    struct sigaction action = {.sa_handler = ask_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* what a launcher hands on */
-    return &stop_asked;
+    sigaction(SIGUSR1, &action, NULL); /* forwarded by the launcher */
+    return &stop_requested;
 }

@@ -1,4 +1,4 @@
-/* weft tokenizer decode: the text that tokens stand for. */
+/* weft tokenizer decode: converts token ids to text. */
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -16,14 +16,13 @@ typedef struct DecodeArgs {
 /* clang-format off */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", DecodeArgs, tokenizer, "DIR"), .required = true,
-     .help =
-         "The tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
+     .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_TEXT("ids", DecodeArgs, ids, "N,N,..."), .may_be_empty = true,
-     .help = "The tokens, as numbers parted by spaces or commas, or as JSON."},
+     .help = "Token ids, separated by spaces or commas, or as JSON."},
     {OPT_TEXT("file", DecodeArgs, file, "FILE"), .shown = "standard input",
-     .help = "A file with the same; - is standard input."},
+     .help = "File with token ids; - is standard input."},
     {OPT_FLAG("skip-special-tokens", DecodeArgs, skip_special),
-     .help = "Leave special tokens out: <|endoftext|>, [CLS] and the like."},
+     .help = "Omit special tokens such as <|endoftext|> and [CLS]."},
 };
 /* clang-format on */
 
@@ -40,18 +39,18 @@ static void ids_done(Ids *ids) {
 
 static Status ids_add(Ids *ids, int64_t id, int64_t vocab, const char *from) {
     if (id < 0 || id >= vocab)
-        return FAILED("%s: token number %zu is %lld, expected 0 to %lld", from, ids->count + 1, (long long)id,
-                      (long long)vocab - 1);
+        return FAILED("%s: token %zu is %lld, expected an id from 0 to %lld", from, ids->count + 1,
+                      (long long)id, (long long)vocab - 1);
     TRY(mem_grow(&ids->data, &ids->capacity, ids->count + 1, sizeof *ids->data));
     ids->data[ids->count++] = (int32_t)id;
     return OK;
 }
 
-static bool is_between(char c) {
+static bool is_separator(char c) {
     return c == ',' || isspace((unsigned char)c);
 }
 
-/* The digits from *at on; a number that fits nowhere becomes one that no vocabulary has. */
+/* Parses the id at *at. An id too large for an int32 saturates, which no vocabulary contains. */
 static Status read_number(const TextInput *input, size_t *at, size_t index, int64_t *ret_id) {
     size_t start = *at, end = start;
     int64_t id = 0;
@@ -60,9 +59,9 @@ static Status read_number(const TextInput *input, size_t *at, size_t index, int6
     size_t digits = end;
     for (; end < input->size && isdigit((unsigned char)input->data[end]); end++)
         id = id > INT32_MAX ? id : id * 10 + (input->data[end] - '0');
-    if (end == digits || (end < input->size && !is_between(input->data[end]))) {
+    if (end == digits || (end < input->size && !is_separator(input->data[end]))) {
         size_t shown = input->size - start < 20 ? input->size - start : 20;
-        return FAILED("%s: expected token numbers parted by spaces or commas, found '%.*s' as number %zu",
+        return FAILED("%s: expected token ids separated by spaces or commas, found '%.*s' as token %zu",
                       input->name, (int)shown, input->data + start, index + 1);
     }
     *at = end;
@@ -72,7 +71,7 @@ static Status read_number(const TextInput *input, size_t *at, size_t index, int6
 
 static Status read_numbers(const TextInput *input, int64_t vocab, Ids *ids) {
     for (size_t at = 0; at < input->size;) {
-        if (is_between(input->data[at])) {
+        if (is_separator(input->data[at])) {
             at++;
             continue;
         }
@@ -83,17 +82,17 @@ static Status read_numbers(const TextInput *input, int64_t vocab, Ids *ids) {
     return OK;
 }
 
-/* {"ids": [...]}, as encode writes it, or the list alone. */
+/* Reads {"ids": [...]}, as written by encode, or a bare list. */
 static Status read_json(const TextInput *input, int64_t vocab, Ids *ids) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_parse(input->data, input->size, input->name, &json));
     const json_t *list = json_is_object(json) ? json_object_get(json, "ids") : json, *id;
     if (!json_is_array(list))
-        return FAILED("%s: expected {\"ids\": [...]} or a list of token numbers", input->name);
+        return FAILED("%s: expected {\"ids\": [...]} or a list of token ids", input->name);
     size_t i;
     json_array_foreach(list, i, id) {
         if (!json_is_integer(id))
-            return FAILED("%s: entry %zu of the list is not a whole number", input->name, i + 1);
+            return FAILED("%s: entry %zu of the list is not an integer", input->name, i + 1);
         TRY(ids_add(ids, json_integer_value(id), vocab, input->name));
     }
     return OK;
@@ -126,24 +125,23 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     TRY(tokenizer_decode(tokenizer, ids.data, ids.count, args->skip_special, &text, &size));
     if (call->json) return pack_text(text, size, ret_result);
     if (fwrite(text, 1, size, stdout) != size)
-        return FAILED("standard output: cannot be written: %s", strerror(errno));
-    /* A file gets the exact bytes; on a terminal the shell's prompt shall not stand beside them. */
+        return FAILED("standard output: cannot write: %s", strerror(errno));
+    /* Files get the exact bytes; a terminal gets a newline before the prompt. */
     if (isatty(STDOUT_FILENO)) putchar('\n');
     return OK;
 }
 
 static const Example examples[] = {
-    {"The text of a few tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
-    {"There and back again",
+    {"Decode a few tokens", "weft tokenizer decode --tokenizer gpt2 --ids '15496 11 995'"},
+    {"Round trip",
      "weft tokenizer encode --tokenizer gpt2 --file a.txt | weft tokenizer decode --tokenizer gpt2 >b.txt"},
 };
 
 const Command command_tokenizer_decode = {
     .name = "tokenizer decode",
-    .summary = "turn token numbers into text",
-    .description = "Writes the exact bytes that the tokens stand for, and nothing after them. With --json: "
-                   "{\"text\": ...}, "
-                   "in which bytes that are not UTF-8 become U+FFFD.",
+    .summary = "convert token ids to text",
+    .description = "Writes the exact bytes of the tokens, without a trailing newline. With --json: "
+                   "{\"text\": ...}, where invalid UTF-8 becomes U+FFFD.",
     .config_size = sizeof(DecodeArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -1,7 +1,7 @@
-/* weft tokenizer encode: the tokens of a text.
+/* weft tokenizer encode: converts text to token ids.
  *
- * The result may be large, so it is written as it is read from the list of ids and no JSON tree is made. All
- * is encoded before the first byte is written: a failure leaves standard output empty. */
+ * The result may be large, so it is written directly from the list of ids, without a JSON tree. Everything is
+ * encoded before the first byte is written, so that a failure leaves standard output empty. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -16,28 +16,25 @@ typedef struct EncodeArgs {
 /* clang-format off */
 static const Option options[] = {
     {OPT_TEXT("tokenizer", EncodeArgs, tokenizer, "DIR"), .required = true,
-     .help =
-         "The tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
+     .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_TEXT("file", EncodeArgs, file, "FILE"), .shown = "standard input",
-     .help = "The text, every byte as it is; - is standard input."},
-    {OPT_TEXT("text", EncodeArgs, text, "TEXT"), .may_be_empty = true, .help = "The text itself."},
-    {OPT_FLAG("lines", EncodeArgs, lines), .help = "Encode each line by itself, without its newline."},
-    {OPT_FLAG("offsets", EncodeArgs, offsets), .help = "Also give the tokens' spellings and the bytes of the "
-                                                       "text they came from: start, and end, which is not "
-                                                       "part of it."},
+     .help = "File to encode, byte for byte; - is standard input."},
+    {OPT_TEXT("text", EncodeArgs, text, "TEXT"), .may_be_empty = true, .help = "Text to encode."},
+    {OPT_FLAG("lines", EncodeArgs, lines), .help = "Encode each line separately, without its newline."},
+    {OPT_FLAG("offsets", EncodeArgs, offsets),
+     .help = "Also print each token's text and byte offsets in the input (end exclusive)."},
     {OPT_FLAG("add-special-tokens", EncodeArgs, add_special), .fallback = "on",
-     .help = "Leave out what BERT wants around a text, [CLS] and [SEP]."},
-    {OPT_FLAG("plain", EncodeArgs, plain),
-     .help = "Take the name of a special token in the text for text like any other."},
+     .help = "Do not add BERT's [CLS] and [SEP]."},
+    {OPT_FLAG("plain", EncodeArgs, plain), .help = "Treat special tokens in the text as ordinary text."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Text", options, 0)};
 
-/* The tokens of texts, one after the other. */
+/* The tokens of all texts, concatenated. */
 typedef struct Encoded {
     TokenList list;
-    size_t *ends; /* of each text, in the list */
+    size_t *ends; /* end of each text's tokens in the list */
     size_t count, capacity;
 } Encoded;
 
@@ -46,33 +43,33 @@ static void encoded_done(Encoded *encoded) {
     free(encoded->ends);
 }
 
-static Status put_special(Encoded *encoded, int32_t id, bool places) {
+static Status put_special(Encoded *encoded, int32_t id, bool offsets) {
     TokenList *list = &encoded->list;
     TRY(mem_grow(&list->ids, &list->capacity, list->count + 1, sizeof *list->ids));
-    if (places) {
-        TRY(mem_grow(&list->places, &list->place_capacity, list->count + 1, sizeof *list->places));
-        list->places[list->count] = (TokenPlace){0, 0};
+    if (offsets) {
+        TRY(mem_grow(&list->offsets, &list->offset_capacity, list->count + 1, sizeof *list->offsets));
+        list->offsets[list->count] = (TokenOffset){0, 0};
     }
     list->ids[list->count++] = id;
     return OK;
 }
 
-/* What goes around each text; -1: nothing. */
-typedef struct Around {
+/* Special tokens before and after each text; -1: none. */
+typedef struct Affixes {
     int32_t before, after;
-} Around;
+} Affixes;
 
-static Around around_text(const EncodeArgs *args, const Tokenizer *tokenizer) {
+static Affixes affixes_of(const EncodeArgs *args, const Tokenizer *tokenizer) {
     SpecialTokens special = tokenizer_special(tokenizer);
     bool bert = tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE && special.cls >= 0 && special.sep >= 0;
-    return args->add_special && bert ? (Around){special.cls, special.sep} : (Around){-1, -1};
+    return args->add_special && bert ? (Affixes){special.cls, special.sep} : (Affixes){-1, -1};
 }
 
-static Status encode_text(Encoder *encoder, Around around, bool places, const char *text, size_t size,
+static Status encode_text(Encoder *encoder, Affixes affixes, bool offsets, const char *text, size_t size,
                           Encoded *encoded) {
-    if (around.before >= 0) TRY(put_special(encoded, around.before, places));
+    if (affixes.before >= 0) TRY(put_special(encoded, affixes.before, offsets));
     TRY(encoder_add(encoder, text, size, &encoded->list));
-    if (around.after >= 0) TRY(put_special(encoded, around.after, places));
+    if (affixes.after >= 0) TRY(put_special(encoded, affixes.after, offsets));
     TRY(mem_grow(&encoded->ends, &encoded->capacity, encoded->count + 1, sizeof *encoded->ends));
     encoded->ends[encoded->count++] = encoded->list.count;
     return OK;
@@ -81,13 +78,13 @@ static Status encode_text(Encoder *encoder, Around around, bool places, const ch
 static Status encode_all(const EncodeArgs *args, const Tokenizer *tokenizer, const TextInput *input,
                          Encoded *encoded) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
-    TRY(encoder_new(&encoder, tokenizer, &(EncodeOptions){.plain = args->plain, .places = args->offsets}));
-    Around around = around_text(args, tokenizer);
-    if (!args->lines) return encode_text(encoder, around, args->offsets, input->data, input->size, encoded);
+    TRY(encoder_new(&encoder, tokenizer, &(EncodeOptions){.plain = args->plain, .offsets = args->offsets}));
+    Affixes affixes = affixes_of(args, tokenizer);
+    if (!args->lines) return encode_text(encoder, affixes, args->offsets, input->data, input->size, encoded);
     for (size_t at = 0; at < input->size;) {
         const char *line = input->data + at, *newline = memchr(line, '\n', input->size - at);
         size_t size = newline ? (size_t)(newline - line) : input->size - at;
-        TRY(encode_text(encoder, around, args->offsets, line, size, encoded));
+        TRY(encode_text(encoder, affixes, args->offsets, line, size, encoded));
         at += size + 1;
     }
     return OK;
@@ -107,7 +104,7 @@ static Status write_token(FILE *out, const Tokenizer *tokenizer, int32_t id) {
     TRY(text_to_utf8(token, size, &text, &size));
     CLEANUP(json_decrefp) json_t *json = json_stringn(text, size);
     if (!json || json_dumpf(json, out, JSON_ENCODE_ANY) != 0)
-        return FAILED("a token cannot be written: out of memory, or standard output is closed");
+        return FAILED("cannot write a token: out of memory, or standard output is closed");
     return OK;
 }
 
@@ -119,8 +116,8 @@ static Status write_object(FILE *out, const Tokenizer *tokenizer, const Encoded 
     if (offsets) {
         fputs(", \"offsets\": [", out);
         for (size_t i = start; i < end; i++)
-            fprintf(out, "%s[%zu, %zu]", i > start ? ", " : "", encoded->list.places[i].start,
-                    encoded->list.places[i].end);
+            fprintf(out, "%s[%zu, %zu]", i > start ? ", " : "", encoded->list.offsets[i].start,
+                    encoded->list.offsets[i].end);
         fputs("], \"tokens\": [", out);
         for (size_t i = start; i < end; i++) {
             if (i > start) fputs(", ", out);
@@ -148,13 +145,13 @@ static Status write_json(FILE *out, const Tokenizer *tokenizer, const Encoded *e
     return OK;
 }
 
-/* A line a token: id, start, end, spelling; a blank line between texts. */
+/* One line per token: id, start, end, text; a blank line between texts. */
 static Status write_table(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded) {
     for (size_t i = 0, at = 0; i < encoded->count; i++) {
         if (i) fputc('\n', out);
         for (; at < encoded->ends[i]; at++) {
-            TokenPlace place = encoded->list.places[at];
-            fprintf(out, "%d\t%zu\t%zu\t", (int)encoded->list.ids[at], place.start, place.end);
+            TokenOffset offset = encoded->list.offsets[at];
+            fprintf(out, "%d\t%zu\t%zu\t", (int)encoded->list.ids[at], offset.start, offset.end);
             TRY(write_token(out, tokenizer, encoded->list.ids[at]));
             fputc('\n', out);
         }
@@ -181,16 +178,15 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
 }
 
 static const Example examples[] = {
-    {"The tokens of a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
-    {"Line by line, from a pipe", "sort words | weft tokenizer encode --tokenizer bert --lines"},
+    {"Encode a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
+    {"Encode piped text line by line", "sort words | weft tokenizer encode --tokenizer bert --lines"},
 };
 
 const Command command_tokenizer_encode = {
     .name = "tokenizer encode",
-    .summary = "turn text into token numbers",
-    .description =
-        "Prints the numbers of a text's tokens, parted by spaces. With --json: {\"ids\": [...]}, with "
-        "--offsets also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
+    .summary = "convert text to token ids",
+    .description = "Prints token ids separated by spaces. With --json: {\"ids\": [...]}, with --offsets "
+                   "also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
     .config_size = sizeof(EncodeArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

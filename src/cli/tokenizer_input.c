@@ -8,22 +8,22 @@
 
 #include "base/memory.h"
 
-enum { READ_AT_ONCE = 1 << 16 };
+enum { READ_SIZE = 1 << 16 };
 
 Status open_tokenizer(Tokenizer **ret_tokenizer, const char *name) {
     if (strcmp(name, "bytes") == 0 && !path_exists(name)) return tokenizer_new_bytes(ret_tokenizer, false);
     return tokenizer_load(ret_tokenizer, name);
 }
 
-/* All that a pipe, a terminal or standard input gives. */
+/* Reads to the end of a pipe, terminal or standard input. */
 static Status read_all(int fd, const char *name, char **ret_text, size_t *ret_size) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t capacity = 0, size = 0;
     for (;;) {
-        TRY(mem_grow(&text, &capacity, size + READ_AT_ONCE, 1));
+        TRY(mem_grow(&text, &capacity, size + READ_SIZE, 1));
         ssize_t got = read(fd, text + size, capacity - size);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAILED("%s: cannot be read: %s", name, strerror(errno));
+        if (got < 0) return FAILED("%s: cannot read: %s", name, strerror(errno));
         if (got == 0) break;
         size += (size_t)got;
     }
@@ -35,7 +35,7 @@ static Status read_all(int fd, const char *name, char **ret_text, size_t *ret_si
 
 static Status read_special_file(TextInput *input, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return FAILED("%s: cannot be opened: %s", path, strerror(errno));
+    if (fd < 0) return FAILED("%s: cannot open: %s", path, strerror(errno));
     Status status = read_all(fd, path, &input->owned, &input->size);
     close(fd);
     input->data = input->owned;
@@ -53,7 +53,7 @@ static Status read_path(TextInput *input, const char *path) {
 }
 
 Status text_input_init(TextInput *ret_input, const char *option, const char *text, const char *path) {
-    if (text && path) return USAGE("--%s and --file are two inputs: give one of them", option);
+    if (text && path) return USAGE("--%s cannot be combined with --file; give one of them", option);
     CLEANUP(text_input_done) TextInput input = {.name = path};
     if (text) {
         input.name = option;

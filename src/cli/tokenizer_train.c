@@ -1,7 +1,7 @@
-/* weft tokenizer train: learn a vocabulary from text.
+/* weft tokenizer train: trains a BPE or WordPiece tokenizer.
  *
- * Threads take blocks of the corpus in turn and count the words in them; only the blocks in work and the
- * distinct words are in memory. Learning starts when the last block is counted. */
+ * Threads read blocks of the corpus and count the words in them; memory holds only the current blocks and the
+ * distinct words. Merging starts when all blocks are counted. */
 #include <errno.h>
 #include <omp.h>
 #include <stdio.h>
@@ -31,37 +31,37 @@ static const char *const kind_choices[] = {"bpe", "wordpiece", NULL};
 /* clang-format off */
 static const Option vocabulary_options[] = {
     {OPT_CHOICE("kind", TrainArgs, kind, "KIND", kind_choices), .fallback = "bpe",
-     .help = "Byte-level BPE as GPT-2's, or WordPiece as BERT's."},
-    {OPT_INT("vocab", TrainArgs, vocab), .required = true, .low = 1, .high = 1 << 24,
-     .help = "Tokens of the vocabulary, special ones and the alphabet included."},
-    {OPT_INT("min-count", TrainArgs, min_count), .low = 1, .high = 1e15, .fallback = "2",
-     .help = "Occurrences that a pair of tokens must have to become one."},
+     .help = "Tokenizer type: byte-level BPE like GPT-2's, or WordPiece like BERT's."},
+    {OPT_INT("vocab", TrainArgs, vocab), .required = true, RANGE(1, 1 << 24),
+     .help = "Vocabulary size, including special tokens and the alphabet."},
+    {OPT_INT("min-count", TrainArgs, min_count), RANGE(1, 1e15), .fallback = "2",
+     .help = "Minimum number of occurrences for a pair of tokens to be merged."},
     {OPT_LIST("special", TrainArgs, special, "TOKEN"), .one_each = true,
-     .help = "A special token beside the usual ones (<|endoftext|>, or [PAD] [UNK] [CLS] [SEP] [MASK]); give "
-             "it several times for several. Those of the usual ones that are named among them take the place "
-             "they have there."},
+     .help = "Additional special token; repeat for several. The defaults (<|endoftext|>, or [PAD] [UNK] "
+             "[CLS] [SEP] [MASK]) come first, except those listed here, which keep their place in this "
+             "list."},
     {OPT_FLAG("cased", TrainArgs, cased), .help = "WordPiece: keep case and accents."},
-    {OPT_INT("alphabet", TrainArgs, alphabet), .low = 1, .high = 1 << 21, .fallback = "1000",
-     .help = "WordPiece: characters to keep at most, the most frequent ones."},
+    {OPT_INT("alphabet", TrainArgs, alphabet), RANGE(1, 1 << 21), .fallback = "1000",
+     .help = "WordPiece: maximum alphabet size; the most frequent characters are kept."},
 };
 
 static const Option text_options[] = {
     {OPT_LIST("data", TrainArgs, data, "FILE"), .required = true,
-     .help =
-         "Text to learn from: plain files and JSON lines (.jsonl), also as .gz; or self, weft's own source."},
+     .help = "Text to train on: plain text or JSON lines (.jsonl), optionally gzipped; or self, weft's own "
+             "source."},
     {OPT_TEXT("field", TrainArgs, field, "NAME"), .fallback = "text",
-     .help = "The member that holds the text in JSON lines."},
+     .help = "Field of a JSON line that contains the text."},
     {OPT_TEXT("out", TrainArgs, out, "DIR"), .required = true,
-     .help = "Where the tokenizer's files go; a directory that holds a tokenizer is refused."},
-    {OPT_INT("threads", TrainArgs, threads), .low = 1, .high = 4096, .fallback = "0", .shown = "all cores",
-     .help = "Threads to count words with. The result does not depend on it."},
-    {OPT_FLAG("quiet", TrainArgs, quiet), .help = "Show no progress."},
+     .help = "Directory for the tokenizer's files; must not already contain a tokenizer."},
+    {OPT_INT("threads", TrainArgs, threads), RANGE(1, 4096), .fallback = "0", .shown = "all cores",
+     .help = "Threads for counting words; does not affect the result."},
+    {OPT_FLAG("quiet", TrainArgs, quiet), .help = "Do not show progress."},
 };
 /* clang-format on */
 
 static const OptionGroup groups[] = {
     OPTION_GROUP("Vocabulary", vocabulary_options, 0),
-    OPTION_GROUP("Text and result", text_options, 0),
+    OPTION_GROUP("Data and output", text_options, 0),
 };
 
 /* ---- special tokens ---- */
@@ -72,11 +72,11 @@ static bool is_among(const char *token, const char *const *list, int count) {
     return false;
 }
 
-/* The usual ones that were not named, then the named ones. */
+/* The default special tokens that --special does not list, then those it lists. */
 static Status list_special(const TrainArgs *args, TokenizerKind kind, const char ***ret_list,
                            int *ret_count) {
     int usual_count, count = 0;
-    const char *const *usual = learn_usual_special(kind, &usual_count);
+    const char *const *usual = learn_default_special(kind, &usual_count);
     const char **list = NULL;
     TRY(mem_new((size_t)usual_count + (size_t)args->special_count, sizeof *list, &list));
     for (int i = 0; i < usual_count; i++)
@@ -95,7 +95,7 @@ typedef struct Counting {
     const ReaderSpec *spec;
     Progress *progress;
     int64_t bytes, documents;
-    bool over;     /* no blocks are left, or a thread has failed */
+    bool over;     /* no blocks are left, or a thread failed */
     Status status; /* the first failure */
 } Counting;
 
@@ -165,7 +165,7 @@ static void counting_done(Counting *counting) {
     learner_free(counting->learner);
 }
 
-/* ---- learning ---- */
+/* ---- training ---- */
 
 static void show_progress(void *context, int64_t done, int64_t total) {
     Progress *progress = context;
@@ -175,7 +175,7 @@ static void show_progress(void *context, int64_t done, int64_t total) {
 
 static Status learn(Counting *counting, bool quiet, Tokenizer **ret_tokenizer) {
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(progress_new(&progress, stderr, "learning tokens", 0, 5.0, quiet));
+    TRY(progress_new(&progress, stderr, "training tokenizer", 0, 5.0, quiet));
     TRY(learner_finish(counting->learner, show_progress, progress, ret_tokenizer));
     progress_end(progress);
     return OK;
@@ -207,8 +207,8 @@ static Status start(Counting *counting, const TrainArgs *args, ReaderSpec *spec)
     return reader_new(&counting->reader, spec);
 }
 
-/* A directory that is not there yet appears when all of its files are written. */
-static Status save_whole(const Tokenizer *tokenizer, const char *out) {
+/* Saves to a temporary directory first, so that a new directory appears complete. */
+static Status save_atomically(const Tokenizer *tokenizer, const char *out) {
     if (path_exists(out)) return tokenizer_save(tokenizer, out);
     CLEANUP(mem_freep) char *made = NULL;
     size_t size = strlen(out);
@@ -223,11 +223,11 @@ static Status save_whole(const Tokenizer *tokenizer, const char *out) {
 
 static Status check_args(const Invocation *call, const TrainArgs *args) {
     bool bpe = strcmp(args->kind, "bpe") == 0;
-    if (bpe && args->cased) return USAGE("--cased: BPE always keeps case; it is for --kind wordpiece");
+    if (bpe && args->cased) return USAGE("--cased: is only for --kind wordpiece; BPE always keeps case");
     if (bpe && invocation_given(call, "alphabet"))
-        return USAGE("--alphabet: the alphabet of BPE is the 256 bytes; it is for --kind wordpiece");
-    if (tokenizer_is_there(args->out))
-        return USAGE("--out %s: there is a tokenizer already, and nothing is overwritten", args->out);
+        return USAGE("--alphabet: is only for --kind wordpiece; BPE's alphabet is the 256 bytes");
+    if (tokenizer_exists(args->out))
+        return USAGE("--out %s: already contains a tokenizer; choose another directory", args->out);
     return OK;
 }
 
@@ -243,7 +243,7 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     TRY(learn(&counting, args->quiet, &tokenizer));
     double learned = clock_wall();
-    TRY(save_whole(tokenizer, args->out));
+    TRY(save_atomically(tokenizer, args->out));
     int64_t vocab = tokenizer_vocab(tokenizer);
     *ret_result =
         json_pack("{ss ss sI sI sb sI sI sf sf}", "out", args->out, "kind", args->kind, "vocab",
@@ -259,31 +259,29 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     double count_s = 0, learn_s = 0;
     show_number(result, "count_s", &count_s);
     show_number(result, "learn_s", &learn_s);
-    fprintf(out, "%s: %lld tokens, learned from %s of text in %.1f s\n", args->out,
+    fprintf(out, "%s: %lld tokens, trained on %s of text in %.1f s\n", args->out,
             (long long)show_int(result, "vocab"), format_bytes(bytes, (double)show_int(result, "bytes")),
             count_s + learn_s);
     if (!json_is_true(json_object_get(result, "complete")))
         fprintf(stderr,
-                "weft: note: the text gives no more: no pair of tokens occurs %lld times, so there are fewer "
-                "than the "
-                "%lld tokens asked for\n",
-                (long long)args->min_count, (long long)args->vocab);
+                "weft: warning: the vocabulary has fewer tokens than the %lld requested: no further pair "
+                "occurs %lld times (--min-count)\n",
+                (long long)args->vocab, (long long)args->min_count);
     return OK;
 }
 
 static const Example examples[] = {
-    {"A vocabulary as GPT-2's", "weft tokenizer train --vocab 32000 --data corpus.jsonl.gz --out tok"},
-    {"One as BERT's, with a token of its own",
+    {"BPE like GPT-2's", "weft tokenizer train --vocab 32000 --data corpus.jsonl.gz --out tok"},
+    {"WordPiece like BERT's, with an additional special token",
      "weft tokenizer train --kind wordpiece --vocab 30000 --data *.txt --special [USER] --out tok"},
 };
 
 const Command command_tokenizer_train = {
     .name = "tokenizer train",
-    .summary = "learn a vocabulary from text",
-    .description =
-        "Learns a vocabulary by joining the most frequent pairs of tokens, and writes files that weft and "
-        "Hugging Face's transformers load. Text may be of any size: only its distinct words are kept. "
-        "The result depends on the text alone, not on threads or the order of the files.",
+    .summary = "train a tokenizer on text",
+    .description = "Merges the most frequent pairs of tokens and writes files that weft and Hugging Face "
+                   "transformers load. Text may have any size: only its distinct words are kept in memory. "
+                   "The result depends only on the text, not on threads or the order of files.",
     .config_size = sizeof(TrainArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -12,33 +12,34 @@ static Status check(const Invocation *call, const TrainArgs *args) {
     const TrainConfig *config = &args->config;
     char label[LABEL_SIZE];
     if (config->resume && !config->out)
-        return USAGE("%s: --out DIR is needed to say which run", invocation_label(call, "resume", label));
+        return USAGE("%s: also needs --out DIR, the run to continue",
+                     invocation_label(call, "resume", label));
     if (config->trace && !config->out)
-        return USAGE("%s: --out DIR is needed, where trace.json goes",
+        return USAGE("%s: also needs --out DIR, where trace.json is written",
                      invocation_label(call, "trace", label));
     if (config->min_lr > config->lr)
-        return USAGE("%s %g: is above the learning rate of %g", invocation_label(call, "min-lr", label),
+        return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
                      config->min_lr, config->lr);
     return OK;
 }
 
-/* Steps and epochs exclude each other; the stronger source wins, the line over the file. */
+/* --steps and --epochs are exclusive. The command line overrides the file. */
 static Status settle_length(const Invocation *call, TrainConfig *config, json_t *settings) {
     const Slot *steps = invocation_slot(call, "steps"), *epochs = invocation_slot(call, "epochs");
     char label[LABEL_SIZE];
     if (steps->source == epochs->source && steps->source != SOURCE_DEFAULT)
-        return USAGE("%s: steps and epochs both say how long to train; give one of them",
+        return USAGE("%s: cannot be combined with steps; give one of them",
                      invocation_label(call, "epochs", label));
     bool by_epochs = epochs->source > steps->source;
     if (!by_epochs) config->epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
-    json_object_del(settings, "resume"); /* of this start, not of the run */
+    json_object_del(settings, "resume"); /* these belong to this start, not to the run */
     json_object_del(settings, "trace");
     return OK;
 }
 
-/* The newest checkpoint of a run; NULL without one. By the link, where there is one: a checkpoint by its own
- * name is removed in time, and the tokenizer's files would be gone with it. */
+/* The newest checkpoint of a run, or NULL. Prefers the `latest` link: the run removes old checkpoints as it
+ * goes, and with them the tokenizer files that it still needs. */
 static Status find_newest(const char *run, char **ret_dir) {
     CLEANUP(mem_freep) char *checkpoint = NULL, *latest = NULL;
     TRY(ckpt_latest(run, &checkpoint));
@@ -50,8 +51,8 @@ static Status find_newest(const char *run, char **ret_dir) {
     return OK;
 }
 
-/* A run may outlive the directory that it started from: then its checkpoint, which holds all of the model,
- * stands in for it. *ret_model stays NULL where the model is as it was. */
+/* If the --model directory of a resumed run is gone, uses the run's newest checkpoint, which contains the
+ * complete model. *ret_model stays NULL if the original model can be used. */
 static Status find_model(const Invocation *call, const TrainConfig *config, char **ret_model) {
     ModelConfig preset;
     if (!config->resume || invocation_slot(call, "model")->source != SOURCE_FILE) return OK;
@@ -60,7 +61,7 @@ static Status find_model(const Invocation *call, const TrainConfig *config, char
     return unknown ? find_newest(config->out, ret_model) : OK;
 }
 
-/* The same for the tokenizer, whose files every checkpoint carries. */
+/* The same for the tokenizer; every checkpoint includes its files. */
 static Status find_tokenizer(const Invocation *call, const TrainConfig *config, char **ret_tokenizer) {
     const char *named = config->text.tokenizer;
     if (!config->resume || !named || !strcmp(named, "bytes") || path_exists(named)) return OK;
@@ -74,7 +75,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check(call, args));
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
-    TrainConfig config = args->config; /* as this start runs it */
+    TrainConfig config = args->config; /* with substitutions for this start only */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
     TRY(settle_length(call, &config, settings));
@@ -89,7 +90,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
     if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
-                config.out ? "; --resume goes on from there" : "");
+                config.out ? "; add --resume to continue" : "");
     return OK;
 }
 
@@ -97,50 +98,48 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const TrainArgs *args = call->config;
     char text[FORMAT_SIZE];
     double number;
-    fprintf(out, "%lld steps", (long long)show_int(result, "steps"));
+    fprintf(out, "%lld step%s", (long long)show_int(result, "steps"), PLURAL(show_int(result, "steps")));
     if (show_number(result, "runtime_s", &number)) fprintf(out, " in %s", format_duration(text, number));
     if (show_number(result, "tokens_per_s", &number))
         fprintf(out, ", %s tokens/s", format_count(text, number));
     if (show_number(show_rank_peak(result), "total", &number))
-        fprintf(out, ", %s of memory at most", format_bytes(text, number));
+        fprintf(out, ", peak memory %s", format_bytes(text, number));
     fputc('\n', out);
     if (show_number(result, "loss_first", &number)) fprintf(out, "loss %.4f", number);
     if (show_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
     if (show_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
     fputc('\n', out);
     if (show_number(result, "utilization", &number)) {
-        fprintf(out, "busy %.1f%% of the time", 100 * number);
-        if (show_number(result, "mfu", &number))
-            fprintf(out, ", at %.1f%% of the machine's peak", 100 * number);
+        fprintf(out, "utilization %.1f%%", 100 * number);
+        if (show_number(result, "mfu", &number)) fprintf(out, ", MFU %.1f%%", 100 * number);
         if (show_number(result, "noise_scale", &number))
-            fprintf(out, "; gradient noise scale %.3g samples", number);
+            fprintf(out, ", gradient noise scale %.3g samples", number);
         fputc('\n', out);
     }
     if (show_number(result, "bubble", &number) && number > 0)
-        fprintf(out, "stages waited for each other %.1f%% of forward and backward\n", 100 * number);
+        fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * number);
     if (args->config.out)
-        fprintf(out, "the run is in %s; its newest checkpoint is %s/latest\n", args->config.out,
-                args->config.out);
+        fprintf(out, "run directory %s, newest checkpoint %s/latest\n", args->config.out, args->config.out);
     return OK;
 }
 
 static const Example examples[] = {
-    {"Watch a small GPT-2 learn weft's own source, as bytes",
+    {"Train a small byte-level GPT-2 on weft's own source",
      "weft train --data self --steps 200 --out runs/first"},
-    {"Go on with a run that was stopped", "weft train --out runs/first --resume"},
-    {"Train a Hugging Face checkpoint on with one's own tokens",
+    {"Continue an interrupted run", "weft train --out runs/first --resume"},
+    {"Fine-tune a Hugging Face checkpoint on your own tokens",
      "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "
      "runs/mine"},
-    {"Take the settings from a file", "weft train --config run.json --lr 1e-4"},
+    {"Read settings from a file and override one", "weft train --config run.json --lr 1e-4"},
 };
 
 const Command command_train = {
     .name = "train",
-    .summary = "train a model, from nothing or from a checkpoint",
+    .summary = "train a model from scratch or from a checkpoint",
     .description =
-        "Every checkpoint of a run is a Hugging Face directory that transformers loads as it is. A run that "
-        "was "
-        "stopped, by Ctrl-C or a power cut, goes on with --resume as if it had never stopped.\n\n"
+        "Checkpoints are Hugging Face directories that transformers loads unchanged. A run that was "
+        "interrupted, by Ctrl-C or a power failure, continues with --resume as if it had never "
+        "stopped.\n\n"
         "A configuration file may use DeepSpeed's keys for batch sizes, optimizer, scheduler, clipping and "
         "precision.",
     .config_size = sizeof(TrainArgs),
@@ -148,6 +147,7 @@ const Command command_train = {
     .group_count = TRAIN_GROUPS,
     .examples = examples,
     .example_count = COUNT_OF(examples),
+    .recipe = RECIPE_CONFIG,
     .deepspeed = true,
     .resumes = true,
     .run = run,

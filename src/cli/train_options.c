@@ -1,20 +1,17 @@
-/* Tables of the options of train, bench, plan and prune. The layout options are the same in every command
- * that has them. What this version cannot run is refused by layout_check, what a model does not divide into
- * by train/job_layout.c. */
+/* The option tables of train, bench, plan and prune. Commands that have layout options share one table.
+ * layout_check rejects what this build cannot run; train/job_layout.c rejects layouts that do not divide the
+ * model. */
 #include "cli/train_options.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "data/reader.h"
 #include "kernels/kernels.h"
 
-#define ABOVE_ZERO .low = 0, .high = INFINITY, .above_low = true
-#define BELOW_ONE  .low = 0, .high = 1, .below_high = true
-
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
-const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "shards",
+const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
                                       "text", "squad", "pairs", "cornell", "records", NULL};
+const char *const format_old_choices[] = {"shards", "tokens", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
@@ -22,7 +19,7 @@ static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
-static const char *const rounding_choices[] = {"none", "int8", "int4", NULL};
+static const char *const quantize_choices[] = {"none", "int8", "int4", NULL};
 static const char *const kind_choices[] = {"weights", "rows", "heads", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
@@ -30,341 +27,321 @@ static const char *const offload_choices[] = {"none", "optimizer", "params", NUL
 /* clang-format off */
 static const Option model_table[] = {
     {OPT_TEXT("model", TrainConfig, model, "NAME|DIR"), .fallback = "gpt2-mini",
-     .help = "A preset, whose weights start random, or a directory with a checkpoint (weft's or Hugging "
-             "Face's) to go on from. Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, "
-             "gpt2-large, gpt2-xl, bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
+     .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
+             "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
+             "bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
-     .help = "The tokenizer for text: a directory with its files, or the word bytes. The vocabulary of a "
-             "preset follows it, and checkpoints carry its files."},
+     .help = "Tokenizer for text: a directory with its files, or bytes. A preset takes on its vocabulary "
+             "size, and checkpoints include its files."},
     {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
-     .help = "What to learn: the next token (lm), masked tokens and the next sentence (mlm), the span of "
-             "an answer (span; squad is span on SQuAD's files), a label (classify). auto takes what the "
-             "model is made for."},
-    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", .low = 2, .high = MAX_LABELS,
-     .shown = "the model's own", .help = "How many labels there are, for --task classify."},
+     .help = "Training objective: language modeling (lm), masked tokens and next sentence (mlm), answer "
+             "span (span; squad means span on SQuAD files), classification (classify), or the model's "
+             "usual one (auto)."},
+    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", RANGE(2, MAX_LABELS),
+     .shown = "the model's own", .help = "Number of labels for --task classify."},
     {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,
-     .help = "With --task mlm, learn masked tokens alone and leave the next sentence out."},
+     .help = "With --task mlm, train on masked tokens only, without next-sentence prediction."},
     {OPT_FLAG("masked-tokens", TrainConfig, no_masks), .fallback = "on", .inverted = true,
-     .help = "With --task mlm, learn the next sentence alone and mask nothing."},
-    {OPT_INT("layers", TrainConfig, layers), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "the model's own", .help = "Layers of the model, in place of the preset's."},
-    {OPT_INT("hidden", TrainConfig, hidden), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "the model's own", .help = "Width of the model."},
-    {OPT_INT("heads", TrainConfig, heads), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "the model's own", .help = "Attention heads; they must divide the width."},
-    {OPT_INT("inner", TrainConfig, inner), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "4 times the width", .help = "Width inside the feed-forward part."},
-    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "the model's own", .help = "Tokens in a sequence."},
-    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "what the data needs", .help = "Size of the vocabulary."},
+     .help = "With --task mlm, train on next-sentence prediction only, without masking tokens."},
+    {OPT_INT("layers", TrainConfig, layers), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Number of layers; overrides the preset."},
+    {OPT_INT("hidden", TrainConfig, hidden), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Hidden size."},
+    {OPT_INT("heads", TrainConfig, heads), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Number of attention heads; must divide the hidden size."},
+    {OPT_INT("inner", TrainConfig, inner), .fallback = "0", AT_LEAST(1), .shown = "4 x the hidden size",
+     .help = "Size of the feed-forward layer."},
+    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Sequence length in tokens."},
+    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", AT_LEAST(1), .shown = "what the data needs",
+     .help = "Vocabulary size."},
     {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
-     .help = "Dropout rate, in all its places."},
+     .help = "Dropout rate of embeddings, attention and layer outputs."},
 };
 
 static const Option data_table[] = {
     {OPT_LIST("data", TrainConfig, data, "FILE"), .required = true,
-     .help = "What to train on: files, or a directory that 'weft prepare' made. The word self stands for "
-             "weft's own source and documentation."},
-    {OPT_LIST("val", TrainConfig, val, "FILE"),
-     .help = "What to evaluate on, instead of a part of the data."},
+     .help = "Training data: files, a directory written by 'weft prepare', or self (weft's own source and "
+             "documentation)."},
+    {OPT_LIST("val", TrainConfig, val, "FILE"), .help = "Validation data, instead of a fraction of --data."},
     {OPT_FLOAT("val-fraction", TrainConfig, val_fraction), .fallback = "0.1", BELOW_ONE,
-     .help = "The part of the data, at its end, that is kept for evaluation when --val is not given and no "
-             "validation shards lie beside the data."},
+     .help = "Fraction held out from the end of the data for validation, if neither --val nor a prepared "
+             "validation set provides it."},
     {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
-     .help =
-         "How files are read: each byte a token (bytes), little-endian token numbers (u16, u32), JSON "
-         "lines with token numbers and labels (ids), what 'weft prepare' writes (shards), text for the "
-         "tokenizer (text), SQuAD's questions (squad), rows with q and a (pairs), the Cornell dialogues "
-         "(cornell), rows with a text and a label (records). auto goes by the name: .tokens is shards, .bin "
-         "and .u16 "
-         "are u16, .u32 is u32, .jsonl is ids, text or pairs by its first line, .csv and .tsv are records "
-         "with --task classify, "
-         "movie_lines and movie_conversations are cornell, .json may be SQuAD's, all else "
-         "is text or, without a tokenizer, bytes."},
+     .old_choices = format_old_choices,
+     .help = "Data format: raw bytes as tokens (bytes), little-endian token ids (u16, u32), JSON lines of "
+             "token ids and labels (ids), token files from 'weft prepare' (tokens), text to tokenize "
+             "(text), SQuAD JSON (squad), rows with q and a (pairs), Cornell movie dialogs (cornell), rows "
+             "with text and label (records). auto goes by file name: .tokens is tokens; .bin and .u16 are "
+             "u16; .u32 is u32; .jsonl is ids, text or pairs, by its first line; .csv and .tsv are records "
+             "with --task classify; movie_lines and movie_conversations are cornell; .json may be squad; "
+             "anything else is text, or bytes without a tokenizer."},
     {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
-     .help = "The field of a JSON line that holds the text."},
-    {OPT_TEXT("text-field", TrainConfig, text.text_field, "NAME"), .shown = "--field, or q of pairs",
-     .help = "The field of .csv, .tsv or .jsonl rows that holds the text, or its number in files without a "
-             "line of names."},
-    {OPT_TEXT("pair-field", TrainConfig, text.pair_field, "NAME"), .shown = "none, or a of pairs",
-     .help = "The field that holds a second text."},
+     .help = "Field of a JSON line that contains the text."},
+    {OPT_TEXT("text-field", TrainConfig, text.text_field, "NAME"), .shown = "--field, or q in pairs",
+     .help = "Column or field with the text in csv, tsv and jsonl files, or its number if there is no "
+             "header."},
+    {OPT_TEXT("pair-field", TrainConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
+     .help = "Column or field with the second text of a pair."},
     {OPT_TEXT("label-field", TrainConfig, text.label_field, "NAME"), .fallback = "label",
-     .help = "With --task classify, the field that holds the label: a number or a name."},
-    {OPT_CHOICE("documents", TrainConfig, text.documents, "WHAT", documents_names), .fallback = "file",
-     .help = "What a document is in text files: the whole file, each line, what lies between blank lines, or "
-             "an article of WikiText, from title to title."},
+     .help = "With --task classify, column or field with the label, a number or a name."},
+    {OPT_CHOICE("documents", TrainConfig, text.documents, "UNIT", documents_names), .fallback = "file",
+     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+             "WikiText article."},
     {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
-     .help = "Keep text that was prepared in the run's directory, or in a temporary one without --out. "
-             "Otherwise it is kept for other runs in $WEFT_CACHE, or in weft below $XDG_CACHE_HOME or "
-             "~/.cache."},
+     .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
+             "$XDG_CACHE_HOME/weft or ~/.cache/weft); keep it in --out, or in a temporary directory "
+             "without --out."},
     {OPT_FLAG("shuffle", TrainConfig, no_shuffle), .fallback = "on", .inverted = true,
-     .help = "Take the data in the order of the files. Otherwise each epoch has an order of its own, "
-             "drawn from the seed."},
-    {OPT_INT("doc-stride", TrainConfig, text.doc_stride), .fallback = "128", .low = 1, .high = INT32_MAX,
-     .help = "SQuAD: tokens from one window of a long context to the next."},
-    {OPT_INT("max-query", TrainConfig, text.max_query), .fallback = "64", .low = 1, .high = INT32_MAX,
-     .help = "SQuAD: tokens of a question; what is longer is cut."},
-    {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", .low = 0, .high = 1,
-     .above_low = true, .below_high = true, .help = "The part of the tokens that --task mlm masks."},
+     .help = "Read the data in file order, instead of a new random order in every epoch."},
+    {OPT_INT("doc-stride", TrainConfig, text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+     .help = "SQuAD: tokens between the starts of consecutive windows over a long context."},
+    {OPT_INT("max-query", TrainConfig, text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
+     .help = "SQuAD: maximum tokens per question; longer questions are truncated."},
+    {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", INSIDE_ZERO_ONE,
+     .help = "Fraction of tokens that --task mlm masks."},
     {OPT_FLAG("whole-word-masking", TrainConfig, whole_words),
-     .help = "With --task mlm, mask all tokens of a word or none (WordPiece vocabularies)."},
+     .help = "With --task mlm, mask whole words instead of single tokens (WordPiece vocabularies)."},
 };
 
 static const Option training_table[] = {
-    {OPT_INT("steps", TrainConfig, steps), .fallback = "1000", .low = 1, .high = INFINITY,
-     .help = "Optimizer steps of the run, from its start."},
+    {OPT_INT("steps", TrainConfig, steps), .fallback = "1000", AT_LEAST(1),
+     .help = "Optimizer steps, counted from the start of the run."},
     {OPT_FLOAT("epochs", TrainConfig, epochs), ABOVE_ZERO,
      .help = "Passes over the data, instead of --steps."},
-    {OPT_INT("batch", TrainConfig, batch), .fallback = "8", .low = 1, .high = 1 << 24,
-     .help = "Sequences in a step, all micro-batches together."},
-    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
+    {OPT_INT("batch", TrainConfig, batch), .fallback = "8", RANGE(1, 1 << 24),
+     .help = "Global batch size: sequences per step, over all micro-batches and replicas."},
+    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch",
-     .help = "Sequences run at once; their gradients add up to the batch's. It must divide the batch. "
-             "Fewer need less memory."},
+     .help = "Sequences per forward and backward pass; gradients accumulate up to --batch, which it must "
+             "divide. Smaller values need less memory."},
     {OPT_FLOAT("lr", TrainConfig, lr), .fallback = "6e-4", ABOVE_ZERO,
-     .help = "Learning rate after the warm-up."},
-    {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", .low = 0, .high = INFINITY,
-     .help = "Learning rate that the schedule ends with."},
-    {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", .low = 0, .high = INFINITY,
-     .shown = "a twentieth of the steps", .help = "Steps over which the learning rate rises to --lr."},
+     .help = "Peak learning rate, after warm-up."},
+    {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", AT_LEAST(0),
+     .help = "Learning rate at the end of the schedule."},
+    {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", AT_LEAST(0), .shown = "5% of the steps",
+     .help = "Warm-up steps, over which the learning rate rises to --lr."},
     {OPT_CHOICE("warmup-type", TrainConfig, warmup_type, "NAME", warmup_choices), .fallback = "linear",
-     .help =
-         "How the learning rate rises: evenly, or with the logarithm of the step, early and then slower."},
+     .help = "Shape of the warm-up: linear, or logarithmic in the step, which rises fast at first."},
     {OPT_CHOICE("schedule", TrainConfig, schedule, "NAME", schedule_choices), .fallback = "cosine",
-     .help = "How the learning rate falls after the warm-up."},
-    {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", .low = 0, .high = INFINITY,
-     .help = "AdamW's decoupled decay; biases and layer norms have none."},
+     .help = "Learning rate decay after warm-up."},
+    {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", AT_LEAST(0),
+     .help = "AdamW's decoupled weight decay; not applied to biases and layer norms."},
     {OPT_FLOAT("beta1", TrainConfig, beta1), .fallback = "0.9", BELOW_ONE,
-     .help = "Decay of AdamW's first moment."},
+     .help = "AdamW: decay rate of the first moment."},
     {OPT_FLOAT("beta2", TrainConfig, beta2), .fallback = "0.999", BELOW_ONE,
-     .help = "Decay of AdamW's second moment."},
+     .help = "AdamW: decay rate of the second moment."},
     {OPT_FLOAT("eps", TrainConfig, eps), .fallback = "1e-8", ABOVE_ZERO,
-     .help = "Added to AdamW's denominator."},
-    {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", .low = 0, .high = INFINITY,
-     .help = "Largest norm of all gradients together; larger ones are scaled down to it. 0 turns it off."},
-    {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", rounding_choices), .fallback = "none",
-     .help =
-         "Compute with the layers' weights, and for int8 what they take, rounded as 'weft quantize' would "
-         "leave them, so that the model gets used to it. What is saved is not rounded."},
+     .help = "AdamW: epsilon in the denominator."},
+    {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", AT_LEAST(0),
+     .help = "Clip the global gradient norm to this value; 0 disables clipping."},
+    {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", quantize_choices), .fallback = "none",
+     .help = "Quantization-aware training: compute with the layers' weights (and, for int8, their inputs) "
+             "quantized as by 'weft quantize'. Checkpoints store full-precision weights."},
     {OPT_FLAG("keep-zeros", TrainConfig, keep_zeros),
-     .help = "Weights of matrices that are zero stay zero, such as those that 'weft prune' removed."},
+     .help = "Keep zero weights of matrices at zero, such as those removed by 'weft prune'."},
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
-     .help = "Seed of the first weights, the dropout and the order of the data."},
+     .help = "Random seed for initialization, dropout and data order."},
 };
 
 static const Option run_table[] = {
-    {OPT_TEXT("out", TrainConfig, out, "DIR"), .shown = "nothing is kept",
-     .help = "Directory of the run: settings, metrics, checkpoints, summary."},
+    {OPT_TEXT("out", TrainConfig, out, "DIR"), .shown = "nothing is saved",
+     .help = "Run directory for settings, metrics, checkpoints and summary."},
     {OPT_FLAG("resume", TrainConfig, resume),
-     .help = "Go on from the newest checkpoint in --out, as if the run had never stopped; without one, "
-             "start. The run's settings are those in its directory, unless --config or the line say other."},
-    {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", .low = 0, .high = INFINITY,
-     .help = "Evaluate every N steps and at the end; 0 for the end alone."},
-    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
-     .help = "Batches, of --batch sequences, of an evaluation; 0 for all of the validation data."},
-    {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", .low = 0, .high = INFINITY,
-     .shown = "as --eval-batches says",
-     .help = "Sequences of an evaluation, whatever the batch: runs with different batches are then evaluated "
-             "on the same ones."},
-    {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", .low = 0, .high = INFINITY,
-     .help = "Save a checkpoint every N steps and at the end; 0 for the end alone."},
-    {OPT_INT("keep", TrainConfig, keep), .fallback = "2", .low = 0, .high = 1 << 20,
-     .help = "Checkpoints to keep, the newest ones; 0 keeps all."},
-    {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", .low = 1, .high = INFINITY,
-     .help = "Write a line of metrics.jsonl every N steps."},
+     .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
+             "there is none. Settings are read from the run directory; --config and the command line "
+             "override them."},
+    {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", AT_LEAST(0),
+     .help = "Evaluate every N steps and at the end; 0: only at the end."},
+    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
+     .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
+    {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", AT_LEAST(0),
+     .shown = "set by --eval-batches",
+     .help = "Sequences per evaluation, independent of the batch size, so that runs with different batch "
+             "sizes are evaluated on the same data."},
+    {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", AT_LEAST(0),
+     .help = "Save a checkpoint every N steps and at the end; 0: only at the end."},
+    {OPT_INT("keep", TrainConfig, keep), .fallback = "2", RANGE(0, 1 << 20),
+     .help = "Number of newest checkpoints to keep; 0: all."},
+    {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", AT_LEAST(1),
+     .help = "Append to metrics.jsonl every N steps."},
     {OPT_FLAG("trace", TrainConfig, trace),
-     .help = "Write trace.json into --out: a timeline of what each rank did when, for ui.perfetto.dev or "
+     .help = "Write a timeline of all ranks to trace.json in --out, for Perfetto (ui.perfetto.dev) or "
              "chrome://tracing."},
-    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", .low = 1, .high = 1 << 20,
-     .help = "Steps that --trace shows, from the second on."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", RANGE(1, 1 << 20),
+     .help = "Number of steps to trace, starting with the second."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
 };
 
 static const Option layout_table[] = {
-    {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "those that mpirun or srun started, or dp x tp x pp",
-     .help = "Processes that share the work: data x tensor x pipeline. They are started under mpirun."},
-    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "the ranks that tp x pp leave", .help = "Data-parallel replicas."},
-    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Tensor-parallel ranks."},
-    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", .low = 1, .high = 1 << 20,
-     .help = "Pipeline stages."},
-    {OPT_INT("zero", TrainArgs, config.zero), .fallback = "0", .low = 0, .high = 3,
-     .help = "What the replicas share out: nothing, optimizer state, gradients too, parameters too."},
+    {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
+     .shown = "what mpirun or srun started, else dp x tp x pp",
+     .help = "Number of ranks (processes), started with mpirun: data x tensor x pipeline parallelism."},
+    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
+     .help = "Data parallelism: number of replicas."},
+    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "Tensor parallelism: ranks that split each layer."},
+    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "Pipeline parallelism: number of stages."},
+    {OPT_INT("zero", TrainArgs, config.zero), .fallback = "0", RANGE(0, 3),
+     .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "
+             "also parameters (3)."},
     {OPT_FLAG("zero-keep", TrainArgs, config.keep_params),
-     .help = "With --zero 3, keep parameters whole from the forward to the backward pass: less traffic, more "
+     .help = "With --zero 3, keep gathered parameters from forward to backward: less communication, more "
              "memory."},
-    {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "all replicas",
-     .help =
-         "Replicas that share out among them what --zero shards, such as those of one machine; the groups "
-         "of so many hold the same. It must divide --dp."},
+    {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", RANGE(1, 1 << 20), .shown = "all replicas",
+     .help = "Hybrid sharding: shard within groups of N replicas, for example those of one node, each "
+             "group with a full copy. Must divide --dp."},
     {OPT_FLAG("sequence-parallel", TrainArgs, config.sequence),
-     .help = "Cut what tensor-parallel ranks would all compute, norms and dropouts, over the positions."},
+     .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},
     {OPT_CHOICE("pp-schedule", TrainArgs, config.pp_schedule, "NAME", pipeline_choices), .fallback = "1f1b",
-     .help = "Order of work in the pipeline."},
-    {OPT_INT("pp-chunks", TrainArgs, config.pp_chunks), .fallback = "0", .low = 1, .high = 64,
-     .shown = "2 where interleaved",
-     .help = "Chunks of layers that a stage has, with --pp-schedule interleaved."},
+     .help = "Pipeline schedule."},
+    {OPT_INT("pp-chunks", TrainArgs, config.pp_chunks), .fallback = "0", RANGE(1, 64),
+     .shown = "2 if interleaved", .help = "With --pp-schedule interleaved, model chunks per stage."},
     {OPT_CHOICE("recompute", TrainArgs, config.recompute, "WHAT", recompute_choices), .fallback = "none",
-     .help = "What the backward pass computes again instead of keeping it in memory."},
+     .help = "Activation checkpointing: recompute nothing, cheap operations such as norms (selective), or "
+             "whole blocks."},
     {OPT_CHOICE("precision", TrainArgs, config.precision, "TYPE", precision_choices),
-     .shown = "fp32, and bf16 on a GPU",
-     .help =
-         "Number format of the computation; weights and their updates are kept in fp32 beside it. tf32 is "
-         "fp32 whose matrix products round what they multiply, and fp8 is bf16 whose layers multiply in 8 "
-         "bits, "
-         "both on GPUs."},
-    {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", .low = 1, .high = 16777216,
-     .shown = "65536",
-     .help = "fp16: the first factor of the loss, which then follows the gradients' range."},
-    {OPT_INT("loss-scale-steps", TrainArgs, config.loss_scale_steps), .fallback = "0", .low = 1,
-     .high = 1 << 30, .shown = "2000", .help = "fp16: steps without overflow before the factor doubles."},
+     .shown = "fp32; bf16 on GPUs",
+     .help = "Compute precision; master weights and optimizer state stay in fp32. On GPUs only: tf32 is "
+             "fp32 with TF32 matrix multiplications, fp8 is bf16 with FP8 matrix multiplications in the "
+             "layers."},
+    {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", RANGE(1, 16777216),
+     .shown = "65536", .help = "fp16: initial loss scale; it is adjusted dynamically."},
+    {OPT_INT("loss-scale-steps", TrainArgs, config.loss_scale_steps), .fallback = "0", RANGE(1, 1 << 30),
+     .shown = "2000", .help = "fp16: steps without overflow before the loss scale doubles."},
     {OPT_CHOICE("offload", TrainArgs, config.offload, "WHAT", offload_choices), .fallback = "none",
-     .help =
-         "What is kept in the host's memory instead of the device's: the optimizer's state, or parameters "
-         "too, which then come to the device layer by layer, as with --zero 3."},
+     .help = "What to keep in host memory: the optimizer state, or also the parameters (params), which are "
+             "copied to the device layer by layer as with --zero 3."},
     {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
-     .help =
-         "Where to compute: the CPU, or NVIDIA's GPUs, of which ranks take those of their machine in turn."},
+     .help = "Device: cpu, or cuda for NVIDIA GPUs, which the ranks of a node use round-robin."},
     {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .shown = "the device's own",
-     .help = "Kernels to compute with: the device's own, or on the CPU the plain reference (ref)."},
-    {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", .low = 1, .high = 4096,
-     .shown = "all cores", .help = "Threads to compute with; without it, OMP_NUM_THREADS is heeded."},
+     .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
+    {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", RANGE(1, 4096),
+     .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
 };
 
 static const Option bench_table[] = {
-    {OPT_INT("steps", TrainConfig, steps), .fallback = "5", .low = 1, .high = 1 << 20,
-     .help = "Steps to measure, after one that warms up."},
-    {OPT_INT("batch", TrainConfig, batch), .fallback = "4", .low = 1, .high = 1 << 24,
-     .help = "Sequences in a step."},
-    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "the batch", .help = "Sequences run at once; it must divide the batch."},
-    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
-     .help = "Seed of the weights and the made-up tokens."},
+    {OPT_INT("steps", TrainConfig, steps), .fallback = "5", RANGE(1, 1 << 20),
+     .help = "Steps to measure, after one warm-up step."},
+    {OPT_INT("batch", TrainConfig, batch), .fallback = "4", RANGE(1, 1 << 24), .help = "Sequences per step."},
+    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
+     .shown = "the batch", .help = "Sequences per forward and backward pass; must divide --batch."},
+    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1", .help = "Random seed for weights and tokens."},
     {OPT_FLAG("steps-only", TrainConfig, steps_only),
-     .help = "Measure steps as a whole, without as many more for the time by kernel."},
+     .help = "Measure whole steps only; skip the second pass that times each kernel."},
     {OPT_TEXT("trace", TrainConfig, trace_file, "FILE"), .shown = "none",
-     .help = "Write a timeline of what each rank did when in a few more steps, for ui.perfetto.dev or "
+     .help = "Run a few more steps and write a timeline of all ranks, for Perfetto (ui.perfetto.dev) or "
              "chrome://tracing."},
-    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", .low = 1, .high = 1 << 20,
-     .help = "Steps that --trace shows."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", RANGE(1, 1 << 20),
+     .help = "Number of steps to trace."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
 };
 
 static const Option leader_table[] = {
     {OPT_TEXT("leaderboard", BenchArgs, leaderboard, "FILE"), .shown = "none",
-     .help =
-         "Instead, measure generation of 1 and 12 sequences and training in micro-batches of 4 and 12, and "
-         "write "
-         "{loss, inference_latency_1, inference_latency_12, training_throughput_4, training_throughput_12}, "
-         "rates in tokens a second. Training has 20 steps of sequences of 128, unless --steps and --seq say "
-         "otherwise."},
+     .help = "Measure generation with 1 and 12 sequences and training with micro-batches of 4 and 12 "
+             "instead, and write {loss, inference_latency_1, inference_latency_12, training_throughput_4, "
+             "training_throughput_12}, in tokens/s. Training runs 20 steps with sequences of 128 tokens "
+             "unless --steps and --seq are given."},
     {OPT_LIST("data", BenchArgs, data, "FILE"),
-     .help = "With --leaderboard: what the loss is of, where --model is a checkpoint."},
-    {OPT_INT("accumulate", BenchArgs, accumulate), .fallback = "40", .low = 1, .high = 1 << 16,
-     .help = "With --leaderboard: micro-batches of a step."},
-    {OPT_INT("new-tokens", BenchArgs, new_tokens), .fallback = "500", .low = 1, .high = INT32_MAX,
-     .help = "With --leaderboard: tokens of a sequence that is generated."},
+     .help = "With --leaderboard and a checkpoint as --model: data for the loss."},
+    {OPT_INT("accumulate", BenchArgs, accumulate), .fallback = "40", RANGE(1, 1 << 16),
+     .help = "With --leaderboard: micro-batches per training step."},
+    {OPT_INT("new-tokens", BenchArgs, new_tokens), .fallback = "500", RANGE(1, INT32_MAX),
+     .help = "With --leaderboard: tokens to generate per sequence."},
 };
 
 static const Option plan_table[] = {
-    {OPT_INT("batch", PlanArgs, train.config.batch), .fallback = "0", .low = 1, .high = 1 << 24,
-     .shown = "a micro-batch for each replica, 4 for each stage",
-     .help = "Sequences in a step, all replicas together."},
-    {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", .low = 1, .high = 1 << 20,
-     .shown = "the batch, or 1 without one",
-     .help = "Sequences run at once; it must divide a replica's batch."},
+    {OPT_INT("batch", PlanArgs, train.config.batch), .fallback = "0", RANGE(1, 1 << 24),
+     .shown = "one micro-batch per replica; with a pipeline, 4 per stage",
+     .help = "Global batch size: sequences per step, over all replicas."},
+    {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
+     .shown = "the batch, or 1 without --batch",
+     .help = "Sequences per forward and backward pass; must divide a replica's batch."},
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
-     .help =
-         "The machines to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti or v100-pcie-8, or a "
-         "file as those of clusters/. Says whether the layout fits their devices, and what would."},
+     .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-pcie-8, or a "
+             "file like those in clusters/. Reports whether the layout fits and, if not, what does."},
     {OPT_FLAG("search", PlanArgs, search),
-     .help = "Find the fastest layouts of --ranks devices of the cluster instead: all that are legal are "
-             "looked at. Options of the layout that are given stay as they are."},
+     .help = "Search for the fastest layouts on --ranks devices of the cluster. Layout options that are "
+             "given stay fixed."},
     {OPT_TEXT("sweep", PlanArgs, sweep, "LIST"), .shown = "none",
-     .help = "How it scales, instead: searches at each of these numbers of devices, such as 16,32,...,1024, "
-             "with the same batch (strong scaling) and with one that grows along (weak). --batch is that of "
-             "the first. With a file named, draws curves into it."},
+     .help = "Scaling study: search at each of these device counts, for example 16,32,...,1024, with a "
+             "constant batch (strong scaling) and a growing one (weak scaling); --batch is the batch at "
+             "the first count. With a FILE, also plot curves."},
     {OPT_FLAG("measure", PlanArgs, measure),
-     .help =
-         "Measure this machine instead and describe it in --out, for --cluster: kernels, memory, and with "
-         "--ranks how fast they talk. Takes about half a minute, in which nothing else should run."},
-    {OPT_TEXT("out", PlanArgs, out, "FILE"), .shown = "none", .help = "The file that --measure writes."},
+     .help = "Benchmark this machine and write a cluster file to --out: kernels, memory and, with --ranks, "
+             "communication. Takes about 30 s; nothing else should be running."},
+    {OPT_TEXT("out", PlanArgs, out, "FILE"), .shown = "none", .help = "Cluster file that --measure writes."},
     {OPT_FLAG("draw", PlanArgs, draw),
-     .help = "Draw the pipeline's timeline instead: in the terminal, and as an SVG file where one is named."},
-    {OPT_INT("micros", PlanArgs, micros), .fallback = "0", .low = 1, .high = 1 << 16,
-     .shown = "from the batch, else 8", .help = "With --draw, micro-batches in a step, instead of --batch."},
+     .help = "Draw the timeline of the pipeline schedule in the terminal and, with a FILE, as SVG."},
+    {OPT_INT("micros", PlanArgs, micros), .fallback = "0", RANGE(1, 1 << 16),
+     .shown = "from the batch, else 8", .help = "With --draw, micro-batches per step, instead of --batch."},
 };
 
 static const Option failure_table[] = {
-    {OPT_ROW("mtbf", OPTION_FLOAT, FIELD(FailureArgs, mtbf_hours, double), "HOURS"), .fallback = "0",
-     ABOVE_ZERO, .shown = "devices do not fail",
-     .help = "Mean time between failures of one device, in hours. One that fails stops all: the run starts "
-             "again from its newest checkpoint."},
+    {OPT_ROW("mtbf", OPTION_FLOAT, FIELD(FailureArgs, mtbf_hours, double), "HOURS"),
+     .fallback = "0", ABOVE_ZERO, .shown = "no failures",
+     .help = "Mean time between failures of one device, in hours. A failure stops the job, which restarts "
+             "from its newest checkpoint."},
     {OPT_TEXT("checkpoint-every", FailureArgs, checkpoint_every, "SECONDS|auto"), .fallback = "auto",
-     .help = "Work between checkpoints; auto is the time that makes most progress."},
+     .help = "Time between checkpoints, in seconds; auto: the interval with the best goodput."},
     {OPT_FLOAT("checkpoint-seconds", FailureArgs, checkpoint_seconds), .fallback = "-1", ABOVE_ZERO,
-     .shown = "parameters and moments in fp32 at --storage-bandwidth",
-     .help = "How long a checkpoint takes, in which nothing is computed."},
-    {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", .low = 0, .high = INFINITY,
-     .shown = "300 and what reading the checkpoint takes",
-     .help = "From a failure until steps go on: noticing it, new devices, starting, reading the checkpoint."},
-    {OPT_SIZE("storage-bandwidth", FailureArgs, storage_bandwidth), .fallback = "10GB", .low = 1,
-     .high = 1e18,
-     .help = "Bytes a second that all ranks together write to, or read from, where checkpoints lie."},
+     .shown = "fp32 parameters and moments at --storage-bandwidth",
+     .help = "Time to write a checkpoint, in seconds; training pauses meanwhile."},
+    {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", AT_LEAST(0),
+     .shown = "300 plus reading the checkpoint",
+     .help = "Time from a failure to the next step, in seconds: detection, new devices, startup, loading."},
+    {OPT_SIZE("storage-bandwidth", FailureArgs, storage_bandwidth), .fallback = "10GB", RANGE(1, 1e18),
+     .help = "Aggregate bandwidth of checkpoint storage, in bytes per second."},
 };
 
 static const Option prune_table[] = {
     {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
-     .help =
-         "What goes: single weights of the layers' matrices, those of the smallest magnitude, which become "
-         "zero; or rows of the feed-forward parts or attention heads, which are taken out, so that the model "
-         "gets smaller and faster. Of a row or head counts the norm of what it reads times the norm of what "
-         "it writes."},
-    {OPT_FLOAT("amount", PruneArgs, amount), .required = true, .low = 0, .high = 1, .above_low = true,
-     .below_high = true,
-     .help =
-         "The part that is gone at the end, 0.8 for 80 %. Of weights, those that are zero already count."},
+     .help = "What to prune: single weights of the layers' matrices, by magnitude, which become zero; or "
+             "feed-forward rows or attention heads, which are removed, so that the model gets smaller and "
+             "faster. Rows and heads are ranked by the norm of their input weights times the norm of their "
+             "output weights."},
+    {OPT_FLOAT("amount", PruneArgs, amount), .required = true, INSIDE_ZERO_ONE,
+     .help = "Fraction to prune in total, for example 0.8 for 80%. Weights that are already zero count."},
     {OPT_FLAG("global", PruneArgs, global),
-     .help = "Weights: the smallest of all matrices together. This is the default."},
+     .help = "Weights: rank all matrices together. This is the default."},
     {OPT_FLAG("per-matrix", PruneArgs, per_matrix),
-     .help = "Weights: the same part of each matrix instead, q, k and v being one each."},
-    {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", .low = 1, .high = 1 << 20,
-     .help = "Rows: as many stay as make a multiple of this, which kernels and tensor ranks like."},
-    {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", .low = 1, .high = 10000,
-     .help = "Rounds of pruning, each followed by training."},
-    {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", .low = 1, .high = INFINITY,
-     .help = "Optimizer steps after each round. Pruned weights stay zero in them."},
+     .help = "Weights: prune the same fraction of each matrix (q, k and v count separately)."},
+    {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", RANGE(1, 1 << 20),
+     .help = "Rows: round the number kept up to a multiple of this, for efficient kernels and tensor "
+             "parallelism."},
+    {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", RANGE(1, 10000),
+     .help = "Number of rounds, each of pruning followed by training."},
+    {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", AT_LEAST(1),
+     .help = "Optimizer steps per round. Pruned weights stay zero."},
     {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
-     .help = "Whether a round takes the same part of what remains, or of what there was (even)."},
+     .help = "Whether each round prunes an equal share of what remains, or of the original (even)."},
     {OPT_TEXT("beside", PruneArgs, beside, "DIR"), .shown = "none",
-     .help = "Another run of rounds, whose curve is drawn into the same plots."},
+     .help = "Another pruning run to include in the plots."},
     {OPT_FLAG("resume", PruneArgs, resume),
-     .help = "Go on with rounds that were stopped; the line must be the same otherwise."},
+     .help = "Continue an interrupted run; the other options must be the same."},
 };
 
 static const Option pruned_table[] = {
     {OPT_TEXT("model", TrainConfig, model, "DIR"), .required = true,
-     .help = "A checkpoint directory, or a run's directory for its newest checkpoint."},
+     .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_TEXT("out", TrainConfig, out, "DIR"), .required = true,
-     .help = "A new or empty directory. Without --data it becomes the pruned checkpoint; with it, it holds "
-             "the rounds, and commands that take it as --model find the last one's checkpoint."},
+     .help = "New or empty directory for the pruned checkpoint. With --data it contains all rounds, and as "
+             "--model it stands for the last one."},
     {OPT_LIST("data", TrainConfig, data, "FILE"), .shown = "no training",
-     .help = "What to train on between rounds, as for 'weft train'."},
+     .help = "Data to train on between rounds, as in 'weft train'."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
-     .help = "The tokenizer for text: a directory with its files, or the word bytes."},
+     .help = "Tokenizer for text: a directory with its files, or bytes."},
     {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
-     .help = "What to learn, as for 'weft train'."},
-    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", .low = 1, .high = INFINITY,
-     .shown = "the model's own", .help = "Tokens in a sequence."},
-    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", .low = 0, .high = 1, .below_high = true,
-     .shown = "the model's own", .help = "Dropout rate, in all its places."},
-    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", .low = 0, .high = INFINITY,
-     .help = "Batches, of --batch sequences, of an evaluation; 0 for all of the validation data."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Show no progress."},
+     .help = "Training objective, as in 'weft train'."},
+    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+     .help = "Sequence length in tokens."},
+    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
+     .help = "Dropout rate of embeddings, attention and layer outputs."},
+    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
+     .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
+    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
 };
 /* clang-format on */
 
@@ -390,7 +367,8 @@ const OptionGroup plan_groups[PLAN_GROUPS] = {
     OPTION_GROUP("Layout", layout_table, 0),
 };
 
-enum { DATA_ROWS = 1, LENGTH_ROWS = 2 }; /* --data; --steps and --epochs: prune has its own */
+/* Leading rows that prune replaces: --data; --steps and --epochs. */
+enum { DATA_ROWS = 1, LENGTH_ROWS = 2 };
 
 #define REST_GROUP(title, table, skip, at)                                                                   \
     { .heading = (title), .options = (table) + (skip), .count = COUNT_OF(table) - (skip), .base = (at) }
@@ -407,9 +385,9 @@ Status layout_check(const Invocation *call, const TrainArgs *args) {
     const Layout *layout = &args->layout;
     char label[LABEL_SIZE];
     if (layout->shard && layout->dp % layout->shard)
-        return USAGE("%s %lld: does not divide %lld replicas", invocation_label(call, "shard", label),
-                     (long long)layout->shard, (long long)layout->dp);
-    TRY(kernels_suit(args->config.device, args->config.kernels));
+        return USAGE("%s %lld: must divide the number of replicas, %lld",
+                     invocation_label(call, "shard", label), (long long)layout->shard, (long long)layout->dp);
+    TRY(kernels_check_device(args->config.device, args->config.kernels));
     Precision precision;
     return kernels_precision(args->config.device, args->config.precision, &precision);
 }

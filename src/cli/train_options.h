@@ -1,11 +1,11 @@
-/* The options of commands that run a training step, or plan one: train, bench, plan and prune. */
+/* Options of the commands that run or plan training steps: train, bench, plan and prune. */
 #ifndef WEFT_CLI_TRAIN_OPTIONS_H
 #define WEFT_CLI_TRAIN_OPTIONS_H
 
 #include "cli/command.h"
 #include "train/train.h"
 
-/* How the work is laid out over ranks and devices. */
+/* Parallel layout. 0: not given, except tp and pp, which default to 1. */
 typedef struct Layout {
     int64_t ranks, dp, tp, pp, shard;
 } Layout;
@@ -16,35 +16,35 @@ typedef struct TrainArgs {
 } TrainArgs;
 
 typedef struct BenchArgs {
-    TrainArgs train;         /* first: the tables of train's options lie in it */
-    const char *leaderboard; /* NULL: a step by kernel instead */
+    TrainArgs train;         /* first: train's option tables are relative to it */
+    const char *leaderboard; /* output file; NULL: profile training steps instead */
     const char **data;
     int data_count;
     int64_t accumulate, new_tokens;
 } BenchArgs;
 
-/* What plan makes of failures; see plan/failure.h. */
+/* Options of the failure model, plan/failure.h. */
 typedef struct FailureArgs {
-    double mtbf_hours; /* 0: devices do not fail */
+    double mtbf_hours; /* of one device; 0: no failures */
     const char *checkpoint_every;
-    double checkpoint_seconds, restart_seconds; /* below 0: from the state's size */
+    double checkpoint_seconds, restart_seconds; /* < 0: derived from the state's size */
     int64_t storage_bandwidth;
 } FailureArgs;
 
 typedef struct PlanArgs {
-    TrainArgs train; /* model, layout, batch and micro-batch alone */
+    TrainArgs train; /* only model, layout, batch and micro-batch are used */
     const char *cluster;
-    const char *sweep; /* numbers of devices; NULL: none */
-    const char *out;   /* of --measure */
+    const char *sweep; /* list of device counts; NULL: no sweep */
+    const char *out;   /* output of --measure */
     bool draw, search, measure;
     int64_t micros;
     FailureArgs failure;
 } PlanArgs;
 
 typedef struct PruneArgs {
-    TrainArgs train; /* first: the tables of train's options lie in it */
+    TrainArgs train; /* first: train's option tables are relative to it */
     const char *kind, *ramp;
-    const char *beside; /* another run of rounds; NULL: none */
+    const char *beside; /* directory of another pruning run to plot as well, or NULL */
     double amount;
     bool global, per_matrix, resume;
     int64_t rounds, steps_per_round, row_multiple;
@@ -55,19 +55,20 @@ extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS],
     prune_groups[PRUNE_GROUPS];
 
 extern const char *const task_choices[],
-    *const format_choices[], *const device_choices[], *const kernel_choices[], *const precision_choices[];
+    *const format_choices[], *const format_old_choices[],
+                                 *const device_choices[], *const kernel_choices[], *const precision_choices[];
 
-/* From here on the first signal sets the flag, and the second one kills. */
+/* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills. */
 const volatile sig_atomic_t *stop_catch(void);
 
-/* Becomes one of the layout's ranks: args->config.mesh is their grid, and threads are shared out; or, where
- * they are yet to be started, has them run this command line, and *ret_here is false. `stops` as in launch.
- */
+/* Joins the layout's ranks: sets args->config.mesh and divides the cores among the ranks of each node. If the
+ * ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is false.
+ * `stops`: see launch. */
 MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here);
-/* Makes dp x tp x pp the number of ranks, or says what would. `world`: ranks that a launcher started, or 0.
- */
+/* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
+ * number of ranks started by a launcher; 0: none. */
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
-/* Refuses, before any work, a layout that this version cannot run, and says what it can. */
+/* Rejects layouts, devices and precisions that this build cannot run. */
 MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);
 
 #endif

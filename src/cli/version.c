@@ -1,4 +1,4 @@
-/* weft version: what this binary is. */
+/* weft version. */
 #include "cli/command.h"
 
 static Status run(Invocation *call, void *config, json_t **ret_result) {

@@ -1,4 +1,5 @@
-/* A folder with small corpora and tokenizers for the tests that prepare data and train on it. */
+/* Fixture for tests that prepare data and train on it: a temporary directory with small corpora and
+ * tokenizers. */
 #ifndef WEFT_TESTS_CLI_CORPUS_H
 #define WEFT_TESTS_CLI_CORPUS_H
 
@@ -27,7 +28,7 @@ static inline int corpus_teardown(void **state) {
     return removed ? 0 : -1;
 }
 
-/* The path of a name below the folder; a few of them live at a time. */
+/* The path of a name in the directory. The result is valid until the 16th next call. */
 static inline const char *at(const char *name) {
     static char paths[16][256];
     static int next;
@@ -47,7 +48,7 @@ static inline void put_text(const char *name, const char *text) {
     put_file(name, text, strlen(text));
 }
 
-/* Sentences of a few words, `lines` of them, the same for the same seed. */
+/* Writes `lines` short sentences, as text or JSON lines; the same seed gives the same file. */
 static inline void put_sentences(const char *name, int lines, unsigned seed, bool json) {
     static const char *const words[] = {"the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"};
     FILE *file = fopen(at(name), "w");
@@ -63,7 +64,7 @@ static inline void put_sentences(const char *name, int lines, unsigned seed, boo
     assert_int_equal(fclose(file), 0);
 }
 
-/* How GPT-2 spells a byte in its vocabulary, as UTF-8. */
+/* A byte as GPT-2 writes it in its vocabulary, in UTF-8. */
 static inline const char *byte_name(int byte, char out[8]) {
     int code = byte;
     bool plain = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -79,8 +80,8 @@ static inline const char *byte_name(int byte, char out[8]) {
     return out;
 }
 
-/* A byte-level BPE of the bytes, the merges given ("t h", "th e"), <|endoftext|> and so many tokens that no
- * text has. */
+/* A byte-level BPE tokenizer: the bytes, the given merges ("t h", "th e"), <|endoftext|> and `unused` tokens
+ * that never occur in text. */
 static inline void put_wide_bpe(const char *name, const char *const *merges, int count, int unused) {
     char path[64], text[8];
     assert_ok(dir_make(at(name)));
@@ -123,7 +124,7 @@ static inline json_t *json_of(const Ran *ran) {
     return json;
 }
 
-/* A number in the result of a run that succeeded, by its key; -1 when it is not there. */
+/* A number in the JSON result of a successful run; -1 if the key is missing. */
 static inline int64_t number_in(const Ran *ran, const char *key) {
     if (ran->code) fail_msg("exit code %d: %s", ran->code, ran->err);
     json_t *json = json_of(ran);
@@ -138,17 +139,17 @@ static inline void assert_runs(Ran ran) {
     ran_done(&ran);
 }
 
-static inline void flip_bit(const char *path, long place) {
+static inline void flip_bit(const char *path, long offset) {
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
-    assert_int_equal(fseek(file, place, SEEK_SET), 0);
+    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
     int byte = fgetc(file);
-    assert_int_equal(fseek(file, place, SEEK_SET), 0);
+    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
     fputc(byte ^ 4, file);
     assert_int_equal(fclose(file), 0);
 }
 
-/* Entries of a directory whose names contain `part`. */
+/* The number of directory entries whose names contain `part`. */
 static inline int entries_with(const char *dir, const char *part) {
     char command[256];
     snprintf(command, sizeof command, "ls -A '%s' 2>/dev/null | grep -c -- '%s'", dir, part);

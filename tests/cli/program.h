@@ -1,4 +1,4 @@
-/* Runs the program the way a person does and keeps what it says. */
+/* Runs the program as a child process and captures its output. */
 #ifndef WEFT_TESTS_CLI_PROGRAM_H
 #define WEFT_TESTS_CLI_PROGRAM_H
 
@@ -11,12 +11,12 @@
 #include "base/json.h"
 
 typedef struct Ran {
-    int code; /* 128 + signal when killed */
+    int code; /* 128 + signal if killed */
     char *out, *err;
 } Ran;
 
-/* Group setup. The leak check at the end of a sanitized program takes seconds on some machines, and these
- * tests start it a hundred times; the tests that run in process check for leaks. */
+/* Group setup. LeakSanitizer's check at exit takes seconds on some hosts, and these tests start the program a
+ * hundred times. Tests that run in process check for leaks. */
 static inline int program_setup(void **state) {
     (void)state;
     return setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
@@ -33,7 +33,8 @@ static inline char *program_slurp(FILE *file) {
     return text;
 }
 
-/* argv: NULL-terminated, without the program's name. `out_path`: where standard output goes instead. */
+/* argv is NULL-terminated and does not include the program's name. If `out_path` is not NULL, standard output
+ * goes to that file. */
 static inline Ran program_run_to(const char *out_path, const char *const *argv) {
     FILE *out = out_path ? fopen(out_path, "w") : tmpfile(), *err = tmpfile();
     assert_non_null(out);
@@ -77,7 +78,8 @@ static inline void ran_done(Ran *ran) {
         if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
     } while (0)
 
-/* It fails with this code, says `part`, and nothing else of note is on either stream. */
+/* Asserts that the program fails with this code, prints an error that contains `part`, and prints nothing on
+ * standard output. */
 #define assert_refused(expected_code, part, ...)                                                             \
     do {                                                                                                     \
         Ran ran_ = program_run(__VA_ARGS__);                                                                 \

@@ -1,34 +1,36 @@
-/* weft compare, the way a person runs it. */
+/* `weft compare` through the program: running, resuming, simulating and reporting a comparison, and
+ * errors. */
 #include <math.h>
 #include <signal.h>
 
 #include "base/fs.h"
 #include "cli/program.h"
+#include "report/results.h"
 
-typedef struct Place {
+typedef struct Fixture {
     char dir[40], recipe[64], out[64];
-} Place;
+} Fixture;
 
-static int place_setup(void **state) {
-    Place *place = calloc(1, sizeof *place);
-    if (!place) return -1;
-    strcpy(place->dir, "/tmp/weft-compare-XXXXXX");
-    if (!mkdtemp(place->dir)) return -1;
-    snprintf(place->recipe, sizeof place->recipe, "%s/tiny.json", place->dir);
-    snprintf(place->out, sizeof place->out, "%s/out", place->dir);
-    *state = place;
+static int fixture_setup(void **state) {
+    Fixture *fixture = calloc(1, sizeof *fixture);
+    if (!fixture) return -1;
+    strcpy(fixture->dir, "/tmp/weft-compare-XXXXXX");
+    if (!mkdtemp(fixture->dir)) return -1;
+    snprintf(fixture->recipe, sizeof fixture->recipe, "%s/tiny.json", fixture->dir);
+    snprintf(fixture->out, sizeof fixture->out, "%s/out", fixture->dir);
+    *state = fixture;
     return 0;
 }
 
-static int place_teardown(void **state) {
-    Place *place = *state;
-    assert_ok(dir_remove(place->dir));
-    free(place);
+static int fixture_teardown(void **state) {
+    Fixture *fixture = *state;
+    assert_ok(dir_remove(fixture->dir));
+    free(fixture);
     return 0;
 }
 
-/* A job of moments, with these runs. */
-static void write_recipe(const Place *place, int steps, const char *runs) {
+/* Writes a recipe of a very short job with these runs. */
+static void write_recipe(const Fixture *fixture, int steps, const char *runs) {
     char text[2048];
     int size = snprintf(text, sizeof text,
                         "{\"about\": \"a job of moments\", \"model\": \"gpt2-tiny\", \"layers\": 2, "
@@ -37,7 +39,7 @@ static void write_recipe(const Place *place, int steps, const char *runs) {
                         "\"threads\": 1, \"scales\": {\"small\": {\"steps\": 2}}, \"runs\": %s}",
                         steps, runs);
     assert_true(size > 0 && (size_t)size < sizeof text);
-    assert_ok(file_replace(place->recipe, text, (size_t)size));
+    assert_ok(file_replace(fixture->recipe, text, (size_t)size));
 }
 
 #define THREE_RUNS                                                                                           \
@@ -72,72 +74,74 @@ static double figure_of(const json_t *run, const char *key) {
     return json_number_value(json_object_get(json_object_get(run, "figures"), key));
 }
 
-/* The same page again, of the whole comparison or of some of its runs. */
-static void reports(const Place *place) {
+/* `weft report` recreates the page, for the complete comparison or for some of its runs. */
+static void reports(const Fixture *fixture) {
     char run[80], page[80];
-    snprintf(run, sizeof run, "%s/halves", place->out);
-    snprintf(page, sizeof page, "%s/page.html", place->dir);
-    Ran ran = program_run("report", place->out, "--out", page, "--json");
+    snprintf(run, sizeof run, "%s/halves", fixture->out);
+    snprintf(page, sizeof page, "%s/page.html", fixture->dir);
+    Ran ran = program_run("report", fixture->out, "--out", page, "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
     assert_int_equal(json_array_size(json_object_get(json, "runs")), 3);
-    assert_contains(text_of(run_of(json, 1), "error"), "do not divide");
+    assert_contains(text_of(run_of(json, 1), "error"), "does not divide");
     json_decref(json);
     ran_done(&ran);
     ran = program_run("report", run, "--out", page);
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "“halves” made ");
+    assert_contains(ran.out, "“halves” reached ");
     ran_done(&ran);
     ran = program_run("report", "--watch", run);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "step 3/3 (100%)  loss ");
     assert_contains(ran.out, "  finished\n");
     ran_done(&ran);
-    assert_refused(2, "is a comparison; name one of its runs", "report", "--watch", place->out);
-    assert_refused(2, "follows one run, not 2", "report", "--watch", run, run);
-    /* Runs of the same name are told apart by where they lie. */
+    assert_refused(2, "contains a comparison; name the directory of one of its runs", "report", "--watch",
+                   fixture->out);
+    assert_refused(2, "follows a single run, found 2", "report", "--watch", run, run);
+    /* Runs with the same name are distinguished by their directories. */
     char copy[80], command[280];
-    snprintf(copy, sizeof copy, "%s/copy", place->dir);
+    snprintf(copy, sizeof copy, "%s/copy", fixture->dir);
     snprintf(command, sizeof command, "mkdir %s && cp -r %s %s", copy, run, copy);
     assert_int_equal(system(command), 0);
-    snprintf(copy, sizeof copy, "%s/copy/halves", place->dir);
+    snprintf(copy, sizeof copy, "%s/copy/halves", fixture->dir);
     ran = program_run("report", run, copy, "--out", page);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "\nout/halves ");
     assert_contains(ran.out, "\ncopy/halves ");
     ran_done(&ran);
-    /* One that shows nothing, and a comparison that lost its list, beside others. */
+    /* A run without data, and a comparison without its results.json, do not prevent a report of the
+     * others. */
     char empty[80], lost[80];
-    snprintf(empty, sizeof empty, "%s/empty", place->dir);
-    snprintf(lost, sizeof lost, "%s/results.json", place->out);
+    snprintf(empty, sizeof empty, "%s/empty", fixture->dir);
+    snprintf(lost, sizeof lost, "%s/results.json", fixture->out);
     assert_ok(dir_make(empty));
     assert_ok(file_replace(lost, "{\"runs\": [", 10));
-    ran = program_run("report", empty, place->out, "--out", page);
+    ran = program_run("report", empty, fixture->out, "--out", page);
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "empty: failed: holds no run");
+    assert_contains(ran.out, "empty: failed: contains no run");
     assert_contains(ran.out, "whole-batch");
     assert_contains(ran.out, "results.json");
     ran_done(&ran);
-    assert_refused(2, "holds no run", "report", place->dir);
-    assert_refused(2, "is not a run's directory", "report", "/nowhere");
+    assert_refused(2, "contains no run", "report", fixture->dir);
+    assert_refused(2, "not a run directory", "report", "/nowhere");
 }
 
 static void compares(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3, THREE_RUNS);
-    Ran ran = program_run("compare", place->recipe, "--out", place->out);
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3, THREE_RUNS);
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "[3/3] halves\n");
     assert_contains(ran.out, "samples/s");
-    assert_contains(ran.out, "tensor, 7: failed: --tp 7: the model's 2 heads do not divide");
+    assert_contains(ran.out, "tensor, 7: failed: --tp 7 does not divide the model's 2 heads");
     ran_done(&ran);
-    char *text = read_in(place->out, "results.json");
+    char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
     assert_string_equal(text_of(json, "baseline"), "whole batch");
     const json_t *first = run_of(json, 0), *failed = run_of(json, 1), *last = run_of(json, 2);
     assert_string_equal(text_of(first, "state"), "finished");
     assert_string_equal(text_of(failed, "state"), "failed");
-    assert_contains(text_of(failed, "error"), "do not divide");
+    assert_contains(text_of(failed, "error"), "does not divide");
     assert_string_equal(text_of(last, "state"), "finished");
     assert_true(figure_of(first, "tokens_per_s") > 0);
     const json_t *peak = json_object_get(json_object_get(first, "summary"), "peak_flops");
@@ -149,82 +153,83 @@ static void compares(void **state) {
     assert_float_equal(json_number_value(percent), 100 * (rate - 1), 1e-6);
     json_decref(json);
     free(text);
-    text = read_in(place->out, "results.csv");
+    text = read_in(fixture->out, "results.csv");
     assert_int_equal(strncmp(text, "run,state,predicted,runtime_s,runtime_s_percent,", 48), 0);
     assert_contains(text, "\n\"tensor, 7\",failed,,,");
     free(text);
-    text = read_in(place->out, "report.html");
+    text = read_in(fixture->out, "report.html");
     assert_contains(text, "is the fastest");
-    assert_contains(text, "do not divide");
+    assert_contains(text, "does not divide");
     free(text);
-    reports(place);
+    reports(fixture);
 }
 
-static void expect_all_before(const Place *place, const char *note) {
-    write_recipe(place, 3, THREE_RUNS);
-    Ran ran = program_run("compare", place->recipe, "--out", place->out);
+static void expect_all_before(const Fixture *fixture, const char *note) {
+    write_recipe(fixture, 3, THREE_RUNS);
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, note);
-    assert_contains(ran.err, "[1/3] whole batch: finished before\n");
-    assert_contains(ran.err, "[3/3] halves: finished before\n");
+    assert_contains(ran.err, "[1/3] whole batch: already finished\n");
+    assert_contains(ran.err, "[3/3] halves: already finished\n");
     ran_done(&ran);
 }
 
-/* Whatever becomes of results.json, what is finished stays so: the runs' directories say what they are. */
-static void survives(const Place *place) {
+/* Finished runs stay finished even if results.json is damaged, because the run directories record what they
+ * are. */
+static void survives_damaged_results(const Fixture *fixture) {
     char path[80], page[80];
-    snprintf(path, sizeof path, "%s/results.json", place->out);
-    snprintf(page, sizeof page, "%s/page.html", place->dir);
-    write_recipe(place, 3, "[{\"name\": \"whole batch\", \"micro-batch\": 4}]");
-    Ran ran = program_run("compare", place->recipe, "--out", place->out);
-    assert_contains(ran.err, "keeps what is known of 2 runs that the recipe does not list");
+    snprintf(path, sizeof path, "%s/results.json", fixture->out);
+    snprintf(page, sizeof page, "%s/page.html", fixture->dir);
+    write_recipe(fixture, 3, "[{\"name\": \"whole batch\", \"micro-batch\": 4}]");
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
+    assert_contains(ran.err, "keeping 2 results that the recipe does not list");
     ran_done(&ran);
-    expect_all_before(place, "[2/3] tensor, 7: failed before");
+    expect_all_before(fixture, "[2/3] tensor, 7: already failed");
     assert_ok(file_replace(path, "{\"runs\": [", 10));
-    expect_all_before(place, "goes on from the directories of 2 runs");
+    expect_all_before(fixture, "continuing 2 runs that results.json does not list");
     assert_int_equal(unlink(path), 0);
-    ran = program_run("report", place->out, "--out", page);
+    ran = program_run("report", fixture->out, "--out", page);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "whole-batch");
     ran_done(&ran);
-    assert_refused(2, "holds a run with other options, such as lr", "compare", place->recipe, "--out",
-                   place->out, "--", "--lr", "0.5");
-    expect_all_before(place, "goes on from the directories of 2 runs");
-    /* What nothing beside it speaks for may be somebody else's. */
+    assert_refused(2, "contains a run with different options (lr)", "compare", fixture->recipe, "--out",
+                   fixture->out, "--", "--lr", "0.5");
+    expect_all_before(fixture, "continuing 2 runs that results.json does not list");
+    /* A file that is not recognizably weft's may be the user's. */
     assert_ok(file_replace(path, "mine", 4));
-    write_recipe(place, 3, "[{\"name\": \"new\"}]");
-    assert_refused(1, "remove it to start afresh", "compare", place->recipe, "--out", place->out);
+    write_recipe(fixture, 3, "[{\"name\": \"new\"}]");
+    assert_refused(1, "remove it to start over", "compare", fixture->recipe, "--out", fixture->out);
 }
 
-/* What is finished is not run again; what failed only when asked for. */
-static void goes_on(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3, THREE_RUNS);
-    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--quiet", "--json");
+/* Finished runs are not repeated; failed ones only on request. */
+static void resumes(void **state) {
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3, THREE_RUNS);
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--quiet", "--json");
     assert_int_equal(ran.code, 0);
     assert_string_equal(ran.err, "");
     json_t *before = parsed(ran.out);
     ran_done(&ran);
-    ran = program_run("compare", place->recipe, "--out", place->out, "--json");
-    assert_contains(ran.err, "[1/3] whole batch: finished before\n");
-    assert_contains(ran.err, "[2/3] tensor, 7: failed before; --retry tries again\n");
+    ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--json");
+    assert_contains(ran.err, "[1/3] whole batch: already finished\n");
+    assert_contains(ran.err, "[2/3] tensor, 7: already failed; add --retry to run it again\n");
     json_t *after = parsed(ran.out);
     assert_true(json_equal(before, after));
     json_decref(before);
     json_decref(after);
     ran_done(&ran);
-    ran = program_run("compare", place->recipe, "--out", place->out, "--retry");
+    ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--retry");
     assert_contains(ran.err, "[2/3] tensor, 7\n");
     ran_done(&ran);
-    write_recipe(place, 4, THREE_RUNS);
-    assert_refused(2, "its run 'whole batch' had other options, such as steps; choose another --out",
-                   "compare", place->recipe, "--out", place->out);
-    survives(place);
+    write_recipe(fixture, 4, THREE_RUNS);
+    assert_refused(2, "run 'whole batch' was started with different options (steps); choose another --out",
+                   "compare", fixture->recipe, "--out", fixture->out);
+    survives_damaged_results(fixture);
 }
 
-static void wait_for_steps(const Place *place, const char *run) {
+static void wait_for_steps(const Fixture *fixture, const char *run) {
     char path[160];
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", place->out, run);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture->out, run);
     for (int i = 0; i < 6000; i++) {
         char *text = NULL;
         size_t size = 0;
@@ -234,22 +239,22 @@ static void wait_for_steps(const Place *place, const char *run) {
         if (size > 400) return;
         usleep(10000);
     }
-    fail_msg("%s: no steps", path);
+    fail_msg("%s: no steps recorded", path);
 }
 
-/* Ctrl-C in the first run: it stops at a checkpoint, and the same command ends the comparison. */
+/* Ctrl-C during the first run: it stops with a checkpoint, and the same command completes the comparison. */
 static void interrupted(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 100000, "[{\"name\": \"A\"}, {\"name\": \"B\", \"steps\": 3}]");
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 100000, "[{\"name\": \"A\"}, {\"name\": \"B\", \"steps\": 3}]");
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(127);
-        execl(WEFT_BINARY, WEFT_BINARY, "compare", place->recipe, "--out", place->out, (char *)NULL);
+        execl(WEFT_BINARY, WEFT_BINARY, "compare", fixture->recipe, "--out", fixture->out, (char *)NULL);
         _exit(127);
     }
-    wait_for_steps(place, "a");
-    char *table = read_in(place->out, "results.csv");
+    wait_for_steps(fixture, "a");
+    char *table = read_in(fixture->out, "results.csv");
     assert_contains(table, "\"A\",running,,,,");
     free(table);
     assert_int_equal(kill(child, SIGINT), 0);
@@ -257,7 +262,7 @@ static void interrupted(void **state) {
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 1);
-    char *text = read_in(place->out, "results.json");
+    char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
     assert_string_equal(text_of(run_of(json, 0), "state"), "interrupted");
     assert_string_equal(text_of(run_of(json, 1), "state"), "waiting");
@@ -265,40 +270,40 @@ static void interrupted(void **state) {
         json_integer_value(json_object_get(json_object_get(run_of(json, 0), "summary"), "steps"));
     double seconds = figure_of(run_of(json, 0), "runtime_s");
     assert_true(done > 0 && done < 100000);
-    /* A few steps on from the checkpoint are enough to see that it goes on. */
+    /* A few more steps after the checkpoint are enough to show that it resumed. */
     json_object_set_new(json_object_get((json_t *)(uintptr_t)run_of(json, 0), "settings"), "steps",
                         json_integer(done + 5));
     char path[80], runs[128];
-    snprintf(path, sizeof path, "%s/results.json", place->out);
+    snprintf(path, sizeof path, "%s/results.json", fixture->out);
     assert_ok(json_write_file(path, json));
     json_decref(json);
     free(text);
     snprintf(runs, sizeof runs, "[{\"name\": \"A\", \"steps\": %d}, {\"name\": \"B\", \"steps\": 3}]",
              (int)done + 5);
-    write_recipe(place, 100000, runs);
-    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    write_recipe(fixture, 100000, runs);
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--json");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "[1/2] A, going on\n");
-    assert_contains(ran.err, "going on from ");
+    assert_contains(ran.err, "[1/2] A (resuming)\n");
+    assert_contains(ran.err, "resuming from ");
     json = parsed(ran.out);
     assert_string_equal(text_of(run_of(json, 0), "state"), "finished");
     assert_string_equal(text_of(run_of(json, 1), "state"), "finished");
     assert_true(figure_of(run_of(json, 0), "runtime_s") > seconds);
-    /* Its figures are of all its steps. */
+    /* Its figures cover all its steps, before and after the interruption. */
     const json_t *summary = json_object_get(run_of(json, 0), "summary");
     assert_int_equal(json_integer_value(json_object_get(summary, "steps_measured")), done + 5);
     json_decref(json);
     ran_done(&ran);
 }
 
-/* Runs with different batches are evaluated on the same samples: the first run's. */
+/* Runs with different batch sizes are evaluated on the same samples: those of the first run. */
 static void same_samples(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     write_recipe(
-        place, 1,
+        fixture, 1,
         "[{\"name\": \"4\", \"eval-batches\": 3}, {\"name\": \"8\", \"batch\": 8, \"lr\": 1e-12}, {\"name\": "
         "\"2\", \"batch\": 2, \"lr\": 1e-12}]");
-    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
     for (size_t i = 0; i < 3; i++)
@@ -310,41 +315,41 @@ static void same_samples(void **state) {
     ran_done(&ran);
 }
 
-/* One of its runs, by train itself; and the recipe without them. */
+/* `weft train --run` executes one run of a recipe, and without --run the recipe's base settings. */
 static void one_run(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3, "[{\"name\": \"other\", \"steps\": 2}]");
-    Ran ran = program_run("train", "--config", place->recipe, "--run", "other", "--quiet", "--json");
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3, "[{\"name\": \"other\", \"steps\": 2}]");
+    Ran ran = program_run("train", "--config", fixture->recipe, "--run", "other", "--quiet", "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
     assert_int_equal(json_integer_value(json_object_get(json, "steps")), 2);
     json_decref(json);
     ran_done(&ran);
-    ran = program_run("train", "--config", place->recipe, "--quiet", "--json");
+    ran = program_run("train", "--config", fixture->recipe, "--quiet", "--json");
     json = parsed(ran.out);
     assert_int_equal(json_integer_value(json_object_get(json, "steps")), 3);
     json_decref(json);
     ran_done(&ran);
-    assert_refused(2, "has no such run; did you mean 'other'?", "train", "--config", place->recipe, "--run",
+    assert_refused(2, "has no such run; did you mean 'other'?", "train", "--config", fixture->recipe, "--run",
                    "othr");
-    assert_refused(2, "which --config has to name", "train", "--data", "self", "--run", "other");
+    assert_refused(2, "name the recipe with --config", "train", "--data", "self", "--run", "other");
 }
 
-/* On paper: one that fits and one that does not, on a machine that is not here. */
+/* Dry run: one run fits and another does not, on a cluster that is not this host. */
 static void simulates(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3,
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3,
                  "[{\"name\": \"A\", \"dp\": 2}, {\"name\": \"large\", \"hidden\": 32768, \"layers\": 64}, "
                  "{\"name\": \"here\", \"cluster\": null}]");
-    Ran ran =
-        program_run("compare", place->recipe, "--out", place->out, "--simulate", "--cluster", "dgx2-v100");
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
+                          "dgx2-v100");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "predicted for dgx2-v100");
     assert_contains(ran.out, "  predicted, baseline");
     assert_contains(ran.out, "large: failed: out of memory, as predicted: ");
     assert_contains(ran.out, "are predictions.");
     ran_done(&ran);
-    char *text = read_in(place->out, "results.json");
+    char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
     const json_t *summary = json_object_get(run_of(json, 0), "summary");
     assert_string_equal(text_of(summary, "predicted"), "dgx2-v100");
@@ -353,37 +358,37 @@ static void simulates(void **state) {
     assert_true(figure_of(run_of(json, 0), "peak_bytes") > 0);
     json_decref(json);
     free(text);
-    text = read_in(place->out, "results.csv");
+    text = read_in(fixture->out, "results.csv");
     assert_contains(text, "\n\"A\",finished,\"dgx2-v100\",");
     free(text);
-    text = read_in(place->out, "report.html");
+    text = read_in(fixture->out, "report.html");
     assert_contains(text, "<span class=\"badge predicted\">predicted</span>");
     free(text);
-    /* A machine that holds it carries it out; what does not fit stays as it is. */
-    ran = program_run("compare", place->recipe, "--out", place->out, "--json");
+    /* This host can then execute it. The run that does not fit stays as it is. */
+    ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--json");
     json = parsed(ran.out);
     assert_string_equal(text_of(run_of(json, 0), "state"), "finished");
     assert_null(json_object_get(json_object_get(run_of(json, 0), "summary"), "predicted"));
     assert_true(isfinite(figure_of(run_of(json, 0), "val_loss")));
     json_decref(json);
     ran_done(&ran);
-    assert_refused(2, "names no cluster", "compare", place->recipe, "--simulate", "--out", place->out);
-    assert_refused(2, "dgx2", "compare", place->recipe, "--cluster", "dgx2", "--out", place->out);
-    write_recipe(place, 3, "[{\"name\": \"A\", \"cluster\": 5}]");
-    assert_refused(2, "cluster: expected the name of a machine", "compare", place->recipe);
+    assert_refused(2, "names no cluster", "compare", fixture->recipe, "--simulate", "--out", fixture->out);
+    assert_refused(2, "dgx2", "compare", fixture->recipe, "--cluster", "dgx2", "--out", fixture->out);
+    write_recipe(fixture, 3, "[{\"name\": \"A\", \"cluster\": 5}]");
+    assert_refused(2, "cluster: expected the name of a cluster", "compare", fixture->recipe);
 }
 
-/* What many ranks send is counted for all of them; another machine makes for another prediction; what cannot
- * be planned says why. */
+/* Communication is counted over all ranks, another cluster gives another prediction, and a run that cannot be
+ * planned reports why. */
 static void simulates_many(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3,
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3,
                  "[{\"name\": \"64\", \"dp\": 64, \"batch\": 128, \"micro-batch\": 1}, "
                  "{\"name\": \"128\", \"dp\": 128, \"batch\": 128, \"micro-batch\": 1}, {\"name\": \"odd\", "
                  "\"tp\": 7}]");
     double rate[2] = {0};
     for (int i = 0; i < 2; i++) {
-        Ran ran = program_run("compare", place->recipe, "--out", place->out, "--simulate", "--cluster",
+        Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
                               i ? "h200" : "dgx2-v100", "--json");
         assert_int_equal(ran.code, 0);
         json_t *json = parsed(ran.out);
@@ -398,16 +403,17 @@ static void simulates_many(void **state) {
     assert_true(rate[1] > rate[0]);
 }
 
-/* A plan needs sizes alone: nothing has to be fetched for it. Its timeline is a trace as runs write them. */
+/* Planning needs only sizes, so nothing has to be fetched. The timeline is written as a trace, as runs write
+ * it. */
 static void simulates_unfetched(void **state) {
     static const char text[] = "{\"model\": \"@gpt2-medium\", \"tokenizer\": \"@gpt2-tokenizer\", \"data\": "
                                "[\"@wikitext-103-raw/wiki.train.raw\"], \"seq\": 128, \"batch\": 8, "
                                "\"micro-batch\": 2, \"cluster\": "
                                "\"dgx2-v100\", \"runs\": [{\"name\": \"A\", \"pp\": 2}]}";
-    const Place *place = *state;
-    assert_ok(file_replace(place->recipe, text, sizeof text - 1));
-    assert_int_equal(setenv("WEFT_DATA", place->dir, 1), 0);
-    Ran ran = program_run("compare", place->recipe, "--out", place->out, "--simulate", "--json");
+    const Fixture *fixture = *state;
+    assert_ok(file_replace(fixture->recipe, text, sizeof text - 1));
+    assert_int_equal(setenv("WEFT_DATA", fixture->dir, 1), 0);
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
     const json_t *summary = json_object_get(run_of(json, 0), "summary");
@@ -415,8 +421,8 @@ static void simulates_unfetched(void **state) {
     json_decref(json);
     ran_done(&ran);
     char dir[80];
-    snprintf(dir, sizeof dir, "%s/a", place->out);
-    char *trace = read_in(dir, "trace.json"), *page = read_in(place->out, "report.html");
+    snprintf(dir, sizeof dir, "%s/a", fixture->out);
+    char *trace = read_in(dir, "trace.json"), *page = read_in(fixture->out, "report.html");
     json = parsed(trace);
     size_t forwards[2] = {0}, i;
     const json_t *event;
@@ -430,23 +436,23 @@ static void simulates_unfetched(void **state) {
     json_decref(json);
     free(trace);
     free(page);
-    /* To be carried out, it needs them. */
-    assert_refused(2, "'weft fetch gpt2-medium' brings it", "compare", place->recipe, "--out", place->out,
+    /* Executing it does need the files. */
+    assert_refused(2, "run 'weft fetch gpt2-medium' first", "compare", fixture->recipe, "--out", fixture->out,
                    "--", "--device", "cpu");
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
 
 static void refuses(void **state) {
-    const Place *place = *state;
-    write_recipe(place, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
-    assert_refused(2, "run 'A': ", "compare", place->recipe, "--out", place->out);
-    assert_refused(2, "unknown key 'zeroo'; did you mean 'zero'?", "compare", place->recipe);
-    Ran ran = program_run("compare", place->recipe);
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
+    assert_refused(2, "run 'A': ", "compare", fixture->recipe, "--out", fixture->out);
+    assert_refused(2, "unknown key 'zeroo'; did you mean 'zero'?", "compare", fixture->recipe);
+    Ran ran = program_run("compare", fixture->recipe);
     assert_null(strstr(ran.err, "run 'A': run 'A'"));
     ran_done(&ran);
-    assert_false(path_exists(place->out));
-    write_recipe(place, 3, "[{\"name\": \"A\", \"out\": \"elsewhere\"}]");
-    assert_refused(2, "run 'A': out: a comparison keeps its runs", "compare", place->recipe);
+    assert_false(path_exists(fixture->out));
+    write_recipe(fixture, 3, "[{\"name\": \"A\", \"out\": \"elsewhere\"}]");
+    assert_refused(2, "run 'A': out: is set by the comparison", "compare", fixture->recipe);
     static const char *const scales[][2] = {
         {"{\"stepz\": 3}", "scale 'other': "},
         {"{\"runs\": [{\"name\": \"B\", \"ddp\": null}]}", "scale 'other': run 'B': "}};
@@ -456,28 +462,28 @@ static void refuses(void **state) {
             snprintf(text, sizeof text,
                      "{\"data\": [\"self\"], \"runs\": [{\"name\": \"A\"}], \"scales\": {\"other\": %s}}",
                      scales[i][0]);
-        assert_ok(file_replace(place->recipe, text, (size_t)size));
-        assert_refused(2, scales[i][1], "compare", place->recipe);
-        assert_refused(2, "unknown key", "train", "--config", place->recipe);
+        assert_ok(file_replace(fixture->recipe, text, (size_t)size));
+        assert_refused(2, scales[i][1], "compare", fixture->recipe);
+        assert_refused(2, "unknown key", "train", "--config", fixture->recipe);
     }
-    write_recipe(place, 3, "[{\"name\": \"A\"}, {\"name\": \"A\"}]");
-    assert_refused(2, "two of them are called 'A'", "compare", place->recipe);
-    write_recipe(place, 3, "[{\"name\": \"A b\"}, {\"name\": \"a-B\"}]");
-    assert_refused(2, "would share the directory", "compare", place->recipe);
-    write_recipe(place, 3, "[{\"steps\": 3}]");
-    assert_refused(2, "runs: entry 1: expected a name", "compare", place->recipe);
-    write_recipe(place, 3, "[5]");
-    assert_refused(2, "runs: entry 1: expected an object", "compare", place->recipe);
-    write_recipe(place, 3, "{}");
-    assert_refused(2, "runs: expected a list", "compare", place->recipe);
-    write_recipe(place, 3, "[]");
-    assert_refused(2, "has no runs to compare", "compare", place->recipe);
-    write_recipe(place, 3, "[{\"name\": \"A\"}]");
-    assert_refused(2, "has no such scale; there is small", "compare", place->recipe, "--scale", "large");
-    assert_refused(2, "options for the runs follow after --", "compare", place->recipe, "more.json");
-    assert_refused(2, "error: --stepz: unknown option", "compare", place->recipe, "--", "--stepz", "5");
-    assert_refused(2, "--out: a comparison keeps its runs", "compare", place->recipe, "--", "--out", "x");
-    assert_refused(2, "--run: is not for the runs", "compare", place->recipe, "--", "--run", "A");
+    write_recipe(fixture, 3, "[{\"name\": \"A\"}, {\"name\": \"A\"}]");
+    assert_refused(2, "duplicate name 'A'", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "[{\"name\": \"A b\"}, {\"name\": \"a-B\"}]");
+    assert_refused(2, "would share the directory", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "[{\"steps\": 3}]");
+    assert_refused(2, "runs: entry 1: expected a string as 'name'", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "[5]");
+    assert_refused(2, "runs: entry 1: expected an object", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "{}");
+    assert_refused(2, "runs: expected a list", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "[]");
+    assert_refused(2, "contains no runs to compare", "compare", fixture->recipe);
+    write_recipe(fixture, 3, "[{\"name\": \"A\"}]");
+    assert_refused(2, "has no such scale; available: small", "compare", fixture->recipe, "--scale", "large");
+    assert_refused(2, "options for the runs go after --", "compare", fixture->recipe, "more.json");
+    assert_refused(2, "error: --stepz: unknown option", "compare", fixture->recipe, "--", "--stepz", "5");
+    assert_refused(2, "--out: is set by the comparison", "compare", fixture->recipe, "--", "--out", "x");
+    assert_refused(2, "--run: is not allowed for the runs", "compare", fixture->recipe, "--", "--run", "A");
     assert_refused(2, "is a recipe for 'weft prune'", "compare",
                    WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json");
     assert_refused(2, "is a recipe for 'weft quantize'", "compare",
@@ -485,11 +491,30 @@ static void refuses(void **state) {
     assert_refused(1, "nowhere.json", "compare", "/nowhere.json");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+
+/* Runs of earlier versions call the format "tokens" "shards". */
+static void old_format_name(void **state) {
+    const Fixture *fixture = *state;
+    static const char *const configs[] = {"{\"format\": \"shards\"}", "{\"format\": \"u16\"}"};
+    for (int i = 0; i < 2; i++) {
+        char path[160];
+        snprintf(path, sizeof path, "%s/config.json", fixture->dir);
+        assert_ok(file_replace(path, configs[i], strlen(configs[i])));
+        json_t *settings = json_pack("{ss}", "format", "tokens");
+        Run run = {.dir = (char *)(uintptr_t)fixture->dir, .settings = settings};
+        if (i == 0)
+            assert_ok(run_recognize(&run));
+        else
+            assert_fails(run_recognize(&run), 2, "format");
+        json_decref(settings);
+    }
+}
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(compares),  TEST(goes_on),        TEST(interrupted),         TEST(same_samples), TEST(one_run),
-        TEST(simulates), TEST(simulates_many), TEST(simulates_unfetched), TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(compares),    TEST(old_format_name), TEST(resumes),
+                                       TEST(interrupted), TEST(same_samples),    TEST(one_run),
+                                       TEST(simulates),   TEST(simulates_many),  TEST(simulates_unfetched),
+                                       TEST(refuses)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -1,4 +1,5 @@
-/* Configuration: defaults, file and line come to one TrainConfig; DeepSpeed's keys mean the same things. */
+/* Configuration: defaults, configuration file and command line are merged into one TrainConfig, DeepSpeed
+ * keys map to the same settings, and all recipes are valid. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static int remove_file(void **state) {
     return unlink(config_path);
 }
 
-/* Reads a line of train's, with `text` in a configuration file unless it is NULL. */
+/* Parses a train command line, with `text` as its configuration file unless it is NULL. */
 static Status read_line(Invocation **ret_call, const char *text, const char *const *line) {
     const char *argv[40];
     int argc = 0;
@@ -53,6 +54,23 @@ static void refused(const char *text, const char *message) {
 
 static const TrainConfig *config_of(const Invocation *call) {
     return &((const TrainArgs *)call->config)->config;
+}
+
+/* "shards" is the old spelling of the format "tokens", which earlier versions wrote to config.json. */
+static void old_spellings(void **state) {
+    (void)state;
+    Invocation *calls[] = {read_ok("{\"format\": \"shards\"}", LINE()),
+                           read_ok(NULL, LINE("--format", "shards")),
+                           read_ok("{\"format\": \"shards\"}", LINE("--format", "tokens"))};
+    for (size_t i = 0; i < COUNT_OF(calls); i++) {
+        json_t *json = NULL;
+        assert_string_equal(config_of(calls[i])->format, "tokens");
+        assert_ok(invocation_json(calls[i], &json));
+        assert_string_equal(json_string_value(json_object_get(json, "format")), "tokens");
+        json_decref(json);
+        invocation_free(calls[i]);
+    }
+    refused("{\"format\": \"shard\"}", "format shard: expected auto, bytes, u16, u32, ids, tokens, text");
 }
 
 static void defaults(void **state) {
@@ -114,7 +132,7 @@ static void file_and_line(void **state) {
     invocation_free(call);
 }
 
-/* What a run writes down is a configuration that gives the same run again. */
+/* The config.json that a run writes is a configuration that reproduces the run. */
 static void round_trip(void **state) {
     (void)state;
     Invocation *call = read_ok(NULL, LINE("--lr", "0.1", "--layers", "3", "--no-shuffle", "--val", "x", "y",
@@ -139,19 +157,19 @@ static void round_trip(void **state) {
 static void bad_files(void **state) {
     (void)state;
     refused("{\"lr\": \"high\"}", "lr: expected a number above 0, found \"high\"");
-    refused("{\"steps\": 1.5}", "steps: expected a whole number of at least 1, found 1.5");
-    refused("{\"steps\": 0}", "steps 0: expected a whole number of at least 1");
+    refused("{\"steps\": 1.5}", "steps: expected an integer of at least 1, found 1.5");
+    refused("{\"steps\": 0}", "steps 0: expected an integer of at least 1");
     refused("{\"shuffle\": 1}", "shuffle: expected true or false, found 1");
-    refused("{\"data\": [1]}", "data: entry 1 is not a text");
+    refused("{\"data\": [1]}", "data: entry 1 is not a string");
     refused("{\"schedule\": \"cosinus\"}", "did you mean 'cosine'?");
     refused("{\"learning_rat\": 1}", "unknown key 'learning_rat'");
     refused("{\"micro_bach\": 1}", "unknown key 'micro_bach'; did you mean 'micro-batch'?");
     refused("{\"json\": true}", "unknown key 'json'");
-    refused("[]", "expected a JSON object of options");
+    refused("[]", "expected a JSON object with options");
     refused("{\"lr\": 1, \"lr\": 2}", "not valid JSON");
     refused("{", "not valid JSON");
     refused("", "not valid JSON");
-    refused("{\"seed\": -1}", "seed -1: expected a whole number from 0");
+    refused("{\"seed\": -1}", "seed -1: expected an integer from 0");
     Invocation *call = NULL;
     const char *argv[] = {"--data", "x", "--config", "/nonexistent/run.json"};
     assert_fails(invocation_new(&call, &command_train, 4, (char **)(uintptr_t)argv), 1,
@@ -192,7 +210,7 @@ static void deepspeed_keys(void **state) {
     invocation_free(call);
 }
 
-/* Without a warmup_type DeepSpeed's schedulers have a warm-up of their own. */
+/* Without warmup_type, each DeepSpeed scheduler has the default that DeepSpeed gives it. */
 static void deepspeed_warmup(void **state) {
     (void)state;
     static const struct {
@@ -220,7 +238,7 @@ static void deepspeed_warmup(void **state) {
     }
 }
 
-/* bench takes the same file, and of it what it has. */
+/* bench reads the same file and uses the keys that apply to it. */
 static void deepspeed_bench(void **state) {
     (void)state;
     static const char text[] =
@@ -265,14 +283,14 @@ static void batches(void **state) {
     }
     refused("{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
             "\"gradient_accumulation_steps\": 4}",
-            "the batch is 32, but micro-batch 4 x accumulation 4 x 1 rank is 16");
+            "batch is 32, but micro-batch 4 x accumulation 4 x 1 rank is 16");
     refused("{\"train_batch_size\": 10, \"gradient_accumulation_steps\": 4}",
-            "gradient_accumulation_steps 4 does not divide the batch of 10");
+            "gradient_accumulation_steps 4 must divide the batch of 10");
     refused("{\"gradient_accumulation_steps\": 4}",
             "needs train_batch_size or train_micro_batch_size_per_gpu");
-    refused("{\"gradient_accumulation_steps\": 0}", "expected a whole number of at least 1");
+    refused("{\"gradient_accumulation_steps\": 0}", "expected an integer of at least 1");
     refused("{\"train_micro_batch_size_per_gpu\": 1000000, \"gradient_accumulation_steps\": 2147483647}",
-            "a batch of more than");
+            "exceeds the maximum batch of");
     refused("{\"batch\": 12, \"train_batch_size\": 13}",
             "'batch' and 'train_batch_size' set the same option to different values");
 }
@@ -297,7 +315,7 @@ static void deepspeed_refusals(void **state) {
     refused("{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}", "set the same option");
 }
 
-/* Asked for in the file, refused in the file's name by the same check as on the line. */
+/* A precision from the file is checked like one from the command line, and the error names the file. */
 static void deepspeed_precision(void **state) {
     (void)state;
     Invocation *call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE());
@@ -308,7 +326,7 @@ static void deepspeed_precision(void **state) {
                    LINE());
     assert_true(((const TrainArgs *)call->config)->config.loss_scale == 4096);
     assert_int_equal(((const TrainArgs *)call->config)->config.loss_scale_steps, 500);
-    refused("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", "the loss scale follows the gradients");
+    refused("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", "weft only has dynamic loss scaling");
     refused("{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 99}}", "from 0 to 24");
     invocation_free(call);
     call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE("--precision", "fp32"));
@@ -321,7 +339,7 @@ static void deepspeed_precision(void **state) {
     invocation_free(call);
 }
 
-/* A scale stands in for what the file says, null takes out what it says, and the line wins over both. */
+/* A scale overrides the file's settings, null removes one, and the command line overrides both. */
 static void scales(void **state) {
     (void)state;
     const char *text = "{\"about\": \"a test\", \"steps\": 500, \"lr\": 0.5, \"layers\": 7, \"scales\": "
@@ -336,10 +354,10 @@ static void scales(void **state) {
     assert_true(config_of(call)->lr == 0.25);
     invocation_free(call);
     call = NULL;
-    assert_fails(read_line(&call, text, LINE("--scale", "large")), 2, "has no such scale; there is small");
+    assert_fails(read_line(&call, text, LINE("--scale", "large")), 2, "has no such scale; available: small");
     assert_fails(read_line(&call, "{\"steps\": 5}", LINE("--scale", "small")), 2, "no such scale");
-    assert_fails(read_line(&call, NULL, LINE("--scale", "small")), 2, "which --config has to name");
-    refused("{\"about\": 5}", "about: expected a text");
+    assert_fails(read_line(&call, NULL, LINE("--scale", "small")), 2, "name the recipe with --config");
+    refused("{\"about\": 5}", "about: expected a string");
     refused("{\"scales\": 5}", "scales: expected an object");
     assert_fails(read_line(&call, "{\"scales\": {\"small\": 5}}", LINE("--scale", "small")), 2,
                  "small: expected an object");
@@ -347,7 +365,7 @@ static void scales(void **state) {
                  "did you mean 'steps'");
 }
 
-/* "@SET/FILE" is a fetched file, which must be there unless the line names another. */
+/* "@SET/FILE" names a fetched file, which must exist unless the command line names another. */
 static void fetched_files(void **state) {
     (void)state;
     char dir[] = "/tmp/weft-fetched-XXXXXX", path[200];
@@ -355,9 +373,9 @@ static void fetched_files(void **state) {
     assert_int_equal(setenv("WEFT_DATA", dir, 1), 0);
     const char *text = "{\"tokenizer\": \"@gpt2-tokenizer\", \"val\": [\"@tinyshakespeare/input.txt\"]}";
     Invocation *call = NULL;
-    assert_fails(read_line(&call, text, LINE()), 2, "'weft fetch gpt2-tokenizer' brings it");
+    assert_fails(read_line(&call, text, LINE()), 2, "run 'weft fetch gpt2-tokenizer' first");
     assert_fails(read_line(&call, text, LINE("--tokenizer", "bytes")), 2,
-                 "'weft fetch tinyshakespeare' brings it");
+                 "run 'weft fetch tinyshakespeare' first");
     refused("{\"tokenizer\": \"@gpt3\"}", "gpt3");
     call = read_ok(text, LINE("--tokenizer", "bytes", "--val", "other.txt"));
     assert_string_equal(config_of(call)->val[0], "other.txt");
@@ -373,11 +391,11 @@ static void fetched_files(void **state) {
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
 
-/* Train takes each of a recipe's runs. */
+/* Train accepts each run of the recipe. */
 static void check_recipe_runs(const char *path, bool small) {
     Recipe recipe = {0};
     Status none = recipe_read(&recipe, path, small ? "small" : NULL);
-    if (none) assert_non_null(strstr(status_message(none), "has no runs to compare"));
+    if (none) assert_non_null(strstr(status_message(none), "contains no runs to compare"));
     status_free(none);
     for (size_t i = 0; i < json_array_size(recipe.runs); i++) {
         const json_t *run = json_array_get(recipe.runs, i);
@@ -392,7 +410,7 @@ static void check_recipe_runs(const char *path, bool small) {
     recipe_done(&recipe);
 }
 
-/* Each way to quantize, from the fetched model and, in small, from one of one's own. */
+/* Every quantization method, of the fetched model and, at the small scale, of a model trained for it. */
 static void check_quantize_recipe(void) {
     static const char *const ways[][3] = {{"int8", "8", "dynamic"},     {"int8-static", "8", "static"},
                                           {"int4", "4", "dynamic"},     {"int8-unbalanced", "8", "dynamic"},
@@ -416,7 +434,8 @@ static void check_quantize_recipe(void) {
     }
 }
 
-/* Every recipe is one that train takes, in each of its scales, with what it says to fetch. */
+/* Every recipe is valid at every scale for the command it is made for, once the files that it names are
+ * fetched. */
 static void recipes(void **state) {
     (void)state;
     static const char *const sets[] = {
@@ -468,13 +487,21 @@ static void recipes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),           cmocka_unit_test(line_forms),
-        cmocka_unit_test(file_and_line),      cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_files),          cmocka_unit_test(scales),
-        cmocka_unit_test(fetched_files),      cmocka_unit_test(recipes),
-        cmocka_unit_test(deepspeed_keys),     cmocka_unit_test(deepspeed_warmup),
-        cmocka_unit_test(deepspeed_bench),    cmocka_unit_test(batches),
-        cmocka_unit_test(deepspeed_refusals), cmocka_unit_test(deepspeed_precision),
+        cmocka_unit_test(old_spellings),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(line_forms),
+        cmocka_unit_test(file_and_line),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(scales),
+        cmocka_unit_test(fetched_files),
+        cmocka_unit_test(recipes),
+        cmocka_unit_test(deepspeed_keys),
+        cmocka_unit_test(deepspeed_warmup),
+        cmocka_unit_test(deepspeed_bench),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(deepspeed_refusals),
+        cmocka_unit_test(deepspeed_precision),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

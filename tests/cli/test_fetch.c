@@ -1,6 +1,6 @@
-/* weft fetch as a person uses it: against a server on loopback, from a directory, and stopped by Ctrl-C.
- * Fetching real files to the end needs them at hand (WEFT_SOURCE_DIR/../shared/data) and is skipped
- * elsewhere. */
+/* `weft fetch` through the program: from a server on loopback, from a directory, and interrupted by Ctrl-C.
+ * Complete downloads need the real files (WEFT_SOURCE_DIR/../shared/data) and are skipped if they are
+ * missing. */
 #include "program.h"
 #include "server.h"
 
@@ -12,30 +12,30 @@
 
 #define SHARED WEFT_SOURCE_DIR "/../shared/data"
 
-typedef struct World {
+typedef struct Fixture {
     Server *server;
     char dir[64];
-} World;
+} Fixture;
 
 static int setup(void **state) {
-    World *world = calloc(1, sizeof *world);
+    Fixture *fixture = calloc(1, sizeof *fixture);
     void *server;
-    if (!world || program_setup(NULL) != 0 || server_setup(&server) != 0) return -1;
-    world->server = server;
-    snprintf(world->dir, sizeof world->dir, "/tmp/weft-fetch-XXXXXX");
-    *state = world;
-    return mkdtemp(world->dir) ? 0 : -1;
+    if (!fixture || program_setup(NULL) != 0 || server_setup(&server) != 0) return -1;
+    fixture->server = server;
+    snprintf(fixture->dir, sizeof fixture->dir, "/tmp/weft-fetch-XXXXXX");
+    *state = fixture;
+    return mkdtemp(fixture->dir) ? 0 : -1;
 }
 
 static int teardown(void **state) {
-    World *world = *state;
-    void *server = world->server;
-    status_free(dir_remove(world->dir));
-    free(world);
+    Fixture *fixture = *state;
+    void *server = fixture->server;
+    status_free(dir_remove(fixture->dir));
+    free(fixture);
     return server_teardown(&server);
 }
 
-static void need_curl(void) {
+static void require_curl(void) {
     CLEANUP(http_freep) Http *http = NULL;
     CLEANUP(status_freep) Status status = http_new(&http);
     if (status) skip();
@@ -49,7 +49,7 @@ static void test_list(void **state) {
                                         "squad-v2",           "cornell",     "gpt2-xl",      "gpt2-tokenizer",
                                         "bert-large-uncased", "CC BY-SA 4.0"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_contains(ran.out, names[i]);
-    assert_contains(ran.out, "not all checksums are known beforehand");
+    assert_contains(ran.out, "some checksums are not published");
     ran_done(&ran);
 
     ran = program_run("fetch", "--list", "--json");
@@ -71,58 +71,58 @@ static void test_list(void **state) {
 }
 
 static void test_usage(void **state) {
-    World *world = *state;
-    assert_refused(2, "name what to fetch", "fetch");
+    Fixture *fixture = *state;
+    assert_refused(2, "missing set name", "fetch");
     assert_refused(2, "did you mean 'tinyshakespeare'?", "fetch", "tinyshakespear");
-    assert_refused(2, "'weft fetch --list' lists", "fetch", "imagenet");
-    assert_refused(2, "expected a directory, or a URL", "fetch", "gpt2", "--from", "ftp://example.org/");
-    assert_refused(1, "is not a directory", "fetch", "gpt2", "--from", "/nowhere/at/all");
-    /* A wrong name is found before anything is fetched. */
-    assert_refused(2, "is not known", "fetch", "tinyshakespeare", "imagenet", "--from", world->dir, "--out",
-                   world->dir);
+    assert_refused(2, "see 'weft fetch --list'", "fetch", "imagenet");
+    assert_refused(2, "expected a directory or a URL", "fetch", "gpt2", "--from", "ftp://example.org/");
+    assert_refused(1, "not a directory", "fetch", "gpt2", "--from", "/nowhere/at/all");
+    /* A wrong name is reported before anything is fetched. */
+    assert_refused(2, "unknown dataset or model", "fetch", "tinyshakespeare", "imagenet", "--from",
+                   fixture->dir, "--out", fixture->dir);
 }
 
 static void test_failures(void **state) {
-    World *world = *state;
-    need_curl();
-    assert_refused(1, "tinyshakespeare/input.txt: is not there (404)", "fetch", "tinyshakespeare", "--from",
-                   world->server->url, "--out", world->dir, "--quiet");
+    Fixture *fixture = *state;
+    require_curl();
+    assert_refused(1, "tinyshakespeare/input.txt: not found (404)", "fetch", "tinyshakespeare", "--from",
+                   fixture->server->url, "--out", fixture->dir, "--quiet");
     char *lie = calloc(1, 1115394);
-    world->server->files[0] = (ServedFile){"input.txt", lie, 1115394, NULL};
-    assert_refused(1, "is not the published file: its SHA-256 is", "fetch", "tinyshakespeare", "--from",
-                   world->server->url, "--out", world->dir, "--quiet");
+    fixture->server->files[0] = (ServedFile){"input.txt", lie, 1115394, NULL};
+    assert_refused(1, "not the published file: SHA-256 is", "fetch", "tinyshakespeare", "--from",
+                   fixture->server->url, "--out", fixture->dir, "--quiet");
     free(lie);
 }
 
-/* Ctrl-C in the middle: one sentence, exit code 1, and the beginning of the file is kept. */
+/* Ctrl-C during a download: one line of error, exit code 1, and the received part is kept. */
 static void test_interrupt(void **state) {
-    World *world = *state;
-    need_curl();
+    Fixture *fixture = *state;
+    require_curl();
     char *data = calloc(1, 1115394);
-    world->server->files[0] = (ServedFile){"input.txt", data, 1115394, "\"one\""};
-    world->server->silent = true;
-    world->server->cut_at = 5000;
+    fixture->server->files[0] = (ServedFile){"input.txt", data, 1115394, "\"one\""};
+    fixture->server->silent = true;
+    fixture->server->cut_at = 5000;
     FILE *err = tmpfile();
     assert_non_null(err);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         dup2(fileno(err), 2);
-        execl(WEFT_BINARY, WEFT_BINARY, "fetch", "tinyshakespeare", "--from", world->server->url, "--out",
-              world->dir, "--quiet", (char *)NULL);
+        execl(WEFT_BINARY, WEFT_BINARY, "fetch", "tinyshakespeare", "--from", fixture->server->url, "--out",
+              fixture->dir, "--quiet", (char *)NULL);
         _exit(127);
     }
     CLEANUP(mem_freep) char *part = NULL;
     struct stat st;
     int code;
-    assert_ok(path_join(&part, world->dir, "tinyshakespeare/input.txt.part"));
+    assert_ok(path_join(&part, fixture->dir, "tinyshakespeare/input.txt.part"));
     for (int i = 0; i < 2000 && (stat(part, &st) != 0 || st.st_size < 5000); i++) usleep(10000);
     kill(child, SIGINT);
     assert_int_equal(waitpid(child, &code, 0), child);
     char *said = program_slurp(err);
     assert_true(WIFEXITED(code));
     assert_int_equal(WEXITSTATUS(code), 1);
-    assert_contains(said, "stopped by a signal; the 5.00 kB that have come are kept");
+    assert_contains(said, "stopped by a signal; the 5.00 kB received so far are kept");
     assert_int_equal(stat(part, &st), 0);
     assert_int_equal(st.st_size, 5000);
     free(said);
@@ -130,20 +130,20 @@ static void test_interrupt(void **state) {
 }
 
 static void test_real(void **state) {
-    World *world = *state;
+    Fixture *fixture = *state;
     if (!path_exists(SHARED "/tinyshakespeare/input.txt")) skip();
     CLEANUP(mem_freep) char *next = NULL;
-    setenv("WEFT_DATA", world->dir, 1);
+    setenv("WEFT_DATA", fixture->dir, 1);
     Ran ran = program_run("fetch", "tinyshakespeare", "--from", SHARED);
     unsetenv("WEFT_DATA");
     assert_int_equal(ran.code, 0);
-    assert_ok(str_format(&next, "next: weft train --data %s/tinyshakespeare/input.txt", world->dir));
+    assert_ok(str_format(&next, "next: weft train --data %s/tinyshakespeare/input.txt", fixture->dir));
     assert_contains(ran.out, next);
     assert_contains(ran.err, "input.txt 1115394/1115394 (100%)");
     ran_done(&ran);
 
-    /* The second time from the network, which is not asked. */
-    ran = program_run("fetch", "tinyshakespeare", "--out", world->dir, "--json");
+    /* The second call needs no network. */
+    ran = program_run("fetch", "tinyshakespeare", "--out", fixture->dir, "--json");
     assert_int_equal(ran.code, 0);
     CLEANUP(json_decrefp) json_t *json = NULL;
     assert_ok(json_parse(ran.out, strlen(ran.out), "the result", &json));

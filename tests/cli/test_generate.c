@@ -1,7 +1,7 @@
-/* weft generate with tokenizers: where they are found, what is printed while tokens come, where it ends.
+/* `weft generate` with tokenizers: where they are found, streaming, prompts, and when generation ends.
  *
- * A small model learns one sentence by heart, with characters of two to four bytes that its BPE cuts to
- * pieces, so that what it writes is known. */
+ * The model is trained to memorize one sentence. Its characters of two to four bytes are split across BPE
+ * tokens, so the expected output is known. */
 #include "corpus.h"
 
 #define SENTENCE                                                                                             \
@@ -10,7 +10,7 @@
     "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 48 --batch 8 --threads 1 --val-fraction 0 "    \
     "--quiet "
 
-/* Runs a line of the shell in the folder, where $WEFT is the program. */
+/* Runs a shell command in the directory; $WEFT is the program. */
 static Ran shell(const char *line) {
     char full[4096];
     FILE *out = tmpfile(), *err = tmpfile();
@@ -36,14 +36,14 @@ static void assert_line_fails(const char *line, int code, const char *part) {
     assert_contains(ran.err, part);
     assert_int_equal(ran.code, code);
     assert_string_equal(ran.out, "");
-    assert_ptr_equal(strchr(ran.err, '\n'), ran.err + strlen(ran.err) - 1); /* one sentence */
+    assert_ptr_equal(strchr(ran.err, '\n'), ran.err + strlen(ran.err) - 1); /* exactly one line */
     ran_done(&ran);
 }
 
 static json_t *line_json(const char *line) {
     Ran ran = shell(line);
     if (ran.code) fail_msg("%s: %s", line, ran.err);
-    json_t *json = json_loads(ran.out, JSON_ALLOW_NUL, NULL); /* a model may write any byte */
+    json_t *json = json_loads(ran.out, JSON_ALLOW_NUL, NULL); /* a model may generate any byte */
     assert_non_null(json);
     ran_done(&ran);
     return json;
@@ -79,7 +79,7 @@ static int setup(void **state) {
 
 /* ---- text ---- */
 
-static void finds_the_tokenizer_beside_the_model(void **state) {
+static void finds_the_models_tokenizer(void **state) {
     (void)state;
     static const char learned[] = "Gr\xC3\xBC\xC3\x9F\x65 aus K\xC3\xB6ln: 5 \xE2\x82\xAC f\xC3\xBCr";
     const char *const models[] = {"run", "run/latest", "bare --tokenizer tok", "bare --tokenizer run/latest",
@@ -95,8 +95,8 @@ static void finds_the_tokenizer_beside_the_model(void **state) {
     }
 }
 
-/* Converted, the model still has its tokenizer and writes the same. */
-static void conversion_keeps_it(void **state) {
+/* A converted model keeps its tokenizer and generates the same text. */
+static void conversion_keeps_the_tokenizer(void **state) {
     (void)state;
     assert_line(
         "$WEFT convert --model run --out again "
@@ -107,28 +107,28 @@ static void conversion_keeps_it(void **state) {
 }
 
 static bool is_utf8(const char *text, size_t size) {
-    json_t *json = json_stringn(text, size); /* takes nothing else */
+    json_t *json = json_stringn(text, size); /* fails unless the text is valid UTF-8 */
     json_decref(json);
     return json != NULL;
 }
 
-/* What each write to a pipe brings is whole characters. Returns the size of all of it. */
-static size_t read_pieces(const char *arguments, char *all, size_t room, int *pieces) {
+/* Checks that every write to the pipe consists of complete characters. Returns the total size. */
+static size_t read_writes(const char *arguments, char *all, size_t capacity, int *writes) {
     char line[1024];
     snprintf(line, sizeof line, "cd '%s' && exec \"$WEFT\" generate --threads 1 %s 2>/dev/null", corpus_root,
              arguments);
     FILE *pipe = popen(line, "r");
     assert_non_null(pipe);
     size_t size = 0;
-    for (ssize_t got; (got = read(fileno(pipe), all + size, room - size)) > 0; size += (size_t)got) {
+    for (ssize_t got; (got = read(fileno(pipe), all + size, capacity - size)) > 0; size += (size_t)got) {
         assert_true(is_utf8(all + size, (size_t)got));
-        ++*pieces;
+        ++*writes;
     }
     assert_int_equal(pclose(pipe), 0);
     return size;
 }
 
-static void streams_whole_characters(void **state) {
+static void streams_complete_characters(void **state) {
     (void)state;
     static const char *const arguments[] = {
         "--model run --prompt Gr --greedy",
@@ -137,13 +137,13 @@ static void streams_whole_characters(void **state) {
         "--model run --prompt-ids 159 --temperature 5 --ignore-end --seed 3",
         "--model run --temperature 100 --ignore-end --seed 4",
     };
-    int pieces = 0;
+    int writes = 0;
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments; i++) {
         char all[4096], whole[4096], line[512];
         int one = 0;
-        size_t size = read_pieces(arguments[i], all, sizeof all, &pieces);
+        size_t size = read_writes(arguments[i], all, sizeof all, &writes);
         snprintf(line, sizeof line, "--no-stream %s", arguments[i]);
-        assert_int_equal(read_pieces(line, whole, sizeof whole, &one), size);
+        assert_int_equal(read_writes(line, whole, sizeof whole, &one), size);
         assert_memory_equal(all, whole, size);
         snprintf(line, sizeof line, "$WEFT generate --threads 1 --json %s", arguments[i]);
         json_t *json = line_json(line);
@@ -152,7 +152,7 @@ static void streams_whole_characters(void **state) {
         assert_memory_equal(json_string_value(text), all, size - 1);
         json_decref(json);
     }
-    assert_true(pieces >= 10);
+    assert_true(writes >= 10);
 }
 
 static void special_tokens(void **state) {
@@ -168,7 +168,7 @@ static void special_tokens(void **state) {
     json_decref(json);
 }
 
-/* A GPT-2 that learned words: pieces of WordPiece are joined as BERT's are. */
+/* A GPT-2 model with a WordPiece tokenizer: tokens are joined into words as in BERT. */
 static void wordpiece(void **state) {
     (void)state;
     Ran ran = shell("$WEFT train --tokenizer bert --data words.txt " SHAPE "--steps 5 --out words");
@@ -183,9 +183,9 @@ static void wordpiece(void **state) {
                 "the quick fox [UNK] jumps\n");
 }
 
-/* ---- ends ---- */
+/* ---- end of generation ---- */
 
-static void stops_at_texts(void **state) {
+static void stops_at_strings(void **state) {
     (void)state;
     static const struct {
         const char *stops, *new_text, *stop;
@@ -209,13 +209,13 @@ static void stops_at_texts(void **state) {
         snprintf(expected, sizeof expected, "Gr%s\n", cases[i].new_text);
         assert_line(line, expected);
     }
-    assert_line_fails("$WEFT generate --model run --prompt x --stop ''", 2, "stop text 1 is empty");
+    assert_line_fails("$WEFT generate --model run --prompt x --stop ''", 2, "stop string 1 is empty");
     assert_line_fails("$WEFT generate --model run --prompt x --stop a --stop \"$(printf '\\303')\"", 2,
-                      "stop text 2 is not UTF-8");
+                      "stop string 2 is not valid UTF-8");
 }
 
-/* Samples end one by one, each for its own reason. */
-static void samples_end_on_their_own(void **state) {
+/* Each sample ends independently, for its own reason. */
+static void samples_end_independently(void **state) {
     (void)state;
     json_t *json = line_json("$WEFT generate --model run --prompt Gr --prompt ' 3' --samples 2 --greedy "
                              "--max-tokens 20 --stop '\xE2\x82\xAC' --stop und --json");
@@ -234,7 +234,8 @@ static void samples_end_on_their_own(void **state) {
     json_decref(json);
 }
 
-/* transformers stops at the tokens of generation_config.json, whatever config.json says. */
+/* Like transformers, generation stops at the end tokens of generation_config.json, whatever config.json
+ * says. */
 static void ends_by_generation_config(void **state) {
     (void)state;
     json_t *json =
@@ -272,37 +273,38 @@ static void ends_by_generation_config(void **state) {
 
 /* ---- prompts ---- */
 
-static void prompts_from_everywhere(void **state) {
+static void prompt_sources(void **state) {
     (void)state;
     static const char expected[] = "Gr\xC3\xBC\xC3\x9F\x65\n";
     put_text("start.txt", "Gr");
     assert_line("$WEFT generate --model run --prompt-file start.txt --greedy --stop ' aus'", expected);
     assert_line("printf Gr | $WEFT generate --model run --prompt-file - --greedy --stop ' aus'", expected);
     assert_line("printf Gr | $WEFT generate --model run --prompt - --greedy --stop ' aus'", expected);
-    assert_line_fails("printf Gr | $WEFT generate --model run --prompt - --prompt-file -", 2, "twice");
+    assert_line_fails("printf Gr | $WEFT generate --model run --prompt - --prompt-file -", 2,
+                      "only one prompt");
     assert_line_fails("$WEFT generate --model run --prompt-file absent.txt", 1, "absent.txt");
 }
 
-static void what_does_not_belong_together(void **state) {
+static void mismatched_options(void **state) {
     (void)state;
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt x", 2,
-                      "the tokenizer other has 290 tokens, which does not go with the model ");
+                      "the tokenizer other (290 tokens) does not match the model ");
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt-ids 1", 2,
                       "whose vocabulary is 262");
     assert_line_fails("$WEFT generate --model run --tokenizer bytes --prompt x --model golden", 1, "golden");
     assert_line_fails("$WEFT generate --model run --tokenizer absent --prompt x", 1, "absent");
-    assert_line_fails("$WEFT generate --model bare --prompt x", 2, "name the tokenizer with --tokenizer");
+    assert_line_fails("$WEFT generate --model bare --prompt x", 2, "name a tokenizer with --tokenizer");
     assert_line_fails("$WEFT generate --model bare --prompt-ids 1 --stop x", 2, "--tokenizer");
-    /* Numbers need no tokenizer, not even a whole one. */
+    /* Token ids need no tokenizer, not even an intact one. */
     assert_line(
         "cp -r bare broken && echo '{' >broken/tokenizer.json && "
         "$WEFT generate --model broken --prompt-ids 1,2 --greedy --max-tokens 2 2>note | cut -d' ' -f1-2",
         "1 2\n");
-    assert_line("grep -c 'tokens are shown as numbers' broken/../note", "1\n");
+    assert_line("grep -c 'tokens are shown as ids' broken/../note", "1\n");
     assert_line_fails("$WEFT generate --model broken --prompt x", 1, "tokenizer.json");
 }
 
-/* A vocabulary padded for speed: its extra tokens have no text. */
+/* Padding tokens of the vocabulary have no text. */
 static void padded_vocabularies(void **state) {
     (void)state;
     Ran ran =
@@ -321,16 +323,16 @@ static void padded_vocabularies(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_the_tokenizer_beside_the_model),
-        cmocka_unit_test(conversion_keeps_it),
-        cmocka_unit_test(streams_whole_characters),
+        cmocka_unit_test(finds_the_models_tokenizer),
+        cmocka_unit_test(conversion_keeps_the_tokenizer),
+        cmocka_unit_test(streams_complete_characters),
         cmocka_unit_test(special_tokens),
         cmocka_unit_test(wordpiece),
-        cmocka_unit_test(stops_at_texts),
-        cmocka_unit_test(samples_end_on_their_own),
+        cmocka_unit_test(stops_at_strings),
+        cmocka_unit_test(samples_end_independently),
         cmocka_unit_test(ends_by_generation_config),
-        cmocka_unit_test(prompts_from_everywhere),
-        cmocka_unit_test(what_does_not_belong_together),
+        cmocka_unit_test(prompt_sources),
+        cmocka_unit_test(mismatched_options),
         cmocka_unit_test(padded_vocabularies),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);

@@ -1,9 +1,9 @@
-/* What is generated from the tables: help, the man page, completion. */
+/* Everything that is generated from the option tables: help, the man page, shell completion. */
 #include "program.h"
 
 #include "base/fs.h"
 
-static json_t *described(void) {
+static json_t *help_json(void) {
     Ran ran = program_run("help", "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = NULL;
@@ -27,7 +27,7 @@ static void spelling(const json_t *option, char *buffer, size_t size) {
 
 static void help_lists_every_option(void **state) {
     (void)state;
-    json_t *json = described(), *command, *option;
+    json_t *json = help_json(), *command, *option;
     size_t c, o;
     Ran overview = program_run("help");
     assert_int_equal(overview.code, 0);
@@ -71,6 +71,75 @@ static void help_fits_the_width(void **state) {
     ran_done(&ran);
 }
 
+/* --all shows what each command's help shows. */
+static void help_shows_all(void **state) {
+    (void)state;
+    Ran all = program_run("help", "--all"), train = program_run("help", "train"),
+        encode = program_run("tokenizer", "encode", "--help");
+    assert_int_equal(all.code, 0);
+    assert_contains(all.out, train.out);
+    assert_contains(all.out, encode.out);
+    ran_done(&all);
+    ran_done(&train);
+    ran_done(&encode);
+    assert_refused(2, "--all: shows every command; remove 'train'", "help", "--all", "train");
+}
+
+/* --scale and --run select parts of a recipe and are shown only by commands that use recipes. */
+static void recipe_options_are_shown_where_useful(void **state) {
+    (void)state;
+    static const struct {
+        const char *command;
+        bool scale, run;
+    } cases[] = {{"train", true, true},    {"prune", true, true},  {"quantize", true, true},
+                 {"compare", true, false}, {"eval", false, false}, {"info", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Ran ran = program_run("help", cases[i].command);
+        assert_int_equal(strstr(ran.out, "\n  --scale NAME") != NULL, cases[i].scale);
+        assert_int_equal(strstr(ran.out, "\n  --run NAME") != NULL, cases[i].run);
+        ran_done(&ran);
+    }
+}
+
+/* Old spellings are accepted but appear nowhere. */
+static void old_spellings_are_hidden(void **state) {
+    (void)state;
+    Ran runs[] = {program_run("help", "--all"), program_run("help", "--man"), program_run("help", "--json"),
+                  program_run("help", "--completion", "bash"), program_run("help", "--completion", "fish")};
+    static const char *const hidden[] = {"--shard-size",   "-l shard-size", "\\-\\-shard\\-size",
+                                         "\"shard-size\"", "shards, text",  "shards text",
+                                         "\"shards\""};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        for (size_t k = 0; k < sizeof hidden / sizeof *hidden; k++)
+            assert_null(strstr(runs[i].out, hidden[k]));
+        ran_done(&runs[i]);
+    }
+}
+
+/* A reader that goes away early, such as head, is not an error. */
+static void help_ends_quietly(void **state) {
+    (void)state;
+    static const char *const commands[] = {"help --all", "help --man", "train --help", "help --json"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        char line[1024], output[256];
+        snprintf(line, sizeof line, "{ '%s' %s; echo \"code $?\" >&2; } 2>&1 >/dev/full | cat", WEFT_BINARY,
+                 commands[i]);
+        FILE *pipe = popen(line, "r");
+        assert_non_null(pipe);
+        output[fread(output, 1, sizeof output - 1, pipe)] = 0;
+        pclose(pipe);
+        assert_contains(output, "standard output: cannot write");
+        assert_contains(output, "code 1");
+        snprintf(line, sizeof line, "{ { sleep 0.1; '%s' %s; echo \"code $?\" >&2; } | true; } 2>&1",
+                 WEFT_BINARY, commands[i]);
+        pipe = popen(line, "r");
+        assert_non_null(pipe);
+        output[fread(output, 1, sizeof output - 1, pipe)] = 0;
+        pclose(pipe);
+        assert_string_equal(output, "code 0\n");
+    }
+}
+
 /* A line that starts with a dot is a request; it must be one that the page means to use. */
 static void man_page_is_sound(void **state) {
     (void)state;
@@ -103,7 +172,7 @@ static void man_page_formats(void **state) {
     assert_string_equal(warning, "");
 }
 
-/* What bash offers for a line, through the generated script. */
+/* Asserts what bash completes for a line, using the generated script. */
 static void assert_bash_offers(const char *words, const char *expected) {
     char command[1024], reply[4096] = "";
     snprintf(command, sizeof command,
@@ -129,7 +198,7 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft help ev", "eval");
     assert_bash_offers("weft tok", "tokenizer");
     assert_bash_offers("weft tokenizer tr", "train");
-    assert_bash_offers("weft tokenizer \"\"", "--config --scale --run --json --help train encode decode");
+    assert_bash_offers("weft tokenizer \"\"", "--config --json --help train encode decode");
     assert_bash_offers("weft tokenizer train --kind w", "wordpiece");
     assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
 }
@@ -175,6 +244,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_lists_every_option),
         cmocka_unit_test(help_fits_the_width),
+        cmocka_unit_test(help_shows_all),
+        cmocka_unit_test(recipe_options_are_shown_where_useful),
+        cmocka_unit_test(old_spellings_are_hidden),
+        cmocka_unit_test(help_ends_quietly),
         cmocka_unit_test(man_page_is_sound),
         cmocka_unit_test(man_page_formats),
         cmocka_unit_test(bash_completes),

@@ -1,5 +1,5 @@
-/* Perplexity over all of a text: the sums that transformers gives for sliding windows, and words as WikiText
- * counts them. */
+/* Perplexity of a complete text: sliding windows match transformers, and words are counted as WikiText
+ * does. */
 #include <math.h>
 
 #include "cli/corpus.h"
@@ -10,7 +10,7 @@
 
 static double number(const json_t *json, const char *name) {
     const json_t *value = json_object_get(json, name);
-    if (!json_is_number(value)) fail_msg("no %s", name);
+    if (!json_is_number(value)) fail_msg("key '%s' is missing or not a number", name);
     return json_number_value(value);
 }
 
@@ -45,7 +45,7 @@ static void test_windows(void **state) {
         assert_true(fabs(number(found, "accuracy") * tokens - number(value, "hits")) < 0.01);
         assert_null(json_object_get(found, "words"));
     }
-    assert_refused(2, "--stride 17 is longer than a window of 16", "eval", "--model", GOLDEN "/gpt2",
+    assert_refused(2, "--stride 17 is longer than the window of 16", "eval", "--model", GOLDEN "/gpt2",
                    "--data", at("text.u16"), "--seq", "16", "--stride", "17");
 }
 
@@ -62,16 +62,16 @@ static void test_words(void **state) {
     double nll = number(found, "nll");
     assert_true(number(found, "words") == 15 + 4);
     assert_true(number(found, "bytes") == sizeof text - 1);
-    assert_true(number(found, "tokens") == sizeof text - 1); /* all but the first, and the end */
+    assert_true(number(found, "tokens") == sizeof text - 1); /* all but the first, plus the end token */
     assert_true(fabs(log(number(found, "word_perplexity")) - nll / 19) < 1e-9 * nll);
     assert_true(fabs(number(found, "bits_per_byte") - nll / log(2) / (sizeof text - 1)) < 1e-9 * nll);
-    /* A text shorter than a window has a perplexity, too. */
+    /* Text shorter than a window has a perplexity, too. */
     put_file("short.txt", "Hello", 5);
     CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", "1");
     assert_true(number(brief, "tokens") == 5 && number(brief, "perplexity") > 1);
 }
 
-/* WikiText-2's own count of its test set, and the same from small blocks. */
+/* The published word count of WikiText-2's test set, and the same from small blocks. */
 static void test_wikitext(void **state) {
     (void)state;
     const char *paths[] = {WIKITEXT};

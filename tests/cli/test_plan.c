@@ -1,4 +1,4 @@
-/* weft plan, the way a person runs it. */
+/* `weft plan` through the program: memory, time, failures, search, sweeps and pipeline diagrams. */
 #include "base/fs.h"
 #include "cli/program.h"
 #include "comm/mpi.h"
@@ -8,8 +8,8 @@ static void draws(void **state) {
     Ran ran = program_run("plan", "--draw", "--pp", "4", "--micros", "8");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "stage 0 F0F1F2F3............B0--F4");
-    assert_contains(ran.out, "bubble 27.3 % of the time; (p-1)/(m+p-1) is 27.3 %");
-    assert_contains(ran.out, "in flight at most 4 3 2 1 micro-batches");
+    assert_contains(ran.out, "bubble 27.3%; (p-1)/(m+p-1) = 27.3%");
+    assert_contains(ran.out, "peak in flight per stage: 4 3 2 1 micro-batches");
     assert_string_equal(ran.err, "");
     ran_done(&ran);
 }
@@ -40,14 +40,13 @@ static void writes_svg(void **state) {
     assert_ok(dir_remove(dir));
 }
 
-static void refuses(void **state) {
+static void refuses_diagrams(void **state) {
     (void)state;
-    assert_refused(2, "the 1f1b schedule takes one chunk a stage, not 2", "plan", "--draw", "--pp-chunks",
-                   "2");
-    assert_refused(2, "--batch 10: expected a multiple of the micro-batch x the replicas, 4 x 1", "plan",
-                   "--draw", "--batch", "10", "--micro-batch", "4");
+    assert_refused(2, "the 1f1b schedule has 1 chunk per stage, not 2", "plan", "--draw", "--pp-chunks", "2");
+    assert_refused(2, "--batch 10: expected a multiple of micro-batch x replicas, 4 x 1", "plan", "--draw",
+                   "--batch", "10", "--micro-batch", "4");
     assert_refused(2, "give one of them", "plan", "--draw", "--batch", "8", "--micros", "4");
-    assert_refused(2, "too many to draw", "plan", "--draw", "--pp", "1024", "--micros", "65536");
+    assert_refused(2, "too many boxes to draw", "plan", "--draw", "--pp", "1024", "--micros", "65536");
     assert_refused(2, "expected gpipe, 1f1b, interleaved or zero-bubble", "plan", "--draw", "--pp-schedule",
                    "2f2b");
     assert_refused(1, "/nowhere/a.svg", "plan", "--draw", "/nowhere/a.svg");
@@ -67,7 +66,7 @@ static json_int_t stored(json_t *plan) {
     return count;
 }
 
-/* Figures that others have published for these sizes. */
+/* Published parameter counts. */
 static void counts_parameters(void **state) {
     (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2-medium", "--json"));
@@ -87,7 +86,7 @@ static void counts_parameters(void **state) {
     assert_int_equal(stored(plan), 8424118288);
 }
 
-/* A plan says of every tag what the run's summary says afterwards. */
+/* The planned memory of every tag equals what the run's summary reports. */
 static void agrees_with_a_run(void **state) {
     (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64",
@@ -102,7 +101,7 @@ static void agrees_with_a_run(void **state) {
     json_decref(summary);
 }
 
-/* A run of two ranks that writes checkpoints takes what the plan says of that. */
+/* A two-rank run that writes checkpoints uses the planned memory for saving. */
 static void saving_agrees(const char *option, const char *value) {
     char dir[] = "/tmp/weft-plan-XXXXXX", run[64];
     assert_non_null(mkdtemp(dir));
@@ -137,14 +136,14 @@ static void shows_stages(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--model", "gpt2", "--pp", "4", "--dp", "2", "--zero", "1");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "8 ranks: dp 2 x tp 1 x pp 4, zero 1, fp32");
-    assert_contains(ran.out, "16 micro-batches a replica");
+    assert_contains(ran.out, "8 ranks: dp 2 x tp 1 x pp 4, ZeRO 1, fp32");
+    assert_contains(ran.out, "16 micro-batches of 1 per replica");
     assert_contains(ran.out, "stage 1");
     assert_string_equal(ran.err, "");
     ran_done(&ran);
 }
 
-/* On a cluster: whether it fits, and what would make it fit. */
+/* On a cluster: whether the job fits, and which options would make it fit. */
 static void fits_clusters(void **state) {
     (void)state;
     json_t *plan = planned(program_run("plan", "--cluster", "dgx2-v100", "--ranks", "16", "--dp", "2", "--tp",
@@ -159,20 +158,19 @@ static void fits_clusters(void **state) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "does not fit (Tesla V100-SXM3-32GB): ");
     assert_contains(ran.out, "--zero 1 ");
-    assert_null(strstr(ran.out, "--offload")); /* that program has none */
-    assert_contains(ran.out, "by Megatron of 2019");
+    assert_null(strstr(ran.out, "--offload")); /* the program that this cluster describes has no offloading */
+    assert_contains(ran.out, "with Megatron-LM (2019)");
     assert_contains(ran.out, "--ranks 16 --dp 8 --tp 2 --pp 1 ");
     ran_done(&ran);
-    assert_refused(2, "which keeps everything on its GPUs", "plan", "--cluster", "dgx2-v100", "--offload",
-                   "optimizer");
+    assert_refused(2, "which does not offload", "plan", "--cluster", "dgx2-v100", "--offload", "optimizer");
     assert_refused(2, "did you mean 'dgx-a100'?", "plan", "--cluster", "dgx-a10");
-    assert_refused(2, "has no such products; it has fp32, fp16", "plan", "--cluster", "dgx2-v100",
-                   "--precision", "bf16");
-    assert_refused(2, "--device cpu: the devices of cluster h200 are of kind cuda", "plan", "--cluster",
-                   "h200", "--device", "cpu");
+    assert_refused(2, "does not support it; use fp32, fp16", "plan", "--cluster", "dgx2-v100", "--precision",
+                   "bf16");
+    assert_refused(2, "--device cpu: cluster h200 has cuda devices", "plan", "--cluster", "h200", "--device",
+                   "cpu");
 }
 
-/* Devices that fail: how much of the time is progress, and how often to write checkpoints. */
+/* Device failures: the share of time that is progress, and the best checkpoint interval. */
 static void plans_for_failures(void **state) {
     (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "1024", "--mtbf", "50000",
@@ -182,17 +180,17 @@ static void plans_for_failures(void **state) {
     assert_float_equal(json_number_value(json_object_get(best, "interval_s")), 4552.9, 0.1);
     assert_float_equal(json_number_value(json_object_get(failures, "goodput")), 0.9709, 5e-4);
     json_decref(plan);
-    /* 124 million parameters of 12 bytes. */
+    /* 124 million parameters, 12 bytes each. */
     Ran ran = program_run("plan", "--model", "gpt2", "--mtbf", "100", "--storage-bandwidth", "100MB");
-    assert_contains(ran.out, "a checkpoint takes 14.9 s, a restart 5.25 min");
+    assert_contains(ran.out, "checkpoint 14.9 s, restart 5.25 min");
     ran_done(&ran);
     assert_refused(2, "--mtbf 0: expected a number above 0", "plan", "--mtbf", "0");
-    assert_refused(2, "say how often devices fail with --mtbf HOURS", "plan", "--restart-seconds", "4");
-    assert_refused(2, "--checkpoint-every 'no': expected seconds, or the word auto", "plan", "--mtbf", "4",
+    assert_refused(2, "also needs --mtbf HOURS", "plan", "--restart-seconds", "4");
+    assert_refused(2, "--checkpoint-every 'no': expected seconds or auto", "plan", "--mtbf", "4",
                    "--checkpoint-every", "no");
 }
 
-/* The fastest layouts: in order, all fit, and what the plan of the first alone says of it. */
+/* The fastest layouts are sorted and all fit, and the first agrees with a plan of that layout alone. */
 static void searches(void **state) {
     (void)state;
     json_t *found =
@@ -226,26 +224,26 @@ static void searches(void **state) {
     json_decref(found);
 }
 
-static void searches_in_words(void **state) {
+static void search_table(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
                           "--heads", "20", "--ranks", "16", "--batch", "32", "--cluster", "dgx2-v100");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "\nThe first: --dp ");
-    assert_contains(ran.out, "replicas alone, nothing sharded (DDP)");
+    assert_contains(ran.out, "\nFastest: --dp ");
+    assert_contains(ran.out, "data parallelism only, nothing sharded (DDP)");
     assert_contains(ran.out, "does not fit: ");
-    assert_contains(ran.out, " legal layouts, of which ");
+    assert_contains(ran.out, " valid layouts, ");
     ran_done(&ran);
     ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "96", "--hidden", "12288", "--heads",
                       "96", "--ranks", "8", "--batch", "8", "--cluster", "dgx2-v100");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "None fits. The smallest, --dp ");
+    assert_contains(ran.out, "No layout fits. The smallest, --dp ");
     ran_done(&ran);
-    assert_refused(2, "--search: needs machines", "plan", "--search", "--ranks", "4");
-    assert_refused(2, "--search: needs a number of devices", "plan", "--search", "--cluster", "h200");
-    assert_refused(2, "--ranks 7: is not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
+    assert_refused(2, "--search: also needs --cluster", "plan", "--search", "--ranks", "4");
+    assert_refused(2, "--search: also needs --ranks N", "plan", "--search", "--cluster", "h200");
+    assert_refused(2, "--ranks 7: not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
                    "--cluster", "h200");
-    assert_refused(2, "no layout is legal for a batch of 1 sequences", "plan", "--search", "--ranks", "101",
+    assert_refused(2, "no valid layout for a batch of 1 sequences", "plan", "--search", "--ranks", "101",
                    "--batch", "1", "--cluster", "h200");
 }
 
@@ -265,54 +263,55 @@ static void sweeps(void **state) {
     assert_int_equal(json_integer_value(json_object_get(last, "batch")), 16);
     assert_true(json_number_value(json_object_get(last, "goodput")) < 1);
     assert_float_equal(json_number_value(json_object_get(json_array_get(weak, 0), "efficiency")), 1, 0);
-    /* Two sequences and four heads are too few for 16 devices without stages. */
+    /* Two sequences and four heads are too few for 16 devices without pipeline stages. */
     assert_true(json_is_false(json_object_get(json_array_get(strong, 3), "fits")));
     assert_non_null(json_object_get(json_array_get(strong, 3), "why"));
     json_decref(sweep);
     assert_ok(dir_remove(dir));
-    assert_refused(2, "--sweep '4,2': 2 is not more", "plan", "--sweep", "4,2", "--cluster", "h200");
-    assert_refused(2, "expected numbers of devices from 1", "plan", "--sweep", "0", "--cluster", "h200");
-    assert_refused(2, "--ranks: does not go with --sweep", "plan", "--sweep", "1,2", "--ranks", "4",
+    assert_refused(2, "--sweep '4,2': numbers must be ascending", "plan", "--sweep", "4,2", "--cluster",
+                   "h200");
+    assert_refused(2, "expected device counts from 1", "plan", "--sweep", "0", "--cluster", "h200");
+    assert_refused(2, "--ranks: cannot be combined with --sweep", "plan", "--sweep", "1,2", "--ranks", "4",
                    "--cluster", "h200");
 }
 
-/* What a run would refuse, in the same words, and what no machine could hold. */
+/* What a run would refuse, with the same messages, and models that fit no device. */
 static void refuses_plans(void **state) {
     (void)state;
-    assert_refused(2, "--tp 3: the model's 4 heads do not divide into so many parts; --tp 1, 2, 4 would do",
-                   "plan", "--tp", "3");
-    assert_refused(2, "the model has 4 layers, and every stage needs one", "plan", "--pp", "50");
-    assert_refused(2, "--batch 10: does not divide into micro-batches of 4", "plan", "--batch", "10",
+    assert_refused(2, "--tp 3 does not divide the model's 4 heads; valid values: 1, 2, 4", "plan", "--tp",
+                   "3");
+    assert_refused(2, "the model has 4 layers and every stage needs at least one", "plan", "--pp", "50");
+    assert_refused(2, "--batch 10 does not divide into micro-batches of 4", "plan", "--batch", "10",
                    "--micro-batch", "4");
-    assert_refused(2, "the number of layers is 1000000000000, expected 1 to 100000", "plan", "--layers",
+    assert_refused(2, "the number of layers is 1000000000000; expected 1 to 100000", "plan", "--layers",
                    "1000000000000");
     assert_refused(2, "parameters cannot be planned", "plan", "--layers", "100000", "--hidden", "1048576",
                    "--heads", "64");
     assert_refused(2, "cannot be planned for this model", "plan", "--micro-batch", "1048576", "--seq",
                    "16777216");
-    assert_refused(2, "makes 1099511627776 ranks, expected at most", "plan", "--tp", "1048576", "--pp",
-                   "1048576");
+    assert_refused(2, "is 1099511627776 ranks; the planner supports at most", "plan", "--tp", "1048576",
+                   "--pp", "1048576");
     assert_refused(2, "take too long to plan", "plan", "--layers", "2000", "--pp", "2000");
-    assert_refused(2, "--micros: is for --draw", "plan", "--micros", "4");
-    assert_refused(2, "--measure: needs a file to write", "plan", "--measure");
-    assert_refused(2, "--tp: does not go with --measure", "plan", "--measure", "--out", "a.json", "--tp",
-                   "2");
-    assert_refused(2, "--cluster: does not go with --measure", "plan", "--measure", "--out", "a.json",
+    assert_refused(2, "--micros: is only for --draw", "plan", "--micros", "4");
+    assert_refused(2, "--measure: also needs --out FILE", "plan", "--measure");
+    assert_refused(2, "--tp: cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
+                   "--tp", "2");
+    assert_refused(2, "--cluster: cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
                    "--cluster", "cpu");
     assert_refused(1, "/nowhere/a.json", "plan", "--measure", "--out", "/nowhere/a.json");
     assert_refused(2, "--out /tmp: is a directory", "plan", "--measure", "--out", "/tmp");
-    assert_refused(2, "are more than this machine's", "plan", "--measure", "--out", "/tmp/a.json", "--ranks",
+    assert_refused(2, "would distort the measurement", "plan", "--measure", "--out", "/tmp/a.json", "--ranks",
                    "100000");
-    assert_refused(2, "--layers: does not go with --draw", "plan", "--draw", "--layers", "4");
-    assert_refused(2, "--out: is for --measure", "plan", "--out", "a.json");
-    assert_refused(2, "a file is for the picture that --draw or --sweep makes", "plan", "a.svg");
+    assert_refused(2, "--layers: cannot be combined with --draw", "plan", "--draw", "--layers", "4");
+    assert_refused(2, "--out: is only for --measure", "plan", "--out", "a.json");
+    assert_refused(2, "a file is only for --draw and --sweep", "plan", "a.svg");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws),
         cmocka_unit_test(writes_svg),
-        cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_diagrams),
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
         cmocka_unit_test(agrees_with_saving),
@@ -320,7 +319,7 @@ int main(void) {
         cmocka_unit_test(fits_clusters),
         cmocka_unit_test(plans_for_failures),
         cmocka_unit_test(searches),
-        cmocka_unit_test(searches_in_words),
+        cmocka_unit_test(search_table),
         cmocka_unit_test(sweeps),
         cmocka_unit_test(refuses_plans),
     };

@@ -1,4 +1,4 @@
-/* weft prepare, and what train, eval and info make of its shards. */
+/* `weft prepare` through the program, and train, eval and info on its token files. */
 #include "corpus.h"
 
 #include <signal.h>
@@ -36,7 +36,7 @@ static void result_and_info(void **state) {
     ran_done(&people);
 }
 
-/* Text in another encoding is prepared, and how much of it was lost is said. */
+/* Text in another encoding is prepared, with a warning that counts the invalid bytes. */
 static void not_utf8(void **state) {
     (void)state;
     put_text("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nna\n##ve\ncaf\n");
@@ -45,7 +45,7 @@ static void not_utf8(void **state) {
                           at("latin"), "--quiet", "--json");
     assert_int_equal(number_in(&ran, "invalid_bytes"), 2);
     assert_int_equal(number_in(&ran, "changed_files"), 0);
-    assert_contains(ran.err, "latin.txt: line 2: 2 bytes of the text are no UTF-8");
+    assert_contains(ran.err, "latin.txt: line 2: 2 bytes of the text are not valid UTF-8");
     ran_done(&ran);
     Ran bytes = program_run("prepare", "--tokenizer", "bytes", "--data", at("latin.txt"), "--out",
                             at("bytes"), "--quiet", "--json");
@@ -59,31 +59,32 @@ static void refusals(void **state) {
     put_text("broken.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": }\n");
     assert_ok(dir_make(at("taken")));
     put_text("taken/notes", "mine");
-    assert_refused(2, "holds notes, which is not a token shard", "prepare", "--tokenizer", "bytes", "--data",
-                   at("good.txt"), "--out", at("taken"), "--quiet");
-    assert_refused(2, "expected a directory for the shards", "prepare", "--tokenizer", "bytes", "--data",
+    assert_refused(2, "contains notes, which is not a token file", "prepare", "--tokenizer", "bytes",
+                   "--data", at("good.txt"), "--out", at("taken"), "--quiet");
+    assert_refused(2, "expected a directory for token files", "prepare", "--tokenizer", "bytes", "--data",
                    at("good.txt"), "--out", at("good.txt"), "--quiet");
     assert_refused(1, "broken.jsonl: line 3, column ", "prepare", "--tokenizer", "bytes", "--data",
                    at("good.txt"), at("broken.jsonl"), "--out", at("none"), "--quiet");
-    assert_refused(1, "absent.txt: cannot be opened", "prepare", "--tokenizer", "bytes", "--data",
+    assert_refused(1, "absent.txt: cannot open", "prepare", "--tokenizer", "bytes", "--data",
                    at("absent.txt"), "--out", at("none"), "--quiet");
-    assert_refused(2, "both say what to validate on", "prepare", "--tokenizer", "bytes", "--data",
+    assert_refused(2, "cannot be combined with --val-fraction", "prepare", "--tokenizer", "bytes", "--data",
                    at("good.txt"), "--val", at("good.txt"), "--val-fraction", "0.5", "--out", at("none"));
-    assert_refused(2, "--shard-size 5: expected", "prepare", "--tokenizer", "bytes", "--data", at("good.txt"),
-                   "--shard-size", "5", "--out", at("none"));
+    assert_refused(2, "--file-size 5: expected", "prepare", "--tokenizer", "bytes", "--data", at("good.txt"),
+                   "--file-size", "5", "--out", at("none"));
     assert_false(path_exists(at("none")));
     assert_int_equal(entries_with(corpus_root, "none"), 0);
     Ran first = program_run("prepare", "--tokenizer", "bytes", "--data", at("good.txt"), "--out", at("twice"),
                             "--quiet", "--json");
     assert_runs(first);
-    assert_refused(2, "--overwrite replaces them", "prepare", "--tokenizer", "bytes", "--data",
+    assert_refused(2, "add --overwrite to replace them", "prepare", "--tokenizer", "bytes", "--data",
                    at("good.txt"), "--out", at("twice"), "--quiet");
     Ran again = program_run("prepare", "--tokenizer", "bytes", "--data", at("good.txt"), "--out", at("twice"),
                             "--overwrite", "--quiet", "--json");
     assert_runs(again);
 }
 
-/* Killed at any moment, it leaves nothing at its place, and the next start clears what is beside it. */
+/* Killed at any moment, it leaves nothing at the output path, and the next run removes its temporary
+ * files. */
 static void killed(void **state) {
     (void)state;
     assert_int_equal(mkfifo(at("pipe"), 0600), 0);
@@ -92,7 +93,7 @@ static void killed(void **state) {
     assert_true(child >= 0);
     if (child == 0) {
         execl(WEFT_BINARY, WEFT_BINARY, "prepare", "--tokenizer", "bytes", "--data", pipe, "--out", out,
-              "--shard-size", "4096", "--quiet", NULL);
+              "--file-size", "4096", "--quiet", NULL);
         _exit(127);
     }
     int fd = open(pipe, O_WRONLY);
@@ -111,7 +112,7 @@ static void killed(void **state) {
     assert_int_equal(entries_with(corpus_root, "killed"), 1);
 }
 
-/* The most memory that a run of the program took, in bytes. */
+/* The peak memory of a run of the program, in bytes. */
 static int64_t memory_of(const char *const *argv) {
     const char *full[32] = {WEFT_BINARY};
     for (int i = 0; argv[i]; i++) full[i + 1] = argv[i];
@@ -130,7 +131,7 @@ static int64_t memory_of(const char *const *argv) {
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-/* Far more text, lines and documents than the memory that is taken. */
+/* Memory stays bounded for much larger text, with many lines and documents. */
 static void bounded_memory(void **state) {
     (void)state;
 #ifdef __SANITIZE_ADDRESS__
@@ -146,9 +147,9 @@ static void bounded_memory(void **state) {
     for (int i = 0; i < LINE / PIECE / 4; i++) assert_int_equal(gzwrite(file, piece, PIECE), PIECE);
     assert_int_equal(gzclose(file), Z_OK);
     int64_t bytes = memory_of((const char *const[]){
-        "prepare", "--tokenizer", "bytes", "--data", at("large.txt.gz"), "--documents", "line",
-        "--shard-size", "8MB", "--threads", "2", "--out", at("large"), "--quiet", "--json", NULL});
-    if (bytes > 64 << 20) fail_msg("it took %lld bytes", (long long)bytes);
+        "prepare", "--tokenizer", "bytes", "--data", at("large.txt.gz"), "--documents", "line", "--file-size",
+        "8MB", "--threads", "2", "--out", at("large"), "--quiet", "--json", NULL});
+    if (bytes > 64 << 20) fail_msg("peak memory: %lld bytes", (long long)bytes);
     Ran info = program_run("info", at("large"), "--json");
     assert_int_equal(number_in(&info, "documents"), 1);
     assert_int_equal(number_in(&info, "tokens"), LINE / 4 + 1);
@@ -156,30 +157,49 @@ static void bounded_memory(void **state) {
     assert_ok(dir_remove(at("large")));
 }
 
+/* Earlier versions wrote the format "tokens" to config.json as "shards". */
+static void resume_old_config(void) {
+    char *text = NULL;
+    size_t size = 0;
+    assert_runs(program_run("train", "--data", at("set"), TINY, "--format", "tokens", "--steps", "2", "--out",
+                            at("old"), "--json"));
+    assert_ok(file_read(at("old/config.json"), 1 << 20, &text, &size));
+    char *format = strstr(text, "\"tokens\"");
+    assert_non_null(format);
+    memcpy(format, "\"shards\"", 8);
+    assert_ok(file_replace(at("old/config.json"), text, size));
+    free(text);
+    Ran ran = program_run("train", "--out", at("old"), "--resume", "--steps", "3", "--json");
+    assert_int_equal(number_in(&ran, "steps"), 3);
+    ran_done(&ran);
+}
+
 static void trained_on(void **state) {
     (void)state;
     put_sentences("s.jsonl", 300, 1, true);
+    /* --shard-size is the old name of --file-size. */
     assert_runs(program_run("prepare", "--tokenizer", "bytes", "--data", at("s.jsonl"), "--val-fraction",
                             "0.1", "--shard-size", "5000", "--out", at("set"), "--quiet", "--json"));
     Ran ran = program_run("train", "--data", at("set"), TINY, "--steps", "2", "--out", at("run"), "--json");
     assert_int_equal(number_in(&ran, "steps"), 2);
     ran_done(&ran);
+    resume_old_config();
     Ran eval = program_run("eval", "--model", at("run"), "--data", at("set/val-00000.tokens"), "--json");
     assert_true(number_in(&eval, "examples") > 10);
     ran_done(&eval);
 
-    /* A flipped bit, a shard cut short or missing is found before the first step. */
+    /* A flipped bit, a truncated or a missing token file is found before the first step. */
     flip_bit(at("set/train-00001.tokens"), 1000);
-    assert_refused(1, "train-00001.tokens: is damaged between byte 256 and byte ", "train", "--data",
-                   at("set"), TINY);
-    assert_refused(1, "is damaged between", "info", at("set"), "--verify");
+    assert_refused(1, "train-00001.tokens: damaged between byte 256 and byte ", "train", "--data", at("set"),
+                   TINY);
+    assert_refused(1, "damaged between", "info", at("set"), "--verify");
     flip_bit(at("set/train-00001.tokens"), 1000);
     assert_int_equal(truncate(at("set/train-00002.tokens"), 700), 0);
-    assert_refused(1, "train-00002.tokens: is 700 bytes, expected ", "train", "--data", at("set"), TINY);
+    assert_refused(1, "train-00002.tokens: size is 700 bytes, expected ", "train", "--data", at("set"), TINY);
     assert_int_equal(unlink(at("set/train-00002.tokens")), 0);
-    assert_refused(1, "one is missing", "train", "--data", at("set"), TINY);
+    assert_refused(1, "a file is missing", "train", "--data", at("set"), TINY);
     put_text("set/train-00002.tokens", "text");
-    assert_refused(1, "is not a token shard", "train", "--data", at("set"), TINY);
+    assert_refused(1, "not a token file", "train", "--data", at("set"), TINY);
 }
 
 int main(void) {

@@ -1,12 +1,12 @@
-/* Pretraining BERT the way a person does: text in, sentences, pairs and masks made, and the same run in every
- * layout of ranks. */
+/* BERT pretraining through the program, from text: sentences, pairs and masks are created on the fly, and
+ * every layout gives the same run. Also next-sentence prediction alone, classification and dialogues. */
 #include <math.h>
 
 #include "base/json.h"
 #include "cli/corpus.h"
 #include "comm/mpi.h"
 
-/* Articles of made-up sentences; the words of one article are its own. */
+/* Articles of generated sentences. Each article has its own words. */
 static void put_articles(const char *name) {
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 20);
     size_t size = 0;
@@ -32,7 +32,7 @@ static void put_vocab(const char *dir) {
     put_file(name, text, size);
 }
 
-/* The lines of metrics.jsonl. */
+/* The lines of metrics.jsonl as an array. */
 static json_t *metrics(const char *run) {
     char name[96], line[4096];
     snprintf(name, sizeof name, "%s/metrics.jsonl", run);
@@ -53,7 +53,7 @@ static void assert_same_numbers(const json_t *a, const json_t *b, const char *na
     assert_true(!x == !y);
     if (!x) return;
     double p = json_number_value(x), q = json_number_value(y);
-    if (fabs(p - q) > 1e-4 * fabs(p)) fail_msg("%s is %.9g and %.9g", name, p, q);
+    if (fabs(p - q) > 1e-4 * fabs(p)) fail_msg("%s differs: %.9g and %.9g", name, p, q);
 }
 
 static void train(const char *run, const char *ranks, const char *layout, const char *value,
@@ -72,7 +72,7 @@ static void test_layouts(void **state) {
     put_vocab("vocab");
     train("one", "1", "--dp", "1", "--whole-word-masking");
     CLEANUP(json_decrefp) json_t *one = metrics("one");
-    assert_int_equal(json_array_size(one), 7); /* evaluations before, between and after, and 4 steps */
+    assert_int_equal(json_array_size(one), 7); /* 4 steps, and evaluations before, between and after them */
     const json_t *last = json_array_get(one, 6);
     double right = json_number_value(json_object_get(last, "val_next_sentence_accuracy"));
     assert_true(right >= 0 && right <= 1 && fmod(right * 16, 1) == 0);
@@ -98,7 +98,8 @@ static void test_layouts(void **state) {
     }
 }
 
-/* The next sentence alone: a checkpoint of transformers' own kind, which eval finds its task from. */
+/* Next-sentence prediction alone gives a checkpoint of the matching transformers class, from which eval
+ * detects its task. */
 static void test_next_sentence_alone(void **state) {
     (void)state;
     train("alone", "1", "--dp", "1", "--no-masked-tokens");
@@ -114,13 +115,13 @@ static void test_next_sentence_alone(void **state) {
     assert_int_equal(json_object_size(parts), 1);
     assert_non_null(json_object_get(json_object_get(parts, "next_sentence"), "accuracy"));
     ran_done(&ran);
-    assert_refused(2, "nothing to learn", "train", "--model", "bert-tiny", "--data", at("articles.jsonl"),
+    assert_refused(2, "no objective left", "train", "--model", "bert-tiny", "--data", at("articles.jsonl"),
                    "--no-masked-tokens", "--no-next-sentence");
     assert_refused(2, "needs a WordPiece tokenizer", "train", "--model", "bert-tiny", "--data", "self",
                    "--whole-word-masking");
 }
 
-/* Rows with names for labels: learned, named in config.json as transformers has it, and scored. */
+/* Rows with named labels: trained, named in config.json as transformers does, and scored. */
 static void test_classify(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
@@ -161,7 +162,7 @@ static void test_classify(void **state) {
             assert_int_equal(json_integer_value(json_array_get(json_array_get(matrix, i), k)),
                              i == k ? 40 : 0);
     ran_done(&ran);
-    /* Quantized, by the same rows, it tells them apart as well. */
+    /* A model quantized with the same rows classifies them as well. */
     ran = program_run("quantize", "--model", at("stars"), "--out", at("stars8"), "--calibrate",
                       at("reviews.csv"), "--text-field", "review", "--label-field", "stars");
     assert_runs(ran);
@@ -173,21 +174,22 @@ static void test_classify(void **state) {
         assert_true(json_number_value(json_object_get(json_array_get(json_object_get(both, "models"), i),
                                                       "accuracy")) == 1);
     ran_done(&ran);
-    assert_refused(1, "has no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
+    assert_refused(1, "no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
                    "--tokenizer", at("vocab"), "--data", at("reviews.csv"), "--label-field", "stars");
     put_file("sorted.csv", "text,label\nit,a\nsaw,a\nthe,a\nword,b\n", 35);
     ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
                       at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "1",
                       "--val-fraction", "0.25", "--quiet");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "the part for training has no example of the label 'b'");
+    assert_contains(ran.err, "the training part has no example of the label 'b'");
     ran_done(&ran);
     put_file("more.csv", "review,stars\nit,huge\n", 21);
-    assert_refused(1, "the label 'huge' is none of the model's 3", "eval", "--model", at("stars"), "--data",
-                   at("more.csv"), "--text-field", "review", "--label-field", "stars", "--seq", "16");
+    assert_refused(1, "unknown label 'huge'; the model has 3 labels", "eval", "--model", at("stars"),
+                   "--data", at("more.csv"), "--text-field", "review", "--label-field", "stars", "--seq",
+                   "16");
 }
 
-/* Dialogues, the next sentence alone. */
+/* Dialogues, with next-sentence prediction alone. */
 static void test_dialogues(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
@@ -203,8 +205,8 @@ static void test_dialogues(void **state) {
     CLEANUP(json_decrefp) json_t *lines = metrics("dialogues");
     assert_non_null(
         json_object_get(json_array_get(lines, json_array_size(lines) - 1), "val_next_sentence_accuracy"));
-    assert_refused(2, "for the task mlm of BERT", "train", "--model", "gpt2-tiny", "--tokenizer", at("vocab"),
-                   "--data", at("pairs.jsonl"));
+    assert_refused(2, "which need BERT's task mlm", "train", "--model", "gpt2-tiny", "--tokenizer",
+                   at("vocab"), "--data", at("pairs.jsonl"));
 }
 
 int main(void) {

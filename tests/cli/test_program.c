@@ -1,4 +1,4 @@
-/* The program as a person meets it: exit codes, messages, suggestions, JSON. */
+/* The program's general behavior: exit codes, error messages, suggestions, JSON output. */
 #include "device/registry.h"
 #include "program.h"
 
@@ -19,15 +19,15 @@ static void no_command(void **state) {
     assert_int_equal(ran.code, 2);
     assert_string_equal(ran.out, "");
     assert_contains(ran.err, "Commands");
-    assert_contains(ran.err, "weft: error: no command was given");
+    assert_contains(ran.err, "weft: error: missing command");
     ran_done(&ran);
 }
 
 static void mistyped_names(void **state) {
     (void)state;
     assert_refused(2, "'trian' is not a command; did you mean 'train'?", "trian");
-    assert_refused(2, "'weft help' lists them", "xyzzy");
-    assert_refused(2, "the command comes first", "--steps", "5", "train");
+    assert_refused(2, "'weft help' lists all commands", "xyzzy");
+    assert_refused(2, "the command must come first", "--steps", "5", "train");
     assert_refused(2, "--stpes: unknown option; did you mean --steps?", "train", "--stpes", "5");
     assert_refused(2, "--microbatch: unknown option; did you mean --micro-batch?", "train", "--microbatch=5");
     assert_refused(2, "--no-shufle: unknown option; did you mean --no-shuffle?", "train", "--no-shufle");
@@ -39,8 +39,8 @@ static void mistyped_names(void **state) {
 
 static void wrong_values(void **state) {
     (void)state;
-    assert_refused(2, "--steps ten: expected a whole number of at least 1", "train", "--steps", "ten");
-    assert_refused(2, "--steps 0: expected a whole number of at least 1", "train", "--steps", "0");
+    assert_refused(2, "--steps ten: expected an integer of at least 1", "train", "--steps", "ten");
+    assert_refused(2, "--steps 0: expected an integer of at least 1", "train", "--steps", "0");
     assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
     assert_refused(2, "--steps 1.5: expected", "train", "--steps", "1.5");
     assert_refused(2, "--steps 99999999999999999999: expected", "train", "--steps", "99999999999999999999");
@@ -50,67 +50,70 @@ static void wrong_values(void **state) {
     assert_refused(2, "--lr 1e999: expected a number", "train", "--lr", "1e999");
     assert_refused(2, "--lr -1: expected a number above 0", "train", "--lr", "-1");
     assert_refused(2, "--beta1 1: expected a number of at least 0 and below 1", "train", "--beta1", "1");
-    assert_refused(2, "--zero 4: expected a whole number from 0 to 3", "train", "--zero", "4");
-    assert_refused(2, "--seed -1: expected a whole number from 0", "train", "--seed", "-1");
+    assert_refused(2, "--zero 4: expected an integer from 0 to 3", "train", "--zero", "4");
+    assert_refused(2, "--seed -1: expected an integer from 0", "train", "--seed", "-1");
     assert_refused(
         2,
-        "--format csv: expected auto, bytes, u16, u32, ids, shards, text, squad, pairs, cornell or records",
+        "--format csv: expected auto, bytes, u16, u32, ids, tokens, text, squad, pairs, cornell or records",
         "train", "--format", "csv");
     assert_refused(2, "--steps '': expected", "train", "--steps=");
-    assert_refused(2, "--out: expected DIR, found an empty text", "train", "--out=");
+    assert_refused(2, "--out: expected DIR, found an empty string", "train", "--out=");
 }
 
-static void wrong_shape(void **state) {
+static void wrong_arguments(void **state) {
     (void)state;
-    assert_refused(2, "--data FILE is needed", "train");
-    assert_refused(2, "--steps: needs a value: --steps N", "train", "--steps");
-    assert_refused(2, "--out: needs a value: --out DIR", "train", "--out", "--resume");
-    assert_refused(2, "--data: needs a value", "train", "--data", "--steps", "5");
-    assert_refused(2, "--resume=1: takes no value; write --resume or --no-resume", "train", "--resume=1");
-    assert_refused(2, "--no-lr: --lr takes a value", "train", "--no-lr");
-    assert_refused(2, "'x': 'weft version' takes no operands", "version", "x");
-    assert_refused(2, "takes only [COMMAND]", "help", "help", "version");
-    assert_refused(2, "'x': 'weft train' takes no operands", "train", "--data", "f", "--", "x");
+    assert_refused(2, "--data FILE is required", "train");
+    assert_refused(2, "--steps: missing value; use --steps N", "train", "--steps");
+    assert_refused(2, "--out: missing value; use --out DIR", "train", "--out", "--resume");
+    assert_refused(2, "--data: missing value", "train", "--data", "--steps", "5");
+    assert_refused(2, "--resume=1: a flag has no value; use --resume or --no-resume", "train", "--resume=1");
+    assert_refused(2, "--no-lr: --lr expects a value", "train", "--no-lr");
+    assert_refused(2, "'x': 'weft version' accepts no operands", "version", "x");
+    assert_refused(2, "accepts only [COMMAND]", "help", "help", "version");
+    assert_refused(2, "'x': 'weft train' accepts no operands", "train", "--data", "f", "--", "x");
 }
 
 static void contradictions(void **state) {
     (void)state;
-    assert_refused(2, "steps and epochs both say", "train", "--data", "x", "--steps", "5", "--epochs", "1");
-    assert_refused(2, "--resume: --out DIR is needed", "train", "--data", "x", "--resume");
-    assert_refused(2, "--micro-batch 3: does not divide the batch of 8", "train", "--data", "x", "--batch",
-                   "8", "--micro-batch", "3");
-    assert_refused(2, "--min-lr 1: is above the learning rate", "train", "--data", "x", "--min-lr", "1");
+    assert_refused(2, "cannot be combined with steps", "train", "--data", "x", "--steps", "5", "--epochs",
+                   "1");
+    assert_refused(2, "--resume: also needs --out DIR", "train", "--data", "x", "--resume");
+    assert_refused(2, "--micro-batch 3: must divide the batch of 8", "train", "--data", "x", "--batch", "8",
+                   "--micro-batch", "3");
+    assert_refused(2, "--min-lr 1: must not exceed the learning rate", "train", "--data", "x", "--min-lr",
+                   "1");
 }
 
-/* What this version cannot do is said before any work: the file does not even exist. */
-static void layouts_of_later(void **state) {
+/* Unsupported options are reported before any work; the data file does not even exist. */
+static void unsupported_layouts(void **state) {
     (void)state;
-    assert_refused(2, "--precision fp8: is for GPUs", "train", "--data", "x", "--precision", "fp8");
-    assert_refused(2, "--pp-chunks 3: is for --pp-schedule interleaved", "train", "--data", "self",
+    assert_refused(2, "--precision fp8 is not supported on a CPU", "train", "--data", "x", "--precision",
+                   "fp8");
+    assert_refused(2, "--pp-chunks 3 applies only to --pp-schedule interleaved", "train", "--data", "self",
                    "--pp-chunks", "3");
-    assert_refused(2, "--pp-schedule interleaved: needs several stages", "train", "--data", "self",
+    assert_refused(2, "--pp-schedule interleaved needs at least two stages", "train", "--data", "self",
                    "--pp-schedule", "interleaved");
     assert_refused(2, "--offload disk", "train", "--data", "x", "--offload", "disk");
 }
 
-/* What does not go together is said first; then, on a machine without one, that there is no GPU. */
+/* Contradictory options are reported first; then, on a host without one, that there is no GPU. */
 static void without_a_gpu(void **state) {
     (void)state;
-    assert_refused(2, "--precision tf32: is for GPUs", "train", "--data", "x", "--precision", "tf32");
-    assert_refused(2, "--kernels cpu: are not for --device cuda", "train", "--data", "x", "--device", "cuda",
-                   "--kernels", "cpu");
-    assert_refused(2, "--kernels cuda: are not for --device cpu", "eval", "--model", "x", "--data", "x",
+    assert_refused(2, "--precision tf32 is not supported on a CPU", "train", "--data", "x", "--precision",
+                   "tf32");
+    assert_refused(2, "--kernels cpu does not support --device cuda", "train", "--data", "x", "--device",
+                   "cuda", "--kernels", "cpu");
+    assert_refused(2, "--kernels cuda does not support --device cpu", "eval", "--model", "x", "--data", "x",
                    "--kernels", "cuda");
     CudaInfo info;
     device_cuda_info(&info);
     if (info.devices) return;
     const char *model = WEFT_TEST_DIR "/golden/cases/gpt2";
-    assert_refused(1, "there is no GPU to use: ", "train", "--data", "x", "--device", "cuda");
-    assert_refused(1, "there is no GPU to use: ", "bench", "--device", "cuda");
-    assert_refused(1, "there is no GPU to use: ", "eval", "--model", model, "--data", "x", "--device",
+    assert_refused(1, "no GPU available: ", "train", "--data", "x", "--device", "cuda");
+    assert_refused(1, "no GPU available: ", "bench", "--device", "cuda");
+    assert_refused(1, "no GPU available: ", "eval", "--model", model, "--data", "x", "--device", "cuda");
+    assert_refused(1, "no GPU available: ", "generate", "--model", model, "--prompt-ids", "1,2", "--device",
                    "cuda");
-    assert_refused(1, "there is no GPU to use: ", "generate", "--model", model, "--prompt-ids", "1,2",
-                   "--device", "cuda");
 }
 
 static void json_is_one_object(void **state) {
@@ -133,7 +136,7 @@ static void json_is_one_object(void **state) {
         const char *error = json_string_value(json_object_get(json, "error"));
         assert_int_equal(error != NULL, codes[i] != 0);
         if (error) assert_contains(ran.err, error);
-        assert_null(strchr(ran.err, '\x1B')); /* what is quoted does not steer the terminal */
+        assert_null(strchr(ran.err, '\x1B')); /* quoted text cannot control the terminal */
         json_decref(json);
         ran_done(&ran);
     }
@@ -159,7 +162,7 @@ static void full_disk(void **state) {
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         Ran ran = program_run_to("/dev/full", lines[i]);
         assert_int_equal(ran.code, 1);
-        assert_contains(ran.err, "standard output: cannot be written");
+        assert_contains(ran.err, "standard output: cannot write");
         ran_done(&ran);
     }
 }
@@ -168,18 +171,24 @@ static void closed_pipe(void **state) {
     (void)state;
     int code = system("bash -c \"set -o pipefail; '" WEFT_BINARY "' help --man 2>/dev/null | true\"");
     assert_true(WIFEXITED(code));
-    /* The reader may still have been there when it wrote: 0. Killed by a signal would be 141. */
+    /* 0 if the reader was still there when the program wrote. Killed by a signal would be 141. */
     assert_true(WEXITSTATUS(code) <= 1);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),           cmocka_unit_test(no_command),
-        cmocka_unit_test(mistyped_names),     cmocka_unit_test(wrong_values),
-        cmocka_unit_test(wrong_shape),        cmocka_unit_test(contradictions),
-        cmocka_unit_test(layouts_of_later),   cmocka_unit_test(without_a_gpu),
-        cmocka_unit_test(json_is_one_object), cmocka_unit_test(trace_on_request),
-        cmocka_unit_test(full_disk),          cmocka_unit_test(closed_pipe),
+        cmocka_unit_test(versions),
+        cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),
+        cmocka_unit_test(wrong_values),
+        cmocka_unit_test(wrong_arguments),
+        cmocka_unit_test(contradictions),
+        cmocka_unit_test(unsupported_layouts),
+        cmocka_unit_test(without_a_gpu),
+        cmocka_unit_test(json_is_one_object),
+        cmocka_unit_test(trace_on_request),
+        cmocka_unit_test(full_disk),
+        cmocka_unit_test(closed_pipe),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -1,5 +1,5 @@
-/* prune as a person runs it: one checkpoint from another, rounds with training between them, and weights that
- * stay zero while the model is trained on, in several layouts. */
+/* `weft prune` through the program: pruning a checkpoint at once, gradual pruning with training between
+ * rounds, and pruned weights that stay zero during training, in several layouts. */
 #include <math.h>
 #include <unistd.h>
 
@@ -76,8 +76,8 @@ static void at_once(void **state) {
     assert_true(number(in("bert"), "params_total") < number(CASES "bert-pretrain", "params_total"));
 }
 
-/* Of the layers' matrices: zeros in the first file, those that are not in the second, and weights that moved.
- */
+/* Changes in the layers' weight matrices: zeros in the first file, those that are no longer zero in the
+ * second, and weights that changed. */
 typedef struct Change {
     int64_t zeros, revived, moved;
 } Change;
@@ -117,7 +117,7 @@ static void assert_kept(const char *out) {
     assert_true(change.moved > 1000);
 }
 
-static void zeros_stay(void **state) {
+static void zeros_stay_zero(void **state) {
     (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("sparse"), "--amount", "0.7"));
     train_on("kept", "--keep-zeros");
@@ -155,8 +155,8 @@ static void weights_in_rounds(void **state) {
         assert_true(cell(pruning, i, "val_loss") < cell(pruning, i, "val_loss_pruned"));
         assert_true(cell(pruning, i, "step_ms") > 0);
     }
-    assert_true(fabs(number(in("rounds"), "sparsity") - 0.8) < 1e-3); /* still, after the training */
-    /* The last round lost: done again, it comes to the same bits. */
+    assert_true(fabs(number(in("rounds"), "sparsity") - 0.8) < 1e-3); /* also after training */
+    /* If the last round is lost, repeating it gives the same bits. */
     CLEANUP(file_map_done) FileMap first = {0}, again = {0};
     assert_ok(file_map_init(&first, in("rounds/latest/model.safetensors")));
     json_array_remove(json_object_get(pruning, "rounds"), 2);
@@ -168,7 +168,7 @@ static void weights_in_rounds(void **state) {
     assert_memory_equal(first.data, again.data, first.size);
     Ran other = prune_rounds("rounds", "--amount", "0.9", "--rounds", "2", "--ramp", "even", "--resume");
     assert_int_equal(other.code, 2);
-    assert_contains(other.err, "other settings");
+    assert_contains(other.err, "different options");
     ran_done(&other);
 }
 
@@ -180,7 +180,7 @@ static void rows_in_rounds(void **state) {
         run_ok(prune_rounds("rows", "--kind", "rows", "--amount", "0.5", "--rounds", "2"));
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("rows/pruning.json"));
     assert_true(cell(pruning, 0, "inner") == 128);
-    assert_true(cell(pruning, 1, "inner") == 96); /* 128 / sqrt 2, to a multiple of 8 */
+    assert_true(cell(pruning, 1, "inner") == 96); /* 128 / sqrt(2), rounded to a multiple of 8 */
     assert_true(cell(pruning, 2, "inner") == 64);
     assert_true(cell(pruning, 2, "params_total") < cell(pruning, 0, "params_total"));
     assert_true(cell(pruning, 2, "sparsity") == 0.5);
@@ -201,7 +201,8 @@ static int64_t bytes_of(const char *path) {
     return (int64_t)map.size;
 }
 
-/* Without its zeros a model is smaller, computes the same, can be trained on, and comes back bit for bit. */
+/* A model stored without its zeros is smaller, computes the same, can be trained, and converts back bit for
+ * bit. */
 static void without_zeros(void **state) {
     (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("ninety"), "--amount", "0.9"));
@@ -230,8 +231,8 @@ static void without_zeros(void **state) {
                    "--max-shard-size", "1MB");
 }
 
-/* Half of two heads, then half of the rows; what is left is trained on, and does not divide over two ranks.
- */
+/* Prune one of two heads, then half of the MLP rows. The result can be quantized and evaluated, but one head
+ * cannot be trained with --tp 2. */
 static void heads(void **state) {
     (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("one-head"), "--kind", "heads", "--amount",
@@ -239,7 +240,7 @@ static void heads(void **state) {
     CLEANUP(json_decrefp) json_t *pruning = read_json(in("one-head/pruning.json"));
     assert_true(cell(pruning, 0, "heads") == 2);
     assert_true(cell(pruning, 1, "heads") == 1);
-    /* Of two layers, half of four matrices of 32 x 32 and of q's, k's and v's biases. */
+    /* In each of two layers, half of four 32 x 32 matrices and of the q, k and v biases. */
     assert_true(cell(pruning, 0, "params_total") - cell(pruning, 1, "params_total") == 2 * (2 * 1024 + 48));
     run_ok(program_run("prune", "--model", in("one-head"), "--out", in("both"), "--kind", "rows", "--amount",
                        "0.5"));
@@ -263,13 +264,13 @@ static void heads(void **state) {
                     json_integer_value(json_object_get(json_array_get(models, i - 1), "size_bytes")));
     ran_done(&ran);
     if (mpi_built())
-        assert_refused(2, "heads do not divide", "train", "--model", in("both"), "--tp", "2", "--steps", "1",
-                       SMALL);
+        assert_refused(2, "does not divide the model's", "train", "--model", in("both"), "--tp", "2",
+                       "--steps", "1", SMALL);
 }
 
-/* A model that begins with zeros: rounds go on from there. Rows that are too few for a round wait for the
+/* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
  * next. */
-static void rounds_from_where_it_is(void **state) {
+static void rounds_continue(void **state) {
     (void)state;
     run_ok(program_run("prune", "--model", in("base"), "--out", in("third"), "--amount", "0.4"));
     run_ok(program_run("prune", "--model", in("third"), "--out", in("on"), "--amount", "0.8", "--rounds", "2",
@@ -289,15 +290,15 @@ static void bad_input(void **state) {
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "1");
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "0");
     assert_refused(2, "--amount", "prune", "--model", base, "--out", out, "--amount", "nan");
-    assert_refused(2, "--amount X is needed", "prune", "--model", base, "--out", out);
+    assert_refused(2, "--amount X is required", "prune", "--model", base, "--out", out);
     assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "legs");
-    assert_refused(2, "heads in a layer would stay", "prune", "--model", base, "--out", out, "--amount",
-                   "0.1", "--kind", "heads");
-    assert_refused(2, "--data FILE is needed", "prune", "--model", base, "--out", out, "--amount", "0.5",
+    assert_refused(2, "heads per layer, rounded", "prune", "--model", base, "--out", out, "--amount", "0.1",
+                   "--kind", "heads");
+    assert_refused(2, "also needs --data FILE", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--rounds", "3");
     assert_refused(2, "give one of them", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--global", "--per-matrix");
-    assert_refused(2, "is for --kind weights", "prune", "--model", base, "--out", out, "--amount", "0.5",
+    assert_refused(2, "is only for --kind weights", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--kind", "rows", "--per-matrix");
     assert_refused(2, "larger amount", "prune", "--model", base, "--out", out, "--amount", "0.01", "--kind",
                    "rows");
@@ -306,12 +307,12 @@ static void bad_input(void **state) {
                    "--amount", "0.5");
     assert_refused(1, "empty", "prune", "--model", base, "--out", dir, "--amount", "0.5");
     run_ok(program_run("prune", "--model", base, "--out", in("much"), "--amount", "0.9"));
-    assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", out, "--amount", "0.5");
-    assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", in("none-2"), "--amount",
+    assert_refused(2, "already zero", "prune", "--model", in("much"), "--out", out, "--amount", "0.5");
+    assert_refused(2, "already zero", "prune", "--model", in("much"), "--out", in("none-2"), "--amount",
                    "0.5", SMALL);
     assert_refused(1, "empty", "prune", "--model", base, "--out", dir, "--amount", "0.5", "--resume", SMALL);
-    if (mpi_built()) /* the first rank fails, and nobody waits for it */
-        assert_refused(2, "zero already", "prune", "--model", in("much"), "--out", in("none-3"), "--amount",
+    if (mpi_built()) /* the first rank fails, and no rank waits for it */
+        assert_refused(2, "already zero", "prune", "--model", in("much"), "--out", in("none-3"), "--amount",
                        "0.5", "--dp", "2", SMALL);
     assert_false(path_exists(out));
 }
@@ -319,12 +320,12 @@ static void bad_input(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_once),
-        cmocka_unit_test(zeros_stay),
+        cmocka_unit_test(zeros_stay_zero),
         cmocka_unit_test(weights_in_rounds),
         cmocka_unit_test(rows_in_rounds),
         cmocka_unit_test(heads),
         cmocka_unit_test(without_zeros),
-        cmocka_unit_test(rounds_from_where_it_is),
+        cmocka_unit_test(rounds_continue),
         cmocka_unit_test(bad_input),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,5 +1,5 @@
-/* quantize as a person runs it, on a small model that is trained first: its loss and what it writes stay,
- * also where some inputs of its layers are far larger than the others; and what is refused. */
+/* `weft quantize` through the program, on a small model that is trained first: loss and generated text are
+ * preserved, even with outlier channels in the layers' inputs, and invalid requests are refused. */
 #include <math.h>
 
 #include "checkpoint/checkpoint.h"
@@ -43,8 +43,8 @@ static double loss_of(const char *model) {
     return loss_on("other.txt", model, "cpu");
 }
 
-/* On little data, since the reference is slow. */
-static void same_as_reference(const char *model) {
+/* Little data, because the reference backend is slow. */
+static void matches_reference(const char *model) {
     assert_float_equal(loss_on("few.txt", model, "ref"), loss_on("few.txt", model, "cpu"), 1e-4);
 }
 
@@ -63,12 +63,12 @@ static void test_loss(void **state) {
     assert_float_equal(loss_of("layers"), before, 0.005);
     double all = loss_of("all");
     assert_float_equal(all, before, 0.005);
-    same_as_reference("all");
+    matches_reference("all");
     assert_true(all != before);
 }
 
-/* 4 bits, with the embedding in fp32, 8 and 4 bits. */
-static void test_four(void **state) {
+/* int4 weights, with the embedding in fp32, int8 and int4. */
+static void test_int4(void **state) {
     (void)state;
     quantize("run", "four", "--bits=4");
     Ran ran = program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
@@ -78,9 +78,9 @@ static void test_four(void **state) {
     double before = loss_of("run"), four = loss_of("four");
     assert_float_equal(four, before, 0.03);
     assert_true(four != before);
-    same_as_reference("four");
+    matches_reference("four");
     assert_float_equal(loss_of("four-all"), before, 0.08);
-    assert_refused(1, "quantized to int4 already", "quantize", "--model", at("four"), "--out", at("none"));
+    assert_refused(1, "already quantized to int4", "quantize", "--model", at("four"), "--out", at("none"));
     setenv("WEFT_CPU_INT8", "fast", 1);
     assert_refused(1, "WEFT_CPU_INT8 is 'fast'", "generate", "--model", at("four"), "--prompt", "a");
     unsetenv("WEFT_CPU_INT8");
@@ -101,60 +101,60 @@ static void test_text(void **state) {
     assert_int_equal(strncmp(before, after, 40), 0);
 }
 
-enum { CROWD = 70, PROMPT = 40, ROUNDS = 3 };
+enum { BATCH = 70, PROMPT = 40, ROUNDS = 3 };
 
 /* Prompts of 1 to PROMPT tokens, then single tokens. */
 static void feed_round(Session *session, int32_t ids[][PROMPT + ROUNDS], const int *who, int count,
-                       int turn) {
-    Feed feed[CROWD];
+                       int round) {
+    Feed feed[BATCH];
     for (int i = 0; i < count; i++) {
         int length = 1 + who[i] * 7 % PROMPT;
-        feed[i] = turn ? (Feed){ids[who[i]] + length + turn - 1, 1} : (Feed){ids[who[i]], length};
+        feed[i] = round ? (Feed){ids[who[i]] + length + round - 1, 1} : (Feed){ids[who[i]], length};
     }
     assert_ok(session_feed(session, feed, count));
 }
 
-/* Scores of sequences alone are, bit for bit, those that they have among many. */
-static void alone_as_among_many(const char *model, DType dtype, const char *cache) {
+/* A sequence has bitwise the same logits alone and in a large batch. */
+static void alone_equals_batched(const char *model, DType dtype, const char *cache) {
     CLEANUP(engine_freep) Engine *engine = NULL;
     CLEANUP(session_freep) Session *many = NULL, *one = NULL;
     EngineOptions options = {.threads = 2, .dtype = dtype, .cache = cache};
     assert_ok(engine_new(&engine, at(model), &options));
-    static int32_t ids[CROWD][PROMPT + ROUNDS];
+    static int32_t ids[BATCH][PROMPT + ROUNDS];
     int64_t V = engine->model->config.vocab;
-    int who[CROWD];
-    for (int b = 0; b < CROWD; b++) {
+    int who[BATCH];
+    for (int b = 0; b < BATCH; b++) {
         who[b] = b;
         for (int t = 0; t < PROMPT + ROUNDS; t++)
             ids[b][t] = (int32_t)rng_below(rng_key(7, "crowd", 0), (uint64_t)(b * 100 + t), (uint64_t)V);
     }
-    assert_ok(session_new(&many, engine, CROWD, PROMPT + ROUNDS, 32));
+    assert_ok(session_new(&many, engine, BATCH, PROMPT + ROUNDS, 32));
     assert_ok(session_new(&one, engine, 1, PROMPT + ROUNDS, 32));
     static const int some[] = {0, 5, 66};
     for (int i = 0; i < 3; i++) {
         session_reset(many);
         session_reset(one);
-        for (int turn = 0; turn < ROUNDS; turn++) {
-            feed_round(many, ids, who, CROWD, turn);
-            feed_round(one, ids, &some[i], 1, turn);
-            assert_memory_equal(session_scores(many, some[i]), session_scores(one, 0),
+        for (int round = 0; round < ROUNDS; round++) {
+            feed_round(many, ids, who, BATCH, round);
+            feed_round(one, ids, &some[i], 1, round);
+            assert_memory_equal(session_logits(many, some[i]), session_logits(one, 0),
                                 (size_t)V * sizeof(float));
         }
     }
 }
 
-static void test_crowd(void **state) {
+static void test_batches(void **state) {
     (void)state;
     quantize("run", "crowd8", "--int8-embedding");
     quantize("run", "crowd4", "--bits=4");
-    alone_as_among_many("run", DT_F32, NULL);
-    alone_as_among_many("run", DT_F32, "bf16");
-    alone_as_among_many("run", DT_BF16, NULL);
-    alone_as_among_many("crowd8", DT_F32, "int8");
-    alone_as_among_many("crowd4", DT_F32, "int8");
+    alone_equals_batched("run", DT_F32, NULL);
+    alone_equals_batched("run", DT_F32, "bf16");
+    alone_equals_batched("run", DT_BF16, NULL);
+    alone_equals_batched("crowd8", DT_F32, "int8");
+    alone_equals_batched("crowd4", DT_F32, "int8");
 }
 
-/* Caches of fewer bits change what is written little, and others are refused. */
+/* KV caches in narrower types barely change the output; unsupported types are refused. */
 static void test_caches(void **state) {
     (void)state;
     static const char *const types[] = {"fp32", "bf16", "int8"};
@@ -170,12 +170,13 @@ static void test_caches(void **state) {
     for (int i = 0; i < 3; i++) free(text[i]);
     const char *model = at("run");
     assert_refused(2, "int4", "generate", "--model", model, "--prompt", "a", "--kv", "int4");
-    assert_refused(2, "expected bf16 or int8", "generate", "--model", model, "--prompt", "a", "--kv", "fp32",
+    assert_refused(2, "use bf16 or int8", "generate", "--model", model, "--prompt", "a", "--kv", "fp32",
                    "--precision", "bf16");
 }
 
-/* Columns of a layer's matrices, and of the norm before them, times and over a number: the same function. */
-static void enlarge(Store *params, int layer, const char *norm, const char *matrix) {
+/* Multiplies some channels of a norm by 200 and divides the matching columns of the following matrix by 200,
+ * which leaves the model's function unchanged. */
+static void scale_columns(Store *params, int layer, const char *norm, const char *matrix) {
     static const char *const parts[] = {"weight", "bias"};
     char name[PARAM_NAME];
     const ParamDesc *desc;
@@ -207,13 +208,13 @@ static void make_outliers(const char *from, const char *to) {
     assert_ok(store_new(&params, model, device, MEM_PARAMS));
     assert_ok(hf_weights_load(dir, params, stream, NULL));
     for (int layer = 0; layer < 2; layer++) {
-        enlarge(params, layer, "norm1", "attn.qkv");
-        enlarge(params, layer, "norm2", "mlp.up");
+        scale_columns(params, layer, "norm1", "attn.qkv");
+        scale_columns(params, layer, "norm2", "mlp.up");
     }
     assert_ok(hf_save(at(to), params, stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = dir}));
 }
 
-/* Rounded as they are, large inputs leave nothing of the others. */
+/* Without balancing, outlier channels leave no resolution for the others. */
 static void test_outliers(void **state) {
     (void)state;
     make_outliers("run", "wild");
@@ -223,7 +224,7 @@ static void test_outliers(void **state) {
     assert_float_equal(loss_of("wild"), before, 1e-3);
     assert_float_equal(loss_of("wild-balanced"), before, 0.02);
     assert_true(loss_of("wild-plain") > before + 0.05);
-    /* By data of one's own, which must be there and have the model's tokens. */
+    /* Calibration with the user's data, which must exist and use the model's tokenizer. */
     CLEANUP(json_decrefp)
     json_t *made =
         run_json("quantize", "--model", at("wild"), "--out", at("wild-data"), "--calibrate", at("train.txt"));
@@ -233,11 +234,11 @@ static void test_outliers(void **state) {
     assert_ok(file_replace(at("empty.txt"), "", 0));
     assert_refused(1, "empty.txt", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("empty.txt"));
-    assert_refused(2, "give one of them", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
+    assert_refused(2, "drop one of them", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("train.txt"), "--no-balance");
 }
 
-/* Puts `to` where a file has `from`, which is as long; both are texts without a 0. */
+/* Replaces `from` with `to` in a file. Both have the same length and contain no NUL. */
 static void replace_in(const char *name, const char *from, const char *to) {
     CLEANUP(file_map_done) FileMap map = {0};
     assert_ok(file_map_init(&map, at(name)));
@@ -250,8 +251,8 @@ static void replace_in(const char *name, const char *from, const char *to) {
     put_file(name, copy, map.size);
 }
 
-/* Inputs rounded by what was found beforehand: about as good, in batches and alone the same, and what marks
- * such a checkpoint is heeded. */
+/* Static quantization, with input scales found in advance: similar quality, the same results alone and in
+ * batches, and the checkpoint's format marker is checked. */
 static void test_static(void **state) {
     (void)state;
     CLEANUP(json_decrefp)
@@ -273,29 +274,30 @@ static void test_static(void **state) {
     CLEANUP(json_decrefp) json_t *info = run_json("info", at("static"));
     const json_t *quantized = json_object_get(info, "quantized");
     assert_string_equal(json_string_value(json_object_get(quantized, "activations")), "static");
-    same_as_reference("static");
-    alone_as_among_many("static", DT_F32, NULL);
+    matches_reference("static");
+    alone_equals_batched("static", DT_F32, NULL);
 
     const char *out = at("none"), *text = at("train.txt");
-    assert_refused(1, "quantized to int8 already", "quantize", "--model", at("static"), "--out", out);
-    assert_refused(2, "give some with --calibrate", "quantize", "--model", CASES "bert-pretrain", "--out",
-                   out, "--activations", "static");
+    assert_refused(1, "already quantized to int8", "quantize", "--model", at("static"), "--out", out);
+    assert_refused(2, "pass --calibrate", "quantize", "--model", CASES "bert-pretrain", "--out", out,
+                   "--activations", "static");
     assert_refused(1, "empty.txt", "quantize", "--model", at("run"), "--out", out, "--activations", "static",
                    "--calibrate", at("empty.txt"));
-    assert_refused(2, "give its tokenizer", "quantize", "--model", CASES "bert-pretrain", "--out", out,
+    assert_refused(2, "pass its tokenizer", "quantize", "--model", CASES "bert-pretrain", "--out", out,
                    "--activations", "static", "--calibrate", text);
     replace_in("static/int8.safetensors", "layer.1.mlp.up.weight.largest", "layer.1.mlp.up.weight.xargest");
     assert_refused(1, "layer.1.mlp.up.weight", "generate", "--model", at("static"), "--prompt", "a");
     replace_in("static/int8.safetensors", "layer.1.mlp.up.weight.xargest", "layer.1.mlp.up.weight.largest");
     replace_in("static/config.json", "weft-int8-static\"", "weft-int8\"       ");
-    assert_refused(1, "belongs to static activations", "generate", "--model", at("static"), "--prompt", "a");
+    assert_refused(1, "requires static activation quantization", "generate", "--model", at("static"),
+                   "--prompt", "a");
     replace_in("static/config.json", "weft-int8\"       ", "weft-int8-sttaic\"");
     assert_refused(1, "weft-int8-sttaic", "eval", "--model", at("static"), "--data", text);
     replace_in("all/config.json", "weft-int8\"", "weft-int4\"");
     assert_refused(1, "all", "generate", "--model", at("all"), "--prompt", "a");
 }
 
-/* The five figures of the leaderboard, of a checkpoint and of a model that is only a name. */
+/* The five leaderboard figures, for a checkpoint and for a preset model. */
 static void test_leaderboard(void **state) {
     (void)state;
     static const char *const keys[] = {"loss", "inference_latency_1", "inference_latency_12",
@@ -329,7 +331,7 @@ static void test_info(void **state) {
                 100000);
 }
 
-/* Lines of one word over and over: what is masked can be known from the others. */
+/* Lines that repeat one word, so that masked words can be inferred from the others. */
 static void put_repeated(const char *name, int lines, unsigned seed) {
     static const char *const words[] = {"the", "quick", "brown", "fox", "over", "a", "lazy", "dog"};
     FILE *file = fopen(at(name), "w");
@@ -342,7 +344,8 @@ static void put_repeated(const char *name, int lines, unsigned seed) {
     assert_int_equal(fclose(file), 0);
 }
 
-/* A BERT that has learned something keeps its loss: rounded as it comes, balanced by data, and static. */
+/* A trained BERT keeps its loss with dynamic quantization, with calibration data, and with static
+ * quantization. */
 static void test_bert_loss(void **state) {
     (void)state;
     put_wordpiece("vocab");
@@ -370,7 +373,7 @@ static void test_bert_loss(void **state) {
     assert_true(loss[1] != loss[0] && loss[1] != loss[2]);
 }
 
-/* BERT's other heads stay as they are, and their models are quantized like any other. */
+/* BERT's output heads are not quantized, and models with them are quantized like any other. */
 static void test_bert(void **state) {
     (void)state;
     CLEANUP(json_decrefp)
@@ -385,11 +388,11 @@ static void test_refused(void **state) {
     (void)state;
     quantize("run", "once", "--balance");
     const char *once = at("once"), *out = at("none");
-    assert_refused(1, "quantized to int8 already", "quantize", "--model", once, "--out", out);
+    assert_refused(1, "already quantized to int8", "quantize", "--model", once, "--out", out);
     assert_refused(1, "is not empty", "quantize", "--model", at("run"), "--out", once);
     assert_refused(1, "nowhere", "quantize", "--model", at("nowhere"), "--out", out);
     assert_refused(1, "cannot be trained", "train", "--model", once, "--data", at("train.txt"), "--out", out);
-    assert_refused(2, "its matrices are not shared out", "eval", "--model", once, "--data", at("other.txt"),
+    assert_refused(2, "quantized weights cannot be split", "eval", "--model", once, "--data", at("other.txt"),
                    "--ranks", "2", "--tp", "2");
     assert_refused(1, "is quantized to int8", "convert", "--model", once, "--out", out);
     assert_refused(1, "--precision fp32", "generate", "--model", once, "--prompt", "a", "--precision",
@@ -399,7 +402,7 @@ static void test_refused(void **state) {
     assert_false(path_exists(out));
 }
 
-/* A file that lacks a tensor, or whose header lies, is refused by name. */
+/* A file with a missing tensor or an invalid header is refused, and the error names it. */
 static void test_damaged(void **state) {
     (void)state;
     quantize("run", "torn", "--balance");
@@ -419,8 +422,8 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),      cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_caches),      cmocka_unit_test(test_four),      cmocka_unit_test(test_text),
+        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),      cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_caches),      cmocka_unit_test(test_int4),      cmocka_unit_test(test_text),
         cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),    cmocka_unit_test(test_info),
         cmocka_unit_test(test_bert),        cmocka_unit_test(test_bert_loss), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damaged),

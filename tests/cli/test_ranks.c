@@ -1,5 +1,5 @@
-/* Starting ranks the way a person does: under the program's own launch, under mpirun, and with ranks that
- * fail, are killed or are stopped. `weft ranks` is the command, since it is quick. */
+/* Starting ranks through the program: with its own launcher, under mpirun, and with ranks that fail, are
+ * killed or are interrupted. The tests run `weft ranks`, because it is quick. */
 #include "cli/program.h"
 
 #include <signal.h>
@@ -8,12 +8,12 @@
 #include "cli/train_options.h"
 #include "comm/mpi.h"
 
-static void need_mpi(void) {
+static void require_mpi(void) {
     if (!mpi_built()) skip();
 }
 
-/* How often a text holds a part. */
-static int times(const char *text, const char *part) {
+/* The number of occurrences of `part` in a text. */
+static int occurrences(const char *text, const char *part) {
     int count = 0;
     while ((text = strstr(text, part))) {
         count++;
@@ -22,7 +22,7 @@ static int times(const char *text, const char *part) {
     return count;
 }
 
-/* Runs a line of sh, with what it says on standard error in `err`. WEFT is the program. */
+/* Runs a shell command and captures its output; $WEFT is the program. */
 static Ran shell_line(const char *line) {
     FILE *err = tmpfile(), *out = tmpfile();
     assert_non_null(err);
@@ -48,11 +48,13 @@ static Ran shell_line(const char *line) {
 
 static void starts_ranks(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     Ran ran = program_run("ranks", "--ranks", "3", "--size", "1MB", "--repeats", "1", "--json");
     assert_string_equal(ran.err, "");
     assert_int_equal(ran.code, 0);
-    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL); /* one object, by one rank */
+    CLEANUP(json_decrefp)
+    json_t *json = json_loads(ran.out, 0, NULL); /* a single object, printed by one
+                                                  * rank */
     assert_non_null(json);
     const json_t *ranks = json_object_get(json, "ranks");
     assert_int_equal(json_array_size(ranks), 3);
@@ -72,75 +74,76 @@ static void one_rank_needs_no_launcher(void **state) {
     assert_string_equal(ran.err, "");
     assert_contains(ran.out, "rank 0 on ");
     ran_done(&ran);
-    need_mpi();
-    assert_refused(1, "/nonexistent/mpirun: cannot be run", "ranks", "--ranks", "2");
+    require_mpi();
+    assert_refused(1, "cannot run /nonexistent/mpirun", "ranks", "--ranks", "2");
     unsetenv("WEFT_MPIRUN");
 }
 
-/* What the launcher is asked: so many, this program, this line; and it has no say in the result's format. */
-static void asks_the_launcher(void **state) {
+/* The launcher is called with the number of ranks, this program and its arguments, and cannot change the
+ * output format. */
+static void calls_the_launcher(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     Ran ran = shell_line("WEFT_MPIRUN='echo asked' $WEFT ranks --ranks 5 --size 1MB");
     assert_contains(ran.out, "asked -n 5 ");
     assert_contains(ran.out, "weft ranks --ranks 5 --size 1MB\n");
     assert_int_equal(ran.code, 0);
     ran_done(&ran);
     ran = shell_line("WEFT_MPIRUN=\"env\" $WEFT ranks --ranks 5 2>&1");
-    assert_int_equal(ran.code, 1); /* env takes -n for an option it has not */
+    assert_int_equal(ran.code, 1); /* env rejects -n, an option it does not have */
     ran_done(&ran);
     ran = shell_line("printf '#!/bin/sh\\nexit 9\\n' >/tmp/weft-launcher-$$; chmod +x /tmp/weft-launcher-$$; "
                      "WEFT_MPIRUN=/tmp/weft-launcher-$$ $WEFT ranks --ranks 5; code=$?; "
                      "rm /tmp/weft-launcher-$$; exit $code");
-    assert_contains(ran.err, "ended with code 9");
+    assert_contains(ran.err, "exited with code 9");
     assert_int_equal(ran.code, 1);
     ran_done(&ran);
 }
 
-static void joins_what_mpirun_started(void **state) {
+static void joins_mpirun(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB --repeats 1 --json");
     assert_int_equal(ran.code, 0);
     CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(json, "ranks")), 2);
     ran_done(&ran);
     ran = shell_line("mpirun -n 2 $WEFT ranks --ranks 3");
-    assert_contains(ran.err, "--ranks 3: the launcher started 2; leave --ranks out, or start as many");
-    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_contains(ran.err, "--ranks 3: the launcher started 2; remove --ranks, or start that many");
+    assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
     assert_int_equal(ran.code, 2);
     ran_done(&ran);
-    ran = shell_line("mpirun -n 1 $WEFT ranks --size 1MB --repeats 1"); /* a world of one */
+    ran = shell_line("mpirun -n 1 $WEFT ranks --size 1MB --repeats 1"); /* a world of one rank */
     assert_int_equal(ran.code, 0);
     ran_done(&ran);
 }
 
-/* All ranks fail at once, or all before they have joined: one says so. */
+/* All ranks fail at once, or before they have joined: only one prints the error. */
 static void all_fail_with_one_message(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     Ran ran = program_run("ranks", "--ranks", "4", "--size", "100TB");
     assert_int_equal(ran.code, 1);
-    assert_int_equal(times(ran.err, "\n"), 1);
+    assert_int_equal(occurrences(ran.err, "\n"), 1);
     assert_int_equal(strncmp(ran.err, "weft: error: rank ", 18), 0);
-    assert_contains(ran.err, ": out of memory: 100 TB");
+    assert_contains(ran.err, ": out of memory: cannot allocate 100 TB");
     assert_string_equal(ran.out, "");
     ran_done(&ran);
     ran = shell_line("mpirun -n 3 $WEFT ranks --sise 1MB");
-    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
     assert_contains(ran.err, "did you mean --size?");
     assert_int_equal(ran.code, 2);
     ran_done(&ran);
 }
 
-/* The others are in the middle of an operation, and waiting for the one that failed. */
-static void one_fails_and_ends_all(void **state) {
+/* The other ranks are inside a collective, waiting for the one that failed. */
+static void one_failure_stops_all(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     double start = clock_wall();
     Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB : -n 1 $WEFT ranks --size 100TB");
     assert_true(clock_wall() - start < 10);
-    assert_int_equal(times(ran.err, "weft: error:"), 1);
+    assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
     assert_contains(ran.err, "weft: error: rank 2: out of memory");
     assert_int_equal(ran.code, 1);
     ran_done(&ran);
@@ -157,7 +160,8 @@ static pid_t start_endless(FILE *err) {
     return child;
 }
 
-/* The children of a process whose command line holds "--repeats", or 0: the ranks under their mpirun. */
+/* Waits until the launched program has ranks and returns the process id of one, a child of its mpirun; 0
+ * after 20 s. */
 static pid_t a_rank_of(pid_t launch) {
     char line[256];
     int rank = 0;
@@ -168,13 +172,13 @@ static pid_t a_rank_of(pid_t launch) {
         if (fscanf(pipe, "%d", &rank) != 1) rank = 0;
         pclose(pipe);
     }
-    sleep(1); /* until they are at work */
+    sleep(1); /* until the ranks are working */
     return rank;
 }
 
-static void killed_rank_ends_all(void **state) {
+static void killed_rank_stops_all(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     FILE *err = tmpfile();
     pid_t launch = start_endless(err), rank = a_rank_of(launch);
     assert_true(rank > 0);
@@ -185,16 +189,16 @@ static void killed_rank_ends_all(void **state) {
     assert_true(clock_wall() - start < 10);
     assert_int_equal(WEXITSTATUS(code), 1);
     char *said = program_slurp(err);
-    assert_contains(said, "was ended by signal 9 (Killed), and the others with it");
+    assert_contains(said, "was killed by signal 9 (Killed); the other ranks were terminated");
     assert_int_equal(strncmp(said, "weft: error: rank ", 18), 0);
-    assert_int_equal(times(said, "\n"), 1);
+    assert_int_equal(occurrences(said, "\n"), 1);
     free(said);
 }
 
-/* Whether the one who started them is asked to stop or killed, no rank is left behind. */
+/* Whether the launching process is interrupted or killed, no rank survives it. */
 static void no_rank_outlives_its_launch(void **state) {
     (void)state;
-    need_mpi();
+    require_mpi();
     static const int signals[] = {SIGINT, SIGKILL};
     for (int i = 0; i < 2; i++) {
         FILE *err = tmpfile();
@@ -209,8 +213,8 @@ static void no_rank_outlives_its_launch(void **state) {
     }
 }
 
-/* A layout from a line, and the ranks that a launcher started. */
-static Status settle(const char *line, int64_t world, Layout *ret_layout) {
+/* Derives the layout from a command line and the number of ranks that a launcher started. */
+static Status derive_layout(const char *line, int64_t world, Layout *ret_layout) {
     char copy[256], *words[32], *rest = NULL;
     int count = 0;
     snprintf(copy, sizeof copy, "%s", line);
@@ -226,14 +230,14 @@ static Status settle(const char *line, int64_t world, Layout *ret_layout) {
 
 static void assert_layout(const char *line, int64_t world, int64_t dp, int64_t tp, int64_t pp) {
     Layout layout;
-    assert_ok(settle(line, world, &layout));
+    assert_ok(derive_layout(line, world, &layout));
     assert_int_equal(layout.dp, dp);
     assert_int_equal(layout.tp, tp);
     assert_int_equal(layout.pp, pp);
     assert_int_equal(layout.ranks, dp * tp * pp);
 }
 
-static void layouts_are_settled(void **state) {
+static void layouts_are_derived(void **state) {
     (void)state;
     Layout layout;
     assert_layout("--data x", 0, 1, 1, 1);
@@ -244,15 +248,16 @@ static void layouts_are_settled(void **state) {
     assert_layout("--data x", 6, 6, 1, 1);
     assert_layout("--data x --tp 3", 6, 2, 3, 1);
     assert_layout("--data x --ranks 6 --dp 6", 6, 6, 1, 1);
-    assert_fails(settle("--data x --ranks 6 --tp 4", 0, &layout), 2, "--ranks 4 or 8 would do");
-    assert_fails(settle("--data x --tp 4", 6, &layout), 2, "tp 4 x pp 1 does not divide 6 ranks");
-    assert_fails(settle("--data x --ranks 2 --pp 4", 0, &layout), 2, "use --ranks 4 or a multiple");
-    assert_fails(settle("--data x --ranks 6 --dp 2 --tp 2", 0, &layout), 2, "use --ranks 4");
-    assert_fails(settle("--data x --ranks 4", 6, &layout), 2, "--ranks 4: the launcher started 6");
+    assert_fails(derive_layout("--data x --ranks 6 --tp 4", 0, &layout), 2, "use --ranks 4 or 8");
+    assert_fails(derive_layout("--data x --tp 4", 6, &layout), 2, "tp 4 x pp 1 does not divide 6 ranks");
+    assert_fails(derive_layout("--data x --ranks 2 --pp 4", 0, &layout), 2, "use --ranks 4 or a multiple");
+    assert_fails(derive_layout("--data x --ranks 6 --dp 2 --tp 2", 0, &layout), 2, "use --ranks 4");
+    assert_fails(derive_layout("--data x --ranks 4", 6, &layout), 2, "--ranks 4: the launcher started 6");
 }
 
-/* The line wins over the file, also of another option: a run goes on with another number of ranks. */
-static void a_file_gives_way_to_the_line(void **state) {
+/* The command line overrides the file even through another option: a run resumes with a different number of
+ * ranks. */
+static void command_line_overrides_file(void **state) {
     (void)state;
     char path[] = "/tmp/weft-layout-XXXXXX", line[128];
     int file = mkstemp(path);
@@ -275,14 +280,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_ranks),
         cmocka_unit_test(one_rank_needs_no_launcher),
-        cmocka_unit_test(asks_the_launcher),
-        cmocka_unit_test(joins_what_mpirun_started),
+        cmocka_unit_test(calls_the_launcher),
+        cmocka_unit_test(joins_mpirun),
         cmocka_unit_test(all_fail_with_one_message),
-        cmocka_unit_test(one_fails_and_ends_all),
-        cmocka_unit_test(killed_rank_ends_all),
+        cmocka_unit_test(one_failure_stops_all),
+        cmocka_unit_test(killed_rank_stops_all),
         cmocka_unit_test(no_rank_outlives_its_launch),
-        cmocka_unit_test(layouts_are_settled),
-        cmocka_unit_test(a_file_gives_way_to_the_line),
+        cmocka_unit_test(layouts_are_derived),
+        cmocka_unit_test(command_line_overrides_file),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -1,5 +1,5 @@
-/* SQuAD from the file to the answer: a small BERT learns a dozen questions by heart, with accents, quotes and
- * numbers in their answers, and gives them back through train, eval and answer. */
+/* SQuAD end to end: a small BERT memorizes a dozen questions, with accents, quotes and numbers in their
+ * answers, and returns the answers through train, eval and answer. */
 #include <math.h>
 
 #include "corpus.h"
@@ -14,7 +14,7 @@
     "--model", "bert-tiny", "--layers", "2", "--hidden", "64", "--heads", "2", "--seq", "96", "--dropout", "0"
 
 typedef struct Question {
-    const char *context, *question, *answer; /* NULL: none */
+    const char *context, *question, *answer; /* NULL: no answer */
 } Question;
 
 static const Question questions[] = {
@@ -40,8 +40,8 @@ static int characters(const char *from, const char *to) {
     return count;
 }
 
-/* Characters before a text's first occurrence. */
-static int place_of(const char *context, const char *text) {
+/* The offset, in characters, of the first occurrence of a text. */
+static int offset_of(const char *context, const char *text) {
     return characters(context, strstr(context, text));
 }
 
@@ -67,7 +67,7 @@ static void write_questions(const char *path) {
         if (q->answer)
             json_array_append_new(
                 json_object_get(entry, "answers"),
-                json_pack("{ss si}", "text", q->answer, "answer_start", place_of(q->context, q->answer)));
+                json_pack("{ss si}", "text", q->answer, "answer_start", offset_of(q->context, q->answer)));
         json_array_append_new(qas, entry);
     }
     CLEANUP(json_decrefp)
@@ -90,7 +90,7 @@ static json_t *run_json(const char *const *argv) {
 
 static double number(const json_t *json, const char *key) {
     const json_t *value = json_object_get(json, key);
-    if (!json_is_number(value)) fail_msg("%s is missing", key);
+    if (!json_is_number(value)) fail_msg("key '%s' is missing or not a number", key);
     return json_number_value(value);
 }
 
@@ -107,7 +107,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static void a_small_model_learns_its_questions_by_heart(void **state) {
+static void small_model_memorizes_its_questions(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
@@ -124,7 +124,7 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
     assert_int_equal(number(result, "NoAns_total"), 2);
     assert_true(number(result, "NoAns_exact") == 100);
     assert_true(number(result, "best_f1") == 100);
-    /* Each answer letter for letter. */
+    /* Every answer matches exactly. */
     CLEANUP(json_decrefp) json_t *given = NULL;
     assert_ok(json_read_file(predictions, &given));
     for (int i = 0; i < COUNT; i++) {
@@ -133,7 +133,7 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
         assert_string_equal(json_string_value(json_object_get(given, id)),
                             questions[i].answer ? questions[i].answer : "");
     }
-    /* Two ranks that share out windows and parameters give the same. */
+    /* Two ranks with sharded data and parameters give the same result. */
     CLEANUP(json_decrefp)
     json_t *shared = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--ranks", "2",
                              "--zero", "3", "--batch", "5", "--quiet");
@@ -152,23 +152,23 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
         assert_true(fabs(number(result, "loss") - number(ways[i], "loss")) < 1e-5);
         assert_true(fabs(number(result, "best_f1_thresh") - number(ways[i], "best_f1_thresh")) < 1e-3);
     }
-    /* Questions that were not asked count nowhere. */
+    /* Questions that were not evaluated do not affect the score. */
     CLEANUP(json_decrefp)
     json_t *some = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--batch", "3",
                            "--max-batches", "1", "--quiet");
     assert_true(number(some, "missing") > 0 && number(some, "best_f1") <= 100);
-    /* The loss is the one that training saw. */
+    /* The loss equals the validation loss of training. */
     CLEANUP(json_decrefp) json_t *summary = NULL;
     assert_ok(json_read_file(summary_path, &summary));
     assert_true(fabs(number(result, "loss") - number(summary, "val_loss")) < 1e-5);
-    /* The files say the same as the model. */
+    /* Scoring the prediction files gives the same result as evaluating the model. */
     CLEANUP(json_decrefp)
     json_t *again = json_of("eval", "--task", "squad", "--data", data, "--predictions", predictions,
                             "--na-prob", odds, "--na-prob-thresh", "1e9");
     const char *key;
     json_t *value;
     json_object_foreach(again, key, value) assert_true(number(result, key) == json_number_value(value));
-    /* The first of all that were looked at is the answer, with its two scores. */
+    /* The first n-best candidate is the answer, with its two scores. */
     CLEANUP(json_decrefp) json_t *looked_at = NULL;
     assert_ok(json_read_file(n_best, &looked_at));
     const json_t *first = json_array_get(json_object_get(looked_at, "id0"), 0);
@@ -181,13 +181,13 @@ static void a_small_model_learns_its_questions_by_heart(void **state) {
     double apart = number(none, "start_logit") + number(none, "end_logit") - number(first, "start_logit") -
                    number(first, "end_logit");
     assert_true(fabs(apart - number(null_odds, "id0")) < 1e-5);
-    assert_refused(2, "--out is for a model's answers", "eval", "--data", data, "--predictions", predictions,
+    assert_refused(2, "--out writes a model's answers", "eval", "--data", data, "--predictions", predictions,
                    "--out", out);
-    assert_refused(2, "which is not given", "eval", "--data", data, "--predictions", predictions,
+    assert_refused(2, "also needs --na-prob", "eval", "--data", data, "--predictions", predictions,
                    "--na-prob-thresh", "0");
 }
 
-static void a_quantized_model_answers_the_same(void **state) {
+static void quantized_model_answers_the_same(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
@@ -208,13 +208,13 @@ static void a_quantized_model_answers_the_same(void **state) {
         assert_true(fabs(number(row, "loss") - number(first, "loss")) < 0.02);
         assert_true((number(row, "loss") == number(first, "loss")) == (at == 0));
     }
-    assert_refused(2, "takes one model's answers", "eval", "--task", "squad", "--model", run, "--against",
-                   dynamic, "--data", data, "--out", held);
-    assert_refused(2, "answers questions, expected some", "quantize", "--model", run, "--out", none,
+    assert_refused(2, "saves the answers of a single model", "eval", "--task", "squad", "--model", run,
+                   "--against", dynamic, "--data", data, "--out", held);
+    assert_refused(2, "is a question-answering model", "quantize", "--model", run, "--out", none,
                    "--calibrate", VOCAB);
 }
 
-static void questions_are_answered_with_their_place(void **state) {
+static void answers_have_offsets(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *run = inside("run");
     CLEANUP(mem_freep) char *context = inside("context.txt");
@@ -226,8 +226,8 @@ static void questions_are_answered_with_their_place(void **state) {
         const json_t *answer = json_array_get(json_object_get(json, "answers"), 0);
         if (q->answer) {
             assert_string_equal(json_string_value(json_object_get(answer, "answer")), q->answer);
-            assert_int_equal(number(answer, "start"), place_of(q->context, q->answer));
-            assert_int_equal(number(answer, "end"), place_of(q->context, q->answer) +
+            assert_int_equal(number(answer, "start"), offset_of(q->context, q->answer));
+            assert_int_equal(number(answer, "end"), offset_of(q->context, q->answer) +
                                                         characters(q->answer, q->answer + strlen(q->answer)));
         } else {
             assert_true(json_is_null(json_object_get(answer, "answer")));
@@ -239,7 +239,7 @@ static void questions_are_answered_with_their_place(void **state) {
                           "--question", "Which river?");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "Who owns it?: no answer  (probability ");
-    assert_contains(ran.out, "Which river?: Ilm  (characters 10 to 13, probability ");
+    assert_contains(ran.out, "Which river?: Ilm  (characters 10-13, probability ");
     ran_done(&ran);
     ran =
         program_run("answer", "--model", run, "--context", context, "--question", "Who owns it?", "--always");
@@ -268,11 +268,11 @@ static void prepared_questions_train_like_the_file(void **state) {
         loss[i] = number(summary, "loss_last");
     }
     assert_true(loss[0] == loss[1]);
-    assert_refused(2, "squad.jsonl: is there already", "prepare", "--format", "squad", "--tokenizer", VOCAB,
+    assert_refused(2, "squad.jsonl: already exists", "prepare", "--format", "squad", "--tokenizer", VOCAB,
                    "--data", data, "--out", out);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void refuses_invalid_requests(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *data = inside("squad.json");
     CLEANUP(mem_freep) char *run = inside("run");
@@ -280,24 +280,24 @@ static void what_cannot_be_is_refused(void **state) {
     CLEANUP(mem_freep) char *latin = inside("latin.txt");
     assert_ok(file_replace(broken, "{\"data\":\n[{\"paragraphs\": [}\n", 26));
     assert_ok(file_replace(latin, "caf\xe9", 4));
-    assert_refused(2, "which are for the task squad", "train", "--model", "gpt2-tiny", "--data", data,
+    assert_refused(2, "which need the task squad", "train", "--model", "gpt2-tiny", "--data", data,
                    "--quiet");
     assert_refused(1, "broken.json: not valid JSON at line 2", "train", "--task", "squad", SHAPE,
                    "--tokenizer", VOCAB, "--data", broken, "--quiet");
-    assert_refused(1, "latin.txt: is not UTF-8 text", "answer", "--model", run, "--context", latin,
+    assert_refused(1, "latin.txt is not UTF-8 text", "answer", "--model", run, "--context", latin,
                    "--question", "a");
-    assert_refused(1, "no_such.txt: cannot be opened", "answer", "--model", run, "--context", "no_such.txt",
+    assert_refused(1, "no_such.txt: cannot open", "answer", "--model", run, "--context", "no_such.txt",
                    "--question", "a");
-    assert_refused(2, "answers need a checkpoint directory", "answer", "--model", "bert-tiny", "--context",
-                   data, "--question", "a");
-    assert_refused(2, "--na-prob goes with --predictions", "eval", "--task", "squad", "--model", run,
-                   "--data", data, "--na-prob", broken);
-    assert_refused(2, "--nbest writes into --out", "eval", "--model", run, "--data", data, "--nbest");
-    assert_refused(2, "--question TEXT is needed", "answer", "--model", run, "--context", data);
+    assert_refused(2, "not a checkpoint directory", "answer", "--model", "bert-tiny", "--context", data,
+                   "--question", "a");
+    assert_refused(2, "--na-prob needs --predictions", "eval", "--task", "squad", "--model", run, "--data",
+                   data, "--na-prob", broken);
+    assert_refused(2, "--nbest needs --out", "eval", "--model", run, "--data", data, "--nbest");
+    assert_refused(2, "--question TEXT is required", "answer", "--model", run, "--context", data);
 }
 
-/* An answer that is elsewhere is told on standard error, and training goes on. */
-static void moved_answers_are_told(void **state) {
+/* A misplaced answer is reported on standard error, and training continues. */
+static void misplaced_answers_are_reported(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *path = inside("moved.json");
     static const char text[] = "{\"data\": [{\"paragraphs\": [{\"context\": \"a cup of tea\", \"qas\": "
@@ -309,20 +309,19 @@ static void moved_answers_are_told(void **state) {
     Ran ran = program_run("train", "--task", "squad", SHAPE, "--tokenizer", VOCAB, "--data", path,
                           "--val-fraction", "0", "--steps", "1", "--batch", "1");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err,
-                    "1 answer was not where answer_start says and was taken from the nearest place; 1 answer "
-                    "is nowhere in its context");
+    assert_contains(ran.err, "1 answer was not at its answer_start and was moved to the nearest match; 1 "
+                             "answer does not occur in its context");
     ran_done(&ran);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_small_model_learns_its_questions_by_heart),
-        cmocka_unit_test(a_quantized_model_answers_the_same),
-        cmocka_unit_test(questions_are_answered_with_their_place),
+        cmocka_unit_test(small_model_memorizes_its_questions),
+        cmocka_unit_test(quantized_model_answers_the_same),
+        cmocka_unit_test(answers_have_offsets),
         cmocka_unit_test(prepared_questions_train_like_the_file),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(moved_answers_are_told),
+        cmocka_unit_test(refuses_invalid_requests),
+        cmocka_unit_test(misplaced_answers_are_reported),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

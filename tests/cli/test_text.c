@@ -1,5 +1,5 @@
-/* Training on text: with a tokenizer, prepared once into a cache; what does not belong together is refused.
- */
+/* Training on text with a tokenizer: the text is prepared once and cached, and mismatched data, tokenizers
+ * and checkpoints are refused. */
 #include "corpus.h"
 
 #include "checkpoint/checkpoint.h"
@@ -40,8 +40,8 @@ static double loss_of(Ran ran, const char *key) {
     return loss;
 }
 
-/* What there is to say about a text is said by each run that takes it. */
-static void notes(void **state) {
+/* Warnings about a text are repeated by every run that uses it. */
+static void repeats_warnings(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 4001);
     memset(text, 'a', 4000);
@@ -52,12 +52,13 @@ static void notes(void **state) {
         Ran ran =
             program_run("train", "--tokenizer", at("bpe"), "--data", at("latin.txt"), TINY, "--steps", "1");
         assert_int_equal(ran.code, 0);
-        assert_contains(ran.err, "latin.txt: line 1: 1 byte of the text is no UTF-8");
+        assert_contains(ran.err, "latin.txt: line 1: 1 byte of the text is not valid UTF-8");
         ran_done(&ran);
     }
 }
 
-/* The first run prepares, the second finds it; the model speaks the tokenizer's language and carries it. */
+/* The first run prepares the text and the second finds it in the cache. The model has the tokenizer's
+ * vocabulary, and the checkpoint includes the tokenizer. */
 static void cached(void **state) {
     (void)state;
     Ran first = program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "3",
@@ -69,7 +70,7 @@ static void cached(void **state) {
     Ran second =
         program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "3");
     assert_int_equal(second.code, 0);
-    assert_contains(second.err, "text.txt: prepared already, in ");
+    assert_contains(second.err, "text.txt: using cached tokens in ");
     assert_null(strstr(second.err, "preparing "));
     ran_done(&second);
     assert_int_equal(entries_with(at("cache/shards"), "lock"), 2);
@@ -78,22 +79,22 @@ static void cached(void **state) {
     assert_int_equal(config.eos_token, 259);
     assert_true(path_exists(at("run/latest/vocab.json")) && path_exists(at("run/latest/merges.txt")));
 
-    /* The checkpoint's own tokenizer is enough. */
+    /* The tokenizer stored with the checkpoint is enough. */
     double named = loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--tokenizer",
                                        at("bpe"), "--json"),
                            "loss");
     double found =
         loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--json"), "loss");
     assert_true(named == found);
-    /* A file that has changed is another one. */
+    /* A changed file is prepared again. */
     put_sentences("val.txt", 90, 3, false);
     double changed =
         loss_of(program_run("eval", "--model", at("run"), "--data", at("val.txt"), "--json"), "loss");
     assert_true(changed != found);
 }
 
-/* Raw text, its shards and JSON lines of the same documents train to the same loss. */
-static void same_by_every_way(void **state) {
+/* Text, token files and JSON lines with the same documents give the same loss. */
+static void same_from_every_format(void **state) {
     (void)state;
     assert_runs(program_run("prepare", "--tokenizer", at("bpe"), "--data", at("text.txt"), "--documents",
                             "line", "--out", at("lines"), "--quiet", "--json"));
@@ -107,7 +108,7 @@ static void same_by_every_way(void **state) {
     assert_true(LOSS("--data", at("text.txt"), "--documents", "line") == shards);
     assert_true(LOSS("--data", at("text.txt"), "--documents", "line", "--no-cache") == shards);
     assert_true(LOSS("--data", at("text.txt")) != shards);
-    /* The shards alone say what their vocabulary is. */
+    /* Token files record their vocabulary. */
     Ran bare = program_run("train", "--data", at("lines"), TINY, "--steps", "4", "--quiet", "--json");
     assert_true(loss_of(bare, "loss_last") == shards);
 }
@@ -120,7 +121,7 @@ static void assert_same_weights(const char *a, const char *b) {
     assert_memory_equal(x.data, y.data, x.size);
 }
 
-/* A run that was stopped goes on to the same bits, also when its tokenizer's directory is gone. */
+/* A resumed run ends with the same bits, even if the tokenizer's original directory is gone. */
 static void resumed(void **state) {
     (void)state;
     put_bpe("passing", few, 3);
@@ -151,7 +152,7 @@ static void without_cache(void **state) {
     assert_int_equal(entries_with(at("cache/shards"), "lock"), before);
 }
 
-/* Of several that want the same text at once, one prepares it and all get it. */
+/* When several runs need the same text at once, one prepares it for all. */
 static void at_once(void **state) {
     (void)state;
     enum { RUNS = 4 };
@@ -191,7 +192,7 @@ static void bert(void **state) {
     assert_runs(program_run("eval", "--model", at("bert-run"), "--data", at("text.jsonl"), "--json"));
 }
 
-/* What was not made for each other. */
+/* Mismatched data, tokenizers and checkpoints. */
 static void refusals(void **state) {
     (void)state;
     assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("text.txt"), TINY, "--steps", "1",
@@ -200,36 +201,36 @@ static void refusals(void **state) {
                             at("other-shards"), "--quiet", "--json"));
     assert_runs(program_run("train", "--data", at("text.txt"), "--model", "gpt2-tiny", SHAPE, "--steps", "1",
                             "--out", at("byte-run"), "--quiet", "--json"));
-    /* Shards and a tokenizer, shards and a checkpoint. */
+    /* Token files and a tokenizer; token files and a checkpoint. */
     assert_refused(2, "(bpe, 261 tokens, ", "train", "--tokenizer", at("bpe"), "--data", at("other-shards"),
                    TINY, "--quiet");
-    assert_refused(2, "was made with another tokenizer", "train", "--model", at("mine"), "--data",
+    assert_refused(2, "was prepared with a different tokenizer", "train", "--model", at("mine"), "--data",
                    at("other-shards"), "--quiet");
-    assert_refused(2, "was made with another tokenizer", "eval", "--model", at("mine"), "--data",
+    assert_refused(2, "was prepared with a different tokenizer", "eval", "--model", at("mine"), "--data",
                    at("other-shards"));
-    assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "eval", "--model",
+    assert_refused(2, "has a vocabulary of 257, which does not match the tokenizer", "eval", "--model",
                    at("byte-run"), "--data", at("other-shards"));
-    assert_refused(2, "was made with another tokenizer (bpe, 261 tokens, ", "train", "--tokenizer", "bytes",
-                   "--data", at("other-shards"), TINY, "--quiet");
+    assert_refused(2, "was prepared with a different tokenizer (bpe, 261 tokens, ", "train", "--tokenizer",
+                   "bytes", "--data", at("other-shards"), TINY, "--quiet");
     /* A checkpoint and a tokenizer. */
-    assert_refused(2, "has a tokenizer of its own, and bytes are not its tokens", "eval", "--model",
+    assert_refused(2, "has its own tokenizer, so byte tokens cannot be used with it", "eval", "--model",
                    at("mine"), "--tokenizer", "bytes", "--data", at("text.txt"));
     assert_refused(2, "--format bytes: the checkpoint", "eval", "--model", at("mine"), "--format", "bytes",
                    "--data", at("text.txt"));
-    assert_refused(2, "is not the one of the checkpoint", "train", "--model", at("mine"), "--tokenizer",
+    assert_refused(2, "differs from that of the checkpoint", "train", "--model", at("mine"), "--tokenizer",
                    at("other"), "--data", at("text.txt"), "--quiet");
-    assert_refused(2, "has a vocabulary of 257, which does not go with the tokenizer of", "train", "--model",
+    assert_refused(2, "has a vocabulary of 257, which does not match the tokenizer", "train", "--model",
                    at("byte-run"), "--tokenizer", at("bpe"), "--data", at("text.txt"), "--quiet");
     assert_refused(2, "--vocab has a vocabulary of 100, which", "train", "--vocab", "100", "--tokenizer",
                    at("bpe"), "--data", at("text.txt"), TINY, "--quiet");
     assert_refused(2, "needs a start ([CLS]) token", "train", "--model", "bert-tiny", "--tokenizer",
                    at("bpe"), "--data", at("text.txt"), SHAPE, "--quiet");
-    /* Not those of BERT's own vocabulary either, however large this one is. */
+    /* BERT's default special tokens are not assumed either, however large the vocabulary is. */
     put_wide_bpe("wide", few, 3, 29000);
     assert_refused(2, "needs a start ([CLS]) token", "train", "--model", "bert-tiny", "--tokenizer",
                    at("wide"), "--data", at("text.txt"), SHAPE, "--quiet");
-    assert_refused(2, "exclude each other", "train", "--format", "bytes", "--tokenizer", at("bpe"), "--data",
-                   at("text.txt"), TINY, "--quiet");
+    assert_refused(2, "cannot be combined with the tokenizer", "train", "--format", "bytes", "--tokenizer",
+                   at("bpe"), "--data", at("text.txt"), TINY, "--quiet");
     assert_refused(2, "their tokenizer (bpe, 261 tokens, ", "train", "--data", at("other-shards"), "--val",
                    at("text.jsonl"), TINY, "--quiet");
     assert_refused(1, "no-such-place", "train", "--tokenizer", at("no-such-place"), "--data", at("text.txt"),
@@ -237,7 +238,7 @@ static void refusals(void **state) {
     put_text("odd.jsonl", "{\"content\": \"text\"}\n");
     assert_refused(1, "has neither \"ids\" nor \"text\"", "train", "--tokenizer", at("bpe"), "--data",
                    at("odd.jsonl"), TINY, "--quiet");
-    assert_refused(2, "expected files of one format", "train", "--tokenizer", at("bpe"), "--data",
+    assert_refused(2, "all files must have the same format", "train", "--tokenizer", at("bpe"), "--data",
                    at("text.txt"), at("other-shards"), TINY, "--quiet");
 }
 
@@ -260,9 +261,15 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notes),   cmocka_unit_test(cached),        cmocka_unit_test(same_by_every_way),
-        cmocka_unit_test(resumed), cmocka_unit_test(without_cache), cmocka_unit_test(at_once),
-        cmocka_unit_test(bert),    cmocka_unit_test(refusals),      cmocka_unit_test(described),
+        cmocka_unit_test(repeats_warnings),
+        cmocka_unit_test(cached),
+        cmocka_unit_test(same_from_every_format),
+        cmocka_unit_test(resumed),
+        cmocka_unit_test(without_cache),
+        cmocka_unit_test(at_once),
+        cmocka_unit_test(bert),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

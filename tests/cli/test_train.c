@@ -1,5 +1,5 @@
-/* A training run from the command line: one JSON object, a directory that says how to run it again, a
- * signal that ends it in order. */
+/* `weft train` through the program: JSON output, a run directory from which the run can be repeated and
+ * resumed, interruption by a signal, traces, eval and bench. */
 #include "program.h"
 
 #include <signal.h>
@@ -58,7 +58,7 @@ static void json_summary(void **state) {
     ran_done(&ran);
 }
 
-static void people_see_a_summary(void **state) {
+static void prints_a_summary(void **state) {
     (void)state;
     Ran ran = program_run(SMALL, "--steps", "2", "--quiet");
     assert_int_equal(ran.code, 0);
@@ -68,7 +68,8 @@ static void people_see_a_summary(void **state) {
     ran_done(&ran);
 }
 
-/* Ctrl-C: the step is finished, a checkpoint saved, the result printed, and --resume goes on from it. */
+/* Ctrl-C: the current step is completed, a checkpoint saved, the result printed, and --resume continues from
+ * it. */
 static void stopped_and_resumed(void **state) {
     (void)state;
     pid_t child = fork();
@@ -101,16 +102,17 @@ static void stopped_and_resumed(void **state) {
     long stopped_at = strtol(strstr(target, "step-") + 5, NULL, 10);
     assert_true(stopped_at > 0);
 
-    /* The run's own config.json is a configuration, and the line wins over it. */
+    /* The run's config.json is a configuration, and the command line overrides it. */
     snprintf(steps, sizeof steps, "%ld", stopped_at + 3);
     Ran again = program_run("train", "--config", config, "--resume", "--steps", steps, "--json");
     assert_int_equal(again.code, 0);
     assert_int_equal(steps_of(&again), stopped_at + 3);
     ran_done(&again);
-    assert_refused(2, "holds a run already", "train", "--config", config, "--quiet");
+    assert_refused(2, "already contains a run", "train", "--config", config, "--quiet");
 }
 
-/* The directory alone is enough to go on: settings, data and, when what --model named is gone, the model. */
+/* The run directory alone is enough to resume: settings, data and, if what --model named is gone, the
+ * model. */
 static void resumed_by_directory(void **state) {
     (void)state;
     char first[128], second[128], model[160];
@@ -130,7 +132,7 @@ static void resumed_by_directory(void **state) {
     assert_int_equal(done.code, 0);
     assert_int_equal(steps_of(&done), 2);
     ran_done(&done);
-    /* Twice: what the first one writes down must serve the second. */
+    /* Twice, because the first resume writes the files that the second reads. */
     for (int steps = 3; steps <= 4; steps++) {
         char text[16];
         snprintf(text, sizeof text, "%d", steps);
@@ -142,9 +144,9 @@ static void resumed_by_directory(void **state) {
         json_decref(json);
         ran_done(&on);
     }
-    assert_refused(2, "there is no such directory", "train", "--out", second, "--resume", "--model", model);
-    assert_refused(2, "--data FILE is needed", "train", "--out", first, "--resume");
-    assert_refused(2, "--data FILE is needed", "train", "--out", second, "--resume", "--no-resume");
+    assert_refused(2, "no such directory", "train", "--out", second, "--resume", "--model", model);
+    assert_refused(2, "--data FILE is required", "train", "--out", first, "--resume");
+    assert_refused(2, "--data FILE is required", "train", "--out", second, "--resume", "--no-resume");
 }
 
 static void evaluated(void **state) {
@@ -167,11 +169,11 @@ static void bench_table(void **state) {
     assert_int_equal(people.code, 0);
     assert_contains(people.out, "linear_forward");
     assert_contains(people.out, "GFLOP/s");
-    assert_contains(people.out, "of the measured peak of");
+    assert_contains(people.out, "measured peak");
     ran_done(&people);
 }
 
-/* A timeline on request, of the steps asked for, with evaluation and checkpoint where they fall into them. */
+/* A trace of the requested steps, including an evaluation and a checkpoint among them. */
 static void traced(void **state) {
     (void)state;
     char dir[128], path[160];
@@ -200,15 +202,15 @@ static void traced(void **state) {
     static const int expected[9] = {1, 1, 2, 0, 2, 2, 2, 1, 1};
     for (int i = 0; i < 9; i++)
         if (i != 3) assert_int_equal(found[i], expected[i]);
-    assert_true(found[3] >= 2); /* evaluation has forwards too */
+    assert_true(found[3] >= 2); /* evaluation runs forward passes too */
     json_decref(json);
-    assert_refused(2, "--out DIR is needed, where trace.json goes", SMALL, "--trace");
+    assert_refused(2, "also needs --out DIR, where trace.json is written", SMALL, "--trace");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_summary),
-        cmocka_unit_test(people_see_a_summary),
+        cmocka_unit_test(prints_a_summary),
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(evaluated),
         cmocka_unit_test(resumed_by_directory),
