@@ -29,7 +29,7 @@ void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu) {
 
 enum {
     BLAS_BYTES = 32 << 20,        /* cuBLASLt's workspace */
-    FP32_RESULT_BYTES = 64 << 20, /* limit for a matmul result kept in fp32 */
+    FP32_RESULT_BYTES = 64 << 20, /* largest matmul result that is kept in fp32 */
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
@@ -129,6 +129,11 @@ static Status sum_parts_dryrun(Stream *stream, Tensor totals, Tensor x, int64_t 
                    (size_t)parts * (size_t)(blocks < SUM_BLOCKS ? blocks : SUM_BLOCKS) * sizeof(double));
 }
 
+static Status sketch_dryrun(Stream *stream, Tensor totals, Tensor x, SketchMap map) {
+    (void)totals, (void)x, (void)map;
+    return request(stream, SKETCH_MAX * sizeof(float));
+}
+
 void kernels_dryrun_fill_cuda(KernelTable *table) {
     *table = (KernelTable){
         .name = "cuda",
@@ -143,5 +148,6 @@ void kernels_dryrun_fill_cuda(KernelTable *table) {
         .sum = sum_dryrun,
         .sum_squares = sum_dryrun,
         .sum_squares_parts = sum_parts_dryrun,
+        .sketch = sketch_dryrun,
     };
 }

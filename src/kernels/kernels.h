@@ -44,6 +44,7 @@
 #include "base/rng.h"
 #include "device/device.h"
 #include "kernels/profile.h"
+#include "kernels/sketch.h"
 #include "tensor/tensor.h"
 
 typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_COUNT } Act;
@@ -298,6 +299,18 @@ MUST_USE Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits
  * is larger than its own, else 0. */
 MUST_USE Status xent_hits(Exec *exec, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 
+/* ---- regression and multi-label losses ----
+ *
+ * targets (M,L) are fp32. A target that is NaN is ignored: its loss and gradient are 0. */
+
+/* losses (M,L) fp32 = (logit - target)^2. With `gradient`, logits (M,L) are overwritten by their gradient
+ * times scale. */
+MUST_USE Status mse_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale,
+                         bool gradient);
+/* The same for binary cross-entropy: log(1 + exp(logit)) - target * logit, without overflow for any logit. */
+MUST_USE Status bce_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale,
+                         bool gradient);
+
 /* ---- rows and arrays ---- */
 
 /* index (M) int32 = the column of the largest value in each row of x (M,C), the first one if several are
@@ -321,21 +334,27 @@ MUST_USE Status add(Exec *exec, Tensor y, Tensor x);
 /* y *= factor. */
 MUST_USE Status scale(Exec *exec, Tensor y, float factor);
 /* total (1) fp64 += the sum of x, or of its squares, accumulated in fp64. The sum of squares of finite values
- * of any type cannot overflow fp64. Hence sum_squares leaves a total that is not finite exactly if an element
- * (or the previous total) was infinite or NaN: this is how invalid gradients are detected. */
+ * of any type cannot overflow fp64. Hence the total of sum_squares is finite if and only if all elements (and
+ * the previous total) were: this is how invalid gradients are detected. */
 MUST_USE Status sum(Exec *exec, Tensor total, Tensor x);
 MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
 /* totals (P) fp64 += sums of squares of a flat fp32 x that is split into parts: x[i] belongs to part
  * (skip + i) / share. Each total is bitwise equal to sum_squares of that part's elements alone. */
 MUST_USE Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int64_t share);
+/* totals (S) fp64 += a random projection of a flat fp32 x: each element is added to one of the S totals with
+ * a random sign; kernels/sketch.h defines which. S is a power of two from 32 to 131072. The projection is
+ * linear, depends on the key and on global element indices only, and preserves squared norms on average, with
+ * a relative standard deviation of sqrt(2 / S). Within a call, the elements added to a total are summed in
+ * fp32. */
+MUST_USE Status sketch(Exec *exec, Tensor totals, Tensor x, SketchMap map);
 
 /* ---- optimizer ---- */
 
 /* One AdamW update with decoupled weight decay. param, m, v and grad are flat fp32 of the same length:
  *   g = grad * grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
  *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps))
- * copy is optional: as many elements of any compute type, which receive the new param (the copy of the
- * weights that kernels read). With keep_zeros, pruned weights stay 0. */
+ * copy is optional: it has the same length and any compute type, and receives the new param (for the kernels
+ * that read the weights). With keep_zeros, pruned weights stay 0. */
 MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
                            AdamW spec);
 
@@ -352,7 +371,7 @@ struct KernelTable {
     Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
                                   Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act);
     Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
-    Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* how weights of 8 or 4 bits are packed for it */
+    Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* how int8 and int4 weights are packed */
     Status (*linear_sparse_forward)(Stream *, Tensor y, Tensor x, Tensor w, Tensor b);
     Status (*row_largest)(Stream *, Tensor largest, Tensor x);
     Status (*round_int8)(Stream *, Tensor y, Tensor x, Tensor largest);
@@ -382,6 +401,8 @@ struct KernelTable {
                           float scale, bool gradient);
     Status (*xent_loss)(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                         float scale, bool gradient);
+    Status (*mse_loss)(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
+    Status (*bce_loss)(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
     Status (*argmax)(Stream *, Tensor index, Tensor x);
     Status (*xent_hits)(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
     Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
@@ -394,6 +415,7 @@ struct KernelTable {
     Status (*sum)(Stream *, Tensor total, Tensor x);
     Status (*sum_squares)(Stream *, Tensor total, Tensor x);
     Status (*sum_squares_parts)(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
+    Status (*sketch)(Stream *, Tensor totals, Tensor x, SketchMap map);
     Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 };
 

@@ -7,7 +7,7 @@
 /* Checks x (B,T,C) and its index tensors (B,T). */
 static Status check_tokens(const char *kernel, Tensor x, Tensor tokens, Tensor types) {
     TRY(check_float(kernel, "x", x));
-    if (x.ndim != 3) return FAILED("internal: %s: x has %d dims, expected (B, T, C)", kernel, x.ndim);
+    if (x.ndim != 3) return FAILED("internal: %s: x has %d dims; expected (B, T, C)", kernel, x.ndim);
     TRY(check_index(kernel, "tokens", tokens, x.dim[0] * x.dim[1]));
     if (types.data) TRY(check_index(kernel, "types", types, x.dim[0] * x.dim[1]));
     return OK;
@@ -19,7 +19,7 @@ static Status check_table(const char *kernel, const char *name, Tensor table, DT
     TRY(check_float(kernel, name, table));
     TRY(check_matrix(kernel, name, table, dtype, tensor_rows(table), C));
     if (tensor_rows(table) < rows)
-        return FAILED("internal: %s: %s has %lld rows, expected at least %lld", kernel, name,
+        return FAILED("internal: %s: %s has %lld rows; expected at least %lld", kernel, name,
                       (long long)tensor_rows(table), (long long)rows);
     return OK;
 }
@@ -114,6 +114,29 @@ Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor 
     RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 
+static Status check_targets(const char *kernel, Tensor losses, Tensor logits, Tensor targets) {
+    TRY(check_float(kernel, "logits", logits));
+    int64_t M = tensor_rows(logits), L = tensor_cols(logits);
+    TRY(check_matrix(kernel, "losses", losses, DT_F32, M, L));
+    return check_matrix(kernel, "targets", targets, DT_F32, M, L);
+}
+
+Status mse_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient) {
+    TRY(check_targets(__func__, losses, logits, targets));
+    if (tensor_count(logits) == 0) return OK;
+    double bytes = BYTES(losses, logits, targets) + (gradient ? BYTES(logits) : 0);
+    RUN(KERNEL_MSE_LOSS, (gradient ? 4.0 : 2.0) * (double)tensor_count(logits), bytes, mse_loss, losses,
+        logits, targets, scale, gradient);
+}
+
+Status bce_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient) {
+    TRY(check_targets(__func__, losses, logits, targets));
+    if (tensor_count(logits) == 0) return OK;
+    double bytes = BYTES(losses, logits, targets) + (gradient ? BYTES(logits) : 0);
+    RUN(KERNEL_BCE_LOSS, (gradient ? 8.0 : 5.0) * (double)tensor_count(logits), bytes, bce_loss, losses,
+        logits, targets, scale, gradient);
+}
+
 Status argmax(Exec *exec, Tensor index, Tensor x) {
     CHECK_FLOAT(x);
     int64_t M = tensor_rows(x), C = tensor_cols(x);
@@ -121,7 +144,7 @@ Status argmax(Exec *exec, Tensor index, Tensor x) {
     CHECK_INDEX(index, M);
     if (M == 0) return OK;
     if (C < 1 || C > INT32_MAX)
-        return FAILED("internal: %s: rows have %lld columns, expected 1 to %d", __func__, (long long)C,
+        return FAILED("internal: %s: rows have %lld columns; expected 1 to %d", __func__, (long long)C,
                       INT32_MAX);
     RUN(KERNEL_ARGMAX, (double)tensor_count(x), BYTES(index, x), argmax, index, x);
 }
@@ -217,11 +240,26 @@ Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int6
     CHECK_LIKE(totals, tensor_1d(NULL, DT_F64, parts));
     if (skip < 0 || share < 1 || (double)skip + (double)count > (double)parts * (double)share)
         return FAILED(
-            "internal: sum_squares_parts: %lld elements after %lld exceed %lld parts of %lld elements",
+            "internal: sum_squares_parts: %lld elements at offset %lld exceed %lld parts of %lld elements",
             (long long)count, (long long)skip, (long long)parts, (long long)share);
     if (count == 0) return OK;
     RUN(KERNEL_SUM_SQUARES_PARTS, 2.0 * (double)count, BYTES(x, totals), sum_squares_parts, totals, x, skip,
         share);
+}
+
+Status sketch(Exec *exec, Tensor totals, Tensor x, SketchMap map) {
+    int64_t count = tensor_count(x), size = tensor_count(totals);
+    CHECK_LIKE(x, tensor_1d(NULL, DT_F32, count));
+    CHECK_LIKE(totals, tensor_1d(NULL, DT_F64, size));
+    if (size < SKETCH_WORD || size > SKETCH_MAX || (size & (size - 1)))
+        return FAILED("internal: sketch: %lld totals; expected a power of two from %d to %d", (long long)size,
+                      SKETCH_WORD, SKETCH_MAX);
+    if (map.run < 1 || map.start < 0 || map.group < map.run || count % map.run)
+        return FAILED(
+            "internal: sketch: invalid layout of %lld elements: runs of %lld, one per %lld, starting at %lld",
+            (long long)count, (long long)map.run, (long long)map.group, (long long)map.start);
+    if (count == 0) return OK;
+    RUN(KERNEL_SKETCH, (double)count, BYTES(x, totals), sketch, totals, x, map);
 }
 
 Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec) {

@@ -27,6 +27,8 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_XENT_COMBINE] = "xent_combine",
     [KERNEL_XENT_FINISH] = "xent_finish",
     [KERNEL_XENT_LOSS] = "xent_loss",
+    [KERNEL_MSE_LOSS] = "mse_loss",
+    [KERNEL_BCE_LOSS] = "bce_loss",
     [KERNEL_ARGMAX] = "argmax",
     [KERNEL_XENT_HITS] = "xent_hits",
     [KERNEL_GATHER_ROWS] = "gather_rows",
@@ -39,6 +41,7 @@ static const char *const names[KERNEL_COUNT] = {
     [KERNEL_SUM] = "sum",
     [KERNEL_SUM_SQUARES] = "sum_squares",
     [KERNEL_SUM_SQUARES_PARTS] = "sum_squares_parts",
+    [KERNEL_SKETCH] = "sketch",
     [KERNEL_ADAMW_STEP] = "adamw_step",
 };
 

@@ -14,7 +14,7 @@
 typedef struct Cuts {
     int count, parts;
     double *costs; /* [count + 1][parts]: part costs of the best division, descending */
-    int *start;    /* [parts + 1][count + 1]: first block of its last part */
+    int *start;    /* [parts + 1][count + 1]: first block of the last part */
     double *trial, *next;
 } Cuts;
 
@@ -72,8 +72,8 @@ static bool is_even(const double *cost, int count) {
     return count < 3 || cost[1] > 0; /* zero-cost blocks may go anywhere */
 }
 
-/* Equal blocks in the first part, the last part and each part in between; some of the latter have one more.
- */
+/* Numbers of equal blocks: in the first part, in the last, and in each part in between, of which `more` parts
+ * have one more. */
 typedef struct Shares {
     int first, last, each, more;
 } Shares;

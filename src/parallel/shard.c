@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/rng.h"
 
 void shard_stage(ShardSpec *spec, int zero) {
     spec->optimizer = zero >= 1;
@@ -67,35 +68,6 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
 }
 
-/* Entries of `norm` after the per-shard sums: the squares of the first micro-batch's gradient, and a
- * correction to subtract for values counted twice. */
-enum { FIRST_SQUARES, FIRST_TWICE, WATCHED };
-
-/* A tied unit is a single matrix with one row per token. */
-static const ParamSlot *tied_slot(const ShardUnit *unit) {
-    return &unit->layout.slot[0];
-}
-
-static Status probe_alloc(Shards *shards) {
-    const ShardSpec *spec = &shards->spec;
-    int64_t largest = 0;
-    for (int i = 0; i < shards->count; i++) {
-        const ShardUnit *unit = &shards->unit[i];
-        for (size_t j = 0; unit->held && j < unit->layout.count; j++) {
-            const ParamSlot *slot = &unit->layout.slot[j];
-            if (slot->desc.per_row && slot->count > largest) largest = slot->count;
-        }
-        if (!unit->held || !unit->twin || spec->ends->size == 1) continue;
-        int64_t rows =
-            tied_slot(unit)->dim[0] < spec->probe_max_rows ? tied_slot(unit)->dim[0] : spec->probe_max_rows;
-        TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows * tied_slot(unit)->dim[1], DT_F32),
-                      &shards->tied));
-        TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(rows, DT_I32), &shards->tied_index));
-    }
-    if (!spec->sequence) return OK;
-    return dev_alloc(shards->device, MEM_SCRATCH, bytes_of(largest, DT_F32), &shards->row_sum);
-}
-
 /* Sizes an arena for the two largest units. */
 static void make_rooms(Shards *shards) {
     size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
@@ -133,9 +105,10 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train)
-        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)(spec->shard->size + WATCHED) * sizeof(double),
+        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
                       &shards->norm));
-    if (spec->probe) TRY(probe_alloc(shards));
+    TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(spec->sketch * spec->micros, DT_F64),
+                  &shards->sketch));
     *ret_shards = shards;
     shards = NULL;
     return OK;
@@ -156,8 +129,8 @@ void shards_free(Shards *shards) {
     arena_done(&shards->params);
     arena_done(&shards->grads);
     arena_done(&shards->arriving);
-    Buffer *const others[] = {&shards->norm, &shards->row_sum, &shards->tied, &shards->tied_index};
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++) dev_free(others[k]);
+    dev_free(&shards->norm);
+    dev_free(&shards->sketch);
     stream_free(shards->bring);
     free(shards->unit);
     free(shards);
@@ -227,7 +200,7 @@ static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
     TRY(stream_copy(shards->bring, to, part->data, tensor_bytes(*part), COPY_TO_DEVICE));
     part->data = to;
     unit->brought = true;
-    /* The all-gather reads it immediately. */
+    /* The all-gather reads this shard immediately. */
     return shards->spec.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
 }
 
@@ -262,12 +235,12 @@ void shard_release(Shards *shards, int at) {
 /* ---- gradients ---- */
 
 Status shards_begin(Shards *shards) {
-    shards->probing = false;
+    shards->probing = 0;
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
-        unit->probed = unit->probe_rows = false;
+        unit->sketched = unit->rows_sketched = 0;
         if (!shards->spec.grads) TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
     }
     return OK;
@@ -349,99 +322,96 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     return reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce);
 }
 
-/* ---- the first micro-batch's gradient ---- */
+/* ---- sketches of the micro-batches' gradients ---- */
 
-static Tensor probe_sum(const Shards *shards, int which) {
-    return tensor_1d((double *)shards->norm.data + shards->spec.shard->size + which, DT_F64, 1);
+Status shards_probe(Shards *shards, int micros, uint64_t seed) {
+    if (micros < 1 || bytes_of(shards->spec.sketch * micros, DT_F64) > shards->sketch.bytes)
+        return FAILED("internal: no memory to sketch %d micro-batches", micros);
+    shards->probing = micros;
+    shards->probe_seed = seed;
+    return stream_zero(shards->exec->stream, shards->sketch.data, shards->sketch.bytes);
 }
 
-Status shards_probe(Shards *shards, const int32_t *rows, int64_t count) {
-    Stream *stream = shards->exec->stream;
-    if (!shards->spec.probe) return FAILED("internal: shards_probe without ShardSpec.probe");
-    shards->probing = true;
-    shards->tied_rows = 0;
-    TRY(stream_zero(stream, probe_sum(shards, 0).data, WATCHED * sizeof(double)));
-    if (!shards->tied_index.data) return OK;
-    size_t bytes = bytes_of(count, DT_I32);
-    if (bytes > shards->tied_index.bytes)
-        return FAILED("internal: %lld rows of a tied unit in one micro-batch", (long long)count);
-    shards->tied_rows = count;
-    return count ? stream_copy(stream, shards->tied_index.data, rows, bytes, COPY_TO_DEVICE) : OK;
+/* The place of a slot's elements in the global parameter. Padding, which is zero, may go anywhere. */
+static SketchMap slot_sketch(const ParamSlot *slot, uint64_t key) {
+    const ParamDesc *desc = &slot->desc;
+    if (desc->split < 0) return (SketchMap){.key = key, .run = slot->count, .group = slot->count};
+    int64_t inner = 1;
+    for (int i = desc->split + 1; i < desc->ndim; i++) inner *= desc->dim[i];
+    int64_t run = slot->dim[desc->split] * inner, group = desc->dim[desc->split] * inner;
+    return (SketchMap){
+        .key = key, .run = run, .group = group < run ? run : group, .start = slot->start * inner};
 }
 
-/* A tied unit's gradient is the sum over both stages. Rows that only the last stage has contribute their
- * squares now; rows that both have are set aside until both are available. */
-static Status probe_tied(Shards *shards, const ShardUnit *unit, float *grad) {
-    const ParamSlot *slot = tied_slot(unit);
-    bool last = shards->spec.ends->rank > 0;
-    Tensor all = unit_view(slot, grad, DT_F32);
-    Tensor rows = tensor_2d(shards->tied.data, DT_F32, shards->tied_rows, slot->dim[1]);
-    if (last)
-        TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES),
-                        tensor_1d(all.data, DT_F32, slot->count)));
-    if (!shards->tied_rows) return OK;
-    TRY(gather_rows(shards->exec, rows, all, tensor_1d(shards->tied_index.data, DT_I32, shards->tied_rows)));
-    if (!last) return OK;
-    return sum_squares(shards->exec, probe_sum(shards, FIRST_TWICE),
-                       tensor_1d(rows.data, DT_F32, tensor_count(rows)));
-}
+/* Which of a unit's parameters to sketch. */
+typedef enum { SKETCH_ROWS = 1, SKETCH_OTHERS = 2 } SketchParams;
 
-/* All-reduces a copy of a per-row gradient over tensor-parallel ranks: the real reduction happens only after
- * the last micro-batch. */
-static Status sum_rows(Shards *shards, Tensor *gradient) {
-    Tensor sum = tensor_1d(shards->row_sum.data, DT_F32, tensor_count(*gradient));
-    if (!shards->spec.sequence) return OK;
-    TRY(stream_copy(shards->exec->stream, sum.data, gradient->data, tensor_bytes(*gradient), COPY_ON_DEVICE));
-    *gradient = sum;
-    return all_reduce(shards->spec.tp, shards->exec->stream, sum, REDUCE_SUM, NULL);
-}
-
-/* Adds the squares parameter by parameter: `rows` selects per-row parameters, `others` the rest. */
-static Status probe_params(Shards *shards, const ShardUnit *unit, float *grad, bool rows, bool others) {
+/* Adds the unit's gradient to the sketch of a micro-batch, or subtracts it. Replicated parameters count on
+ * the first tensor-parallel rank only; with sequence parallelism, per-row gradients are partial sums, and all
+ * ranks count. */
+static Status sketch_params(Shards *shards, const ShardUnit *unit, float *grad, int micro, int params,
+                            bool subtract) {
+    const ShardSpec *spec = &shards->spec;
+    Tensor totals = tensor_1d((double *)shards->sketch.data + micro * spec->sketch, DT_F64, spec->sketch);
     for (size_t j = 0; j < unit->layout.count; j++) {
         const ParamSlot *slot = &unit->layout.slot[j];
-        if (!(slot->desc.per_row ? rows : others)) continue;
-        Tensor gradient = tensor_1d(grad + slot->offset, DT_F32, slot->count);
-        if (slot->desc.per_row) TRY(sum_rows(shards, &gradient));
-        if (shards->spec.tp->rank == 0 || slot->desc.split >= 0)
-            TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES), gradient));
+        bool partial = slot->desc.split >= 0 || (spec->sequence && slot->desc.per_row);
+        if (!(params & (slot->desc.per_row ? SKETCH_ROWS : SKETCH_OTHERS)) || !slot->count) continue;
+        if (!partial && spec->tp->rank > 0) continue;
+        SketchMap map = slot_sketch(slot, rng_key(shards->probe_seed, slot->desc.name, 0).key);
+        map.subtract = subtract;
+        TRY(sketch(shards->exec, totals, tensor_1d(grad + slot->offset, DT_F32, slot->count), map));
     }
     return OK;
 }
 
+/* Gradients that accumulate over the whole step have cumulative sketches, and read_spread takes differences.
+ * A sharded gradient restarts from zero after each reduction, but its per-row gradients may run several
+ * micro-batches ahead of the reductions. So what has accumulated here is subtracted from the next
+ * micro-batch's sketch in advance; sketch_unit adds it back if a reduction clears the gradient first. */
 Status shard_rows_done(Shards *shards, int at) {
     ShardUnit *unit = &shards->unit[at];
     float *grad = NULL;
-    if (!shards->probing || unit->probe_rows) return OK;
-    unit->probe_rows = true;
+    if (!shards->probing) return OK;
+    int micro = unit->rows_sketched++;
     TRY(shard_grad(shards, at, &grad));
-    return probe_params(shards, unit, grad, true, false);
+    TRY(sketch_params(shards, unit, grad, micro, SKETCH_ROWS, false));
+    if (!shards->spec.grads || micro + 1 == shards->probing) return OK;
+    return sketch_params(shards, unit, grad, micro + 1, SKETCH_ROWS, true);
 }
 
-/* `added`: per-row gradients are already reduced over `tp`. */
-static Status probe_unit(Shards *shards, ShardUnit *unit, float *grad, bool added) {
-    if (!shards->probing || unit->probed || !unit->held) return OK;
-    unit->probed = true;
-    if (unit->twin && shards->spec.ends->size > 1) return probe_tied(shards, unit, grad);
-    if (unit->probe_rows) return probe_params(shards, unit, grad, false, true);
-    if (shards->spec.sequence && !added) return probe_params(shards, unit, grad, true, true);
-    for (int k = 0; k < UNIT_RANGES; k++) {
-        const UnitRange *range = &unit->layout.range[k];
-        if (!range->count || (!range->split && shards->spec.tp->rank > 0)) continue;
-        TRY(sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES),
-                        tensor_1d(grad + range->first, DT_F32, range->count)));
-    }
-    return OK;
+/* Call when the unit's gradient is complete for a micro-batch, before it is reduced. */
+static Status sketch_unit(Shards *shards, ShardUnit *unit, float *grad) {
+    if (!shards->probing) return OK;
+    int micro = unit->sketched++, rows = unit->rows_sketched;
+    TRY(sketch_params(shards, unit, grad, micro, rows ? SKETCH_OTHERS : SKETCH_OTHERS | SKETCH_ROWS, false));
+    if (!rows || !shards->spec.grads || rows == shards->probing) return OK;
+    return sketch_params(shards, unit, grad, rows, SKETCH_ROWS, false);
 }
 
-/* Adds the rows that both stages hold. */
-static Status probe_finish(Shards *shards) {
+/* Reads the sketches; see shards_norm. */
+static Status read_spread(Shards *shards, double *ret_spread) {
     const ShardSpec *spec = &shards->spec;
-    if (!shards->probing || !shards->tied_rows) return OK;
-    int64_t width = (int64_t)(shards->tied.bytes / shards->tied_index.bytes);
-    Tensor rows = tensor_1d(shards->tied.data, DT_F32, shards->tied_rows * width);
-    TRY(all_reduce(spec->ends, shards->exec->stream, rows, REDUCE_SUM, NULL));
-    return spec->ends->rank ? OK : sum_squares(shards->exec, probe_sum(shards, FIRST_SQUARES), rows);
+    int64_t size = spec->sketch, all = size * shards->probing, n = shards->probing;
+    CLEANUP(mem_freep) double *sketches = NULL;
+    CLEANUP(mem_freep) double *sums = NULL; /* the sum of all sketches, and the sum of their squared norms */
+    TRY(mem_new((size_t)all, sizeof *sketches, &sketches));
+    TRY(mem_new((size_t)size + 1, sizeof *sums, &sums));
+    TRY(stream_copy(shards->exec->stream, sketches, shards->sketch.data, bytes_of(all, DT_F64),
+                    COPY_TO_HOST));
+    TRY(stream_sync(shards->exec->stream));
+    TRY(host_reduce(spec->model, sketches, all, DT_F64, REDUCE_SUM));
+    for (int64_t i = all - 1; i >= 0; i--) {
+        if (!spec->grads && i >= size) sketches[i] -= sketches[i - size];
+        sums[i % size] += sketches[i];
+        sums[size] += sketches[i] * sketches[i];
+    }
+    TRY(host_reduce(spec->shard, sums, size + 1, DT_F64, REDUCE_SUM));
+    TRY(host_reduce(spec->replica, sums, size + 1, DT_F64, REDUCE_SUM));
+    double square = 0;
+    for (int64_t i = 0; i < size; i++) square += sums[i] * sums[i];
+    *ret_spread = (double)(n * spec->shard->size * spec->replica->size) * sums[size] - square;
+    return OK;
 }
 
 /* ---- reductions ---- */
@@ -452,9 +422,9 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     bool waits = !last && !spec->grads;
     float *grad = NULL;
     TRY(shard_grad(shards, at, &grad));
-    if (!waits) TRY(add_rows(shards, unit, grad));
-    TRY(probe_unit(shards, unit, grad, !waits));
+    TRY(sketch_unit(shards, unit, grad));
     if (waits) return OK;
+    TRY(add_rows(shards, unit, grad));
     Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
     if (spec->grads) return start_sharded(shards, unit, all);
     unit->fresh = false;
@@ -467,7 +437,6 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
 
 Status shards_finish(Shards *shards) {
     TRY(complete_all(shards));
-    TRY(probe_finish(shards));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
@@ -507,22 +476,23 @@ static Status add_squares(Shards *shards) {
     return OK;
 }
 
-Status shards_norm(Shards *shards, double *ret_norm, double *ret_first) {
+Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {
     const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
     int size = spec->shard->size;
     TRY(stream_zero(stream, shards->norm.data, (size_t)size * sizeof(double)));
     TRY(add_squares(shards));
     CLEANUP(mem_freep) double *sums = NULL;
-    TRY(mem_new((size_t)(size + WATCHED), sizeof *sums, &sums));
+    TRY(mem_new((size_t)size, sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));
     TRY(stream_sync(stream));
     if (spec->optimizer) TRY(host_reduce(spec->shard, sums, size, DT_F64, REDUCE_SUM));
-    double total[2] = {0, shards->probing ? sums[size + FIRST_SQUARES] - sums[size + FIRST_TWICE] : NAN};
-    for (int part = 0; part < size; part++) total[0] += sums[part];
-    TRY(host_reduce(spec->model, total, 2, DT_F64, REDUCE_SUM));
-    *ret_norm = sqrt(total[0]);
-    *ret_first = sqrt(total[1]);
+    double total = 0, spread = NAN;
+    for (int part = 0; part < size; part++) total += sums[part];
+    TRY(host_reduce(spec->model, &total, 1, DT_F64, REDUCE_SUM));
+    if (shards->probing) TRY(read_spread(shards, &spread));
+    *ret_norm = sqrt(total);
+    *ret_spread = spread;
     return OK;
 }
 

@@ -15,8 +15,8 @@
  * group.
  *
  * Reductions sum in rank order and norms are accumulated shard by shard, so for a given data-parallel size
- * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and 2
- * and 3.
+ * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and so
+ * do 2 and 3.
  *
  * Kernels compute in `dtype`. For 16-bit types the optimizer keeps fp32 master weights of its shard; fp32
  * parameters are their own masters. This file sees a model only as units and the stages that use them.
@@ -45,8 +45,8 @@ typedef struct ShardSpec {
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
     Group *tp, *model;      /* groups that share the gradient norm */
     Group *ends;            /* first and last pipeline stage, which share tied units */
-    bool probe;             /* allocate memory for shards_probe */
-    int64_t probe_max_rows; /* upper bound for the rows of a tied unit that a micro-batch touches */
+    int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
+    int micros;             /* micro-batches per step, for allocating sketches */
 } ShardSpec;
 
 /* Sets the three booleans for ZeRO stage 0 to 3. */
@@ -56,7 +56,7 @@ typedef struct ShardUnit {
     Unit layout;
     bool held;             /* used by this stage */
     bool twin;             /* tied: on the first and the last stage, kept equal over `ends` */
-    bool counted;          /* part of norm and checkpoints; a twin only on the first stage */
+    bool counted;          /* counts in norms and checkpoints; a twin does so only on the first stage */
     int64_t first, count;  /* the shard that this rank updates, in elements */
     Buffer param;          /* dtype; full or shard */
     Buffer master, m, v;   /* fp32 shards; master only for 16-bit dtypes */
@@ -69,8 +69,8 @@ typedef struct ShardUnit {
     bool brought;          /* `full` is being copied from the host; not yet waited for */
     bool pending;          /* a reduction has started and is not complete */
     bool fresh;            /* no gradient has arrived in this step yet */
-    bool probed;           /* the first micro-batch's gradient has been measured */
-    bool probe_rows;       /* ... for the per-row parameters only */
+    int sketched;          /* micro-batches in this step's sketches */
+    int rows_sketched;     /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
 
 typedef struct Shards {
@@ -81,13 +81,12 @@ typedef struct Shards {
     int count;
     Arena params, grads; /* full buffers of the two largest units */
     Arena arriving;      /* this rank's shards of two units */
-    Buffer norm;         /* fp64: one sum of squares per shard, and two for the probe */
+    Buffer norm;         /* fp64: one sum of squares per shard */
     Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
     /* See shards_probe. */
-    bool probing;
-    Buffer row_sum;          /* fp32: room for the largest per-row parameter (sequence parallelism) */
-    Buffer tied, tied_index; /* fp32 rows of a tied unit and their int32 indices */
-    int64_t tied_rows;
+    Buffer sketch; /* (micros,totals) fp64 */
+    int probing;   /* micro-batches to sketch in this step, or 0 */
+    uint64_t probe_seed;
 } Shards;
 
 /* How a stage uses a unit; fields as in ShardUnit. */
@@ -110,7 +109,7 @@ Tensor shard_master(const Shards *shards, int unit);
 /* Call after changing master values: updates what kernels compute with. Collective. */
 MUST_USE Status shards_publish(Shards *shards);
 
-/* fetch starts gathering a unit if the arena has space (`must`: in any case); ready waits for it and returns
+/* fetch starts gathering a unit if the arena has space, or always with `must`; ready waits for it and returns
  * its first element; release frees the gathered copy. No-ops if parameters are not sharded. */
 MUST_USE Status shard_fetch(Shards *shards, int unit, bool must);
 MUST_USE Status shard_ready(Shards *shards, int unit, void **ret_params);
@@ -124,17 +123,23 @@ MUST_USE Status shards_begin(Shards *shards);
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
 /* For a split backward: the per-row gradients of a micro-batch are complete, the weight gradients follow. */
 MUST_USE Status shard_rows_done(Shards *shards, int unit);
-/* A micro-batch's gradient of the unit is complete; `last`: that of the whole step. */
+/* The unit's gradient is complete for a micro-batch or, with `last`, for the whole step. */
 MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
-/* Call after shards_begin to measure, in this step, the gradient norm of the first micro-batch on one replica
- * (for the gradient noise scale). All ranks of that replica call it. `rows` lists, without repeats, the rows
- * of a tied unit that the first stage touches in that micro-batch; only the two end stages read it. */
-MUST_USE Status shards_probe(Shards *shards, const int32_t *rows, int64_t count);
+/* Call after shards_begin to measure, in this step, how much the gradients of the `micros` micro-batches of
+ * each replica differ (for the gradient noise scale). All ranks call it.
+ *
+ * Gradients are accumulated in place, so a micro-batch's own gradient does not exist in every layout. Its
+ * sketch does: sketches are linear and depend on global element indices only, so the difference of the
+ * sketches before and after a micro-batch is the micro-batch's sketch, and the sum over stages and
+ * tensor-parallel ranks that of the whole model. Each micro-batch costs one read of the gradients. */
+MUST_USE Status shards_probe(Shards *shards, int micros, uint64_t seed);
 /* finish waits for all reductions. norm then returns the gradient norm of the whole model, with each
- * parameter counted once in any layout, and in *ret_first that of the probed micro-batch (NAN if not probed).
- */
+ * parameter counted once in any layout. *ret_spread is NAN if not probed. Otherwise it is an estimate of
+ * n * sum |g_i - g/n|^2 over the contributions g_i of the step's n micro-batches, on all replicas, to its
+ * gradient g. The estimate is unbiased, and sketches add a relative standard deviation of about
+ * sqrt(2 / (totals * (n - 1))). */
 MUST_USE Status shards_finish(Shards *shards);
-MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_first);
+MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread);
 
 /* fp32 gradient of the shard that this rank updates; valid after shards_finish. */
 Tensor shard_gradient(const Shards *shards, int unit);

@@ -5,6 +5,7 @@
 #include "train/record.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,7 +20,7 @@ static const char *const phase_names[PHASES] = {
 /* ---- start and end of a run ---- */
 
 void record_begin(Record *record) {
-    *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN, .micro_norm = NAN};
+    *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN};
 }
 
 static double member(const json_t *object, const char *key) {
@@ -27,11 +28,30 @@ static double member(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : 0;
 }
 
+/* The gradient noise state in a checkpoint. */
+static const struct {
+    const char *name;
+    size_t offset;
+} noise_fields[] = {
+    {"steps", offsetof(Noise, steps)},
+    {"square", offsetof(Noise, square)},
+    {"signal", offsetof(Noise, signal)},
+    {"trace", offsetof(Noise, trace)},
+    {"signal_signal", offsetof(Noise, signal_signal)},
+    {"signal_trace", offsetof(Noise, signal_trace)},
+    {"trace_trace", offsetof(Noise, trace_trace)},
+};
+
+static double *noise_field(Noise *noise, size_t i) {
+    return (double *)((char *)noise + noise_fields[i].offset);
+}
+
 Status record_ready(Record *record, const Job *job, int64_t batch, const char *precision,
                     const json_t *noise) {
     record->job = job;
     record->batch = (double)batch;
-    record->noise = (Noise){member(noise, "signal"), member(noise, "trace")};
+    for (size_t i = 0; i < sizeof noise_fields / sizeof *noise_fields; i++)
+        *noise_field(&record->noise, i) = member(noise, noise_fields[i].name);
     TRY(mem_new((size_t)job->runner->mesh->size, sizeof *record->ranks, &record->ranks));
     TRY(peak_of_ranks(job, precision, &record->peak_flops));
     record->ready_at = clock_wall();
@@ -45,13 +65,17 @@ void record_done(Record *record) {
 }
 
 json_t *record_noise(const Record *record) {
-    return json_pack("{s:f, s:f}", "signal", record->noise.signal, "trace", record->noise.trace);
+    Noise noise = record->noise;
+    json_t *object = json_object();
+    for (size_t i = 0; object && i < sizeof noise_fields / sizeof *noise_fields; i++)
+        json_object_set_new(object, noise_fields[i].name, json_real(*noise_field(&noise, i)));
+    return object;
 }
 
 /* ---- a step ---- */
 
-/* The gradient norm of a micro-batch costs a pass over the gradients: negligible on the CPU, but up to 1% of
- * a step on a GPU, where it is limited by memory bandwidth. So the GPU measures it every 8th step. */
+/* Sketching a micro-batch's gradient costs a pass over the gradients: negligible on the CPU, but up to 1% of
+ * a step on a GPU, where it is limited by memory bandwidth. So the GPU measures every 8th step. */
 static int64_t noise_every(const Record *record) {
     return device_is_host(record->job->device) ? 1 : 8;
 }
@@ -120,7 +144,7 @@ static void add_step(Record *record) {
     const RankRecord *step = &record->step;
     RankRecord *all = &record->all;
     for (int p = 0; p < STEP_PHASES; p++)
-        if (p != PHASE_DATA) all->phase_s[p] += step->phase_s[p]; /* record_phase has added data */
+        if (p != PHASE_DATA) all->phase_s[p] += step->phase_s[p]; /* record_phase already added it */
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) all->waited_s[axis] += step->waited_s[axis];
     all->schedule_s += step->schedule_s;
     all->step_s += step->step_s;
@@ -139,7 +163,6 @@ void record_step_end(Record *record, const StepResult *result) {
     record->steps++;
     record->tokens += result->tokens;
     if (!isfinite(result->micro_norm) || result->skipped) return;
-    record->micro_norm = result->micro_norm;
     noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
               record->batch);
 }
@@ -291,14 +314,17 @@ static double mfu_of(const Record *record, double tokens_per_s) {
     return tokens_per_s * job_flops_per_token(record->job) / record->peak_flops;
 }
 
-/* Adds the noise scale, and the statistical efficiency of the batch relative to one micro-batch. */
+/* Adds the noise scale with its standard error, and the statistical efficiency of the batch relative to one
+ * micro-batch. */
 static Status add_efficiency(const Record *record, json_t *object, double samples_per_s) {
-    double scale = noise_scale(&record->noise);
-    double efficiency = noise_efficiency(scale, (double)record->job->runner->spec.micro_batch, record->batch);
+    NoiseScale noise = noise_scale(&record->noise);
+    double efficiency =
+        noise_efficiency(noise.scale, (double)record->job->runner->spec.micro_batch, record->batch);
     CLEANUP(json_decrefp)
     json_t *more =
-        json_pack("{s:o, s:o, s:o}", "noise_scale", number_or_null(scale), "statistical_efficiency",
-                  number_or_null(efficiency), "goodput", number_or_null(samples_per_s * efficiency));
+        json_pack("{s:o, s:o, s:o, s:o}", "noise_scale", number_or_null(noise.scale), "noise_scale_error",
+                  number_or_null(noise.error), "statistical_efficiency", number_or_null(efficiency),
+                  "goodput", number_or_null(samples_per_s * efficiency));
     return more && json_object_update(object, more) == 0 ? OK : FAILED("out of memory");
 }
 

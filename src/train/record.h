@@ -11,7 +11,7 @@
 /* Phases of a rank's time; together they make up the run time. */
 typedef enum {
     PHASE_COMPUTE,    /* forward and backward */
-    PHASE_COMM,       /* waiting for replicas and tensor ranks */
+    PHASE_COMM,       /* waiting for replicas and tensor-parallel ranks */
     PHASE_BUBBLE,     /* waiting for other stages */
     PHASE_OPTIMIZER,  /* the parameter update */
     PHASE_DATA,       /* reading the next batch */
@@ -43,7 +43,6 @@ typedef struct Record {
     double wall_start, ready_at; /* ready_at: end of setup */
     double peak_flops;           /* all ranks together; NAN: unknown */
     Noise noise;
-    double micro_norm;    /* latest one measured; NAN: none yet */
     RankRecord all, step; /* this rank's: whole run, last step */
     RankRecord *ranks;    /* (mesh size) every rank's, as of the last exchange */
     int64_t steps, tokens;

@@ -98,6 +98,22 @@ static Tensor part_v(const Shards *shards, int unit) {
     return tensor_1d(shards->unit[unit].v.data, DT_F32, shards->unit[unit].count);
 }
 
+/* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
+ * a step has, the less precise each sketch needs to be, and for small models a large one would cost more than
+ * reading the gradients. All sketches of a replica together usually take at most 2 MB. */
+static int64_t sketch_size(const Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    enum { LARGEST = 1 << 15, SMALLEST = 1 << 11, ALL = 1 << 18, SMALL_MODEL = 1 << 8 };
+    int64_t micros = (int64_t)spec->micros * runner->mesh->extent[AXIS_DP], size = LARGEST, params = 0;
+    if (!spec->train || !spec->noise || micros < 2) return 0;
+    for (int i = 0; i < runner->model->units; i++)
+        for (size_t j = 0; j < runner->model->unit[i].count; j++)
+            if (!runner->model->unit[i].desc[j].tied) params += param_count(&runner->model->unit[i].desc[j]);
+    while (size > SMALLEST && size * micros > ALL) size /= 2;
+    while (size > SMALL_MODEL && size > params / 256) size /= 2;
+    return size;
+}
+
 static Status alloc_units(Runner *runner) {
     const Model *model = runner->model;
     const RunnerSpec *spec = &runner->spec;
@@ -123,8 +139,8 @@ static Status alloc_units(Runner *runner) {
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
                        .ends = mesh->ends,
-                       .probe = spec->train && spec->noise && mesh->at[AXIS_DP] == 0,
-                       .probe_max_rows = spec->micro_batch * spec->seq};
+                       .sketch = sketch_size(runner),
+                       .micros = spec->micros ? spec->micros : 1};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
@@ -287,7 +303,7 @@ static Status add_device_time(Runner *runner) {
 /* ---- a step ---- */
 
 /* Reads the first `count` loss and hit sums, reduced over all replicas, on all ranks. They are nonzero only
- * on the last stage and equal on its tensor ranks. */
+ * on the last stage and equal on its tensor-parallel ranks. */
 static Status read_losses(Runner *runner, int count, double *sums) {
     TRY(stream_copy(runner->stream, sums, runner->loss.data, (size_t)count * sizeof(double), COPY_TO_HOST));
     TRY(stream_sync(runner->stream));
@@ -319,38 +335,6 @@ static Status count_terms(Runner *runner, HostBatch *const *micros, int count, i
     return OK;
 }
 
-static int compare_rows(const void *a, const void *b) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* The distinct rows of the tied embedding, within this tensor rank's shard, that a micro-batch's tokens use.
- * Returns their number. */
-static int64_t tied_rows(const Runner *runner, const HostBatch *batch, int32_t *rows) {
-    const ShardUnit *unit = NULL;
-    for (int i = 0; i < runner->model->units; i++)
-        if (runner->shards->unit[i].held && runner->shards->unit[i].twin) unit = &runner->shards->unit[i];
-    if (!unit) return 0;
-    const ParamSlot *slot = &unit->layout.slot[0];
-    int64_t count = 0, kept = 0;
-    for (int64_t i = 0; i < batch->B * batch->T; i++) {
-        int64_t row = batch->tokens[i] - slot->start;
-        if (row >= 0 && row < slot->dim[0]) rows[count++] = (int32_t)row;
-    }
-    qsort(rows, (size_t)count, sizeof *rows, compare_rows);
-    for (int64_t i = 0; i < count; i++)
-        if (i == 0 || rows[i] != rows[i - 1]) rows[kept++] = rows[i];
-    return kept;
-}
-
-/* On the first replica, measures the gradient norm of the first micro-batch when it is complete. */
-static Status probe_first(Runner *runner, const HostBatch *batch) {
-    if (!runner->probe || runner->mesh->at[AXIS_DP] > 0) return OK;
-    CLEANUP(mem_freep) int32_t *rows = NULL;
-    TRY(mem_new((size_t)(batch->B * batch->T), sizeof *rows, &rows));
-    return shards_probe(runner->shards, rows, tied_rows(runner, batch, rows));
-}
-
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_sizes(runner, micros, count));
@@ -361,7 +345,9 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(count_terms(runner, micros, count, counts, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
-    TRY(probe_first(runner, micros[0]));
+    if (runner->probe && count * runner->mesh->extent[AXIS_DP] > 1)
+        TRY(shards_probe(runner->shards, count,
+                         rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     Round round = {.micros = micros, .count = count, .train = true, .step = step};
@@ -376,9 +362,10 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(add_device_time(runner));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
-    TRY(shards_norm(runner->shards, &result.grad_norm, &result.micro_norm));
+    double spread;
+    TRY(shards_norm(runner->shards, &result.grad_norm, &spread));
+    result.micro_norm = sqrt(result.grad_norm * result.grad_norm + spread) / runner->loss_scale.scale;
     result.grad_norm /= runner->loss_scale.scale;
-    result.micro_norm *= count * runner->mesh->extent[AXIS_DP] / runner->loss_scale.scale;
     runner->times.schedule_s += section_end(runner, &section, &runner->times.compute_s);
     *ret_result = result;
     return OK;
@@ -534,7 +521,7 @@ Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, fl
     const ModelConfig *config = &runner->model->config;
     Group *stages = runner->mesh->axis[AXIS_PP];
     if (runner->mesh->extent[AXIS_TP] > 1 && (head == OUTPUT_LM || head == OUTPUT_MLM))
-        return FAILED("internal: logits over the vocabulary need one tensor rank");
+        return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
     TRY(check_sizes(runner, batches, 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     Scores scores = {.head = head, .out = out};

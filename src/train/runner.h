@@ -28,7 +28,7 @@ typedef struct RunnerSpec {
     int zero;              /* 0 to 3 */
     Offload offload;       /* OFFLOAD_PARAMS implies zero 3 */
     bool keep_params;      /* zero 3: keep a block's gathered parameters from forward to backward */
-    bool sequence;         /* sequence parallelism over the tensor ranks */
+    bool sequence;         /* sequence parallelism over the tensor-parallel ranks */
     DType dtype;           /* compute type */
     bool fp8;              /* layer GEMMs in fp8; dtype is bf16 */
     FakeQuant fake_quant;  /* quantization-aware training; not with fp8 */
@@ -38,7 +38,7 @@ typedef struct RunnerSpec {
     double loss_scale;     /* fp16: initial value; 0: 65536 */
     int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches per step and replica, for allocating buffers; 0: 1 */
-    bool noise;            /* steps may measure StepResult.micro_norm */
+    bool noise;            /* allocate memory to measure StepResult.micro_norm */
 } RunnerSpec;
 
 /* The buffers of one micro-batch in one chunk. */
@@ -56,7 +56,7 @@ typedef struct MicroBuffers {
 /* Blocks first .. first + count - 1 of the model, which this stage executes as a unit. */
 typedef struct Chunk {
     int first, count;
-    bool from_stage, to_stage; /* whether the input comes from, the output goes to another stage */
+    bool from_stage, to_stage; /* the input comes from, the output goes to, another stage */
     int from, to;              /* these stages */
     MicroBuffers *buffer_set;
     int buffer_sets;
@@ -81,7 +81,7 @@ typedef struct StageMessage {
 typedef struct RunnerTimes {
     double schedule_s;           /* gradients, from the first micro-batch to the norm, waits included */
     double compute_s, update_s;  /* gradients and update, waits excluded */
-    double waited_s[AXIS_COUNT]; /* waiting for other replicas, tensor ranks, stages */
+    double waited_s[AXIS_COUNT]; /* waiting for other replicas, tensor-parallel ranks, stages */
     double device_s;             /* device time from the first to the last operation of a step */
 } RunnerTimes;
 
@@ -118,8 +118,8 @@ typedef struct StepResult {
     double loss;             /* the objective: each loss divided by its global count, weighted */
     double part[LOSS_COUNT]; /* mean of each loss */
     double grad_norm;        /* before clipping */
-    double micro_norm;       /* gradient norm of the step's first micro-batch alone; NAN: not measured, or not
-                              * on replica 0 */
+    double micro_norm;       /* gradient norm of a single micro-batch: root mean square over all, estimated
+                              * from sketches (shards_probe); NAN: not measured */
     int64_t tokens;          /* input tokens, padding excluded */
     bool skipped;            /* fp16: gradients overflowed, so the update was skipped */
 } StepResult;

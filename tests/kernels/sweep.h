@@ -65,6 +65,8 @@ void xent_partial_sweep(Sweep *sweep);
 void xent_combine_sweep(Sweep *sweep);
 void xent_finish_sweep(Sweep *sweep);
 void xent_loss_sweep(Sweep *sweep);
+void mse_loss_sweep(Sweep *sweep);
+void bce_loss_sweep(Sweep *sweep);
 void argmax_sweep(Sweep *sweep);
 void xent_hits_sweep(Sweep *sweep);
 void gather_rows_sweep(Sweep *sweep);
@@ -77,6 +79,7 @@ void scale_sweep(Sweep *sweep);
 void sum_sweep(Sweep *sweep);
 void sum_squares_sweep(Sweep *sweep);
 void sum_squares_parts_sweep(Sweep *sweep);
+void sketch_sweep(Sweep *sweep);
 void adamw_step_sweep(Sweep *sweep);
 
 #endif

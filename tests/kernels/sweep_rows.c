@@ -134,6 +134,43 @@ void xent_loss_sweep(Sweep *sweep) {
     for (int i = 0; i < 3; i++) compare(sweep, xent_loss_case, (Args){{1, 2, 128000}, 4, norm_wise});
 }
 
+typedef Status (*TargetLoss)(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale,
+                             bool gradient);
+
+/* Targets from 0 to 1, some of them ignored; logits so large that exp() of one would overflow. Flags: 1 with
+ * gradient. */
+static void target_loss_case(Kit *kit, const Args *args, TargetLoss loss) {
+    int64_t M = args->n[0] * args->n[1], L = args->n[2];
+    Tensor logits = kit_uniform(kit, typed(kit, shape2(M, L)), -100, 100);
+    Tensor targets = kit_uniform(kit, shape2(M, L), 0, 1), losses = kit_take(kit, targets);
+    for (int64_t i = 0; i < M * L; i++) {
+        if (i % 2) tensor_put(logits, i, tensor_get(logits, i) / 50);
+        if (i % 3 == 0) tensor_put(targets, i, i % 2);
+        if (i % 7 == 3) tensor_put(targets, i, NAN);
+    }
+    assert_ok(loss(&kit->exec, losses, logits, targets, 0.125f, args->flags));
+    for (int64_t i = 3; i < M * L; i += 7)
+        assert_true(tensor_get(losses, i) == 0 && (!args->flags || tensor_get(logits, i) == 0));
+    kit_output(kit, "losses", losses);
+    kit_output(kit, "logits", logits);
+}
+
+static void mse_loss_case(Kit *kit, const Args *args) {
+    target_loss_case(kit, args, mse_loss);
+}
+
+static void bce_loss_case(Kit *kit, const Args *args) {
+    target_loss_case(kit, args, bce_loss);
+}
+
+void mse_loss_sweep(Sweep *sweep) {
+    over_rows(sweep, mse_loss_case, 2, norm_wise);
+}
+
+void bce_loss_sweep(Sweep *sweep) {
+    over_rows(sweep, bce_loss_case, 2, norm_wise);
+}
+
 /* Flags: 0 random values, 1 ties including zeros of both signs, 2 a NaN in every other row, 3 infinities: one
  * +inf, or one -inf, or only -inf. */
 static void argmax_case(Kit *kit, const Args *args) {
@@ -317,6 +354,25 @@ static void sum_squares_parts_case(Kit *kit, const Args *args) {
 
 void sum_squares_parts_sweep(Sweep *sweep) {
     over_counts(sweep, sum_squares_parts_case, 4, 1e-13);
+}
+
+/* Flags: one run, or runs of a wider tensor; few or many totals; added or subtracted. */
+static void sketch_case(Kit *kit, const Args *args) {
+    int64_t run = args->flags & 1 ? 37 : args->n[0], count = (args->n[0] + run - 1) / run * run;
+    int64_t size = args->flags & 2 ? 4096 : 64;
+    Tensor x = kit_random(kit, shape1(count)), totals = kit_take(kit, tensor_1d(NULL, DT_F64, size));
+    for (int64_t i = 0; i < size; i++) ((double *)totals.data)[i] = 0.5 * (double)i;
+    assert_ok(sketch(&kit->exec, totals, x,
+                     (SketchMap){.key = 77,
+                                 .run = run,
+                                 .group = args->flags & 1 ? 111 : run + 5,
+                                 .start = args->flags & 1 ? 37 : 5,
+                                 .subtract = args->flags & 4}));
+    kit_output(kit, "totals", totals);
+}
+
+void sketch_sweep(Sweep *sweep) {
+    over_counts(sweep, sketch_case, 8, 1e-5);
 }
 
 /* Flags: weight decay, zero gradients and moments, keep_zeros. The copy has the compute type and is absent in

@@ -121,7 +121,7 @@ static void test_wrong_shapes_dense(void **state) {
     Tensor whole = kit_index(kit, shape2(4, 6), 0, 3);
     REFUSED(linear_forward(e, b, none, a, b, none, ACT_NONE), "linear_forward: w is fp32 (4, 5)");
     REFUSED(linear_forward(e, a, none, a, a, none, ACT_NONE),
-            "linear_forward: y is fp32 (4, 6), expected fp32 (4, 4)");
+            "linear_forward: y is fp32 (4, 6); expected fp32 (4, 4)");
     REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is absent");
     REFUSED(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
     REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: unknown activation");
@@ -149,7 +149,7 @@ static void test_wrong_types(void **state) {
     Tensor a = kit_random(kit, shape2(6, 6)), b = kit_random(kit, half2), h = kit_as(kit, a, DT_F16);
     Tensor v = kit_random(kit, shape1(6)), u = kit_random(kit, half1), labels = kit_index(kit, v, 0, 2);
     assert_ok(act_forward(e, b, b, ACT_TANH));
-    REFUSED(act_forward(e, b, h, ACT_TANH), "act_forward: y is bf16 (6, 6), expected 36 elements of fp16");
+    REFUSED(act_forward(e, b, h, ACT_TANH), "act_forward: y is bf16 (6, 6); expected 36 elements of fp16");
     REFUSED(linear_forward(e, b, none, b, a, none, ACT_NONE), "linear_forward: w is fp32 (6, 6)");
     REFUSED(linear_forward(e, b, none, a, a, none, ACT_NONE), "linear_forward: y is bf16");
     REFUSED(linear_forward(e, a, none, b, b, none, ACT_RELU), "linear_forward: y is fp32");
@@ -248,9 +248,11 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(embedding_backward(e, thin, none, none, x, tokens, none, part), "embedding_backward: dwte");
     REFUSED(xent_partial(e, six, logits, tokens, part), "xent_partial: stats");
     REFUSED(xent_finish(e, wte, logits, stats, tokens, part, 1, true), "xent_finish: losses");
+    REFUSED(mse_loss(e, six, wte, wte, 1, true), "mse_loss: losses");
+    REFUSED(bce_loss(e, wte, wte, tokens, 1, true), "bce_loss: targets");
     REFUSED(gather_rows(e, two, wte, tokens), "gather_rows: index");
     REFUSED(scatter_add_rows(e, thin, two, tokens), "scatter_add_rows: x");
-    REFUSED(transpose(e, wte, wte), "transpose: y is fp32 (5, 4), expected fp32 (4, 5)");
+    REFUSED(transpose(e, wte, wte), "transpose: y is fp32 (5, 4); expected fp32 (4, 5)");
     REFUSED(fill(e, tokens, 1), "fill: x is int32");
     REFUSED(convert(e, six, wte), "convert: y");
     REFUSED(add(e, six, wte), "add: y");
@@ -258,6 +260,7 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(sum(e, six, wte), "sum: total");
     REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
     REFUSED(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
+    REFUSED(sketch(e, six, six, (SketchMap){.run = 6, .group = 6}), "sketch: totals");
     REFUSED(adamw_step(e, six, six, six, none, wte, (AdamW){0}), "adamw_step: grad");
 }
 

@@ -318,6 +318,38 @@ static void test_xent(void **state) {
         for (int v = REAL; v < V; v++) assert_true(tensor_f32(dlogits)[m * V + v] == 0);
 }
 
+typedef struct TargetLoss {
+    Status (*loss)(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
+    Tensor losses, logits, targets;
+} TargetLoss;
+
+static void forward_targets(Kit *kit, void *context) {
+    TargetLoss *l = context;
+    assert_ok(l->loss(&kit->exec, l->losses, l->logits, l->targets, 1, false));
+}
+
+/* An ignored target contributes nothing. */
+static void test_targets(void **state) {
+    Kit *kit = *state;
+    const float factor = 0.25f;
+    for (int bce = 0; bce < 2; bce++) {
+        TargetLoss l = {.loss = bce ? bce_loss : mse_loss,
+                        .losses = kit_take(kit, shape2(4, 3)),
+                        .logits = kit_random(kit, shape2(4, 3)),
+                        .targets = kit_uniform(kit, shape2(4, 3), 0, 1)};
+        tensor_f32(l.targets)[5] = NAN;
+        Problem problem = {kit, forward_targets, &l, l.losses, kit_take(kit, l.losses)};
+        for (int i = 0; i < 12; i++) tensor_f32(problem.weight)[i] = factor;
+        objective(&problem);
+        assert_true(tensor_f32(l.losses)[5] == 0);
+        Tensor dlogits = kit_copy(kit, l.logits), again = kit_take(kit, l.losses);
+        assert_ok(l.loss(&kit->exec, again, dlogits, l.targets, factor, true));
+        assert_memory_equal(again.data, l.losses.data, tensor_bytes(again));
+        check_gradient(&problem, bce ? "bce logits" : "mse logits", l.logits, dlogits);
+        assert_true(tensor_f32(dlogits)[5] == 0);
+    }
+}
+
 typedef struct Rows {
     Tensor out, x, index;
 } Rows;
@@ -356,7 +388,7 @@ int main(void) {
         cmocka_unit_test(test_layernorm), cmocka_unit_test(test_dropout_add_norm),
         cmocka_unit_test(test_dropout),   cmocka_unit_test(test_attention),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_targets),   cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

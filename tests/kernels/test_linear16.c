@@ -61,7 +61,7 @@ static void check(Bench *bench, const char *microkernel, const Case *c, const ch
     for (int64_t i = 0; i < tensor_count(want); i++) {
         double a = tensor_f32(here)[i], b = tensor_f32(right)[i];
         if (!(fabs(a - b) <= unit * (fabs(b) + sqrt((double)depth))))
-            fail_msg("%s %s, M %lld N %lld K %lld, act %d, wide %d, extra %d: %s[%lld] is %g, expected %g",
+            fail_msg("%s %s, M %lld N %lld K %lld, act %d, wide %d, extra %d: %s[%lld] is %g; expected %g",
                      microkernel, dtype_name(c->dtype), (long long)c->M, (long long)c->N, (long long)c->K,
                      c->act, c->wide, c->extra, name, (long long)i, a, b);
     }

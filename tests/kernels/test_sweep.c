@@ -216,6 +216,8 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_XENT_COMBINE] = xent_combine_sweep,
     [KERNEL_XENT_FINISH] = xent_finish_sweep,
     [KERNEL_XENT_LOSS] = xent_loss_sweep,
+    [KERNEL_MSE_LOSS] = mse_loss_sweep,
+    [KERNEL_BCE_LOSS] = bce_loss_sweep,
     [KERNEL_ARGMAX] = argmax_sweep,
     [KERNEL_XENT_HITS] = xent_hits_sweep,
     [KERNEL_GATHER_ROWS] = gather_rows_sweep,
@@ -228,6 +230,7 @@ static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
     [KERNEL_SUM] = sum_sweep,
     [KERNEL_SUM_SQUARES] = sum_squares_sweep,
     [KERNEL_SUM_SQUARES_PARTS] = sum_squares_parts_sweep,
+    [KERNEL_SKETCH] = sketch_sweep,
     [KERNEL_ADAMW_STEP] = adamw_step_sweep,
 };
 

@@ -114,7 +114,7 @@ static inline const char *layout_text(const Layout *l) {
 
 typedef struct Outcome {
     double loss[STEPS_LIMIT], norm[STEPS_LIMIT], eval;
-    double micro_norm[STEPS_LIMIT]; /* NAN except on the first replica */
+    double micro_norm[STEPS_LIMIT];
     bool skipped[STEPS_LIMIT];
     Model *model;
     Device *device;

@@ -203,7 +203,7 @@ static void test_activations(void **state) {
     size_t rows = (size_t)MICRO * SEQ * WIDTH * 4;
     CLEANUP(rig_done) Rig block = rig_run(world, true, alone, (RunnerSpec){.recompute = RECOMPUTE_BLOCK}, 2);
     size_t saved = layer_saved(&block), peak = block.device->mem[MEM_ACTIVATIONS].peak;
-    size_t ids = host_batch_bytes(MICRO, SEQ);
+    size_t ids = host_batch_bytes(MICRO, SEQ, 0);
     /* Inputs of the layers and of the output head, one gradient, what the head saves, and the activations of
      * one layer. */
     assert_true(peak >= saved + (LAYERS + 1) * rows);

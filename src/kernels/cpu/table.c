@@ -16,5 +16,6 @@ void VARIANT(table_override)(KernelTable *table) {
     VARIANT(optim_override)(table);
     VARIANT(round_override)(table);
     VARIANT(rows_override)(table);
+    VARIANT(sketch_override)(table);
     VARIANT(xent_override)(table);
 }

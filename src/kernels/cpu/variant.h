@@ -41,6 +41,7 @@ void VARIANT(linear_sparse_override)(KernelTable *table);
 void VARIANT(optim_override)(KernelTable *table);
 void VARIANT(round_override)(KernelTable *table);
 void VARIANT(rows_override)(KernelTable *table);
+void VARIANT(sketch_override)(KernelTable *table);
 void VARIANT(xent_override)(KernelTable *table);
 
 /* GEMMs with up to this many rows, as in generation, accumulate in an order that does not depend on the

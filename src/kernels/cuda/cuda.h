@@ -47,6 +47,8 @@ Status xent_partial_cuda(Stream *, Tensor stats, Tensor logits, Tensor labels, V
 Status xent_combine_cuda(Stream *, Tensor stats, Tensor parts);
 Status xent_finish_cuda(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
                         float scale, bool gradient);
+Status mse_loss_cuda(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
+Status bce_loss_cuda(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
 Status xent_hits_cuda(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_cuda(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
                       float scale, bool gradient);
@@ -64,6 +66,7 @@ Status scale_cuda(Stream *, Tensor y, float factor);
 Status sum_cuda(Stream *, Tensor total, Tensor x);
 Status sum_squares_cuda(Stream *, Tensor total, Tensor x);
 Status sum_squares_parts_cuda(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
+Status sketch_cuda(Stream *, Tensor totals, Tensor x, SketchMap map);
 Status adamw_step_cuda(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 
 /* Per-device state of the backend, created on first use. Each part belongs to the file named here. */
@@ -88,14 +91,14 @@ MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Ten
 /* Dropout in the form that device code uses. */
 CudaDropout cuda_dropout(const Dropout *dropout);
 
-/* Attention with cuDNN, if it supports the call. *ret_problem is NULL on success; otherwise nothing was
- * done and it is the reason, a string that lives as long as the device. `kept` is the state of cudnn.c
- * between calls, initially NULL. `forced` ignores the limit on scratch memory. */
+/* Attention with cuDNN, if it supports the call. *ret_problem is NULL on success. Otherwise nothing was done
+ * and *ret_problem says why; the string lives as long as the device. `kept` is cudnn.c's state between calls,
+ * initially NULL. `forced` ignores the limit on scratch memory. */
 MUST_USE Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call,
                                 bool backward, bool forced, const char **ret_problem);
 void attention_cudnn_free(void *kept);
-/* What ran the last forward or backward attention on the stream's device: "cudnn", or "own: " and the
- * reason. */
+/* Which implementation ran the last forward or backward attention on the stream's device: "cudnn", or "own: "
+ * followed by the reason. */
 const char *attention_choice(Stream *stream, bool backward);
 
 #define LAUNCH(call) TRY(cuda_status((call), __func__))

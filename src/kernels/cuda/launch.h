@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "kernels/sketch.h"
 #include "tensor/dtype.h"
 
 #ifdef __cplusplus
@@ -126,7 +127,7 @@ typedef struct CudaInt8 {
     int64_t M, N, K, depth; /* depth: K with padding */
     int bits;
     const int8_t *panels;        /* in device memory */
-    const float *scale, *factor; /* factor: NULL if there are none */
+    const float *scale, *factor; /* factor: NULL if absent */
     float static_amax;           /* static amax of the inputs; 0: computed for each row */
     DType type, out;             /* type: of x and bias; out: of y and pre, either `type` or fp32 */
     const void *x, *bias;
@@ -138,10 +139,10 @@ typedef struct CudaInt8 {
 
 /* Fills quantized and row_scale. */
 cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call);
-/* Multiplies rows first .. first + CUDA_INT8_SKINNY_ROWS - 1, as far as they exist. */
+/* Multiplies up to CUDA_INT8_SKINNY_ROWS rows, starting at `first`. */
 cudaError_t launch_int8_skinny(cudaStream_t stream, const CudaInt8 *call, int64_t first);
-/* Splits int4 weights times their steps, of outputs from .. from + cols - 1, into int8 parts: 8 * high +
- * low, each (cols,depth). */
+/* Multiplies the int4 weights of outputs from .. from + cols - 1 by their steps and splits the products into
+ * int8 parts, each (cols,depth): 8 * high + low. */
 cudaError_t launch_int4_parts(cudaStream_t stream, const CudaInt8 *call, int64_t from, int64_t cols,
                               int8_t *high, int8_t *low);
 /* A block of rows and outputs whose int32 sums (rows,cols) are complete; int4 has sums of both parts. */
@@ -177,20 +178,26 @@ typedef struct CudaAttention {
 
 cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const CudaAttention *call);
-/* The same without tensor cores, for types and sizes that those do not support. */
+/* The same without tensor cores, for types and sizes that tensor cores do not support. */
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
+/* attention_hopper*.cu: the same with Hopper's tensor cores. "suits" tells whether the device and the call
+ * are supported; backward needs `scratch` of attention_hopper_scratch bytes. */
+bool attention_hopper_suits(DType type, const CudaAttention *call);
+size_t attention_hopper_scratch(const CudaAttention *call);
+cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, const CudaAttention *call);
+cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
+                                             void *scratch);
 /* delta = row sums of dout * out. */
 cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
-/* For cuDNN with lens: the lengths (2,B) of queries and keys, at least 1; and, afterwards, the results of
- * rows past them and of empty sequences. */
+/* For cuDNN with lens: _lengths computes the lengths (2,B) of queries and keys, each at least 1. _blank runs
+ * after cuDNN and overwrites the results of rows past them and of empty sequences. */
 cudaError_t launch_attention_lengths(cudaStream_t stream, const CudaAttention *call, int32_t *lengths);
 cudaError_t launch_attention_blank(cudaStream_t stream, DType type, const CudaAttention *call, bool backward);
-/* Appends the new rows `k` and `v` to the caches, which have `type`, are DT_I8, or are bf16 with fp32 rows.
- */
+/* Appends the new rows `k` and `v` to the caches, whose type is `type`, DT_I8, or bf16 for fp32 rows. */
 cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                     CudaHeads k, CudaHeads v);
-/* Converts caches of another type to (B,H,keys,D) of `type`, as far as queries see them. */
+/* Converts the cached rows that queries attend to into (B,H,keys,D) of `type`. */
 cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                    void *k, void *v);
 /* Attention of one new position per sequence, whose rows `k` and `v` are also appended. The keys of a head
@@ -269,6 +276,12 @@ cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype,
                                  const int32_t *types, int64_t rows, int64_t C, int64_t kinds,
                                  float *partial);
 
+/* target_loss.cu: `count` elements each. */
+cudaError_t launch_mse_loss(cudaStream_t stream, DType type, float *losses, void *logits,
+                            const float *targets, int64_t count, float scale, bool gradient);
+cudaError_t launch_bce_loss(cudaStream_t stream, DType type, float *losses, void *logits,
+                            const float *targets, int64_t count, float scale, bool gradient);
+
 /* xent.cu: a part of the vocabulary with V columns, of which the first `real` are not padding. */
 typedef struct XentPart {
     int64_t start, valid, V, real;
@@ -296,7 +309,12 @@ size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share);
 cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
                              int64_t share, double *partial);
 
-/* optim.cu: AdamW of kernels.h with derived values; `type` is that of copy. */
+/* sketch.cu: totals (size) += the sketch of x, with sketch_partial_bytes of workspace. */
+size_t sketch_partial_bytes(void);
+cudaError_t launch_sketch(cudaStream_t stream, double *totals, int64_t size, const float *x, int64_t count,
+                          SketchMap map, float *partial);
+
+/* optim.cu: the coefficients of AdamW in kernels.h and values derived from them. `type` is copy's type. */
 typedef struct CudaAdamW {
     float lr, beta1, beta2, rest1, rest2, eps, decay; /* rest: 1 - beta */
     float correct1, correct2;                         /* 1 / correction */

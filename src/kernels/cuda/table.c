@@ -30,6 +30,8 @@ bool kernels_cuda_fill(KernelTable *table) {
         .xent_combine = xent_combine_cuda,
         .xent_finish = xent_finish_cuda,
         .xent_loss = xent_loss_cuda,
+        .mse_loss = mse_loss_cuda,
+        .bce_loss = bce_loss_cuda,
         .argmax = argmax_cuda,
         .xent_hits = xent_hits_cuda,
         .gather_rows = gather_rows_cuda,
@@ -42,6 +44,7 @@ bool kernels_cuda_fill(KernelTable *table) {
         .sum = sum_cuda,
         .sum_squares = sum_squares_cuda,
         .sum_squares_parts = sum_squares_parts_cuda,
+        .sketch = sketch_cuda,
         .adamw_step = adamw_step_cuda,
     };
     return true;

@@ -22,7 +22,7 @@ static int64_t head_at(Shape s, int part, int64_t b, int64_t t, int64_t h) {
     return (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
 }
 
-/* The number of keys that query t of sequence b sees; they are the first ones. */
+/* The number of keys that query t of sequence b sees, counted from the first. */
 static int64_t keys_seen(Shape s, Tensor lens, bool causal, int64_t b, int64_t t) {
     int64_t seen = causal ? t + 1 : s.T;
     if (lens.data && tensor_i32(lens)[b] < seen) seen = tensor_i32(lens)[b];
@@ -127,7 +127,7 @@ Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor o
     return OK;
 }
 
-/* Stores D elements of qkv as row `row` of a cache, quantized if it is int8. */
+/* Stores D elements of qkv as row `row` of a cache, quantized if the cache is int8. */
 static void cache_put(Tensor cache, int64_t row, Tensor qkv, int64_t from, int64_t D) {
     int64_t at = row * cache.dim[3];
     if (cache.dtype != DT_I8) {

@@ -61,6 +61,8 @@ Status xent_finish_ref(Stream *stream, Tensor losses, Tensor logits, Tensor stat
 Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
 Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                      VocabPart part, float scale, bool gradient);
+Status mse_loss_ref(Stream *stream, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
+Status bce_loss_ref(Stream *stream, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
 Status linear_sparse_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b);
 Status row_largest_ref(Stream *stream, Tensor largest, Tensor x);
 Status round_int8_ref(Stream *stream, Tensor y, Tensor x, Tensor largest);
@@ -76,6 +78,7 @@ Status scale_ref(Stream *stream, Tensor y, float factor);
 Status sum_ref(Stream *stream, Tensor total, Tensor x);
 Status sum_squares_ref(Stream *stream, Tensor total, Tensor x);
 Status sum_squares_parts_ref(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share);
+Status sketch_ref(Stream *stream, Tensor totals, Tensor x, SketchMap map);
 Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec);
 
 #endif

@@ -7,7 +7,7 @@
 static Status check_rows(const char *kernel, Tensor x, Tensor index) {
     for (int64_t m = 0; m < tensor_count(index); m++)
         if (tensor_i32(index)[m] < 0 || tensor_i32(index)[m] >= tensor_rows(x))
-            return FAILED("internal: %s: index %d is out of range, expected 0 to %lld", kernel,
+            return FAILED("internal: %s: index %d is out of range; expected 0 to %lld", kernel,
                           tensor_i32(index)[m], (long long)tensor_rows(x) - 1);
     return OK;
 }

@@ -47,6 +47,8 @@ void kernels_ref_fill(KernelTable *table) {
         .xent_combine = xent_combine_ref,
         .xent_finish = xent_finish_ref,
         .xent_loss = xent_loss_ref,
+        .mse_loss = mse_loss_ref,
+        .bce_loss = bce_loss_ref,
         .argmax = argmax_ref,
         .xent_hits = xent_hits_ref,
         .gather_rows = gather_rows_ref,
@@ -59,6 +61,7 @@ void kernels_ref_fill(KernelTable *table) {
         .sum = sum_ref,
         .sum_squares = sum_squares_ref,
         .sum_squares_parts = sum_squares_parts_ref,
+        .sketch = sketch_ref,
         .adamw_step = adamw_step_ref,
     };
 }
