@@ -104,10 +104,10 @@ MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, co
 /* Fails unless `dir` is absent or empty; for an early check. */
 MUST_USE Status hf_save_check(const char *dir);
 
-/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it, then removes all but the
- * last `keep` checkpoints (0: removes none). `progress` is stored unchanged. Collective over the mesh; the
- * directory must be shared. The files do not depend on the parallel layout. If one rank fails, all fail
- * with its error. */
+/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it, then removes all but the last
+ * `keep` checkpoints (0: keeps all of them). `progress` is stored unchanged. Collective over the mesh; the
+ * directory must be shared. The files do not depend on the parallel layout. If one rank fails, all fail with
+ * its error. */
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;

@@ -97,7 +97,7 @@ static Status read_act(const json_t *json, const char *from, const char *key, Ac
         return OK;
     }
     char shown[NAME_TEXT];
-    return FAILED("%s: '%s' is \"%s\", expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu or tanh",
+    return FAILED("%s: '%s' is \"%s\"; expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu or tanh",
                   from, key, safe_name_text(shown, name));
 }
 
@@ -134,7 +134,7 @@ static Status read_eos(const json_t *json, const char *from, ModelConfig *config
     const json_t *list = json_object_get(json, key);
     size_t count = json_array_size(list); /* 0 for anything but a list */
     if (count > 1 + MORE_EOS)
-        return FAILED("%s: '%s' lists %zu tokens, expected at most %d", from, key, count, 1 + MORE_EOS);
+        return FAILED("%s: '%s' lists %zu tokens; expected at most %d", from, key, count, 1 + MORE_EOS);
     for (size_t i = 1; i < count; i++) {
         int64_t end = -1;
         TRY(read_one_token(json_array_get(list, i), from, key, &end));
@@ -186,10 +186,10 @@ static Status read_labels(const json_t *json, const char *from, int64_t *labels)
     const json_t *names = json_object_get(json, "id2label");
     if (!names || json_is_null(names)) return OK;
     if (!json_is_object(names))
-        return FAILED("%s: 'id2label' must be an object from ids to label names", from);
+        return FAILED("%s: 'id2label' must be an object that maps ids to label names", from);
     size_t count = json_object_size(names);
     if (count < 1 || count > MAX_LABELS)
-        return FAILED("%s: 'id2label' has %zu labels, expected 1 to %d", from, count, MAX_LABELS);
+        return FAILED("%s: 'id2label' has %zu labels; expected 1 to %d", from, count, MAX_LABELS);
     *labels = (int64_t)count;
     return OK;
 }
@@ -221,6 +221,21 @@ static Status refuse_other(const json_t *json, const char *from, const char *key
         return FAILED("%s: '%s' is \"%s\", which weft does not support; expected \"%s\"", from, key,
                       safe_name_text(shown, value), only);
     return OK;
+}
+
+static Status read_problem(const json_t *json, const char *from, ProblemType *problem) {
+    const char *name = NULL;
+    char shown[NAME_TEXT];
+    TRY(json_get_string(json, from, "problem_type", &name));
+    if (!name) return OK;
+    for (ProblemType one = PROBLEM_SINGLE_LABEL; one <= PROBLEM_MULTI_LABEL; one++) {
+        if (strcmp(problem_name(one), name)) continue;
+        *problem = one;
+        return OK;
+    }
+    return FAILED("%s: 'problem_type' is \"%s\"; expected regression, single_label_classification or "
+                  "multi_label_classification",
+                  from, safe_name_text(shown, name));
 }
 
 static Status read_bert(const json_t *json, const char *from, ModelConfig *config) {
@@ -260,7 +275,7 @@ static Status read_bert(const json_t *json, const char *from, ModelConfig *confi
     TRY(read_float(json, from, "classifier_dropout", 0, 1, &config->dropout_classify));
     TRY(refuse_true(json, from, "is_decoder"));
     TRY(refuse_other(json, from, "position_embedding_type", "absolute"));
-    TRY(refuse_other(json, from, "problem_type", "single_label_classification"));
+    TRY(read_problem(json, from, &config->problem));
     return read_labels(json, from, &config->labels);
 }
 
@@ -278,7 +293,7 @@ static Status find_architecture(const json_t *json, const char *from, const Arch
         return OK;
     }
     char shown[NAME_TEXT];
-    return FAILED("%s: 'architectures' is \"%s\", expected GPT2LMHeadModel, GPT2Model, BertModel, "
+    return FAILED("%s: 'architectures' is \"%s\"; expected GPT2LMHeadModel, GPT2Model, BertModel, "
                   "BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, "
                   "BertForQuestionAnswering or BertForSequenceClassification",
                   from, safe_name_text(shown, name));
@@ -288,14 +303,14 @@ static Status find_family(const json_t *json, const char *from, const Architectu
                           Family *ret_family) {
     const char *type = NULL;
     TRY(json_get_string(json, from, "model_type", &type));
-    if (!type && !found) return FAILED("%s: 'model_type' is missing, expected \"gpt2\" or \"bert\"", from);
+    if (!type && !found) return FAILED("%s: 'model_type' is missing; expected \"gpt2\" or \"bert\"", from);
     if (!type) {
         *ret_family = found->family;
         return OK;
     }
     char shown[NAME_TEXT];
     if (strcmp(type, "gpt2") && strcmp(type, "bert"))
-        return FAILED("%s: 'model_type' is \"%s\", expected \"gpt2\" or \"bert\"", from,
+        return FAILED("%s: 'model_type' is \"%s\"; expected \"gpt2\" or \"bert\"", from,
                       safe_name_text(shown, type));
     *ret_family = !strcmp(type, "gpt2") ? FAMILY_GPT2 : FAMILY_BERT;
     if (found && found->family != *ret_family)
@@ -315,7 +330,7 @@ static Status read_head_list(const json_t *list, const char *from, unsigned *ret
             if (!strcmp(output_name(all_heads[i]), name)) bit = all_heads[i];
         char shown[NAME_TEXT];
         if (!bit)
-            return FAILED("%s: 'weft.heads' contains \"%s\", expected lm, mlm, nsp, span or classify", from,
+            return FAILED("%s: 'weft.heads' contains \"%s\"; expected lm, mlm, nsp, span or classify", from,
                           safe_name_text(shown, name ? name : "(not a string)"));
         mask |= bit;
     }
@@ -347,7 +362,7 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     size_t at = 0;
     while (at < METHODS && (!method || strcmp(method, methods[at]))) at++;
     if (at == METHODS)
-        return FAILED("%s: 'quantization.method' is '%.40s', expected '%s', '%s', '%s' or '%s'", from,
+        return FAILED("%s: 'quantization.method' is '%.40s'; expected '%s', '%s', '%s' or '%s'", from,
                       method ? method : "(not a string)", methods[0], methods[1], methods[2], methods[3]);
     config->int8 = true;
     config->int4 = at & 1;
@@ -356,7 +371,7 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     TRY(json_get_bool(quantization, from, "embedding", &config->int8_embedding));
     TRY(json_get_int(quantization, from, "embedding_bits", 4, 32, &embedding_bits));
     if (config->int8_embedding && embedding_bits != 4 && embedding_bits != 8)
-        return FAILED("%s: 'quantization.embedding_bits' is %lld, expected 4 or 8", from,
+        return FAILED("%s: 'quantization.embedding_bits' is %lld; expected 4 or 8", from,
                       (long long)embedding_bits);
     config->int4_embedding = config->int8_embedding && embedding_bits == 4;
     return OK;
@@ -367,7 +382,7 @@ static Status read_sparsity(const json_t *json, const char *from, ModelConfig *c
     if (!sparsity) return OK;
     const char *method = json_string_value(json_object_get(sparsity, "method"));
     if (!method || strcmp(method, "weft-sparse"))
-        return FAILED("%s: 'sparsity.method' is '%.40s', expected 'weft-sparse'", from,
+        return FAILED("%s: 'sparsity.method' is '%.40s'; expected 'weft-sparse'", from,
                       method ? method : "(not a string)");
     config->sparse = true;
     return OK;
@@ -413,19 +428,19 @@ static bool is_run_config(const json_t *json) {
 }
 
 static Status no_checkpoint_yet(const char *dir) {
-    return FAILED("%s: is the directory of a run that has not saved a checkpoint yet", dir);
+    return FAILED("%s is the directory of a run that has not saved a checkpoint yet", dir);
 }
 
 Status hf_config_read(const char *dir, ModelConfig *ret_config) {
     if (!path_is_dir(dir))
-        return FAILED("%s: %s, expected a checkpoint directory", dir,
+        return FAILED("%s: %s; expected a checkpoint directory", dir,
                       path_exists(dir) ? "is not a directory" : "does not exist");
     CLEANUP(mem_freep) char *path = NULL, *checkpoints = NULL;
     TRY(path_join(&path, dir, "config.json"));
     TRY(path_join(&checkpoints, dir, "checkpoints"));
     if (!path_exists(path) && path_is_dir(checkpoints)) return no_checkpoint_yet(dir);
     if (!path_exists(path))
-        return FAILED("%s: has no config.json; expected a checkpoint saved by transformers or weft", dir);
+        return FAILED("%s: no config.json found; expected a checkpoint saved by transformers or weft", dir);
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
     if (is_run_config(json)) return no_checkpoint_yet(dir);
@@ -554,8 +569,8 @@ static json_t *quantization(const ModelConfig *config) {
     return json_pack(
         "{s:s, s:i, s:s, s:s, s:b, s:i}", "method",
         methods[(config->int4 ? 1 : 0) + (config->int8_held ? 2 : 0)], "bits", config->int4 ? 4 : 8,
-        "weights", config->int4 ? "symmetric, per 32 inputs of an output" : "symmetric, per output",
-        "activations", config->int8_held ? "symmetric, per matrix" : "symmetric, per row, as they come",
+        "weights", config->int4 ? "symmetric, per group of 32 inputs" : "symmetric, per output",
+        "activations", config->int8_held ? "symmetric, per matrix, static" : "symmetric, per row, dynamic",
         "embedding", config->int8_embedding, "embedding_bits",
         !config->int8_embedding  ? 32
         : config->int4_embedding ? 4
@@ -574,6 +589,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
     if (!failed && config_has(config, OUTPUT_CLASSIFY)) failed = add_labels(json, config->labels);
+    if (!failed && config_has(config, OUTPUT_CLASSIFY) && config->problem != PROBLEM_AUTO)
+        failed = json_object_set_new(json, "problem_type", json_string(problem_name(config->problem)));
     if (!failed) failed = add_weft_fields(json, config, architecture);
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)

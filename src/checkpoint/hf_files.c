@@ -37,7 +37,7 @@ static Status check_file_name(const char *index, const char *name) {
     char shown[NAME_TEXT];
     size_t length = strlen(name), tail = strlen(".safetensors");
     if (strchr(name, '/') || name[0] == '.' || length <= tail || strcmp(name + length - tail, ".safetensors"))
-        return FAILED("%s: lists file '%s', expected a .safetensors file in the same directory", index,
+        return FAILED("%s: lists file '%s'; expected a .safetensors file in the same directory", index,
                       safe_name_text(shown, name));
     return OK;
 }
@@ -90,7 +90,7 @@ static Status open_index(HfFiles *files) {
     TRY(json_read_file(index, &json));
     const json_t *map = json_object_get(json, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
-        return FAILED("%s: expected a 'weight_map' from tensor names to file names", index);
+        return FAILED("%s: expected a 'weight_map' that maps tensor names to file names", index);
     TRY(open_weight_files(files, index, map));
     TRY(add_tensors(files));
     return check_mapped(files, index, map);

@@ -30,7 +30,7 @@ Status pruned_heads_read(const json_t *json, const char *from, ModelConfig *conf
     const json_t *pruned = json_object_get(json, "pruned_heads");
     if (!pruned || json_is_null(pruned)) return OK;
     if (!json_is_object(pruned))
-        return FAILED("%s: 'pruned_heads' must be an object from layers to lists of heads", from);
+        return FAILED("%s: 'pruned_heads' must be an object that maps layers to lists of heads", from);
     if (json_object_size(pruned) == 0) return OK;
     int64_t first = 0;
     for (int64_t layer = 0; layer < config->layers; layer++) {
@@ -41,10 +41,11 @@ Status pruned_heads_read(const json_t *json, const char *from, ModelConfig *conf
         if (list) TRY(count_heads(list, from, layer, config->heads, &count));
         if (layer == 0) first = count;
         if (count != first)
-            return FAILED("%s: 'pruned_heads' removes %lld heads from layer 0 but %lld from layer %lld; weft "
-                          "requires the "
-                          "same number in every layer",
-                          from, (long long)first, (long long)count, (long long)layer);
+            return FAILED(
+                "%s: the number of heads in 'pruned_heads' is %lld for layer 0 but %lld for layer %lld; weft "
+                "requires the "
+                "same number in every layer",
+                from, (long long)first, (long long)count, (long long)layer);
     }
     if (first == 0) return OK;
     if (first == config->heads)

@@ -12,7 +12,7 @@
  *
  * and with static activation quantization (see config.json):
  *
- *   NAME.largest  F32 (1): largest magnitude of inputs times their factors; 0: quantize dynamically after all
+ *   NAME.largest  F32 (1): largest magnitude of inputs times their factors; 0: dynamic scales for this matrix
  *
  * A weight is int8 * scale * factor, or int4 * step * scale * factor. Inputs are multiplied by their
  * factor before they are quantized (kernels.h). The file name differs from the one transformers looks for,

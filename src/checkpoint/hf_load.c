@@ -70,9 +70,8 @@ static Status expect_equal(const Loader *loader, const HfEntry *a, const HfEntry
     if (a->tensor->dtype <= DT_F64 && b->tensor->dtype <= DT_F64)
         TRY(values_equal(a->tensor, b->tensor, &equal));
     if (equal) return OK;
-    return FAILED("%s: '%s' differs from '%s', but 'tie_word_embeddings' in config.json is true; expected "
-                  "equal values, or "
-                  "false in config.json",
+    return FAILED("%s: '%s' differs from '%s', but 'tie_word_embeddings' in config.json is true; "
+                  "set it to false if the two are meant to differ",
                   a->path, a->tensor->name, b->tensor->name);
 }
 
@@ -115,7 +114,7 @@ static Status check_tensor(const Loader *loader, const ParamDesc *desc, const Hf
                            const HfEntry *entry) {
     const SafeTensor *tensor = entry->tensor;
     if (tensor->dtype > DT_F64)
-        return FAILED("%s: tensor '%s' has dtype %s, expected F32, F16, BF16 or F64", entry->path,
+        return FAILED("%s: tensor '%s' has dtype %s; expected F32, F16, BF16 or F64", entry->path,
                       tensor->name, tensor->type);
     bool same = tensor->ndim == wanted->ndim;
     for (int i = 0; same && i < wanted->ndim; i++) same = tensor->dim[i] == wanted->dim[i];
@@ -260,7 +259,7 @@ Status load_report_check(const LoadReport *report, const char *dir, const ModelC
     }
     if (count == 0) return OK;
     if (may_be_fresh(config, first))
-        return FAILED("%s: was trained for another task; it has no tensor for the model's parameter %s", dir,
+        return FAILED("%s was trained for another task; it has no tensor for the model's parameter %s", dir,
                       first);
     if (count == 1) return FAILED("%s: no tensor for the model's parameter %s", dir, first);
     return FAILED("%s: no tensors for %zu of the model's parameters; the first is %s", dir, count, first);

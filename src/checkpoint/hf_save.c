@@ -186,6 +186,7 @@ static Status keep_fields(json_t *json, const char *assets_dir) {
                                         "_name_or_path",
                                         "auto_map",
                                         "num_labels",
+                                        "problem_type",
                                         "quantization_config",
                                         "quantization",
                                         "pruned_heads",
@@ -314,7 +315,7 @@ Status hf_save_check(const char *path) {
     if (!dir) return FAILED("%s: %s; expected a new or empty directory", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir));)
         if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            return FAILED("%s: is not empty; choose a new or empty directory", path);
+            return FAILED("%s is not empty; choose a new or empty directory", path);
     return OK;
 }
 

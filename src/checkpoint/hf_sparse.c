@@ -120,7 +120,7 @@ Status sparse_find(HfFiles *files, const ParamDesc *desc, SparseTensors *ret_ten
                           (long long)cols);
     }
     if (v->dtype > DT_F64 || v->ndim != 1 || v->dim[0] != count)
-        return FAILED("%s: tensor '%s' is %s %s, expected the %lld values that the mask selects",
+        return FAILED("%s: tensor '%s' is %s %s; expected the %lld values that the mask selects",
                       values->path, v->name, v->type, safe_shape_text(found, v->ndim, v->dim),
                       (long long)count);
     *ret_tensors = tensors;

@@ -54,7 +54,7 @@ static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *fr
     char shown[NAME_TEXT], type[NAME_TEXT];
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name)
-        return FAILED("%s: tensor '%s' has no dtype, expected one such as \"F32\"", from,
+        return FAILED("%s: tensor '%s' has no dtype; expected one such as \"F32\"", from,
                       safe_name_text(shown, tensor->name));
     for (size_t i = 0; i < TYPE_COUNT; i++) {
         if (strcmp(types[i].name, name)) continue;
@@ -73,7 +73,7 @@ static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *f
     char shown[NAME_TEXT];
     safe_name_text(shown, tensor->name);
     const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape, expected a list", from, shown);
+    if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape; expected a list", from, shown);
     size_t ndim = json_array_size(shape);
     if (ndim > SAFE_DIMS)
         return FAILED("%s: tensor '%s' has %zu dims, but at most %d are supported", from, shown, ndim,
@@ -136,7 +136,7 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
 
 static Status check_metadata(const json_t *metadata, const char *from) {
     if (!json_is_object(metadata))
-        return FAILED("%s: '__metadata__' must be an object from strings to strings", from);
+        return FAILED("%s: '__metadata__' must be an object that maps strings to strings", from);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
@@ -201,7 +201,7 @@ static Status parse_header(SafeFile *file, const unsigned char *data, size_t siz
 
 static Status parse_file(SafeFile *file, const unsigned char *data, size_t size) {
     if (size < LENGTH_BYTES)
-        return FAILED("%s: is only %zu bytes long, too short for a safetensors file", file->path, size);
+        return FAILED("%s is only %zu bytes long, too short for a safetensors file", file->path, size);
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | data[i];
     if (length > HEADER_LIMIT)

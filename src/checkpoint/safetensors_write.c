@@ -1,6 +1,7 @@
 /* Writes safetensors. Declarations collect in a JSON object with their offsets. The header depends only on
- * them, so every rank computes the same offset of the data. Data is written with pwrite rather than
- * through a mapping, since shared file systems keep writes to distinct ranges from several hosts apart. */
+ * them, so every rank computes the same offset of the data. Data is written with pwrite rather than through
+ * a mapping, because on shared file systems, writes from several hosts to disjoint ranges do not
+ * interfere. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Which rank writes what follows from the layout alone, so ranks need not communicate to agree on it: units
+/* The layout alone determines which rank writes what, so ranks need not communicate to agree on it: units
  * belong to the first stage that has them; each of a stage's units is assigned to the rank of the stage with
  * the least to write so far. With hybrid sharding the first shard group writes; the others have copies.
  *
@@ -267,7 +267,7 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
         TRY(unit_init(&g->unit[t], &store->model->unit[job->unit], spec));
         int64_t numel = store->unit[job->unit].numel;
         if (g->unit[t].numel != numel)
-            return FAILED("internal: unit %d has different sizes on tensor ranks", job->unit);
+            return FAILED("internal: unit %d has different sizes on tensor-parallel ranks", job->unit);
         g->data[t] = t == saver->tp && !sharded ? store->flat[job->unit].data
                                                 : (const float *)saver->buffer.data + t * numel;
     }

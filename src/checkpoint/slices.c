@@ -6,15 +6,15 @@
 #include "base/memory.h"
 #include "checkpoint/convert.h"
 
-/* Tile sizes of transposition: BAND rows of the file at a time, so that both sides are accessed in full cache
- * lines. */
+/* Tile sizes for transposition: BAND rows of the file at a time, so that both sides are accessed in full
+ * cache lines. */
 enum { BAND = 16, WIDTH = 256, WRITE_BAND = 64, CHUNK = 1 << 18 /* elements */ };
 
 static int64_t min_count(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Index in the parameter of the tensor's first element. */
+/* Index of the tensor's first element within the parameter. */
 static int64_t first_of(const HfTensor *tensor) {
     return tensor->part > 0 ? tensor->part * hf_tensor_count(tensor) : 0;
 }
@@ -48,7 +48,7 @@ static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tenso
     return OK;
 }
 
-/* The file has (in, out), the slot rows of (out, in). Reads as many complete rows at once as are
+/* The file stores (in, out); the slot holds rows of (out, in). Reads as many complete rows at once as are
  * contiguous in the parameter, or part of one row. */
 static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
                           const HfTensor *wanted, const SafeTensor *tensor) {

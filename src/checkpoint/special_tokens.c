@@ -73,15 +73,15 @@ static Status read_added(const char *path, const json_t *list, const TokenTable 
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i), *content = json_object_get(entry, "content");
         if (!json_is_string(content))
-            return FAILED("%s: entry %zu of 'added_tokens' has no 'content', expected a string", path, i + 1);
+            return FAILED("%s: entry %zu of 'added_tokens' has no 'content'; expected a string", path, i + 1);
         const TokenId *token = find_token(table, json_string_value(content), json_string_length(content));
         if (token) TRY(set_id(path, token, json_object_get(entry, "id")));
     }
     return OK;
 }
 
-/* Only tokens that added_tokens did not define. A vocabulary that is a list does not belong to BERT and is
- * ignored. */
+/* Sets only the tokens that added_tokens did not define. A vocabulary that is a list does not belong to BERT
+ * and is ignored. */
 static Status read_vocab(const char *path, const json_t *vocab, const TokenTable *table) {
     for (int i = 0; i < TOKENS; i++) {
         const json_t *id = json_object_get(vocab, table->entry[i].text);

@@ -35,7 +35,7 @@ static const Option table[] = {
              "high sparsity. Only weft reads the result; converting it without --sparse restores a regular "
              "checkpoint."},
     {OPT_LIST("head", ConvertConfig, heads, "NAME"),
-     .help = "BERT: output heads of the new model: mlm, nsp, span, classify or none. Heads that the "
+     .help = "BERT output heads of the new model: mlm, nsp, span, classify or none. Heads that the "
              "checkpoint lacks are initialized randomly."},
     {OPT_INT("labels", ConvertConfig, labels), .fallback = "0", RANGE(1, MAX_LABELS),
      .shown = "the model's own", .help = "Number of labels of a classify head."},
@@ -69,6 +69,7 @@ static void work_done(Work *work) {
 static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
     static const OutputHead heads[] = {OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
     if (config->labels) model->labels = config->labels;
+    if (model->labels == 1 && model->problem == PROBLEM_SINGLE_LABEL) model->problem = PROBLEM_AUTO;
     if (config->heads_count == 0) return OK;
     if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's output heads can be replaced");
     unsigned mask = 0;
@@ -78,7 +79,7 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
         for (size_t j = 0; j < COUNT_OF(heads); j++)
             if (!strcmp(output_name(heads[j]), name)) bit = heads[j];
         if (!bit && strcmp(name, "none"))
-            return USAGE("--head: unknown head '%s', expected mlm, nsp, span, classify or none", name);
+            return USAGE("--head: unknown head '%s'; expected mlm, nsp, span, classify or none", name);
         mask |= bit;
     }
     model->outputs_mask = mask;
@@ -112,10 +113,10 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(ckpt_model_dir(config->model, &work->dir));
     TRY(hf_config_read(work->dir, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int%d; convert the original model instead", work->dir,
+        return FAILED("%s is quantized to int%d; convert the original model instead", work->dir,
                       work->config.int4 ? 4 : 8);
     if (config->sparse && config->max_file_bytes)
-        return USAGE("--sparse: writes a single file; remove --max-shard-size");
+        return USAGE("--sparse writes a single file; remove --max-shard-size");
     TRY(choose_heads(config, &work->config));
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));
@@ -182,7 +183,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Half the size, for inference elsewhere", "weft convert --model runs/first --out small --dtype bf16"},
+    {"Halve the size, for inference", "weft convert --model runs/first --out small --dtype bf16"},
     {"Put a question-answering head on a pretrained BERT", "weft convert --model bert --out qa --head span"},
 };
 

@@ -9,7 +9,7 @@
 #include "data/squad_answers.h"
 
 typedef struct EvalArgs {
-    EvalConfig config; /* first: the option tables are relative to it */
+    EvalConfig config; /* must be first: the option tables use offsets from it */
     Layout layout;
     const char **against;
     int against_count;
@@ -17,7 +17,7 @@ typedef struct EvalArgs {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none, with --predictions",
+    {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none; required unless --predictions is given",
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "Data to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
@@ -31,14 +31,16 @@ static const Option table[] = {
     {OPT_TEXT("pair-field", EvalConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
      .help = "Column or field with the second text of a pair."},
     {OPT_TEXT("label-field", EvalConfig, text.label_field, "NAME"), .fallback = "label",
-     .help = "Column or field with the label, for classifiers."},
+     .help = "Column or field with the label, for classifiers, or several (a,b,c), as in 'weft train'."},
     {OPT_CHOICE("documents", EvalConfig, text.documents, "UNIT", documents_names), .fallback = "file",
-     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+     .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
     {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Keep tokenized text in a temporary directory instead of the cache that later runs reuse."},
     {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
      .help = "Objective to evaluate; auto: the model's usual one."},
+    {OPT_CHOICE("problem-type", EvalConfig, problem_type, "TYPE", problem_choices), .fallback = "auto",
+     .help = "What a classifier predicts, as in 'weft train', if its config.json has no problem_type."},
     {OPT_INT("seq", EvalConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
     {OPT_INT("batch", EvalConfig, batch), .fallback = "4", RANGE(1, 1 << 20),
@@ -49,7 +51,7 @@ static const Option table[] = {
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", AT_LEAST(0),
      .help = "Stop after N batches; 0: evaluate all data."},
     {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Device: cpu, or cuda for NVIDIA GPUs, which the ranks of a node use round-robin."},
+     .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
     {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices), .shown = "fp32; bf16 on GPUs",
      .help = "Compute precision, as in 'weft train'."},
     {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
@@ -136,7 +138,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     args->config.log = stderr;
     if (invocation_given(call, "na-prob-thresh") && !args->config.squad.na_prob)
-        return USAGE("--na-prob-thresh: also needs --na-prob");
+        return USAGE("--na-prob-thresh requires --na-prob");
     if (args->against_count)
         return eval_against(&args->config, args->against, args->against_count, ret_result);
     return eval_run(&args->config, ret_result);
@@ -167,17 +169,45 @@ static void show_squad(const json_t *result, FILE *out) {
     if (show_number(result, "no_answer_baseline", &best))
         fprintf(out, "%-18s exact %6.2f\n", "never answering", best);
     if (show_int(result, "missing"))
-        fprintf(out, "%lld question%s without a prediction not counted\n",
+        fprintf(out, "not counted: %lld question%s without a prediction\n",
                 (long long)show_int(result, "missing"), PLURAL(show_int(result, "missing")));
+}
+
+static const char *correlation_text(const json_t *score, const char *key, char text[16]) {
+    double value;
+    if (!show_number(score, key, &value)) return "undefined";
+    snprintf(text, 16, "%.4f", value);
+    return text;
+}
+
+/* Scores of a regression, and those of each output if there are several. */
+static void show_regression(const json_t *result, FILE *out) {
+    const json_t *outputs = json_object_get(result, "outputs");
+    char pearson[16], spearman[16];
+    double mse;
+    if (!show_number(result, "mse", &mse)) return;
+    fprintf(out, "MSE %.6g, Pearson %s, Spearman %s%s\n", mse, correlation_text(result, "pearson", pearson),
+            correlation_text(result, "spearman", spearman), outputs ? " (means over the outputs)" : "");
+    if (outputs) fprintf(out, "%-20s %12s %9s %9s\n", "output", "MSE", "Pearson", "Spearman");
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
+        const json_t *score = json_array_get(outputs, i);
+        show_number(score, "mse", &mse);
+        fprintf(out, "%-20.20s %12.6g %9s %9s\n", json_string_value(json_object_get(score, "label")), mse,
+                correlation_text(score, "pearson", pearson), correlation_text(score, "spearman", spearman));
+    }
 }
 
 /* Scores per class, then the confusion matrix if it fits on a screen. */
 static void show_classes(const json_t *result, FILE *out) {
     const json_t *classes = json_object_get(result, "classes"),
                  *matrix = json_object_get(result, "confusion");
-    double accuracy, macro;
+    double accuracy, macro, micro;
     if (!show_number(result, "accuracy", &accuracy) || !show_number(result, "f1_macro", &macro)) return;
-    fprintf(out, "accuracy %.2f%%, macro F1 %.4f\n", 100 * accuracy, macro);
+    if (show_number(result, "f1_micro", &micro))
+        fprintf(out, "exact-match accuracy %.2f%%, micro F1 %.4f, macro F1 %.4f\n", 100 * accuracy, micro,
+                macro);
+    else
+        fprintf(out, "accuracy %.2f%%, macro F1 %.4f\n", 100 * accuracy, macro);
     size_t at, column, count = json_array_size(classes);
     json_t *value;
     fprintf(out, "%-20s %9s %9s %9s %9s\n", "label", "precision", "recall", "F1", "count");
@@ -230,6 +260,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         fprintf(out, "%-13s loss %.6f, accuracy %.2f%% of %s\n", name, number, 100 * accuracy,
                 format_count(text, (double)show_int(part, "count")));
     }
+    show_regression(result, out);
     show_classes(result, out);
     return OK;
 }
@@ -240,7 +271,9 @@ static const Example examples[] = {
      "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
     {"Accuracy, F1 and confusion matrix of a classifier",
      "weft eval --model runs/reviews --data test.csv --text-field review --label-field stars"},
-    {"Answer SQuAD, score the answers and save them",
+    {"Correlations of a regression with two outputs",
+     "weft eval --model runs/mood --data test.csv --label-field valence,arousal"},
+    {"Answer the SQuAD questions, score the answers and save them",
      "weft eval --task squad --model runs/squad --data dev-v2.0.json --out answers"},
     {"Evaluate a model that is too large for one device",
      "weft eval --model runs/large --data wiki.test.txt --ranks 4 --tp 4"},
@@ -252,10 +285,10 @@ const Command command_eval = {
     .name = "eval",
     .summary = "measure the loss of a model on data",
     .description = "Reports the mean loss per token. For language models it adds perplexity per token and "
-                   "per word; words are counted as in WikiText: separated by spaces, with each line end as "
-                   "a word.\n"
+                   "per word; words are counted as in WikiText: separated by spaces, and each end of line "
+                   "counts as a word.\n"
                    "On SQuAD, the model extracts answers, which are scored by exact match and F1 over all "
-                   "questions and over those with and without an answer. Scores equal those of the "
+                   "questions and over those with and without an answer. Scores match those of the "
                    "official evaluate-v2.0.py to the last digit. --predictions scores a file of answers "
                    "without a model. Files may be gzipped.",
     .config_size = sizeof(EvalArgs),

@@ -23,7 +23,7 @@ static Status size_of(const char *model, int64_t *ret_bytes) {
     CLEANUP(mem_freep) char *dir = NULL;
     TRY(ckpt_model_dir(model, &dir));
     DIR *open = opendir(dir);
-    if (!open) return FAILED("%s: cannot be opened, expected a checkpoint directory", dir);
+    if (!open) return FAILED("%s: cannot be opened; expected a checkpoint directory", dir);
     int64_t bytes = 0;
     for (struct dirent *entry; (entry = readdir(open));) {
         struct stat found;
@@ -57,12 +57,12 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
 
 Status eval_against(const EvalConfig *config, const char *const *against, int count, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
-    if (!config->model) return USAGE("--against: also needs --model DIR, the baseline");
+    if (!config->model) return USAGE("--against requires --model DIR, the baseline");
     if (config->squad.out)
-        return USAGE("--out: saves the answers of a single model; remove --against or --out");
+        return USAGE("--out saves the answers of a single model; remove --against or --out");
     if (config->mesh && config->mesh->world->size > 1)
         return USAGE(
-            "--against: supports a single rank only; with several ranks, evaluate one model at a time");
+            "--against supports only a single rank; with several ranks, evaluate one model at a time");
     TRY(measure(config, config->model, models));
     for (int i = 0; i < count; i++) TRY(measure(config, against[i], models));
     result = json_pack("{s:O}", "models", models);
@@ -88,11 +88,15 @@ static void show_cell(FILE *out, const json_t *row, const json_t *first, const c
     fprintf(out, "  %9s %10s", text, change);
 }
 
-/* Quality metrics; `unit` is the factor that a value is shown with. */
+/* Quality metrics; `unit` is the factor by which a value is multiplied for display. */
 static const struct {
     const char *key, *title;
     double unit;
-} scores[] = {{"loss", "loss", 1}, {"exact", "exact", 1}, {"f1", "F1", 1}, {"accuracy", "accuracy %", 100}};
+} scores[] = {{"loss", "loss", 1},
+              {"exact", "exact", 1},
+              {"f1", "F1", 1},
+              {"accuracy", "accuracy %", 100},
+              {"pearson", "Pearson", 1}};
 
 static void show_score(FILE *out, const json_t *row, const json_t *first, size_t which) {
     char change[32] = "";

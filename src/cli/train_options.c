@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
+const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
                                       "text", "squad", "pairs", "cornell", "records", NULL};
 const char *const format_old_choices[] = {"shards", "tokens", NULL};
@@ -31,14 +32,19 @@ static const Option model_table[] = {
              "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
              "bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
-     .help = "Tokenizer for text: a directory with its files, or bytes. A preset takes on its vocabulary "
-             "size, and checkpoints include its files."},
+     .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
+             "preset, and checkpoints include its files."},
     {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
      .help = "Training objective: language modeling (lm), masked tokens and next sentence (mlm), answer "
              "span (span; squad means span on SQuAD files), classification (classify), or the model's "
              "usual one (auto)."},
-    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", RANGE(2, MAX_LABELS),
-     .shown = "the model's own", .help = "Number of labels for --task classify."},
+    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", RANGE(1, MAX_LABELS),
+     .shown = "the model's own, else from the data",
+     .help = "Number of labels for --task classify, or of outputs for regression."},
+    {OPT_CHOICE("problem-type", TrainConfig, problem_type, "TYPE", problem_choices), .fallback = "auto",
+     .help = "With --task classify: predict one label (single-label, cross-entropy), any number of labels "
+             "(multi-label, binary cross-entropy) or numbers (regression, mean squared error). auto: the "
+             "checkpoint's problem_type; regression with one output; else from the labels in --data."},
     {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,
      .help = "With --task mlm, train on masked tokens only, without next-sentence prediction."},
     {OPT_FLAG("masked-tokens", TrainConfig, no_masks), .fallback = "on", .inverted = true,
@@ -53,7 +59,7 @@ static const Option model_table[] = {
      .help = "Size of the feed-forward layer."},
     {OPT_INT("seq", TrainConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
-    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", AT_LEAST(1), .shown = "what the data needs",
+    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", AT_LEAST(1), .shown = "from the data",
      .help = "Vocabulary size."},
     {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
      .help = "Dropout rate of embeddings, attention and layer outputs."},
@@ -84,9 +90,10 @@ static const Option data_table[] = {
     {OPT_TEXT("pair-field", TrainConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
      .help = "Column or field with the second text of a pair."},
     {OPT_TEXT("label-field", TrainConfig, text.label_field, "NAME"), .fallback = "label",
-     .help = "With --task classify, column or field with the label, a number or a name."},
+     .help = "With --task classify, column or field with the label: a name, a number or a list. Several "
+             "columns, as in a,b,c, are outputs of a regression or labels that are 0 or 1."},
     {OPT_CHOICE("documents", TrainConfig, text.documents, "UNIT", documents_names), .fallback = "file",
-     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+     .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
     {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
@@ -113,8 +120,8 @@ static const Option training_table[] = {
      .help = "Global batch size: sequences per step, over all micro-batches and replicas."},
     {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch",
-     .help = "Sequences per forward and backward pass; gradients accumulate up to --batch, which it must "
-             "divide. Smaller values need less memory."},
+     .help = "Sequences per forward and backward pass; must divide --batch. Gradients are accumulated over "
+             "micro-batches. Smaller values need less memory."},
     {OPT_FLOAT("lr", TrainConfig, lr), .fallback = "6e-4", ABOVE_ZERO,
      .help = "Peak learning rate, after warm-up."},
     {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", AT_LEAST(0),
@@ -137,9 +144,9 @@ static const Option training_table[] = {
      .help = "Clip the global gradient norm to this value; 0 disables clipping."},
     {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", quantize_choices), .fallback = "none",
      .help = "Quantization-aware training: compute with the layers' weights (and, for int8, their inputs) "
-             "quantized as by 'weft quantize'. Checkpoints store full-precision weights."},
+             "quantized as in 'weft quantize'. Checkpoints store full-precision weights."},
     {OPT_FLAG("keep-zeros", TrainConfig, keep_zeros),
-     .help = "Keep zero weights of matrices at zero, such as those removed by 'weft prune'."},
+     .help = "Keep the zeros of weight matrices at zero, such as weights pruned by 'weft prune'."},
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
      .help = "Random seed for initialization, dropout and data order."},
 };
@@ -214,7 +221,7 @@ static const Option layout_table[] = {
      .help = "What to keep in host memory: the optimizer state, or also the parameters (params), which are "
              "copied to the device layer by layer as with --zero 3."},
     {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
-     .help = "Device: cpu, or cuda for NVIDIA GPUs, which the ranks of a node use round-robin."},
+     .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
     {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
     {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", RANGE(1, 4096),
@@ -303,32 +310,32 @@ static const Option prune_table[] = {
              "faster. Rows and heads are ranked by the norm of their input weights times the norm of their "
              "output weights."},
     {OPT_FLOAT("amount", PruneArgs, amount), .required = true, INSIDE_ZERO_ONE,
-     .help = "Fraction to prune in total, for example 0.8 for 80%. Weights that are already zero count."},
+     .help = "Fraction to prune in total, for example 0.8 for 80%. Existing zeros count toward it."},
     {OPT_FLAG("global", PruneArgs, global),
      .help = "Weights: rank all matrices together. This is the default."},
     {OPT_FLAG("per-matrix", PruneArgs, per_matrix),
      .help = "Weights: prune the same fraction of each matrix (q, k and v count separately)."},
     {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", RANGE(1, 1 << 20),
-     .help = "Rows: round the number kept up to a multiple of this, for efficient kernels and tensor "
+     .help = "Rows: keep a multiple of this number, rounding up, for efficient kernels and tensor "
              "parallelism."},
     {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", RANGE(1, 10000),
      .help = "Number of rounds, each of pruning followed by training."},
     {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", AT_LEAST(1),
      .help = "Optimizer steps per round. Pruned weights stay zero."},
     {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
-     .help = "Whether each round prunes an equal share of what remains, or of the original (even)."},
+     .help = "Each round prunes the same fraction of what remains (remaining) or the same number (even)."},
     {OPT_TEXT("beside", PruneArgs, beside, "DIR"), .shown = "none",
      .help = "Another pruning run to include in the plots."},
     {OPT_FLAG("resume", PruneArgs, resume),
-     .help = "Continue an interrupted run; the other options must be the same."},
+     .help = "Continue an interrupted run; all other options must be the same as before."},
 };
 
 static const Option pruned_table[] = {
     {OPT_TEXT("model", TrainConfig, model, "DIR"), .required = true,
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_TEXT("out", TrainConfig, out, "DIR"), .required = true,
-     .help = "New or empty directory for the pruned checkpoint. With --data it contains all rounds, and as "
-             "--model it stands for the last one."},
+     .help = "New or empty directory for the pruned checkpoint. With --data it contains all rounds; passed "
+             "as --model, it means the last one."},
     {OPT_LIST("data", TrainConfig, data, "FILE"), .shown = "no training",
      .help = "Data to train on between rounds, as in 'weft train'."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",

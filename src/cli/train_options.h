@@ -16,7 +16,7 @@ typedef struct TrainArgs {
 } TrainArgs;
 
 typedef struct BenchArgs {
-    TrainArgs train;         /* first: train's option tables are relative to it */
+    TrainArgs train;         /* must be first: train's option tables use offsets from it */
     const char *leaderboard; /* output file; NULL: profile training steps instead */
     const char **data;
     int data_count;
@@ -42,7 +42,7 @@ typedef struct PlanArgs {
 } PlanArgs;
 
 typedef struct PruneArgs {
-    TrainArgs train; /* first: train's option tables are relative to it */
+    TrainArgs train; /* must be first: train's option tables use offsets from it */
     const char *kind, *ramp;
     const char *beside; /* directory of another pruning run to plot as well, or NULL */
     double amount;
@@ -54,11 +54,12 @@ enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 4, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };
 extern const OptionGroup train_groups[TRAIN_GROUPS], bench_groups[BENCH_GROUPS], plan_groups[PLAN_GROUPS],
     prune_groups[PRUNE_GROUPS];
 
-extern const char *const task_choices[],
-    *const format_choices[], *const format_old_choices[],
-                                 *const device_choices[], *const kernel_choices[], *const precision_choices[];
+extern const char *const task_choices[], *const problem_choices[], *const format_choices[];
+extern const char *const format_old_choices[], *const device_choices[], *const kernel_choices[];
+extern const char *const precision_choices[];
 
-/* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills. */
+/* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills the
+ * process. */
 const volatile sig_atomic_t *stop_catch(void);
 
 /* Joins the layout's ranks: sets args->config.mesh and divides the cores among the ranks of each node. If the
@@ -66,7 +67,7 @@ const volatile sig_atomic_t *stop_catch(void);
  * `stops`: see launch. */
 MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here);
 /* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
- * number of ranks started by a launcher; 0: none. */
+ * number of ranks started by a launcher; 0: not under a launcher. */
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
 /* Rejects layouts, devices and precisions that this build cannot run. */
 MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);

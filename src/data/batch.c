@@ -1,6 +1,8 @@
 /* Host batches and their transfer to a device. lay_out defines the memory layout for both sides, so that one
  * copy suffices. Arrays that only masked-token training needs come last and are otherwise left out of the
  * copy. B sequences of length T. */
+#include <math.h>
+
 #include "base/memory.h"
 #include "data/data.h"
 #include "data/mask.h"
@@ -17,6 +19,7 @@ static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
     batch->span = take(bump, 2 * B);
     batch->classes = take(bump, B);
     batch->first_rows = take(bump, B);
+    batch->targets = bump_take(bump, (size_t)(B * batch->outputs) * sizeof *batch->targets);
     batch->tokens = take(bump, B * T);
     batch->types = take(bump, B * T);
     batch->labels = take(bump, B * T);
@@ -25,21 +28,26 @@ static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
     batch->pick_labels = take(bump, B * T);
 }
 
-size_t host_batch_bytes(int64_t B, int64_t T) {
+size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs) {
     Bump counting = {0};
     size_t without_picks;
-    lay_out(&(HostBatch){.B = B, .T = T}, &counting, &without_picks);
+    lay_out(&(HostBatch){.B = B, .T = T, .outputs = outputs}, &counting, &without_picks);
     return counting.used;
 }
 
 Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T) {
+    return host_batch_new_targets(ret_batch, B, T, 0);
+}
+
+Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs) {
     if (B < 1 || T < 1 || B > INT32_MAX / T)
         return USAGE("invalid batch of %lld sequences of %lld tokens", (long long)B, (long long)T);
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(mem_new(1, sizeof *batch, &batch));
     batch->B = B;
     batch->T = T;
-    size_t bytes = host_batch_bytes(B, T), without_picks;
+    batch->outputs = outputs;
+    size_t bytes = host_batch_bytes(B, T, outputs), without_picks;
     TRY(mem_new(bytes, 1, &batch->memory));
     Bump bump = {.base = batch->memory, .size = bytes};
     lay_out(batch, &bump, &without_picks);
@@ -60,13 +68,14 @@ void host_batch_blank(HostBatch *batch) {
     for (int64_t i = 0; i < batch->B * batch->T; i++) batch->labels[i] = LABEL_IGNORED;
     for (int64_t b = 0; b < batch->B; b++) batch->nsp[b] = batch->classes[b] = LABEL_IGNORED;
     for (int64_t b = 0; b < 2 * batch->B; b++) batch->span[b] = (int32_t)batch->T;
+    for (int64_t i = 0; i < batch->B * batch->outputs; i++) batch->targets[i] = NAN;
     batch->pick_count = 0;
     for (int k = 0; k < LOSS_COUNT; k++) batch->loss_count[k] = 0;
 }
 
 Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {
     int64_t B = batch->B, T = batch->T;
-    HostBatch there = {.B = B, .T = T};
+    HostBatch there = {.B = B, .T = T, .outputs = batch->outputs};
     Bump bump = {.base = to.data, .size = to.bytes};
     size_t bytes;
     lay_out(&there, &bump, &bytes);
@@ -87,7 +96,12 @@ Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int6
         if (batch->loss_count[LOSS_NSP] > 0) micro.nsp = tensor_1d(there.nsp, DT_I32, B);
         break;
     case TASK_SPAN: micro.span = tensor_2d(there.span, DT_I32, 2, B); break;
-    case TASK_CLASSIFY: micro.classes = tensor_1d(there.classes, DT_I32, B); break;
+    case TASK_CLASSIFY:
+        if (batch->outputs)
+            micro.targets = tensor_2d(there.targets, DT_F32, B, batch->outputs);
+        else
+            micro.classes = tensor_1d(there.classes, DT_I32, B);
+        break;
     }
     *ret_micro = micro;
     return OK;

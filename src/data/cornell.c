@@ -122,9 +122,10 @@ static Status take_utterance(Corpus *corpus, const char *file, int64_t number, c
         text = field[FIELDS - 1];
     else if (count != FIELDS - 1 || field[3].size < sizeof last - 1 ||
              memcmp(field[3].text + field[3].size - (sizeof last - 1), last, sizeof last - 1))
-        return FAILED("%s: line %lld: has %d fields, expected 5 for an utterance or 4 for a conversation, "
-                      "separated by \"%s\"",
-                      file, (long long)number, count, separator);
+        return FAILED(
+            "%s: line %lld: the number of fields is %d; expected 5 for an utterance or 4 for a conversation, "
+            "separated by \"%s\"",
+            file, (long long)number, count, separator);
     TRY(mem_grow(&corpus->utterance, &corpus->capacity, corpus->utterances + 1, sizeof *corpus->utterance));
     TRY(mem_grow(&corpus->pool, &corpus->pool_capacity, corpus->used + 3 * text.size + 1, 1));
     Utterance *utterance = &corpus->utterance[corpus->utterances++];
@@ -175,7 +176,7 @@ static Status take_conversation(Corpus *corpus, const char *file, int64_t number
     return OK;
 }
 
-/* Conversations end in a list, which the first line shows. */
+/* Only lines of movie_conversations.txt end in a list, so the first line identifies the file. */
 static bool has_conversations(const Source *source) {
     const char *text = (const char *)source->data;
     const char *newline = memchr(text, '\n', source->size);

@@ -33,7 +33,9 @@ Status curl_open(Curl *ret_curl) {
                     find(library, "curl_easy_strerror", &curl.easy_strerror) &&
                     find(library, "curl_slist_append", &curl.slist_append) &&
                     find(library, "curl_slist_free_all", &curl.slist_free_all);
-    if (!complete) return FAILED("the installed libcurl is too old");
+    if (!complete)
+        return FAILED(
+            "the installed libcurl is too old; update it, or use --from DIR for files that you already have");
     *ret_curl = curl;
     return OK;
 }

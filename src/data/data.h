@@ -8,14 +8,14 @@
  *   bytes    any files; each byte is a token (0 to 255) and token 256 ends each file
  *   u16 u32  token ids, little-endian, nothing else in the file
  *   ids      JSON lines, one example each: {"ids": [...], "types": [...], "labels": [...],
- *            "next": 0|1, "start": n, "end": n, "label": n}; "ids" and the fields that the task needs
- *            are required, short examples are padded
+ *            "next": 0|1, "start": n, "end": n, "label": n or a list}; "ids" and the fields that the task
+ *            needs are required, short examples are padded
  *   tokens   token files (data/token_file.h), given by name or as the output directory of weft prepare
  *   text     documents for a tokenizer (data/reader.h), converted to token files first (data/cache.h)
  *   squad    SQuAD's JSON: questions, contexts and answers for a tokenizer (data/squad_features.h), task span
  *   pairs    rows with a question and its answer (data/table.h), task mlm
  *   cornell  the Cornell Movie-Dialogs Corpus in its original format (data/cornell.h), task mlm
- *   records  rows with a text, optionally a second text, and a label (data/table.h), task classify
+ *   records  rows with a text, optionally a second text, and labels (data/table.h), task classify
  * Files of every format except tokens may be compressed (.gz). Unless a file named "self" exists, the path
  * "self" is the corpus embedded in the program: its own source and documentation, as bytes.
  *
@@ -27,7 +27,7 @@
  *            give the original tokens at masked positions; without them, masks are drawn as for a stream.
  *            "next": 0 if the second part follows the first, 1 if it is random.
  *   span     "start" and "end", 0 to T; ignored if at or past the example's length
- *   classify "label", 0 to labels - 1
+ *   classify "label", 0 to labels - 1; for regression and multi-label classification see data/targets.h
  */
 #ifndef WEFT_DATA_DATA_H
 #define WEFT_DATA_DATA_H
@@ -70,13 +70,15 @@ typedef struct DataSpec {
     int64_t vocab; /* a token outside it is an error that names the file and offset */
     int64_t types; /* token types of the model; 0: the model has no type embeddings */
     int64_t labels;
+    ProblemType problem; /* classify; AUTO is single-label */
     SpecialTokens special;
     const TokenizerId *tokenizer;  /* token files from another tokenizer are rejected; NULL: any tokenizer */
     const char *tokenizer_name;    /* the tokenizer's name in messages */
     const Tokenizer *encoder;      /* squad, pairs, cornell, records: tokenizer for their text */
     int64_t doc_stride, max_query; /* squad: see SquadSpec */
-    const char *text_field, *pair_field, *label_field; /* pairs, records: names; pair_field may be NULL */
-    const char *const *label_names;                    /* (labels) records; NULL: labels are integers */
+    /* pairs, records: names; pair_field may be NULL; label_field may name several, separated by commas */
+    const char *text_field, *pair_field, *label_field;
+    const char *const *label_names; /* (labels) classify; NULL: labels are integers */
     bool next_sentence; /* mlm from a stream: pairs with a next-sentence label; otherwise single spans */
     bool no_masks;      /* mlm: train on next sentence only */
     double mask_rate;   /* mlm: fraction of tokens to mask, usually 0.15 */
@@ -89,10 +91,14 @@ typedef struct DataSpec {
     uint64_t seed;
 } DataSpec;
 
+/* Targets per example: the labels of regression and multi-label classification; otherwise 0. */
+int64_t data_outputs(const DataSpec *spec);
+
 /* A batch in host memory. The arrays are those of model.h's Micro, sized for B x T and stored in one
  * contiguous block. A batch can be refilled without allocating. */
 typedef struct HostBatch {
     int64_t B, T;
+    int64_t outputs; /* targets per sequence: see config_targets */
     Task task;       /* task of the last fill; arrays that it does not use are undefined */
     bool has_types;  /* the model has token types */
     bool padded;     /* some lens[b] < T */
@@ -101,6 +107,7 @@ typedef struct HostBatch {
     int32_t *lens;   /* (B) */
     int32_t *labels; /* (B,T) lm, mlm; -100: ignored */
     int32_t *nsp, *span, *classes;
+    float *targets;               /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
     int32_t *first_rows;          /* (B) always b * T */
     int32_t *picks, *pick_labels; /* mlm: positions of the labels that are not ignored, and these labels */
     int64_t pick_count;
@@ -109,12 +116,14 @@ typedef struct HostBatch {
 } HostBatch;
 
 MUST_USE Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T);
+/* A batch with `outputs` targets per sequence. */
+MUST_USE Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs);
 void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
 /* Keeps the tokens of a filled batch but makes every loss ignore it. */
 void host_batch_blank(HostBatch *batch);
 /* Bytes needed on the device for one batch. */
-size_t host_batch_bytes(int64_t B, int64_t T);
+size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs);
 /* Copies a filled batch into `to` (at least host_batch_bytes) on the stream, in a single transfer, and
  * returns the tensor views that a model takes; those that the task does not use are empty. `first` is the
  * global index of its first sequence in the step's batch. */
@@ -133,6 +142,9 @@ void dataset_free(Dataset *data);
 DEFINE_FREEP(Dataset, dataset)
 int64_t dataset_count(const Dataset *data);  /* examples per epoch */
 int64_t dataset_tokens(const Dataset *data); /* tokens in the used part of its files */
+/* Fails if no loss would be computed on the used examples of a file: training on it would learn nothing.
+ * `paths`: as in the DataSpec. */
+MUST_USE Status dataset_check_counted(const Dataset *data, const char *const *paths);
 /* A one-line warning about the data, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status dataset_warning(const Dataset *data, char **ret_text);
 

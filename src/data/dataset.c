@@ -3,10 +3,10 @@
  * Position p of the infinite order is in epoch p / count; a keyed permutation selects the example within the
  * epoch. Examples of a stream are consecutive windows without overlap: T tokens plus the next one for lm, as
  * many as fit between the special tokens for mlm, or the windows of data/pairs.h if sentences are marked.
- * When shuffling, every epoch after the first shifts the lm windows, so that a small corpus is not memorized
- * by its window boundaries. Everything random (order, pairs, masks) is a function of the seed, the epoch and
- * the position in it, so no state is kept between calls. T is the sequence length; P of its positions are
- * filled from the stream.
+ * When shuffling, every epoch after the first shifts the lm windows, so that a model does not memorize the
+ * fixed window boundaries of a small corpus. Everything random (order, pairs, masks) is a function of the
+ * seed, the epoch and the position in it, so no state is kept between calls. T is the sequence length; P of
+ * its positions are filled from the stream.
  */
 #include <math.h>
 #include <string.h>
@@ -44,17 +44,22 @@ typedef struct Slot {
     int64_t shift; /* lm: tokens by which this epoch's windows are shifted */
 } Slot;
 
+int64_t data_outputs(const DataSpec *spec) {
+    bool targets = spec->problem == PROBLEM_REGRESSION || spec->problem == PROBLEM_MULTI_LABEL;
+    return spec->task == TASK_CLASSIFY && targets ? spec->labels : 0;
+}
+
 static DataFormat format_of(const char *path, DataFormat asked) {
     return asked == FORMAT_AUTO ? data_format_of(path) : asked;
 }
 
 static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
-    if (spec->path_count < 1) return USAGE("no data was given, expected at least one file");
+    if (spec->path_count < 1) return USAGE("no data given; expected at least one file");
     DataFormat format = format_of(spec->paths[0], spec->format);
     for (int i = 1; i < spec->path_count; i++) {
         DataFormat other = format_of(spec->paths[i], spec->format);
         if (other != format)
-            return USAGE("%s is read as %s and %s as %s, expected files of one format (see --format)",
+            return USAGE("%s is read as %s and %s as %s; expected files of one format (see --format)",
                          spec->paths[0], data_format_name(format), spec->paths[i], data_format_name(other));
     }
     *ret_format = format;
@@ -72,11 +77,10 @@ static Status check_special(const DataSpec *spec, const char *name, int32_t toke
 
 static Status check_squad(const DataSpec *spec) {
     if (spec->task != TASK_SPAN)
-        return USAGE("%s is read as SQuAD questions, which need the task squad (see --task, or --format to "
+        return USAGE("%s is read as SQuAD questions, which require --task squad (see --task, or --format to "
                      "read the file differently)",
                      spec->paths[0]);
     if (!spec->encoder) return FAILED("internal: SQuAD questions without a tokenizer");
-    if (spec->types == 1) return USAGE("a question and its context need 2 token types, but the model has 1");
     return OK;
 }
 
@@ -84,30 +88,43 @@ static bool is_examples(DataFormat format) {
     return format == FORMAT_PAIRS || format == FORMAT_CORNELL || format == FORMAT_RECORDS;
 }
 
+/* Records are arranged by the tokenizer's post-processor. */
+static Status check_records(const DataSpec *spec) {
+    bool pair = spec->pair_field != NULL;
+    const TokenTemplate *tpl = tokenizer_template(spec->encoder, pair);
+    int64_t minimum = token_template_special(tpl) + 1 + pair;
+    TRY(token_template_check_once(tpl, pair));
+    TRY(token_template_check_types(tpl, spec->types));
+    if (spec->seq < minimum)
+        return USAGE("the sequence length is %lld; expected at least %lld", (long long)spec->seq,
+                     (long long)minimum);
+    return OK;
+}
+
 static Status check_examples(const DataSpec *spec, DataFormat format) {
     bool records = format == FORMAT_RECORDS;
     const SpecialTokens *special = &spec->special;
     if (spec->task != (records ? TASK_CLASSIFY : TASK_MLM))
-        return USAGE("%s is read as %s, which need BERT's task %s (see --task and --format)", spec->paths[0],
+        return USAGE("%s is read as %s, which require BERT and --task %s (see also --format)", spec->paths[0],
                      records ? "labeled records" : "pairs of sentences", records ? "classify" : "mlm");
     if (!spec->encoder) return FAILED("internal: text data without a tokenizer");
+    if (records) return check_records(spec);
     if (special->cls < 0 || special->sep < 0 || special->cls >= spec->vocab || special->sep >= spec->vocab)
         return USAGE("the vocabulary lacks [CLS] or [SEP], which begin and end BERT's sequences");
-    if ((!records || spec->pair_field) && spec->types == 1)
-        return USAGE("text pairs need 2 token types, but the model has 1");
-    if (spec->seq < 5) return USAGE("the sequence length is %lld, expected at least 5", (long long)spec->seq);
+    if (spec->types == 1) return USAGE("text pairs need 2 token types, but the model has 1");
+    if (spec->seq < 5) return USAGE("the sequence length is %lld; expected at least 5", (long long)spec->seq);
     return OK;
 }
 
 Status dataset_check_task(const DataSpec *spec, DataFormat format) {
     if (format == FORMAT_IDS) return OK;
     if (format != FORMAT_SQUAD && spec->task == TASK_SPAN)
-        return USAGE("%s is read as %s, but the task span needs SQuAD questions or examples as JSON lines "
-                     "(the format ids)",
+        return USAGE("%s is read as %s, but --task span needs SQuAD questions or examples as JSON lines "
+                     "(--format ids)",
                      spec->paths[0], data_format_name(format));
     if (format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
-        return USAGE("%s is read as %s, but the task classify needs records (.csv, .tsv or .jsonl with a "
-                     "text and a label) or examples as JSON lines (the format ids)",
+        return USAGE("%s is read as %s, but --task classify needs records (.csv, .tsv or .jsonl with a "
+                     "text and a label) or examples as JSON lines (--format ids)",
                      spec->paths[0], data_format_name(format));
     return OK;
 }
@@ -118,26 +135,26 @@ static Status check_spec(const DataSpec *spec, DataFormat format) {
     if (is_examples(format)) TRY(check_examples(spec, format));
     if (format == FORMAT_TEXT) return FAILED("internal: text data that was not prepared");
     if (spec->seq < 1 || spec->seq > INT32_MAX)
-        return USAGE("the sequence length is %lld, expected at least 1", (long long)spec->seq);
+        return USAGE("the sequence length is %lld; expected at least 1", (long long)spec->seq);
     if (spec->vocab < 1 || spec->vocab > INT32_MAX)
-        return USAGE("the vocabulary size is %lld, expected 1 to %d", (long long)spec->vocab, INT32_MAX);
+        return USAGE("the vocabulary size is %lld; expected 1 to %d", (long long)spec->vocab, INT32_MAX);
     TRY(dataset_check_task(spec, format));
     if (spec->task == TASK_CLASSIFY && (spec->labels < 1 || spec->labels > MAX_LABELS))
-        return USAGE("the number of labels is %lld, expected 1 to %d", (long long)spec->labels, MAX_LABELS);
+        return USAGE("the number of labels is %lld; expected 1 to %d", (long long)spec->labels, MAX_LABELS);
     double kept = spec->keep_first > 0 ? spec->keep_first : spec->keep_last;
     if (!(kept >= 0 && kept <= 1) || (spec->keep_first > 0 && spec->keep_last > 0))
-        return USAGE("the fraction of the data to use is %g, expected 0 to 1 and from one end only", kept);
+        return USAGE("the fraction of the data to use is %g; expected 0 to 1 and from one end only", kept);
     TRY(check_special(spec, "padding", spec->special.pad, false));
     TRY(check_special(spec, "start ([CLS])", spec->special.cls, masked && !from_ids));
     TRY(check_special(spec, "separator ([SEP])", spec->special.sep, masked && !from_ids));
     TRY(check_special(spec, "mask ([MASK])", spec->special.mask, masked && !from_ids));
     if (!masked) return OK;
     if (!(spec->mask_rate > 0 && spec->mask_rate <= 1))
-        return USAGE("the fraction of masked tokens is %g, expected more than 0 and at most 1",
+        return USAGE("the fraction of masked tokens is %g; expected more than 0 and at most 1",
                      spec->mask_rate);
     int64_t minimum = from_ids ? 1 : spec->next_sentence ? 5 : 3;
     if (spec->seq < minimum)
-        return USAGE("the sequence length is %lld, expected at least %lld to fit the special tokens",
+        return USAGE("the sequence length is %lld; expected at least %lld to fit the special tokens",
                      (long long)spec->seq, (long long)minimum);
     if (!from_ids && spec->next_sentence && spec->types == 1)
         return USAGE("sentence pairs need 2 token types, but the model has 1");
@@ -167,7 +184,7 @@ static Status too_little(const DataSpec *spec, const char *unit, int64_t have, i
     CLEANUP(mem_freep) char *of_total = NULL;
     TRY(describe_files(spec, &files));
     TRY(str_format(&of_total, " of %lld", (long long)all));
-    return FAILED("%s: too little data: %lld%s %s, expected at least %lld for a sequence length of %lld",
+    return FAILED("%s: too little data: %lld%s %s; expected at least %lld for a sequence length of %lld",
                   files, (long long)have, have < all ? of_total : "", unit, (long long)need,
                   (long long)spec->seq);
 }
@@ -247,17 +264,58 @@ static Status open_ids(Dataset *data, const DataSpec *spec) {
     return OK;
 }
 
+/* Whether the example has a label that its task predicts. */
+static bool is_counted(const Dataset *data, int64_t index) {
+    const DataSpec *spec = &data->spec;
+    const IdsExample *example = &data->ids.example[index];
+    const int32_t *labels = labels_of(&data->ids, example);
+    const Masking *masking = &data->masking;
+    if (spec->task == TASK_MLM && spec->next_sentence) return true;
+    if (spec->task == TASK_SPAN) return example->start < example->length || example->end < example->length;
+    int64_t outputs = data_outputs(spec);
+    for (int64_t i = 0; spec->task == TASK_CLASSIFY && i < outputs; i++)
+        if (!isnan(data->ids.targets[index * outputs + i])) return true;
+    if (spec->task == TASK_CLASSIFY) return !outputs;
+    bool drawn = spec->task == TASK_MLM && !labels;
+    if (!labels) labels = ids_of(&data->ids, example);
+    for (int32_t t = spec->task == TASK_LM; t < example->length; t++) {
+        bool special = false;
+        for (int i = 0; drawn && i < masking->special_count; i++) special |= labels[t] == masking->special[i];
+        if (labels[t] != LABEL_IGNORED && !special) return true;
+    }
+    return false;
+}
+
+Status dataset_check_counted(const Dataset *data, const char *const *paths) {
+    static const char *const reasons[] = {
+        [TASK_LM] =
+            "every label is -100, which is ignored, or belongs to a first token, which nothing predicts",
+        [TASK_MLM] = "every label is -100, which is ignored, or no token can be masked",
+        [TASK_SPAN] = "every answer lies outside its example",
+        [TASK_CLASSIFY] = "every label is missing",
+    };
+    if (data->format != FORMAT_IDS) return OK;
+    bool counted = true;
+    for (int64_t i = data->begin, end = data->begin + data->size; i < end; i++) {
+        const IdsExample *example = &data->ids.example[i];
+        if (i == data->begin || example->file != example[-1].file) counted = false;
+        counted = counted || is_counted(data, i);
+        if (!counted && (i + 1 == end || example[1].file != example->file))
+            return FAILED("%s: nothing to predict: %s", paths[example->file], reasons[data->spec.task]);
+    }
+    return OK;
+}
+
 static Status open_squad(Dataset *data, const DataSpec *spec) {
     CLEANUP(squad_set_done) SquadSet set = {0};
-    SquadSpec asked = {.seq = spec->seq, .doc_stride = spec->doc_stride, .max_query = spec->max_query};
+    SquadSpec asked = {
+        .seq = spec->seq, .doc_stride = spec->doc_stride, .max_query = spec->max_query, .types = spec->types};
     for (int i = 0; i < spec->path_count; i++) TRY(squad_set_read(&set, spec->paths[i]));
     TRY(squad_features_make(&data->squad, &set, spec->encoder, &asked));
     keep_part(data, (int64_t)data->squad.features);
     data->count = data->size;
-    for (int64_t i = data->begin; i < data->begin + data->size; i++) {
-        const SquadFeature *feature = &data->squad.feature[i];
-        data->tokens += squad_feature_offset(&data->squad, feature) + feature->count + 1;
-    }
+    for (int64_t i = data->begin; i < data->begin + data->size; i++)
+        data->tokens += squad_feature_length(&data->squad, &data->squad.feature[i]);
     if (data->count < 1) return too_little(spec, "examples", data->count, (int64_t)data->squad.features, 1);
     return OK;
 }
@@ -329,7 +387,7 @@ int64_t dataset_tokens(const Dataset *data) {
 static Status missing_label(const Dataset *data, char **ret_text) {
     const DataSpec *spec = &data->spec;
     CLEANUP(mem_freep) bool *seen = NULL;
-    if (spec->keep_first <= 0 || spec->labels < 1) return OK;
+    if (spec->keep_first <= 0 || spec->labels < 1 || data_outputs(spec)) return OK;
     TRY(mem_new((size_t)spec->labels, sizeof *seen, &seen));
     for (int64_t i = data->begin; i < data->begin + data->size; i++)
         seen[data->examples.example[i].label] = true;
@@ -454,6 +512,14 @@ static void copy_labels(Task task, int32_t *labels, const int32_t *from, int64_t
         memcpy(labels, from, (size_t)length * sizeof *labels);
 }
 
+/* Copies the targets of an example, if labels are targets. */
+static void fill_targets(const float *targets, int64_t index, int64_t b, HostBatch *batch) {
+    size_t outputs = (size_t)batch->outputs;
+    if (outputs)
+        memcpy(batch->targets + (size_t)b * outputs, targets + (size_t)index * outputs,
+               outputs * sizeof *targets);
+}
+
 static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
     int64_t T = batch->T, row = slot.b * T;
     const IdsExample *example = &data->ids.example[data->begin + slot.index];
@@ -471,6 +537,7 @@ static void fill_ids(const Dataset *data, Slot slot, HostBatch *batch) {
     batch->span[slot.b] = example->start < example->length ? example->start : (int32_t)T;
     batch->span[batch->B + slot.b] = example->end < example->length ? example->end : (int32_t)T;
     batch->classes[slot.b] = example->label;
+    fill_targets(data->ids.targets, data->begin + slot.index, slot.b, batch);
     if (data->spec.task == TASK_MLM && !given)
         mask_row(data, slot, example->length, batch);
     else if (data->spec.task == TASK_LM || data->spec.task == TASK_MLM)
@@ -503,8 +570,8 @@ static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
         if (random)
             second = example_other(set, (size_t)data->begin, (size_t)data->size, index, key, slot.position);
     }
-    int64_t length = example_fill(set, &set->example[index], &set->example[second], &data->spec.special, T,
-                                  batch->tokens + row, batch->types + row);
+    int64_t length = example_fill(set, &set->example[index], &set->example[second], T, batch->tokens + row,
+                                  batch->types + row);
     if (data->spec.task == TASK_MLM) mask_row(data, slot, length, batch);
     for (int64_t t = length; t < T; t++) {
         batch->tokens[row + t] = data->spec.special.pad > 0 ? data->spec.special.pad : 0;
@@ -513,6 +580,7 @@ static void fill_example(const Dataset *data, Slot slot, HostBatch *batch) {
     batch->lens[slot.b] = (int32_t)length;
     batch->nsp[slot.b] = random;
     batch->classes[slot.b] = set->example[index].label;
+    fill_targets(set->targets, (int64_t)index, slot.b, batch);
 }
 
 static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
@@ -561,7 +629,7 @@ static void count_losses(const Dataset *data, HostBatch *batch) {
             count[LOSS_SPAN_END] += batch->span[B + b] < T;
         }
         break;
-    case TASK_CLASSIFY: count[LOSS_CLASSIFY] = B; break;
+    case TASK_CLASSIFY: count[LOSS_CLASSIFY] = batch->outputs ? B * batch->outputs : B; break;
     }
 }
 
@@ -576,6 +644,9 @@ Status dataset_fill(const Dataset *data, uint64_t position, bool shuffle, HostBa
     if (batch->T != data->spec.seq)
         return FAILED("internal: batch sequence length %lld does not match the dataset's %lld",
                       (long long)batch->T, (long long)data->spec.seq);
+    if (batch->outputs != data_outputs(&data->spec))
+        return FAILED("internal: a batch with %lld targets per sequence does not match the dataset's %lld",
+                      (long long)batch->outputs, (long long)data_outputs(&data->spec));
     batch->task = data->spec.task;
     batch->has_types = data->spec.types > 0;
     uint64_t count = (uint64_t)data->count;

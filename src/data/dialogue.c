@@ -52,7 +52,7 @@ Status dialogue_write(const char *const *paths, int count, DataFormat format, co
     else
         TRY(write_tables(&writing, paths, count));
     if (writing.counts.pairs == 0)
-        return FAILED("%s: no pair has text on both sides, expected at least one", paths[0]);
+        return FAILED("%s: no pair has text on both sides; expected at least one", paths[0]);
     TRY(file_commit(writer));
     *ret_counts = writing.counts;
     return OK;

@@ -4,8 +4,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "data/labels.h"
-#include "data/table.h"
+#include "data/targets.h"
 
 typedef struct Reading {
     ExampleSet *set;
@@ -13,16 +12,24 @@ typedef struct Reading {
     const char *file;
     Encoder *encoder;
     TokenList tokens;
+    LabelSet label_fields;
+    int64_t *column; /* several label fields: see targets_columns */
+    TargetReader targets;
 } Reading;
 
 static void reading_done(Reading *reading) {
     encoder_free(reading->encoder);
     token_list_done(&reading->tokens);
+    label_set_done(&reading->label_fields);
+    free(reading->column);
 }
 
 void example_set_done(ExampleSet *set) {
     free(set->example);
+    free(set->targets);
     free(set->pool);
+    token_template_done(&set->single);
+    token_template_done(&set->pair);
     *set = (ExampleSet){0};
 }
 
@@ -62,7 +69,8 @@ static Status take_pair(void *context, int64_t line, const TableField *fields) {
 
 static Status take_cornell(void *context, const char *first, size_t first_size, const char *second,
                            size_t second_size) {
-    return put_example(context, (TableField){first, first_size}, (TableField){second, second_size}, 0);
+    return put_example(context, (TableField){.text = first, .size = first_size},
+                       (TableField){.text = second, .size = second_size}, 0);
 }
 
 static Status unknown_label(const Reading *reading, int64_t line, TableField label) {
@@ -81,23 +89,71 @@ static Status take_record(void *context, int64_t line, const TableField *fields)
     return put_example(reading, fields[0], fields[1], label);
 }
 
+/* A record with targets. They are stored first; if the record is then skipped, the next one overwrites
+ * them. */
+static Status take_targets(void *context, int64_t line, const TableField *fields) {
+    Reading *reading = context;
+    ExampleSet *set = reading->set;
+    size_t outputs = (size_t)reading->targets.labels;
+    TRY(mem_grow(&set->targets, &set->targets_capacity, (set->count + 1) * outputs, sizeof *set->targets));
+    TRY(targets_from_fields(&reading->targets, line, fields + 2, (int)reading->label_fields.count,
+                            reading->column, set->targets + set->count * outputs));
+    return put_example(reading, fields[0], fields[1], 0);
+}
+
+/* Prepares for labels in one field or several. */
+static Status find_label_fields(Reading *reading) {
+    const DataSpec *spec = reading->spec;
+    int64_t outputs = data_outputs(spec);
+    TRY(label_fields_split(&reading->label_fields, spec->label_field));
+    if (!outputs && reading->label_fields.count > 1)
+        return USAGE("--label-field %s: single-label classification uses one label field; name only one",
+                     spec->label_field);
+    if (reading->label_fields.count == 1) return OK;
+    TRY(mem_new((size_t)outputs, sizeof *reading->column, &reading->column));
+    return targets_columns(&reading->label_fields, spec->label_names, outputs, reading->column);
+}
+
 static Status read_tables(Reading *reading) {
     const DataSpec *spec = reading->spec;
     bool pairs = spec->format == FORMAT_PAIRS;
-    const char *names[] = {spec->text_field, spec->pair_field, pairs ? NULL : spec->label_field};
+    int64_t outputs = pairs ? 0 : data_outputs(spec);
+    const char *names[TABLE_FIELDS] = {spec->text_field, spec->pair_field};
+    if (!pairs) TRY(find_label_fields(reading));
+    int labels = (int)reading->label_fields.count;
+    for (int i = 0; i < labels; i++) names[2 + i] = reading->label_fields.name[i];
+    TableSpec table = {.names = names, .count = 2 + labels, .lists_from = outputs ? 2 : TABLE_FIELDS};
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
         if (!path_is_table(spec->paths[i]))
             return USAGE("%s: expected a table: .csv, .tsv or .jsonl", spec->paths[i]);
         TRY(source_init_owned(&source, spec->paths[i], SOURCE_GZ_LIMIT));
         reading->file = spec->paths[i];
-        TRY(table_read(&source, names, 3, pairs ? take_pair : take_record, reading));
+        reading->targets = (TargetReader){
+            .problem = spec->problem, .labels = outputs, .names = spec->label_names, .file = reading->file};
+        TRY(table_read_lists(&source, &table,
+                             pairs     ? take_pair
+                             : outputs ? take_targets
+                                       : take_record,
+                             reading));
     }
     return OK;
 }
 
+/* Pretraining builds BERT's sequences whatever the post-processor is. */
+static Status set_templates(ExampleSet *set, const DataSpec *spec) {
+    const SpecialTokens *special = &spec->special;
+    if (spec->format == FORMAT_RECORDS) {
+        TRY(token_template_copy(&set->single, tokenizer_template(spec->encoder, false)));
+        return token_template_copy(&set->pair, tokenizer_template(spec->encoder, true));
+    }
+    TRY(token_template_add_bert(&set->single, special->cls, special->sep, false));
+    return token_template_add_bert(&set->pair, special->cls, special->sep, true);
+}
+
 Status example_set_read(ExampleSet *set, const DataSpec *spec) {
     CLEANUP(reading_done) Reading reading = {.set = set, .spec = spec};
+    TRY(set_templates(set, spec));
     TRY(encoder_new(&reading.encoder, spec->encoder, NULL));
     if (spec->format == FORMAT_CORNELL)
         return cornell_read(spec->paths, spec->path_count, take_cornell, &reading, &set->cornell);
@@ -116,22 +172,17 @@ Status example_set_text(const ExampleSet *set, char **ret_text) {
     return OK;
 }
 
-int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second,
-                     const SpecialTokens *special, int64_t T, int32_t *tokens, int32_t *types) {
-    int64_t a = first->first, b = second ? second->second : 0, space = T - (b ? 3 : 2);
+int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second, int64_t T,
+                     int32_t *tokens, int32_t *types) {
+    const TokenTemplate *tpl = second->second ? &set->pair : &set->single;
+    int64_t a = first->first, b = second->second, space = T - token_template_special(tpl);
     while (a + b > space)
         if (a >= b)
             a--;
         else
             b--;
-    tokens[0] = special->cls;
-    memcpy(tokens + 1, set->pool + first->at, (size_t)a * sizeof *tokens);
-    tokens[a + 1] = special->sep;
-    if (!second || !second->second) return a + 2;
-    memcpy(tokens + a + 2, set->pool + second->at + second->first, (size_t)b * sizeof *tokens);
-    tokens[a + b + 2] = special->sep;
-    for (int64_t t = a + 2; t < a + b + 3; t++) types[t] = 1;
-    return a + b + 3;
+    return token_template_fill(tpl, (TokenSpan){set->pool + first->at, a},
+                               (TokenSpan){set->pool + second->at + second->first, b}, tokens, types);
 }
 
 static bool same_second(const ExampleSet *set, const Example *x, const Example *y) {

@@ -1,7 +1,9 @@
 /* Independent examples, tokenized and kept in memory.
  *
- *   pairs     rows with a question and its answer (data/table.h), or the Cornell corpus (data/cornell.h)
- *   records   rows with a text, optionally a second text, and a label
+ *   pairs     rows with a question and its answer (data/table.h), or the Cornell corpus (data/cornell.h), for
+ *             pretraining: [CLS] first [SEP] second [SEP]
+ *   records   rows with a text, optionally a second text, and a label, arranged by the tokenizer's
+ *             post-processor
  */
 #ifndef WEFT_DATA_EXAMPLES_H
 #define WEFT_DATA_EXAMPLES_H
@@ -19,8 +21,11 @@ typedef struct Example {
 typedef struct ExampleSet {
     Example *example;
     size_t count, capacity;
+    float *targets; /* (count, L) if the labels are targets, see data_outputs; else NULL */
+    size_t targets_capacity;
     int32_t *pool;
     size_t used, pool_capacity;
+    TokenTemplate single, pair;
     int64_t empty; /* rows skipped because a text has no tokens */
     CornellCounts cornell;
 } ExampleSet;
@@ -31,10 +36,11 @@ void example_set_done(ExampleSet *set);
 /* A one-line warning about the files, to be freed by the caller; NULL: nothing to report. */
 MUST_USE Status example_set_text(const ExampleSet *set, char **ret_text);
 
-/* Writes [CLS] first [SEP], then second [SEP] if there is one, truncated to T, to tokens and types; returns
- * the length. The longer of two texts is truncated first. */
-int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second,
-                     const SpecialTokens *special, int64_t T, int32_t *tokens, int32_t *types);
+/* Writes a sequence to `tokens` and `types`, truncated to T: the first text of one example and the second
+ * text, if any, of another, with special tokens; returns the length. The longer of two texts is truncated
+ * first. */
+int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second, int64_t T,
+                     int32_t *tokens, int32_t *types);
 /* A random example in [begin, begin + size) other than `index`. A few draws try to find one with a different
  * second text. */
 size_t example_other(const ExampleSet *set, size_t begin, size_t size, size_t index, RngKey key,

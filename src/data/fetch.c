@@ -115,7 +115,7 @@ static Status verify(const Job *job, const char *published, FetchedFile *file) {
     const char *expected = published ? published : recorded;
     file->proof = published ? FETCH_PUBLISHED : recorded ? FETCH_RECORDED : FETCH_FIRST;
     if (!expected || !strcmp(expected, file->sha256)) return OK;
-    return FAILED("%s: exists, but its SHA-256 is %s instead of %s; move it away to fetch it again",
+    return FAILED("%s already exists, but its SHA-256 is %s instead of %s; delete it to download it again",
                   file->path, file->sha256, expected);
 }
 

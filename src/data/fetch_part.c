@@ -92,7 +92,7 @@ static Status part_rehash(Part *part, int64_t size) {
         ssize_t got = read(part->fd, buffer, left < CHUNK ? (size_t)left : CHUNK);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return FAILED("%s: cannot read: %s", part->path, strerror(errno));
-        if (got == 0) return FAILED("%s: became shorter while it was being read", part->path);
+        if (got == 0) return FAILED("%s was truncated while it was being read", part->path);
         sha256_add(&part->hash, buffer, (size_t)got);
         part->size += got;
         progress_update(checking, part->size, part->path);
@@ -163,8 +163,8 @@ static void show(Part *part) {
     progress_update(part->progress, part->size, note);
 }
 
-/* Checks that the rest of the file fits on the disk. If the file system does not report free space,
- * writing will fail. */
+/* Checks that the rest of the file fits on the disk. If the file system does not report free space, a full
+ * disk shows up as a write error instead. */
 static Status check_disk_space(const Part *part) {
     struct statvfs fs;
     char need[FORMAT_SIZE], space[FORMAT_SIZE];
@@ -179,10 +179,10 @@ static Status check_disk_space(const Part *part) {
 static Status set_total(Part *part, int64_t total) {
     int64_t published = part->spec->file->size;
     if (published && total >= 0 && total != published)
-        return FAILED("%s: has %lld bytes, but the published file has %lld", part->spec->from,
+        return FAILED("%s has %lld bytes, but the published file has %lld", part->spec->from,
                       (long long)total, (long long)published);
     if (total > SIZE_LIMIT)
-        return FAILED("%s: has %lld bytes, more than any file expected here", part->spec->from,
+        return FAILED("%s has %lld bytes, more than any file expected here", part->spec->from,
                       (long long)total);
     if (total >= 0) part->total = total;
     return check_disk_space(part);
@@ -322,7 +322,7 @@ static Status copy(Part *part, bool *ret_absent) {
         if (got == 0) break;
         TRY(on_data(part, buffer, (size_t)got));
     }
-    if (part->size != part->total) return FAILED("%s: became shorter while it was being copied", from);
+    if (part->size != part->total) return FAILED("%s was truncated while it was being copied", from);
     return OK;
 }
 
@@ -368,7 +368,7 @@ static Status sync_parent(const char *path) {
 static Status commit(Part *part) {
     if (fsync(part->fd) != 0) return write_failed(part->path, errno);
     if (rename(part->path, part->spec->path) != 0)
-        return FAILED("%s: cannot be renamed: %s", part->path, strerror(errno));
+        return FAILED("%s: cannot rename: %s", part->path, strerror(errno));
     unlink(part->state);
     return sync_parent(part->spec->path);
 }

@@ -122,7 +122,7 @@ static const FetchSet sets[] = {
      .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "wikitext-2-raw",
-     .title = "WikiText-2, raw text with all words",
+     .title = "WikiText-2, raw text without <unk>",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_2_raw),
@@ -137,7 +137,7 @@ static const FetchSet sets[] = {
      .next = "weft train --data DIR/wiki.train.tokens --val DIR/wiki.valid.tokens --model gpt2-mini --out "
              "runs/wikitext"},
     {.name = "wikitext-103-raw",
-     .title = "WikiText-103, raw text with all words",
+     .title = "WikiText-103, raw text without <unk>",
      .licence = "CC BY-SA",
      .home = WIKITEXT_HOME,
      FILES(wikitext_103_raw),

@@ -84,7 +84,7 @@ Status data_format_find(const char *path, const char *field, DataFormat *ret_for
         bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
         bool pair = json_object_get(json, "q") && json_object_get(json, "a");
         if (json_is_object(json) && !ids && !text && !pair)
-            return FAILED("%s: the first line has neither \"ids\" nor \"%s\", expected token ids, or text in "
+            return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, or text in "
                           "the field that --field names",
                           path, field);
         if (!ids && (text || pair)) format = text ? FORMAT_TEXT : FORMAT_PAIRS;

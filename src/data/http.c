@@ -144,8 +144,7 @@ static Status begin(Transfer *transfer) {
     if (transfer->begun) return OK;
     transfer->begun = true;
     if (response->from != 0 && response->from != transfer->request->from)
-        return FAILED("%s: the server sent a different part of the file than requested",
-                      transfer->request->url);
+        return FAILED("%s: the server sent a different byte range than requested", transfer->request->url);
     return transfer->request->begin(transfer->request->user, response);
 }
 
@@ -228,7 +227,7 @@ static Status host_of(const char *url, char **ret_host) {
     return str_format(ret_host, "%.*s", (int)strcspn(from, "/:?#"), from);
 }
 
-/* Describes a transfer that libcurl gave up. */
+/* Describes a transfer that libcurl aborted. */
 static Status transfer_failed(const Transfer *transfer, int code, const char *message, bool *ret_again) {
     const char *url = transfer->request->url;
     CLEANUP(mem_freep) char *host = NULL;
@@ -243,7 +242,7 @@ static Status transfer_failed(const Transfer *transfer, int code, const char *me
         return FAILED(
             "%s: host %s not found; check the network connection, or use --from with a mirror or a directory",
             url, host);
-    case CURL_NO_PROXY: return FAILED("%s: proxy host not found", url);
+    case CURL_NO_PROXY: return FAILED("%s: proxy host not found; check http_proxy and https_proxy", url);
     case CURL_NO_CONNECTION: return FAILED("%s: cannot connect to %s", url, host);
     case CURL_BAD_PROTOCOL:
         return FAILED("%s: redirects from https to another protocol, which is not allowed", url);

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "data/mask.h"
+#include "data/targets.h"
 
 static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
 
@@ -14,6 +15,7 @@ typedef struct Line {
     const char *file;
     int64_t number;
     const DataSpec *spec;
+    TargetReader *targets;
     json_t *json;
 } Line;
 
@@ -27,7 +29,7 @@ static Status check_fields(const Line *line) {
         for (int i = 0; field_names[i]; i++) known |= !strcmp(key, field_names[i]);
         if (known) continue;
         const char *near = suggest(key, field_names);
-        return FAILED("%s: line %lld: unknown field '%.64s', expected %s", line->file,
+        return FAILED("%s: line %lld: unknown field '%.64s'; expected %s", line->file,
                       (long long)line->number, key,
                       near ? near : "ids, types, labels, next, start, end or label");
     }
@@ -44,14 +46,14 @@ static json_t *field(const Line *line, const char *name) {
 static Status read_number(const Line *line, const char *name, int64_t high, int32_t *ret_value) {
     const json_t *value = field(line, name);
     if (!value)
-        return FAILED("%s: line %lld: '%s' is missing, expected 0 to %lld", line->file,
+        return FAILED("%s: line %lld: '%s' is missing; expected 0 to %lld", line->file,
                       (long long)line->number, name, (long long)high);
     if (!json_is_integer(value))
         return FAILED("%s: line %lld: '%s' must be an integer from 0 to %lld", line->file,
                       (long long)line->number, name, (long long)high);
     int64_t number = json_integer_value(value);
     if (number < 0 || number > high)
-        return FAILED("%s: line %lld: '%s' is %lld, expected 0 to %lld", line->file, (long long)line->number,
+        return FAILED("%s: line %lld: '%s' is %lld; expected 0 to %lld", line->file, (long long)line->number,
                       name, (long long)number, (long long)high);
     *ret_value = (int32_t)number;
     return OK;
@@ -69,7 +71,7 @@ static Status read_array(IdsSet *set, const Line *line, const char *name, const 
                           (long long)line->number, name, i, (long long)high);
         int64_t number = json_integer_value(value);
         if ((number < 0 || number > high) && !(ignored && number == LABEL_IGNORED))
-            return FAILED("%s: line %lld: '%s'[%zu] is %lld, expected 0 to %lld%s", line->file,
+            return FAILED("%s: line %lld: '%s'[%zu] is %lld; expected 0 to %lld%s", line->file,
                           (long long)line->number, name, i, (long long)number, (long long)high,
                           ignored ? " or -100" : "");
         set->pool[set->used + i] = (int32_t)number;
@@ -84,7 +86,7 @@ static Status read_parallel(IdsSet *set, const Line *line, const char *name, int
     const json_t *array = field(line, name);
     if (!array) return OK;
     if (!json_is_array(array) || json_array_size(array) != (size_t)length)
-        return FAILED("%s: line %lld: '%s' must be an array as long as 'ids' (%d), found %zu entries",
+        return FAILED("%s: line %lld: '%s' must be an array with as many entries as 'ids' (%d), not %zu",
                       line->file, (long long)line->number, name, length, json_array_size(array));
     TRY(read_array(set, line, name, array, high, ignored));
     *ret_present = true;
@@ -97,7 +99,7 @@ static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
         return FAILED("%s: line %lld: 'ids' must be an array of at least one token", line->file,
                       (long long)line->number);
     if (json_array_size(array) > (size_t)line->spec->seq)
-        return USAGE("%s: line %lld: 'ids' has %zu tokens, more than the sequence length %lld", line->file,
+        return USAGE("%s: line %lld: 'ids' has %zu tokens, more than the sequence length of %lld", line->file,
                      (long long)line->number, json_array_size(array), (long long)line->spec->seq);
     *ret_length = (int32_t)json_array_size(array);
     return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
@@ -116,27 +118,35 @@ static Status check_can_mask(const Line *line) {
                   line->file, (long long)line->number, lacking);
 }
 
+static Status read_label(IdsSet *set, const Line *line, int32_t *ret_label) {
+    size_t outputs = (size_t)data_outputs(line->spec);
+    if (!outputs) return read_number(line, "label", line->spec->labels - 1, ret_label);
+    TRY(mem_grow(&set->targets, &set->targets_capacity, (set->count + 1) * outputs, sizeof *set->targets));
+    return targets_from_json(line->targets, line->number, field(line, "label"),
+                             set->targets + set->count * outputs);
+}
+
 static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
     const DataSpec *spec = line->spec;
     switch (spec->task) {
     case TASK_LM:
     case TASK_MLM:
         TRY(read_parallel(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
-        if (spec->task == TASK_MLM && !example->has_labels) TRY(check_can_mask(line));
+        if (spec->task == TASK_MLM && !example->has_labels && !spec->no_masks) TRY(check_can_mask(line));
         if (spec->task == TASK_MLM && spec->next_sentence)
             return read_number(line, "next", 1, &example->next);
         return OK;
     case TASK_SPAN:
         TRY(read_number(line, "start", spec->seq, &example->start));
         return read_number(line, "end", spec->seq, &example->end);
-    case TASK_CLASSIFY: return read_number(line, "label", spec->labels - 1, &example->label);
+    case TASK_CLASSIFY: return read_label(set, line, &example->label);
     }
     return OK;
 }
 
 static Status read_example(IdsSet *set, const Line *line) {
     TRY(check_fields(line));
-    IdsExample example = {.at = set->used};
+    IdsExample example = {.at = set->used, .file = set->files};
     TRY(read_ids(set, line, &example.length));
     if (line->spec->types > 0)
         TRY(read_parallel(set, line, "types", line->spec->types - 1, false, example.length,
@@ -153,8 +163,8 @@ static bool is_blank(const char *text, size_t size) {
     return true;
 }
 
-static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec, int64_t number,
-                        const char *text, size_t size) {
+static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec, TargetReader *targets,
+                        int64_t number, const char *text, size_t size) {
     if (size > IDS_LINE_LIMIT)
         return FAILED("%s: line %lld: longer than %d bytes", source->name, (long long)number, IDS_LINE_LIMIT);
     json_error_t error;
@@ -162,23 +172,27 @@ static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec,
     if (!json)
         return FAILED("%s: line %lld, column %d: not valid JSON: %s", source->name, (long long)number,
                       error.column, error.text);
-    Line line = {.file = source->name, .number = number, .spec = spec, .json = json};
+    Line line = {.file = source->name, .number = number, .spec = spec, .targets = targets, .json = json};
     return read_example(set, &line);
 }
 
 Status ids_set_read(IdsSet *set, const Source *source, const DataSpec *spec) {
     const char *at = (const char *)source->data, *end = at + source->size;
+    TargetReader targets = {
+        .problem = spec->problem, .labels = spec->labels, .names = spec->label_names, .file = source->name};
     for (int64_t number = 1; at < end; number++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t size = (size_t)((newline ? newline : end) - at);
-        if (!is_blank(at, size)) TRY(read_line(set, source, spec, number, at, size));
+        if (!is_blank(at, size)) TRY(read_line(set, source, spec, &targets, number, at, size));
         at = newline ? newline + 1 : end;
     }
+    set->files++;
     return OK;
 }
 
 void ids_set_done(IdsSet *set) {
     free(set->example);
+    free(set->targets);
     free(set->pool);
     *set = (IdsSet){0};
 }

@@ -11,6 +11,7 @@ enum { IDS_LINE_LIMIT = 16 << 20 };
 typedef struct IdsExample {
     size_t at; /* offset in the pool of its ids, followed by types and labels if present */
     int32_t length;
+    int file; /* number of the file, from 0 */
     bool has_types, has_labels;
     int32_t next, start, end, label; /* only those that the task needs are set */
 } IdsExample;
@@ -18,8 +19,11 @@ typedef struct IdsExample {
 typedef struct IdsSet {
     IdsExample *example;
     size_t count, capacity;
+    int files;
     int32_t *pool;
     size_t used, pool_capacity;
+    float *targets; /* (count, L) if the labels are targets, see data_outputs; else NULL */
+    size_t targets_capacity;
 } IdsSet;
 
 /* Appends the examples of one file, validated against the sizes and the task in `spec`. */

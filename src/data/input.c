@@ -50,7 +50,7 @@ static Status find_compression(Input *input, const char *path) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (memcmp(start, kinds[i].magic, kinds[i].size)) continue;
         if (i > 0)
-            return FAILED("%s: compressed with %s, expected text or gzip; decompress it first", path,
+            return FAILED("%s: compressed with %s, which is not supported; decompress it, or use gzip", path,
                           kinds[i].name);
         input->compressed = true;
     }

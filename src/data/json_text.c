@@ -9,7 +9,7 @@
 
 typedef struct Parser {
     const char *begin, *at, *end;
-    const char *expected; /* what is missing at `at`; NULL: no error */
+    const char *expected; /* what was expected at `at`; NULL: no error */
     JsonText *text;
 } Parser;
 
@@ -108,7 +108,7 @@ static bool skip_escape(Parser *p, Span *span) {
     return true;
 }
 
-/* Skips a string; `at` is behind the opening quote. */
+/* Skips a string; `at` is just past the opening quote. */
 static bool skip_string(Parser *p, Span *ret_span) {
     Span span = {.begin = p->at};
     for (;;) {

@@ -63,20 +63,57 @@ typedef struct LabelScan {
     const char *file;
 } LabelScan;
 
-static Status add_label(void *context, int64_t line, const TableField *fields) {
-    LabelScan *scan = context;
+static Status add_name(LabelScan *scan, int64_t line, const char *text, size_t size) {
     bool there;
-    if (fields[0].size == 0 || memchr(fields[0].text, 0, fields[0].size))
-        return FAILED("%s: line %lld: the label is empty, expected a name or a number", scan->file,
+    if (size == 0 || memchr(text, 0, size))
+        return FAILED("%s: line %lld: the label is empty; expected a name or a number", scan->file,
                       (long long)line);
-    size_t slot = find_slot(&scan->set, fields[0].text, fields[0].size, &there);
+    size_t slot = find_slot(&scan->set, text, size, &there);
     if (there) return OK;
     if (scan->set.count == MAX_LABELS)
         return FAILED("%s: line %lld: more than %d distinct labels", scan->file, (long long)line, MAX_LABELS);
-    TRY(label_set_add(&scan->set, fields[0].text, fields[0].size));
+    TRY(label_set_add(&scan->set, text, size));
     char **name = scan->set.name, *fresh = name[scan->set.count - 1];
     memmove(name + slot + 1, name + slot, (scan->set.count - 1 - slot) * sizeof *name);
     name[slot] = fresh;
+    return OK;
+}
+
+static Status add_label(void *context, int64_t line, const TableField *fields) {
+    return add_name(context, line, fields[0].text, fields[0].size);
+}
+
+static Status add_list(void *context, int64_t line, const TableField *fields) {
+    LabelScan *scan = context;
+    CLEANUP(json_decrefp) json_t *parsed = NULL;
+    const json_t *list = table_list(fields[0], &parsed);
+    if (!list) return FAILED("%s: line %lld: the label is not a list", scan->file, (long long)line);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        if (!json_is_string(entry))
+            return FAILED("%s: line %lld: label[%zu] is not a name, unlike other labels", scan->file,
+                          (long long)line, i);
+        TRY(add_name(scan, line, json_string_value(entry), json_string_length(entry)));
+    }
+    return OK;
+}
+
+Status label_fields_split(LabelSet *ret_fields, const char *field) {
+    CLEANUP(label_set_done) LabelSet fields = {0};
+    for (const char *at = field;; at++) {
+        size_t size = strcspn(at, ",");
+        if (size == 0) return USAGE("--label-field %s: a name is empty", field);
+        if (fields.count == TABLE_LABELS)
+            return USAGE("--label-field names more than %d fields", TABLE_LABELS);
+        for (size_t i = 0; i < fields.count; i++)
+            if (!strncmp(fields.name[i], at, size) && !fields.name[i][size])
+                return USAGE("--label-field names %s twice", fields.name[i]);
+        TRY(label_set_add(&fields, at, size));
+        at += size;
+        if (!*at) break;
+    }
+    *ret_fields = fields;
+    fields = (LabelSet){0};
     return OK;
 }
 
@@ -84,22 +121,35 @@ static void scan_done(LabelScan *scan) {
     label_set_done(&scan->set);
 }
 
-Status label_set_find(LabelSet *ret_set, const char *const *paths, int count, const char *field) {
+static Status find_labels(LabelSet *ret_set, const char *const *paths, int count, const TableSpec *spec,
+                          TableRow func) {
     CLEANUP(scan_done) LabelScan scan = {0};
     bool integers = true;
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
         TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));
         scan.file = paths[i];
-        TRY(table_read(&source, &field, 1, add_label, &scan));
+        TRY(table_read_lists(&source, spec, func, &scan));
     }
     LabelSet *set = &scan.set;
-    if (set->count == 0) return FAILED("%s: no rows, expected at least one", paths[0]);
+    if (set->count == 0) return FAILED("%s: no rows; expected at least one", paths[0]);
     for (size_t i = 0; i < set->count; i++) integers = integers && is_integer(set->name[i]);
     qsort(set->name, set->count, sizeof *set->name, integers ? by_number : by_name);
     *ret_set = *set;
     *set = (LabelSet){0};
     return OK;
+}
+
+Status label_set_find(LabelSet *ret_set, const char *const *paths, int count, const char *field) {
+    return find_labels(ret_set, paths, count, &(TableSpec){.names = &field, .count = 1, .lists_from = 1},
+                       add_label);
+}
+
+Status label_set_find_lists(LabelSet *ret_set, const char *const *paths, int count, const char *field,
+                            bool ids) {
+    const char *name = ids ? "label" : field;
+    return find_labels(ret_set, paths, count, &(TableSpec){.names = &name, .count = 1, .json = ids},
+                       add_list);
 }
 
 int32_t label_number(const char *const *names, int64_t count, const char *label, size_t size) {

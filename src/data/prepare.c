@@ -35,7 +35,7 @@ typedef struct Encoded {
     unsigned char *packed;
     size_t packed_capacity;
     int64_t bytes, broken;   /* bytes of text, and those that are not valid UTF-8 */
-    const char *broken_file; /* where the first of them is */
+    const char *broken_file; /* location of the first invalid byte */
     int64_t broken_line;
 } Encoded;
 
@@ -400,8 +400,8 @@ static void staging_done(StagingDir *staging) {
     free(staging->target);
 }
 
-/* Removes temporary directories that killed processes left behind, recognizable because nobody holds their
- * lock. */
+/* Removes temporary directories that killed processes left behind, recognizable because no process holds
+ * their lock. */
 static Status clear_leftovers(const StagingDir *staging) {
     CLEANUP(dir_closep) DIR *dir = opendir(staging->parent);
     if (!dir) return FAILED("%s: the directory cannot be read: %s", staging->parent, strerror(errno));

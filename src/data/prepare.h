@@ -38,7 +38,7 @@ typedef struct PrepareResult {
     int64_t sentences; /* in both sets; 0 without sentence marks */
     int64_t bytes;     /* bytes of text read */
     int64_t broken;    /* bytes that are not valid UTF-8 */
-    char *broken_at;   /* where the first of them is, "text.txt: line 3"; NULL: all text is valid */
+    char *broken_at;   /* location of the first such byte, "text.txt: line 3"; NULL: all text is valid */
     ReaderNotes notes;
 } PrepareResult;
 

@@ -37,7 +37,7 @@ Status documents_parse(const char *name, Documents *ret_documents) {
         *ret_documents = (Documents)i;
         return OK;
     }
-    return USAGE("unknown value '%s' for documents, expected file, line, blank or wikitext", name);
+    return USAGE("unknown value '%s' for --documents; expected file, line, blank or wikitext", name);
 }
 
 void text_block_done(TextBlock *block) {
@@ -50,7 +50,7 @@ bool reader_is_json(const char *path) {
 }
 
 Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
-    if (spec->path_count < 1) return USAGE("no data was given, expected at least one file");
+    if (spec->path_count < 1) return USAGE("no data given; expected at least one file");
     CLEANUP(reader_freep) Reader *reader = NULL;
     TRY(mem_new(1, sizeof *reader, &reader));
     reader->spec = *spec;
@@ -107,7 +107,7 @@ static Status probe_start(Reader *reader, const char *path) {
     char *text = reader->rest;
     text[got] = 0;
     if (got >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
-        return FAILED("%s: begins with a UTF-16 byte-order mark, expected UTF-8", path);
+        return FAILED("%s: begins with a UTF-16 byte-order mark; expected UTF-8", path);
     if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
     if (!reader->json && !corpus_is_named(path) && !path_has_suffix(path, ".txt"))
         reader->json = begins_as_json(text + skip, reader->spec.field ? reader->spec.field : "text");
@@ -225,8 +225,8 @@ static Status too_long(const Reader *reader) {
     if (reader->json)
         return FAILED("%s: line %lld: longer than %d bytes, the limit for a line of JSON", path,
                       (long long)reader->line, READER_LINE_LIMIT);
-    return FAILED("%s: line %lld: %d bytes without a point to split at, expected words", path,
-                  (long long)reader->line, READER_LINE_LIMIT);
+    return FAILED("%s: line %lld: no place to split the text within %d bytes", path, (long long)reader->line,
+                  READER_LINE_LIMIT);
 }
 
 /* Fills the block until it can end. *ret_end is its end; *ret_done: the input is exhausted. */

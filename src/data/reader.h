@@ -32,7 +32,7 @@ enum {
 /* Problems that do not stop the reader. */
 typedef struct ReaderNotes {
     int changed;              /* number of files that changed while they were being read */
-    const char *changed_file; /* the first of them */
+    const char *changed_file; /* the first such file */
 } ReaderNotes;
 
 typedef struct ReaderSpec {

@@ -295,7 +295,8 @@ static size_t skip_openers(Text text, size_t at) {
     return at;
 }
 
-/* Whether the stop at `at` ends the sentence; *ret_end is behind the characters that belong to it. */
+/* Whether the stop at `at` ends the sentence; *ret_end is just past the last character that belongs to
+ * it. */
 static bool stop_ends(Text text, size_t at, size_t *ret_end) {
     size_t bytes;
     bool closed = false, quoted = false;

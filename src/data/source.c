@@ -114,7 +114,7 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
         source.device = st.st_dev;
         source.inode = st.st_ino;
     }
-    if (source.size == 0) return FAILED("%s: is empty, expected data", path);
+    if (source.size == 0) return FAILED("%s is empty; expected data", path);
     *ret_source = source;
     source = (Source){0};
     return OK;
@@ -127,7 +127,7 @@ Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
     TRY(str_dup(path, &source.name));
     TRY(file_read(path, limit, &text, &source.size));
     source.data = source.owned = (unsigned char *)text;
-    if (source.size == 0) return FAILED("%s: is empty, expected data", path);
+    if (source.size == 0) return FAILED("%s is empty; expected data", path);
     *ret_source = source;
     source = (Source){0};
     return OK;
@@ -149,7 +149,7 @@ Status source_check(const Source *source) {
     if (!source->map.data || stat(source->name, &st) != 0) return OK;
     bool same = st.st_dev == source->device && st.st_ino == source->inode;
     if (same && (size_t)st.st_size < source->map.size)
-        return FAILED("%s: was truncated to %lld bytes while in use, expected %zu", source->name,
+        return FAILED("%s: was truncated to %lld bytes while in use; expected %zu", source->name,
                       (long long)st.st_size, source->map.size);
     return OK;
 }

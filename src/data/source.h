@@ -28,9 +28,9 @@ MUST_USE Status source_init_owned(Source *ret_source, const char *path, size_t l
 /* Borrows `data`, which must outlive the source. */
 MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
 void source_done(Source *source);
-/* Announces random access in small chunks, for which read-ahead would be wasted. */
+/* Advises the kernel to expect random access in small chunks, for which read-ahead would be wasted. */
 void source_advise_random(const Source *source);
-/* Fails if the mapped file was truncated since; accessing it would raise SIGBUS. */
+/* Fails if the mapped file has been truncated since it was opened; accessing it would raise SIGBUS. */
 MUST_USE Status source_check(const Source *source);
 
 /* Whether `path` ends in `suffix`, ignoring case and a final .gz. */

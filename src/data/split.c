@@ -97,10 +97,10 @@ static Status split_object(const Split *split, JsonText *text, int64_t number, c
     TRY(json_text_read(text, line, size, field, file, number));
     if (text->text) return emit(split, text->text, text->size, true, true);
     if (text->found)
-        return FAILED("%s: line %lld: \"%s\" must be a string, found %s", file, (long long)number, field,
+        return FAILED("%s: line %lld: \"%s\" must be a string, not %s", file, (long long)number, field,
                       text->found);
-    return FAILED("%s: line %lld: no field \"%s\", expected the text of a document there (see --field)", file,
-                  (long long)number, field);
+    return FAILED("%s: line %lld: no field \"%s\"; use --field to name the field that contains the text",
+                  file, (long long)number, field);
 }
 
 static Status split_json(const Split *split) {

@@ -22,7 +22,7 @@ static Status read_whole(const char *path, char **ret_text, size_t *ret_size) {
         TRY(input_read(input, text + size, capacity - size, &got));
         size += got;
         if (size > SQUAD_FILE_LIMIT)
-            return FAILED("%s: more than %zu bytes, expected a file in SQuAD format", path, SQUAD_FILE_LIMIT);
+            return FAILED("%s: larger than %zu bytes, the limit for a SQuAD file", path, SQUAD_FILE_LIMIT);
         if (size < capacity) break;
     }
     *ret_text = text;
@@ -156,7 +156,7 @@ Status squad_set_add(SquadSet *set, json_t *json, const char *from) {
     if (json_array_append(set->files, json) != 0) return FAILED("%s: out of memory", from);
     size_t before = set->questions;
     TRY(read_articles(set, json, from));
-    if (set->questions == before) return FAILED("%s: has no questions", from);
+    if (set->questions == before) return FAILED("%s contains no questions", from);
     return OK;
 }
 

@@ -97,7 +97,7 @@ typedef struct SquadPredictions {
     const json_t *na_prob; /* {id: number}: above na_thresh, score as "no answer"; NULL: not given */
     const char *na_from;
     double na_thresh; /* the script's default is 1 */
-    bool some;        /* ask only some questions: the others do not affect the best thresholds */
+    bool some;        /* answers cover only some questions: the others do not affect the best thresholds */
 } SquadPredictions;
 
 /* Sums run in question order, so every digit matches the script (run by Python before 3.12, whose sum()

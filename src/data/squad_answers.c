@@ -10,7 +10,7 @@
 Status squad_scores_init(SquadScores *scores, const SquadFeatures *features, int64_t n_best) {
     CLEANUP(squad_scores_done) SquadScores made = {.n = n_best};
     if (n_best < 1 || n_best > SQUAD_N_BEST_LIMIT)
-        return USAGE("the number of candidate answers is %lld, expected 1 to %d", (long long)n_best,
+        return USAGE("the number of candidate answers is %lld; expected 1 to %d", (long long)n_best,
                      SQUAD_N_BEST_LIMIT);
     TRY(mem_new(2 * features->features * (size_t)n_best, sizeof *made.top, &made.top));
     TRY(mem_new(2 * features->features, sizeof *made.count, &made.count));
@@ -40,6 +40,7 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
                        const float *logits) {
     const SquadFeature *feature = &features->feature[index];
     int32_t offset = squad_feature_offset(features, feature);
+    size_t none = (size_t)squad_feature_none(features, feature);
     for (size_t side = 0; side < 2; side++) {
         size_t row = 2 * index + side;
         SquadTop *top = scores->top + row * (size_t)scores->n;
@@ -49,7 +50,7 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
             count = put_top(top, count, scores->n, next);
         }
         scores->count[row] = count;
-        scores->none[row] = logits[side];
+        scores->none[row] = logits[2 * none + side];
     }
 }
 

@@ -12,28 +12,31 @@ void squad_features_done(SquadFeatures *features) {
     free(features->offsets);
     free(features->query);
     free(features->feature);
+    token_template_done(&features->pair);
     *features = (SquadFeatures){0};
 }
 
 /* ---- settings ---- */
 
 static Status resolve_spec(const SquadSpec *requested, const Tokenizer *tokenizer, SquadFeatures *features) {
-    enum { MIN_SEQ = 8, SPECIALS = 3, WINDOW = 32 };
+    enum { MIN_SEQ = 8, MIN_TEXT = 5, WINDOW = 32 };
     SquadSpec spec = *requested;
-    features->special = tokenizer_special(tokenizer);
-    if (features->special.cls < 0 || features->special.sep < 0)
-        return USAGE("questions and contexts are joined with [CLS] and [SEP], which the vocabulary of this "
-                     "tokenizer (%s) lacks",
-                     tokenizer_kind_name(tokenizer));
-    if (spec.seq < MIN_SEQ)
-        return USAGE("the sequence length is %lld, expected at least %d to fit a question and a context",
-                     (long long)spec.seq, MIN_SEQ);
+    const TokenTemplate *pair = tokenizer_template(tokenizer, true);
+    TRY(token_template_check_once(pair, true));
+    TRY(token_template_check_types(pair, spec.types));
+    if (!features->pair.count) TRY(token_template_copy(&features->pair, pair));
+    features->cls = tokenizer_special(tokenizer).cls;
+    int64_t special = token_template_special(pair);
+    int64_t minimum = special + MIN_TEXT > MIN_SEQ ? special + MIN_TEXT : MIN_SEQ;
+    if (spec.seq < minimum)
+        return USAGE("the sequence length is %lld; expected at least %lld to fit a question and a context",
+                     (long long)spec.seq, (long long)minimum);
     if (!spec.doc_stride) spec.doc_stride = SQUAD_STRIDE;
     if (!spec.max_query) spec.max_query = SQUAD_QUERY;
     if (spec.doc_stride < 1 || spec.max_query < 1)
         return USAGE("the window stride and the maximum question length must be at least 1");
-    if (spec.seq - SPECIALS - spec.max_query < WINDOW && spec.max_query > (spec.seq - SPECIALS) / 2)
-        spec.max_query = (spec.seq - SPECIALS) / 2;
+    if (spec.seq - special - spec.max_query < WINDOW && spec.max_query > (spec.seq - special) / 2)
+        spec.max_query = (spec.seq - special) / 2;
     features->spec = spec;
     return OK;
 }
@@ -206,9 +209,19 @@ static Status locate_answer(Builder *builder, const SquadQuestion *question, Squ
 
 /* ---- windows ---- */
 
+static int32_t offset_of(const SquadFeatures *f, const SquadQuery *query) {
+    return (int32_t)token_template_find(&f->pair, PIECE_SECOND, 0, query->tokens.count, 0);
+}
+
+static int32_t none_of(const SquadFeatures *f, const SquadQuery *query, int32_t count) {
+    int64_t cls = token_template_find(&f->pair, PIECE_TOKEN, f->cls, query->tokens.count, count);
+    return cls < 0 ? 0 : (int32_t)cls;
+}
+
 static Status add_feature(SquadFeatures *f, const SquadQuery *query, int32_t first, int32_t count) {
     SquadFeature feature = {.query = f->queries, .first = first, .count = count};
-    int32_t offset = query->tokens.count + 2 - first;
+    int32_t offset = offset_of(f, query) - first;
+    feature.start = feature.end = none_of(f, query, count);
     if (query->lost)
         feature.start = feature.end = (int32_t)f->spec.seq;
     else if (query->first >= first && query->last >= 0 && query->last < first + count)
@@ -219,7 +232,8 @@ static Status add_feature(SquadFeatures *f, const SquadQuery *query, int32_t fir
 }
 
 static Status add_windows(SquadFeatures *f, SquadQuery *query) {
-    int32_t room = (int32_t)(f->spec.seq - query->tokens.count - 3), total = query->context.count;
+    int32_t room = (int32_t)(f->spec.seq - query->tokens.count - token_template_special(&f->pair));
+    int32_t total = query->context.count;
     int64_t stride = f->spec.doc_stride;
     query->feature = f->features;
     for (int32_t first = 0;;) {
@@ -276,17 +290,22 @@ Status squad_features_make(SquadFeatures *features, const SquadSet *set, const T
 int32_t squad_feature_fill(const SquadFeatures *features, size_t index, int32_t *tokens, int32_t *types) {
     const SquadFeature *feature = &features->feature[index];
     const SquadQuery *query = &features->query[feature->query];
-    int32_t at = 0, second = query->tokens.count + 2;
-    tokens[at++] = features->special.cls;
-    memcpy(tokens + at, features->pool + query->tokens.at, (size_t)query->tokens.count * sizeof *tokens);
-    at += query->tokens.count;
-    tokens[at++] = features->special.sep;
-    memcpy(tokens + at, features->pool + query->context.at + feature->first,
-           (size_t)feature->count * sizeof *tokens);
-    at += feature->count;
-    tokens[at++] = features->special.sep;
-    for (int32_t t = 0; t < at; t++) types[t] = t >= second;
-    return at;
+    TokenSpan question = {features->pool + query->tokens.at, query->tokens.count};
+    TokenSpan window = {features->pool + query->context.at + feature->first, feature->count};
+    return (int32_t)token_template_fill(&features->pair, question, window, tokens, types);
+}
+
+int32_t squad_feature_length(const SquadFeatures *features, const SquadFeature *feature) {
+    const SquadQuery *query = &features->query[feature->query];
+    return (int32_t)token_template_length(&features->pair, query->tokens.count, feature->count);
+}
+
+int32_t squad_feature_offset(const SquadFeatures *features, const SquadFeature *feature) {
+    return offset_of(features, &features->query[feature->query]);
+}
+
+int32_t squad_feature_none(const SquadFeatures *features, const SquadFeature *feature) {
+    return none_of(features, &features->query[feature->query], feature->count);
 }
 
 bool squad_is_max_context(const SquadFeatures *features, const SquadFeature *feature, int32_t token) {

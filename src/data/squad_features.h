@@ -1,11 +1,12 @@
-/* SQuAD questions as BERT sequences, built like BERT's own code does:
+/* SQuAD questions as BERT sequences, built as in BERT's own code:
  *
  *   [CLS] question [SEP] window of the context [SEP]
  *
- * The question is truncated to `max_query` tokens. A context that does not fit is covered by windows that
- * start `doc_stride` tokens apart, each a separate example. The labels are the positions of the first and the
- * last token of the first answer, or 0 and 0 (the position of [CLS]) if the window does not contain that
- * whole answer or the question has none.
+ * or as the post-processor of the tokenizer arranges a pair of texts. The question is truncated to
+ * `max_query` tokens. A context that does not fit is covered by windows that start `doc_stride` tokens
+ * apart, each a separate example. The labels are the positions of the first and the last token of the first
+ * answer. If the window does not contain that whole answer, or the question has no answer, both are the
+ * position of [CLS], or 0 if the sequence has no [CLS].
  *
  * Contexts and questions are tokenized once and kept; sequences are assembled on request.
  */
@@ -21,6 +22,7 @@ typedef struct SquadSpec {
     int64_t seq;                   /* sequence length T */
     int64_t doc_stride, max_query; /* 0: published default; max_query is reduced if T is small */
     bool keep_lost; /* keep questions whose answer is not in the context, with their labels ignored */
+    int64_t types;  /* number of token types of the model; 0: not checked */
 } SquadSpec;
 
 /* Byte range of the context that a token covers. */
@@ -62,7 +64,8 @@ typedef struct SquadCounts {
 /* Initialize with zeros. */
 typedef struct SquadFeatures {
     SquadSpec spec; /* with defaults filled in */
-    SpecialTokens special;
+    TokenTemplate pair;
+    int32_t cls; /* -1: none */
     int32_t *pool;
     SquadOffsets *offsets; /* parallel to the pool; meaningful for contexts only */
     SquadQuery *query;
@@ -79,10 +82,12 @@ void squad_features_done(SquadFeatures *features);
 
 /* Writes the sequence and its token types, up to T entries each, without padding; returns the length. */
 int32_t squad_feature_fill(const SquadFeatures *features, size_t index, int32_t *tokens, int32_t *types);
+/* Length of the sequence. */
+int32_t squad_feature_length(const SquadFeatures *features, const SquadFeature *feature);
 /* Position in the sequence of the window's first context token. */
-static inline int32_t squad_feature_offset(const SquadFeatures *features, const SquadFeature *feature) {
-    return features->query[feature->query].tokens.count + 2;
-}
+int32_t squad_feature_offset(const SquadFeatures *features, const SquadFeature *feature);
+/* Position that stands for "no answer": that of [CLS], else 0. */
+int32_t squad_feature_none(const SquadFeatures *features, const SquadFeature *feature);
 /* Whether this window gives the token the most context on its shorter side, among all windows that contain
  * it. The longer window wins a tie, then the first one. */
 bool squad_is_max_context(const SquadFeatures *features, const SquadFeature *feature, int32_t token);

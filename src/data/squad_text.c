@@ -150,7 +150,7 @@ static Status join_words(NormalAnswer *answer) {
 }
 
 Status normal_answer_set(NormalAnswer *answer, const char *text, size_t size) {
-    /* lower case at the start of the buffer, the original text behind it */
+    /* lower case at the start of the buffer, the original text after it */
     TRY(mem_grow(&answer->chars, &answer->capacity, 3 * size + 1, sizeof *answer->chars));
     uint32_t *chars = answer->chars, *original = chars + 2 * size;
     size_t count = lower(original, decode(text, size, original), chars), kept = 0;

@@ -14,7 +14,7 @@ static size_t token_width(DataFormat format) {
 static Status source_tokens(const Source *source, DataFormat format, int64_t *ret_count) {
     size_t width = token_width(format);
     if (source->size % width)
-        return FAILED("%s: is %zu bytes, expected a multiple of %zu because its tokens are u%zu",
+        return FAILED("%s is %zu bytes long; expected a multiple of %zu because its tokens are u%zu",
                       source->name, source->size, width, width * 8);
     *ret_count = (int64_t)(source->size / width) + (format == FORMAT_BYTES);
     return OK;
@@ -55,7 +55,8 @@ Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int 
                          int64_t vocab) {
     CLEANUP(token_stream_done) TokenStream stream = {.format = format, .vocab = vocab};
     if (format == FORMAT_BYTES && vocab <= BYTE_END)
-        return USAGE("byte data needs a vocabulary of at least %d (256 bytes and the end token), found %lld",
+        return USAGE("byte data needs a vocabulary of at least %d (256 bytes and the end token), but the "
+                     "model's has %lld",
                      BYTE_END + 1, (long long)vocab);
     for (int i = 0; i < path_count; i++) {
         CLEANUP(source_done) Source source = {0};
@@ -81,11 +82,11 @@ static Status check_tokenizer(const TokenStream *stream, const TokenFile *token_
     }
     char has[TOKENIZER_ID_TEXT], wants[TOKENIZER_ID_TEXT];
     if (expected && !tokenizer_id_same(id, expected))
-        return USAGE("%s: was prepared with a different tokenizer (%s) than that of %s (%s)",
+        return USAGE("%s was prepared with a different tokenizer (%s) than %s (%s)",
                      token_file_path(token_file), tokenizer_id_text(id, has), name,
                      tokenizer_id_text(expected, wants));
     if (id->vocab > stream->vocab)
-        return USAGE("%s: has a vocabulary of %lld tokens, but the model's has %lld",
+        return USAGE("%s has a vocabulary of %lld tokens, but the model's has %lld",
                      token_file_path(token_file), (long long)id->vocab, (long long)stream->vocab);
     return OK;
 }
@@ -146,7 +147,7 @@ static Status read_ids(const TokenStream *stream, const Source *source, int64_t 
     for (int64_t i = 0; i < count; i++) {
         uint32_t token = token_at(source, stream->format, at + i);
         if (token >= (uint64_t)stream->vocab)
-            return FAILED("%s: the token at byte %lld is %lu, expected 0 to %lld", source->name,
+            return FAILED("%s: the token at byte %lld is %lu; expected 0 to %lld", source->name,
                           (long long)((at + i) * (int64_t)token_width(stream->format)), (unsigned long)token,
                           (long long)stream->vocab - 1);
         out[i] = (int32_t)token;

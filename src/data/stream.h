@@ -18,8 +18,8 @@ typedef struct TokenStream {
 
 MUST_USE Status token_stream_init(TokenStream *ret_stream, const char *const *paths, int path_count,
                                   DataFormat format, int64_t vocab);
-/* Like token_stream_init, from token files or directories of them. They must all come from one tokenizer:
- * `expected`, called `name` in messages, unless it is NULL. */
+/* Like token_stream_init, from token files or directories of them. They must all come from one tokenizer
+ * and, if `expected` is not NULL, from that one, which messages call `name`. */
 MUST_USE Status token_stream_init_files(TokenStream *ret_stream, const char *const *paths, int path_count,
                                         int64_t vocab, const TokenizerId *expected, const char *name);
 void token_stream_done(TokenStream *stream);

@@ -70,7 +70,7 @@ static Status end_field(Table *table) {
     return OK;
 }
 
-/* Reads a quoted field; `at` is behind the opening quote and ends up behind the closing one. */
+/* Reads a quoted field; `at` is just past the opening quote and moves just past the closing one. */
 static Status read_quoted(Table *table, int64_t row) {
     for (;;) {
         const char *quote = memchr(table->at, '"', (size_t)(table->end - table->at));
@@ -85,7 +85,7 @@ static Status read_quoted(Table *table, int64_t row) {
         table->at++;
     }
     if (table->at < table->end && !strchr("\r\n", *table->at) && *table->at != table->separator)
-        return FAILED("%s: line %lld: '%c' after a quoted field, expected a comma or the end of the line",
+        return FAILED("%s: line %lld: '%c' after a quoted field; expected a comma or the end of the line",
                       table->source->name, (long long)table->line, *table->at);
     return OK;
 }
@@ -123,7 +123,7 @@ static Status next_row(Table *table, int64_t *ret_line, bool *ret_more) {
 
 static TableField field_at(const Table *table, size_t index) {
     size_t from = index ? table->stop[index - 1] : 0;
-    return (TableField){table->text + from, table->stop[index] - from};
+    return (TableField){.text = table->text + from, .size = table->stop[index] - from};
 }
 
 /* Column number from a name such as "3"; 0: not a number. */
@@ -185,13 +185,13 @@ static Status read_separated(Table *table, const char *const *names, int count, 
         if (!more) return OK;
         if (!width) width = table->fields;
         if (table->fields != width)
-            return FAILED("%s: line %lld: has %zu fields, expected %zu as in the first line",
+            return FAILED("%s: line %lld: the number of fields is %zu; expected %zu as in the first line",
                           table->source->name, (long long)line, table->fields, width);
         TableField fields[TABLE_FIELDS] = {{0}};
         for (int i = 0; i < count; i++) {
             if (!names[i]) continue;
             if (column[i] >= width)
-                return FAILED("%s: line %lld: has %zu fields, but field %s was requested",
+                return FAILED("%s: line %lld: the number of fields is %zu, but field %s was requested",
                               table->source->name, (long long)line, width, names[i]);
             fields[i] = field_at(table, column[i]);
             TRY(check_utf8(table, line, &fields[i]));
@@ -206,7 +206,7 @@ static Status read_separated(Table *table, const char *const *names, int count, 
 static Status value_text(const Table *table, int64_t line, const char *name, const json_t *value,
                          char number[32], TableField *ret_field) {
     if (json_is_string(value)) {
-        *ret_field = (TableField){json_string_value(value), json_string_length(value)};
+        *ret_field = (TableField){.text = json_string_value(value), .size = json_string_length(value)};
         return OK;
     }
     if (json_is_integer(value))
@@ -216,14 +216,14 @@ static Status value_text(const Table *table, int64_t line, const char *name, con
     else if (json_is_boolean(value))
         snprintf(number, 32, "%s", json_is_true(value) ? "true" : "false");
     else
-        return FAILED("%s: line %lld: \"%s\" is %s, expected a string or a number", table->source->name,
+        return FAILED("%s: line %lld: \"%s\" is %s; expected a string or a number", table->source->name,
                       (long long)line, name, value ? "of an unsupported type" : "missing");
-    *ret_field = (TableField){number, strlen(number)};
+    *ret_field = (TableField){.text = number, .size = strlen(number)};
     return OK;
 }
 
 static Status read_object(const Table *table, int64_t line, const char *text, size_t size,
-                          const char *const *names, int count, TableRow func, void *context) {
+                          const TableSpec *spec, TableRow func, void *context) {
     json_error_t error;
     if (size > TABLE_LINE_LIMIT)
         return FAILED("%s: line %lld: longer than %d bytes", table->source->name, (long long)line,
@@ -236,36 +236,54 @@ static Status read_object(const Table *table, int64_t line, const char *text, si
         return FAILED("%s: line %lld: expected an object with fields", table->source->name, (long long)line);
     TableField fields[TABLE_FIELDS] = {{0}};
     char number[TABLE_FIELDS][32];
-    for (int i = 0; i < count; i++)
-        if (names[i])
-            TRY(value_text(table, line, names[i], json_object_get(json, names[i]), number[i], &fields[i]));
+    for (int i = 0; i < spec->count; i++) {
+        const char *name = spec->names[i];
+        const json_t *value = name ? json_object_get(json, name) : NULL;
+        if (json_is_array(value) && i >= spec->lists_from)
+            fields[i] = (TableField){.list = value};
+        else if (name)
+            TRY(value_text(table, line, name, value, number[i], &fields[i]));
+    }
     return func(context, line, fields);
 }
 
-static Status read_objects(Table *table, const char *const *names, int count, TableRow func, void *context) {
+static Status read_objects(Table *table, const TableSpec *spec, TableRow func, void *context) {
     for (; table->at < table->end; table->line++) {
         const char *newline = memchr(table->at, '\n', (size_t)(table->end - table->at));
         const char *stop = newline ? newline : table->end, *from = table->at;
         while (from < stop && strchr(" \t\r", *from)) from++;
         if (from < stop)
-            TRY(read_object(table, table->line, from, (size_t)(stop - from), names, count, func, context));
+            TRY(read_object(table, table->line, from, (size_t)(stop - from), spec, func, context));
         table->at = newline ? newline + 1 : table->end;
     }
     return OK;
 }
 
 Status table_read(const Source *source, const char *const *names, int count, TableRow func, void *context) {
+    TableSpec spec = {.names = names, .count = count, .lists_from = count};
+    return table_read_lists(source, &spec, func, context);
+}
+
+Status table_read_lists(const Source *source, const TableSpec *spec, TableRow func, void *context) {
     CLEANUP(table_done)
     Table table = {.source = source,
                    .at = (const char *)source->data,
                    .end = (const char *)source->data + source->size,
                    .line = 1,
-                   .separator = reader_is_json(source->name)            ? 0
-                                : path_has_suffix(source->name, ".tsv") ? '\t'
-                                                                        : ','};
-    if (count > TABLE_FIELDS) return FAILED("internal: %d table fields requested at once", count);
+                   .separator = spec->json || reader_is_json(source->name) ? 0
+                                : path_has_suffix(source->name, ".tsv")    ? '\t'
+                                                                           : ','};
+    if (spec->count > TABLE_FIELDS) return FAILED("internal: %d table fields requested at once", spec->count);
     TRY(source_check(source));
     if (source->size >= 3 && !memcmp(source->data, "\xef\xbb\xbf", 3)) table.at += 3;
-    return table.separator ? read_separated(&table, names, count, func, context)
-                           : read_objects(&table, names, count, func, context);
+    return table.separator ? read_separated(&table, spec->names, spec->count, func, context)
+                           : read_objects(&table, spec, func, context);
+}
+
+const json_t *table_list(TableField field, json_t **ret_parsed) {
+    *ret_parsed = NULL;
+    if (field.list) return field.list;
+    while (field.size && *field.text == ' ') field.text++, field.size--;
+    if (field.size == 0 || *field.text != '[') return NULL;
+    return *ret_parsed = json_loadb(field.text, field.size, JSON_ALLOW_NUL, NULL);
 }

@@ -9,7 +9,7 @@
 /* Whether the line that begins at `at` > 0 is a title. The first line of the text is complete only if
  * `starts`. A title is recognized only once the line after it is available. */
 bool title_at(const char *text, size_t size, size_t at, bool starts);
-/* Whether there is only white space. */
+/* Whether the text is empty or all white space. */
 bool text_is_blank(const char *text, size_t size);
 
 #endif

@@ -52,7 +52,7 @@ static uint64_t number_at(const unsigned char *array, uint64_t index) {
 static Status check_size(const TokenFile *token_file) {
     uint64_t is = token_file->source.size, wanted = token_file->layout.file_size;
     if (is == wanted) return OK;
-    return FAILED("%s: size is %llu bytes, expected %llu: %s", token_file->source.name,
+    return FAILED("%s: size is %llu bytes; expected %llu: %s", token_file->source.name,
                   (unsigned long long)is, (unsigned long long)wanted,
                   is < wanted ? "the file is truncated" : "there is extra data at the end");
 }
@@ -65,10 +65,10 @@ Status token_file_open(TokenFile **ret_token_file, const char *path) {
     TRY(token_file_header_parse(token_file->source.data, token_file->source.size, path, &header));
     token_file->info = header.info;
     if (!token_file_layout(&token_file->info, &token_file->layout))
-        return FAILED(
-            "%s: the header gives %lld tokens, %lld documents and %lld sentences, more than a file can hold",
-            path, (long long)token_file->info.tokens, (long long)token_file->info.documents,
-            (long long)token_file->info.sentences);
+        return FAILED("%s: the header specifies %lld tokens, %lld documents and %lld sentences, more than a "
+                      "file can hold",
+                      path, (long long)token_file->info.tokens, (long long)token_file->info.documents,
+                      (long long)token_file->info.sentences);
     TRY(check_size(token_file));
     token_file->body = token_file->source.data + TOKEN_FILE_HEADER;
     token_file->documents = token_file->body + token_file->layout.tokens;
@@ -138,7 +138,7 @@ Status token_file_document(const TokenFile *token_file, int64_t index, int64_t *
     TRY(verify_range(token_file, at, at + 8));
     uint64_t start = number_at(token_file->documents, (uint64_t)index);
     if (start >= (uint64_t)token_file->info.tokens)
-        return FAILED("%s: document %lld begins at token %llu, expected 0 to %lld", token_file->source.name,
+        return FAILED("%s: document %lld begins at token %llu; expected 0 to %lld", token_file->source.name,
                       (long long)index, (unsigned long long)start, (long long)token_file->info.tokens - 1);
     *ret_start = (int64_t)start;
     return OK;
@@ -151,7 +151,7 @@ Status token_file_sentence(const TokenFile *token_file, int64_t index, int64_t *
     memcpy(&start, token_file->sentences + index * 4, sizeof start);
     start = le32toh(start);
     if (start >= token_file->info.tokens)
-        return FAILED("%s: sentence %lld begins at token %lu, expected 0 to %lld", token_file->source.name,
+        return FAILED("%s: sentence %lld begins at token %lu; expected 0 to %lld", token_file->source.name,
                       (long long)index, (unsigned long)start, (long long)token_file->info.tokens - 1);
     *ret_start = start;
     return OK;
@@ -184,7 +184,7 @@ static uint32_t token_at(const TokenFile *token_file, int64_t at) {
 }
 
 static Status wrong_token(const TokenFile *token_file, int64_t at) {
-    return FAILED("%s: token %lld is %lu, expected 0 to %lld", token_file->source.name, (long long)at,
+    return FAILED("%s: token %lld is %lu; expected 0 to %lld", token_file->source.name, (long long)at,
                   (unsigned long)token_at(token_file, at), (long long)token_file->info.tokenizer.vocab - 1);
 }
 

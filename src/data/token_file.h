@@ -93,8 +93,8 @@ typedef struct TokenFileList {
 void token_file_list_done(TokenFileList *list);
 /* Whether `path` is named like a token file, or is a directory that contains one. */
 bool path_has_token_files(const char *path);
-/* Appends the token files of set `name` in a directory, in order; nothing if there are none. An incomplete
- * set, or one with an extra file, is an error. */
+/* Appends the token files of set `name` in a directory, in order; appends nothing if the set does not exist.
+ * An incomplete set, or one with an extra file, is an error. */
 MUST_USE Status token_file_list_dir(TokenFileList *list, const char *dir, const char *name);
 /* Appends what `--data PATH` stands for: the file itself, or the "train" set of a directory. */
 MUST_USE Status token_file_list_add(TokenFileList *list, const char *path);

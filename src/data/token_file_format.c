@@ -90,17 +90,17 @@ static Status parse_tokenizer(const unsigned char *data, const char *path, Token
     uint32_t kind = get32(data + AT_KIND);
     uint64_t vocab = get64(data + AT_VOCAB);
     if (kind > TOKENIZER_WORDPIECE)
-        return FAILED("%s: the header gives tokenizer kind %u, expected 0 to %d", path, kind,
+        return FAILED("%s: the header specifies tokenizer kind %u; expected 0 to %d", path, kind,
                       TOKENIZER_WORDPIECE);
     if (vocab < 1 || vocab > INT32_MAX)
-        return FAILED("%s: the header gives a vocabulary size of %llu, expected 1 to %d", path,
+        return FAILED("%s: the header specifies a vocabulary size of %llu; expected 1 to %d", path,
                       (unsigned long long)vocab, INT32_MAX);
     int32_t roles[6];
     for (int i = 0; i < 6; i++) {
         roles[i] = (int32_t)get32(data + AT_SPECIAL + 4 * i);
         if (roles[i] < -1 || roles[i] >= (int64_t)vocab)
-            return FAILED("%s: the header gives a special token %d outside the vocabulary of %llu tokens",
-                          path, roles[i], (unsigned long long)vocab);
+            return FAILED("%s: special token %d in the header is outside the vocabulary of %llu tokens", path,
+                          roles[i], (unsigned long long)vocab);
     }
     *ret_id = (TokenizerId){.kind = (TokenizerKind)kind,
                             .vocab = (int64_t)vocab,
@@ -117,16 +117,17 @@ static Status parse_tokenizer(const unsigned char *data, const char *path, Token
 Status token_file_header_parse(const unsigned char *data, size_t size, const char *path,
                                TokenFileHeader *ret_header) {
     if (size < sizeof magic || memcmp(data, magic, sizeof magic))
-        return FAILED("%s: not a token file, expected output of 'weft prepare'", path);
+        return FAILED("%s: not a token file; expected output of 'weft prepare'", path);
     if (size < TOKEN_FILE_HEADER)
         return FAILED("%s: truncated: has %zu bytes, but the header alone has %d", path, size,
                       TOKEN_FILE_HEADER);
     uint32_t version = get32(data + AT_VERSION);
     if (version != TOKEN_FILE_VERSION && version != TOKEN_FILE_VERSION_MARKED)
-        return FAILED("%s: token file version %u is not supported, expected %d or %d; prepare the data again",
-                      path, version, TOKEN_FILE_VERSION, TOKEN_FILE_VERSION_MARKED);
+        return FAILED(
+            "%s: token file version %u is not supported (expected %d or %d); prepare the data again", path,
+            version, TOKEN_FILE_VERSION, TOKEN_FILE_VERSION_MARKED);
     if (get32(data + AT_ORDER) != ORDER_MARK)
-        return FAILED("%s: wrong byte order, expected little-endian", path);
+        return FAILED("%s: wrong byte order; expected little-endian", path);
     if (get64(data + SUM_AT) != checksum(data, SUM_AT, 0))
         return FAILED("%s: the header is damaged (checksum mismatch); prepare the data again", path);
     TokenFileHeader header = {.sums = get64(data + AT_SUMS)};
@@ -141,9 +142,10 @@ Status token_file_header_parse(const unsigned char *data, size_t size, const cha
     info->count = get32(data + AT_COUNT);
     if (info->width != token_file_token_width(info->tokenizer.vocab) ||
         get64(data + AT_BLOCK) != TOKEN_FILE_BLOCK)
-        return FAILED("%s: the header gives %d bytes per token and blocks of %llu bytes, expected %d and %d",
-                      path, info->width, (unsigned long long)get64(data + AT_BLOCK),
-                      token_file_token_width(info->tokenizer.vocab), TOKEN_FILE_BLOCK);
+        return FAILED(
+            "%s: the header specifies %d bytes per token and blocks of %llu bytes; expected %d and %d", path,
+            info->width, (unsigned long long)get64(data + AT_BLOCK),
+            token_file_token_width(info->tokenizer.vocab), TOKEN_FILE_BLOCK);
     *ret_header = header;
     return OK;
 }

@@ -280,7 +280,7 @@ static Status check_set(const TokenFileList *list, size_t from, const char *dir,
         TRY(token_file_open(&token_file, list->path[from + i]));
         const TokenFileInfo *info = token_file_info(token_file);
         if (info->index == (int64_t)i && info->count == (int64_t)count) continue;
-        return FAILED("%s: is token file %lld of %lld, but in %s it is number %zu of the %zu of %s: a file "
+        return FAILED("%s is token file %lld of %lld, but in %s it is file %zu of %zu in the %s set: a file "
                       "is missing, or there is an extra one",
                       list->path[from + i], (long long)info->index + 1, (long long)info->count, dir, i + 1,
                       count, name);
@@ -308,7 +308,7 @@ Status token_file_list_add(TokenFileList *list, const char *path) {
     if (path_is_dir(path)) {
         TRY(token_file_list_dir(list, path, "train"));
         if (list->count > before) return OK;
-        return FAILED("%s: contains no training data, expected train-00000" TOKEN_FILE_SUFFIX, path);
+        return FAILED("%s: contains no training data; expected train-00000" TOKEN_FILE_SUFFIX, path);
     }
     CLEANUP(mem_freep) char *copy = NULL;
     TRY(str_dup(path, &copy));

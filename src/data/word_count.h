@@ -1,5 +1,5 @@
-/* Counts words as word-level perplexity needs them: runs separated by white space, and line ends, which
- * WikiText's authors count as a word (<eos>) too. */
+/* Counts words as word-level perplexity needs them: runs of characters between white space, plus one per
+ * line end, which WikiText's authors count as the word <eos>. */
 #ifndef WEFT_DATA_WORD_COUNT_H
 #define WEFT_DATA_WORD_COUNT_H
 

@@ -1,6 +1,5 @@
 /* Reads zip archives of the kind that datasets come in: stored or deflated members, below 4 GiB, not
- * encrypted. The caller chooses the output of every member, so names in an archive cannot lead outside of a
- * directory. */
+ * encrypted. The caller chooses the output of every member, so member names cannot cause path traversal. */
 #ifndef WEFT_DATA_ZIP_H
 #define WEFT_DATA_ZIP_H
 

@@ -1,9 +1,11 @@
 /* BERT's output heads: masked tokens, next sentence, answer span, classification, in any combination.
  *
- *   masked tokens   dense, activation, norm, matmul with the token embedding, bias; only on the predicted
- * rows (micro->picks), in chunks of R pooled          tanh(dense(first token of each sequence)), then for
- * next sentence: linear to 2; for classification: dropout, linear to L span            linear to 2 on every
- * row; softmax over the T positions for start and end
+ *   masked tokens   dense, activation, norm, matmul with the token embedding, bias; only on the
+ *                   predicted rows (micro->picks), in chunks of R
+ *   pooled          tanh(dense(first token of each sequence)), then for next sentence: linear to 2; for
+ *                   classification: dropout, linear to L, then cross-entropy, or for regression and
+ *                   multi-label classification a loss per output
+ *   span            linear to 2 on every row; softmax over the T positions for start and end
  *
  * Like GPT-2's output head, gradients are computed in forward: all heads add to the saved dx (B*T,C), which
  * backward passes on.
@@ -32,7 +34,7 @@ typedef struct MlmScratch {
 typedef struct PoolScratch {
     Tensor x, pre, pooled, dropped, d; /* (B,C) */
     Tensor logits;                     /* (B,K) */
-    Tensor stats, losses;              /* (B,3) (B) */
+    Tensor stats, losses;              /* (B,3) (B), or (B,K) with targets */
 } PoolScratch;
 
 typedef struct SpanScratch {
@@ -99,6 +101,7 @@ static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_
     return w;
 }
 
+/* For heads with targets, losses has room for one per target. */
 static PoolScratch pool_scratch(const Block *block, Shape shape, int64_t B, int64_t K, Bump *bump) {
     Tensor width = tensor_3d(NULL, shape.dtype, B, 1, block->config->hidden);
     PoolScratch w;
@@ -109,7 +112,8 @@ static PoolScratch pool_scratch(const Block *block, Shape shape, int64_t B, int6
     w.d = tensor_take(bump, width);
     w.logits = tensor_take(bump, tensor_2d(NULL, DT_F32, B, K));
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, B, 3));
-    w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, B));
+    bool targets = config_targets(block->config) > 0;
+    w.losses = tensor_take(bump, targets ? w.logits : tensor_1d(NULL, DT_F32, B));
     return w;
 }
 
@@ -151,6 +155,15 @@ static Status score_loss(Pass *pass, LossId loss, Tensor logits, Tensor stats, T
     VocabPart all = {.start = 0, .valid = logits.dim[1]};
     TRY(xent_loss(pass->exec, losses, stats, logits, labels, all, pass->loss_grad[loss], pass->shape.train));
     return head_sum(pass, loss, losses, stats, labels, all.valid);
+}
+
+/* The same for losses of independent outputs, which have targets (B,L) instead of labels. */
+static Status target_loss(const Block *block, Pass *pass, Tensor logits, Tensor losses) {
+    bool regression = config_problem(block->config) == PROBLEM_REGRESSION;
+    float scale = pass->loss_grad[LOSS_CLASSIFY];
+    TRY((regression ? mse_loss : bce_loss)(pass->exec, losses, logits, pass->micro->targets, scale,
+                                           pass->shape.train));
+    return sum(pass->exec, tensor_slice(pass->loss, LOSS_CLASSIFY, 1), losses);
 }
 
 /* Logits of the gathered rows w->x. */
@@ -236,7 +249,11 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     TRY(bump_check(&bump, "the pooled heads' scratch"));
     TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
     TRY(pool_scores(block, pass, &w, dropout, weight, bias));
-    TRY(score_loss(pass, loss, w.logits, w.stats, w.losses, nsp ? micro->nsp : micro->classes));
+    Tensor losses = tensor_1d(w.losses.data, DT_F32, pass->shape.B);
+    if (!nsp && micro->targets.data)
+        TRY(target_loss(block, pass, w.logits, w.losses));
+    else
+        TRY(score_loss(pass, loss, w.logits, w.stats, losses, nsp ? micro->nsp : micro->classes));
     if (!pass->shape.train) return OK;
     OutputParams g = output_params(block, pass->grad);
     TRY(linear_backward_weight(e, nsp ? g.nsp_w : g.classify_w, nsp ? g.nsp_b : g.classify_b, w.logits,
@@ -283,7 +300,7 @@ static Status forward_outputs(const Block *block, Pass *pass, Tensor y, Tensor x
     if (config_has(c, OUTPUT_MLM) && micro->picks.data) TRY(mlm_loss(block, pass, dx, rows));
     if (config_has(c, OUTPUT_NSP) && micro->nsp.data) TRY(pool_loss(block, pass, LOSS_NSP, dx, rows));
     if (config_has(c, OUTPUT_SPAN) && micro->span.data) TRY(span_loss(block, pass, dx, rows));
-    if (config_has(c, OUTPUT_CLASSIFY) && micro->classes.data)
+    if (config_has(c, OUTPUT_CLASSIFY) && (micro->classes.data || micro->targets.data))
         TRY(pool_loss(block, pass, LOSS_CLASSIFY, dx, rows));
     return OK;
 }

@@ -51,8 +51,8 @@ static inline Bump bump_over(Buffer buffer) {
     return (Bump){.base = buffer.data, .size = buffer.bytes};
 }
 
-/* Output heads need all rows. head_rows_buffer reserves scratch for them, from which the caller continues to
- * lay out; head_input gathers the rows into it with sequence parallelism, and otherwise returns x. */
+/* Output heads need all rows. head_rows_buffer takes a buffer for them from `bump`. With sequence
+ * parallelism, head_input gathers the rows into it; otherwise it returns x. */
 Tensor head_rows_buffer(const Block *block, Shape shape, Bump *bump);
 MUST_USE Status head_input(Pass *pass, Tensor buffer, Tensor x, Tensor *ret_rows);
 /* Output heads compute their gradient in forward: head_saved is where it is kept, (B*T,C); output_backward

@@ -59,7 +59,7 @@ Status config_preset(const char *name, ModelConfig *ret_config) {
     }
     const char *near = suggest(name, config_presets());
     return USAGE("model '%s' is neither a checkpoint directory nor a preset%s%s%s", name,
-                 near ? "; did you mean '" : "; presets are gpt2, gpt2-medium, bert-base ...",
+                 near ? "; did you mean '" : "; presets include gpt2, gpt2-medium and bert-base",
                  near ? near : "", near ? "'?" : "");
 }
 
@@ -79,16 +79,16 @@ static Status check_range(const char *what, int64_t value, int64_t low, int64_t 
 
 static Status check_rate(const char *what, float value) {
     if (!(value >= 0 && value < 1))
-        return USAGE("%s is %g; expected a value from 0 to below 1", what, (double)value);
+        return USAGE("%s is %g; expected a number >= 0 and < 1", what, (double)value);
     return OK;
 }
 
 Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of layers", config->layers, 1, 100000));
-    TRY(check_range("the hidden width", config->hidden, 1, 1 << 20));
+    TRY(check_range("the hidden size", config->hidden, 1, 1 << 20));
     TRY(check_range("the number of heads", config->heads, 1, 1 << 16));
-    TRY(check_range("the inner width", config->inner, 1, 1 << 23));
-    TRY(check_range("the vocabulary", config->vocab, 1, 1 << 27));
+    TRY(check_range("the feed-forward size", config->inner, 1, 1 << 23));
+    TRY(check_range("the vocabulary size", config->vocab, 1, 1 << 27));
     TRY(check_range("the number of positions", config->positions, 1, 1 << 24));
     TRY(check_range("the number of token types", config->types, config->family == FAMILY_BERT, 1 << 16));
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));
@@ -97,7 +97,7 @@ Status config_check(const ModelConfig *config) {
         return USAGE("%lld heads of width %lld exceed the hidden size of %lld", (long long)config->heads,
                      (long long)width, (long long)config->hidden);
     if (!width && config->hidden % config->heads)
-        return USAGE("hidden size %lld is not divisible by %lld heads; use %lld heads",
+        return USAGE("hidden size %lld is not divisible by the number of heads, %lld; use %lld",
                      (long long)config->hidden, (long long)config->heads,
                      (long long)(config->hidden % 64 == 0 ? config->hidden / 64 : 1));
     TRY(check_rate("the embedding dropout", config->dropout_embed));
@@ -127,4 +127,23 @@ const char *output_name(OutputHead head) {
 
 bool config_has(const ModelConfig *config, OutputHead head) {
     return (config->outputs_mask & head) != 0;
+}
+
+ProblemType config_problem(const ModelConfig *config) {
+    if (config->problem != PROBLEM_AUTO) return config->problem;
+    return config->labels == 1 ? PROBLEM_REGRESSION : PROBLEM_SINGLE_LABEL;
+}
+
+int64_t config_targets(const ModelConfig *config) {
+    if (!config_has(config, OUTPUT_CLASSIFY)) return 0;
+    return config_problem(config) == PROBLEM_SINGLE_LABEL ? 0 : config->labels;
+}
+
+const char *problem_name(ProblemType problem) {
+    switch (problem) {
+    case PROBLEM_SINGLE_LABEL: return "single_label_classification";
+    case PROBLEM_REGRESSION: return "regression";
+    case PROBLEM_MULTI_LABEL: return "multi_label_classification";
+    default: return NULL;
+    }
 }

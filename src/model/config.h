@@ -16,6 +16,14 @@ typedef enum {
     OUTPUT_CLASSIFY = 16 /* BERT: sequence classification */
 } OutputHead;
 
+/* What the classification head predicts; problem_type in config.json. */
+typedef enum {
+    PROBLEM_AUTO,         /* not set, see config_problem */
+    PROBLEM_SINGLE_LABEL, /* one of the labels: softmax and cross-entropy */
+    PROBLEM_REGRESSION,   /* a number per label: mean squared error */
+    PROBLEM_MULTI_LABEL,  /* any subset of the labels: binary cross-entropy */
+} ProblemType;
+
 enum { MAX_LABELS = 1 << 20, MORE_EOS = 7 };
 
 typedef struct ModelConfig {
@@ -23,7 +31,8 @@ typedef struct ModelConfig {
     unsigned outputs_mask; /* OutputHead bits; 0 for a bare BERT encoder */
     bool pooler;           /* BERT's dense + tanh on the first token; required by NSP and CLASSIFY */
     int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
-    int64_t head_width; /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width */
+    ProblemType problem; /* of the CLASSIFY head */
+    int64_t head_width;  /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width */
     Act act;
     float norm_eps;
     float init_std;
@@ -60,5 +69,12 @@ MUST_USE Status config_check(const ModelConfig *config);
 
 const char *output_name(OutputHead head); /* "lm", "mlm", "nsp", "span", "classify" */
 bool config_has(const ModelConfig *config, OutputHead head);
+/* config->problem or, if it is not set, what transformers assumes: regression for a single label, else
+ * PROBLEM_SINGLE_LABEL. */
+ProblemType config_problem(const ModelConfig *config);
+/* Number of fp32 targets per sequence: the labels of a regression or multi-label head; 0 for other models. */
+int64_t config_targets(const ModelConfig *config);
+/* The value of problem_type in config.json, such as "regression"; NULL: PROBLEM_AUTO. */
+const char *problem_name(ProblemType problem);
 
 #endif

@@ -3,7 +3,7 @@
 #include "model/common.h"
 
 typedef struct Workspace {
-    Tensor weights, input; /* sized for the largest of a layer */
+    Tensor weights, input; /* sized for the largest matmul of a layer */
     Tensor largest;        /* row-wise absolute maximum */
 } Workspace;
 

@@ -1,4 +1,5 @@
-/* Builds models from blocks, and stores: flat buffers per unit with the parameter views of each block. */
+/* Builds models from blocks. Also builds stores: the flat buffer of each unit and the parameter views of each
+ * block. */
 #include "model/model.h"
 
 #include <string.h>

@@ -31,7 +31,8 @@
 
 typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
 
-/* One micro-batch on the device. All tensors are int32; those that the task does not use are absent. */
+/* One micro-batch on the device. All tensors except targets are int32; those that the task does not use are
+ * absent. */
 typedef struct Micro {
     int64_t B, T;
     int64_t first;      /* index of its first sequence in the global batch of the step */
@@ -44,7 +45,8 @@ typedef struct Micro {
     Tensor nsp;         /* (B) 0: the second segment follows the first, 1: random */
     Tensor first_rows;  /* (B) rows b*T, for heads that read the first token */
     Tensor span;        /* (2,B) start and end positions; >= T: ignored */
-    Tensor classes;     /* (B) */
+    Tensor classes;     /* (B) single-label classification */
+    Tensor targets;     /* (B,L) fp32 regression, multi-label classification; NaN: ignored */
 } Micro;
 
 /* Target of quantization-aware training, see model/fake_quant.h. */
@@ -83,11 +85,11 @@ typedef struct Pass {
     const Tensor *grad;  /* gradients, same order; NULL outside training */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */
-    Buffer deferred;     /* backward: store what backward_weight needs here instead of computing weight
-                          * gradients; empty: compute them at once */
-    Buffer scratch;      /* shared workspace, valid during this call */
-    Tensor loss;         /* (LOSS_COUNT) fp64 sums that output heads add to */
-    Tensor hits;         /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */
+    Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
+                        empty: compute them immediately */
+    Buffer scratch;  /* shared workspace, valid during this call */
+    Tensor loss;     /* (LOSS_COUNT) fp64 sums that output heads add to */
+    Tensor hits;     /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */
     float loss_grad[LOSS_COUNT]; /* d(objective) / d(sum of this loss) */
     const Decode *decode;        /* generation only */
 } Pass;

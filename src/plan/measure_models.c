@@ -1,5 +1,5 @@
 /* Runs a few training steps of each model with and without timing every kernel call. The timed calls become
- * points of the kernel curves; the difference to the plain steps is the gap between kernels. */
+ * points of the kernel curves; the difference from the plain steps is the gap between kernels. */
 #include "plan/measure_models.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ typedef struct Sample {
     double work, seconds;
 } Sample;
 
-/* Time of a model's step without timing of calls, and the part of it that zeroes gradients. */
+/* Step time of a model without per-call timing, and the part of it that zeroes gradients. */
 typedef struct ModelTime {
     double step_s, zeroing_s;
     int steps; /* number of steps whose calls are in the samples */
@@ -64,7 +64,7 @@ typedef struct Budget {
     double start, seconds;
 } Budget;
 
-/* Seconds left in the budget: the minimum over the ranks, so that all ranks decide alike. */
+/* Seconds left in the budget: the minimum over the ranks, so that all ranks make the same decision. */
 static Status time_left(const MeasureSpec *spec, const Budget *budget, double *ret_seconds) {
     double over = clock_wall() - budget->start - budget->seconds;
     TRY(host_reduce(spec->world, &over, 1, DT_F64, REDUCE_MAX));
@@ -157,7 +157,7 @@ static Status measure_model(const MeasureSpec *spec, Device *device, const Small
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     ModelTime *timed = &samples->timed[samples->models];
     TRY(new_job(&job, spec, device, model, precision));
-    TRY(host_batch_new(&batch, model->batch, job->seq));
+    TRY(host_batch_new_targets(&batch, model->batch, job->seq, config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
     TRY(barrier(spec->world));
     TRY(time_steps(spec, job, batch, seconds, samples, timed));

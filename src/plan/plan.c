@@ -173,7 +173,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(device_new_dryrun(&device, threads));
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
     TRY(settle_job(&job, spec, mesh, device));
-    TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
+    TRY(host_batch_new_targets(&batch, job->plan.micro_batch, job->seq, config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
     if (spec->software && spec->software->all_positions > 0 && job->task == TASK_MLM) pick_all(batch);
     plan.model = job->model->config;

@@ -31,11 +31,13 @@ void job_fill_synthetic(const Job *job, HostBatch *batch) {
         batch->span[b] = (int32_t)(b % T);
         batch->span[B + b] = (int32_t)(T - 1);
     }
+    for (int64_t i = 0; i < B * batch->outputs; i++) batch->targets[i] = (float)(i % 2);
     if (job->task == TASK_LM) batch->loss_count[LOSS_TOKEN] = B * T;
     if (job->task == TASK_MLM) batch->loss_count[LOSS_TOKEN] = batch->pick_count;
     if (job->next_sentence) batch->loss_count[LOSS_NSP] = B;
     if (job->task == TASK_SPAN) batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = B;
-    if (job->task == TASK_CLASSIFY) batch->loss_count[LOSS_CLASSIFY] = B;
+    if (job->task == TASK_CLASSIFY)
+        batch->loss_count[LOSS_CLASSIFY] = batch->outputs ? B * batch->outputs : B;
 }
 
 static json_t *kernels_json(const Profile *profile, int64_t steps) {
@@ -183,7 +185,7 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     TRY(job_new(&job, &spec));
     TRY(job_start(job, &report));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    TRY(host_batch_new(&batch, job->plan.micro_batch, job->seq));
+    TRY(host_batch_new_targets(&batch, job->plan.micro_batch, job->seq, config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
     int count = job->plan.micros;
     CLEANUP(mem_freep) HostBatch **micro = NULL;

@@ -1,5 +1,5 @@
-/* Runs the classifier over a data set and tallies predictions against the given labels. Precision, recall and
- * F1 are 0 where their denominator is 0. */
+/* Runs the classifier over a data set and tallies its predictions against the true labels. Precision, recall
+ * and F1 are 0 where their denominator is 0. */
 #include "train/classify.h"
 
 #include <string.h>
@@ -7,7 +7,8 @@
 typedef struct Tally {
     int64_t labels;
     int64_t *given, *predicted, *correct; /* (labels) */
-    int64_t *matrix;                      /* (given, predicted); NULL: more than CLASSIFY_MATRIX labels */
+    bool multi;                           /* multi-label */
+    int64_t *matrix; /* (true, predicted); NULL: multi-label, or more than CLASSIFY_MATRIX labels */
     int64_t examples, hits;
 } Tally;
 
@@ -18,12 +19,13 @@ static void tally_done(Tally *tally) {
     free(tally->matrix);
 }
 
-static Status tally_init(Tally *tally, int64_t labels) {
+static Status tally_init(Tally *tally, int64_t labels, bool multi) {
     tally->labels = labels;
+    tally->multi = multi;
     TRY(mem_new((size_t)labels, sizeof *tally->given, &tally->given));
     TRY(mem_new((size_t)labels, sizeof *tally->predicted, &tally->predicted));
     TRY(mem_new((size_t)labels, sizeof *tally->correct, &tally->correct));
-    if (labels > CLASSIFY_MATRIX) return OK;
+    if (multi || labels > CLASSIFY_MATRIX) return OK;
     return mem_new((size_t)(labels * labels), sizeof *tally->matrix, &tally->matrix);
 }
 
@@ -39,6 +41,19 @@ static void count(Tally *tally, int32_t given, const float *scores) {
     if (tally->matrix) tally->matrix[given * tally->labels + best]++;
 }
 
+static void count_multi(Tally *tally, const float *targets, const float *scores) {
+    bool all = true;
+    for (int64_t i = 0; i < tally->labels; i++) {
+        bool given = targets[i] > 0.5f, predicted = scores[i] > 0;
+        tally->given[i] += given;
+        tally->predicted[i] += predicted;
+        tally->correct[i] += given && predicted;
+        all &= given == predicted;
+    }
+    tally->hits += all;
+    tally->examples++;
+}
+
 typedef struct Context {
     const Dataset *data;
     Tally *tally;
@@ -52,7 +67,12 @@ static Status fill_rows(void *context, int64_t at, HostBatch *batch) {
 static Status count_rows(void *context, int64_t at, const HostBatch *batch, const float *scores) {
     const Context *c = context;
     (void)at;
-    for (int64_t b = 0; b < batch->B; b++) count(c->tally, batch->classes[b], scores + b * c->tally->labels);
+    Tally *tally = c->tally;
+    for (int64_t b = 0; b < batch->B; b++)
+        if (tally->multi)
+            count_multi(tally, batch->targets + b * tally->labels, scores + b * tally->labels);
+        else
+            count(tally, batch->classes[b], scores + b * tally->labels);
     return OK;
 }
 
@@ -72,28 +92,31 @@ static double ratio(int64_t part, int64_t all) {
     return all ? (double)part / (double)all : 0;
 }
 
-static json_t *label_json(const Job *job, int64_t label) {
-    if ((size_t)label < job->labels.count) return json_string(job->labels.name[label]);
-    return json_sprintf("%lld", (long long)label);
-}
+typedef struct F1 {
+    double macro, weighted, micro;
+} F1;
 
-static json_t *classes_json(const Job *job, const Tally *tally, double *ret_macro, double *ret_weighted) {
+static json_t *classes_json(const Job *job, const Tally *tally, F1 *ret_f1) {
     json_t *classes = json_array();
     double macro = 0, weighted = 0;
-    int64_t present = 0;
+    int64_t present = 0, given = 0, correct = 0, marked = 0;
     for (int64_t i = 0; i < tally->labels; i++) {
         int64_t both = tally->given[i] + tally->predicted[i];
         double f1 = ratio(2 * tally->correct[i], both);
-        present += both > 0;
+        present += both > 0 || tally->multi;
+        given += tally->given[i];
+        correct += tally->correct[i];
+        marked += both;
         macro += f1;
         weighted += f1 * (double)tally->given[i];
-        json_array_append_new(classes, json_pack("{s:o, s:f, s:f, s:f, s:I}", "label", label_json(job, i),
+        json_array_append_new(classes, json_pack("{s:o, s:f, s:f, s:f, s:I}", "label", job_label_json(job, i),
                                                  "precision", ratio(tally->correct[i], tally->predicted[i]),
                                                  "recall", ratio(tally->correct[i], tally->given[i]), "f1",
                                                  f1, "count", (json_int_t)tally->given[i]));
     }
-    *ret_macro = present ? macro / (double)present : 0;
-    *ret_weighted = tally->examples ? weighted / (double)tally->examples : 0;
+    *ret_f1 = (F1){.macro = present ? macro / (double)present : 0,
+                   .weighted = given ? weighted / (double)given : 0,
+                   .micro = ratio(2 * correct, marked)};
     return classes;
 }
 
@@ -110,13 +133,15 @@ static json_t *matrix_json(const Tally *tally) {
 
 Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
     CLEANUP(tally_done) Tally tally = {0};
-    double macro, weighted;
-    TRY(tally_init(&tally, job->model->config.labels));
+    F1 f1;
+    const ModelConfig *config = &job->model->config;
+    TRY(tally_init(&tally, config->labels, config_problem(config) == PROBLEM_MULTI_LABEL));
     TRY(run_model(job, data, limit, &tally));
-    json_t *classes = classes_json(job, &tally, &macro, &weighted);
+    json_t *classes = classes_json(job, &tally, &f1);
     int failed = json_object_set_new(result, "accuracy", json_real(ratio(tally.hits, tally.examples)));
-    failed |= json_object_set_new(result, "f1_macro", json_real(macro));
-    failed |= json_object_set_new(result, "f1_weighted", json_real(weighted));
+    if (tally.multi) failed |= json_object_set_new(result, "f1_micro", json_real(f1.micro));
+    failed |= json_object_set_new(result, "f1_macro", json_real(f1.macro));
+    failed |= json_object_set_new(result, "f1_weighted", json_real(f1.weighted));
     failed |= json_object_set_new(result, "classes", classes);
     if (tally.matrix) failed |= json_object_set_new(result, "confusion", matrix_json(&tally));
     return failed ? FAILED("out of memory while writing the result") : OK;

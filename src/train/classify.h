@@ -5,12 +5,14 @@
 #include "train/job.h"
 
 /* Evaluates the first `limit` examples (0: all) and adds to `result`:
- *   accuracy
- *   f1_macro      mean over the labels that occur, given or predicted
- *   f1_weighted   weighted by how often a label is given
+ *   accuracy      multi-label: fraction of examples whose labels are all correct
+ *   f1_macro      mean over the labels that occur as true or predicted; multi-label: over all labels
+ *   f1_weighted   weighted by support, the number of examples with a label
+ *   f1_micro      multi-label: over all labels of all examples
  *   classes       [{label, precision, recall, f1, count}]
- *   confusion     rows: given labels, columns: predictions; only up to CLASSIFY_MATRIX labels
- * Collective. */
+ *   confusion     single-label: rows: true labels, columns: predictions; only up to CLASSIFY_MATRIX labels
+ * With multi-label classification, a label is predicted if its logit is positive, and true if its target
+ * exceeds 0.5. Collective. */
 enum { CLASSIFY_MATRIX = 200 };
 MUST_USE Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result);
 

@@ -1,11 +1,12 @@
 /* weft eval: the mean loss of a checkpoint on a data set, and the task's own metrics: perplexity, accuracy
- * and F1, or the SQuAD score. */
+ * and F1, correlations, or the SQuAD score. */
 #include <math.h>
 
 #include "base/clock.h"
 #include "train/classify.h"
 #include "train/job.h"
 #include "train/perplexity.h"
+#include "train/regression.h"
 #include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
@@ -17,6 +18,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         .model = config->model,
         .task = config->task,
         .format = config->format,
+        .problem_type = config->problem_type,
         .device = config->device,
         .kernels = config->kernels,
         .precision = config->precision,
@@ -71,11 +73,16 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k])
             json_object_set_new(parts, loss_name((LossId)k),
-                                json_pack("{s:f, s:f, s:I}", "loss", result.part[k], "accuracy",
-                                          result.accuracy[k], "count", (json_int_t)result.counts[k]));
+                                json_pack("{s:f, s:o*, s:I}", "loss", result.part[k], "accuracy",
+                                          isnan(result.accuracy[k]) ? NULL : json_real(result.accuracy[k]),
+                                          "count", (json_int_t)result.counts[k]));
     json_object_set_new(json, "parts", parts);
-    if (job->task == TASK_CLASSIFY)
-        TRY(classify_add(job, data, config->max_batches * spec.micro_batch, json));
+    if (job->task == TASK_CLASSIFY) {
+        ProblemType problem = config_problem(&job->model->config);
+        json_object_set_new(json, "problem_type", json_string(problem_name(problem)));
+        TRY((problem == PROBLEM_REGRESSION ? regression_add : classify_add)(
+            job, data, config->max_batches * spec.micro_batch, json));
+    }
     *ret_result = json_incref(json);
     return OK;
 }

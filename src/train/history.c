@@ -166,7 +166,8 @@ static json_t *phases_of(const History *h, const double *ms, double scale) {
     return phases;
 }
 
-/* The metrics do not tell data from tensor waits apart, so `tensor` attributes them by which groups exist. */
+/* The metrics do not separate data-parallel from tensor-parallel waits, so all are attributed to one of them:
+ * to tensor parallelism if `tensor` is set. */
 static json_t *rank_of(const History *h, int rank, double scale, bool tensor) {
     const double *ms = h->ranks ? h->rank_ms[rank] : h->phase_ms;
     double busy = h->ranks ? h->rank_busy[rank] : h->busy;
@@ -201,11 +202,12 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
                   "samples_per_s", h->samples / seconds, "tokens_per_s", h->tokens / seconds);
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:o, s:o}", "utilization",
+        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:O?, s:o, s:o}", "utilization",
         number_or_null(h->busy / h->step_ms), "gpu_utilization", number_or_null(h->gpu / h->step_ms), "mfu",
         number_or_null(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0,
         "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
-        json_object_get(h->last, "noise_scale"), "statistical_efficiency",
+        json_object_get(h->last, "noise_scale"), "noise_scale_error",
+        json_object_get(h->last, "noise_scale_error"), "statistical_efficiency",
         json_object_get(h->last, "statistical_efficiency"), "goodput", json_object_get(h->last, "goodput"),
         "phases", phases_of(h, h->phase_ms, scale), "ranks", ranks_of(h, scale, tensor));
     if (!summary || !more || json_object_update(summary, more) != 0) {

@@ -120,7 +120,7 @@ static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_t
         config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
         if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
         if (spec->no_next_sentence && spec->no_masks)
-            return USAGE("task mlm has no objective left without masked tokens and next-sentence prediction");
+            return USAGE("task mlm has no objective left; remove --no-masked-tokens or --no-next-sentence");
         if (spec->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
         if (spec->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
         if (!config->outputs_mask) config->outputs_mask = spec->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
@@ -140,7 +140,8 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     else if (job->model_dir)
         TRY(special_tokens_read(job->model_dir, &special));
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
-    bool from_tokenizer = job->tokens_known && !job->bytes; /* then a token missing from it does not exist */
+    bool from_tokenizer =
+        job->tokens_known && !job->bytes; /* a token missing from a tokenizer does not exist */
     if (config->family == FAMILY_GPT2)
         special = none;
     else if (!named && !from_tokenizer && config->vocab == BYTE_VOCAB_BERT)
@@ -228,6 +229,7 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .seq = c->seq,
         .vocab = c->vocab,
         .labels = c->labels,
+        .problem_type = c->problem_type,
         .threads = c->threads,
         .micro_batch = micro_batch_of(c),
         .dropout = c->dropout,
@@ -352,7 +354,7 @@ void job_free(Job *job) {
 Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_fingerprint) {
     enum { SAMPLES = 16 };
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    TRY(host_batch_new(&batch, 1, job->seq));
+    TRY(host_batch_new_targets(&batch, 1, job->seq, config_targets(&job->model->config)));
     int64_t count = dataset_count(data);
     uint64_t fingerprint = (uint64_t)count;
     for (int64_t i = 0; i < SAMPLES && i < count; i++) {

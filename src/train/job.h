@@ -30,7 +30,7 @@ typedef struct Job {
     bool squad;      /* the data is SQuAD */
     bool windows;    /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
     const char *out; /* run directory; holds tokenized text when the cache is off */
-    char *prepared;  /* directory of the token files last opened ... */
+    char *prepared;  /* directory of the token files opened last ... */
     const char *const *prepared_from; /* ... and the text files they were made from (borrowed) */
     int prepared_count;
     char *scratch_dir; /* temporary directory for token files; removed with the job */
@@ -52,6 +52,7 @@ typedef struct Job {
 /* Input of job_new. All pointers are borrowed; data and text must outlive the job. */
 typedef struct JobSpec {
     const char *model, *task, *format, *device, *kernels, *recompute;
+    const char *problem_type; /* NULL: auto */
     int64_t layers, hidden, heads, inner, seq, vocab, labels, threads, micro_batch;
     double dropout;
     bool no_next_sentence, no_masks, whole_words;
@@ -93,10 +94,11 @@ MUST_USE Status job_resolve_layout(const JobSpec *spec, const ModelConfig *confi
                                    RunnerSpec *plan);
 /* Part of job_new: finds the data's tokenizer and whether tokens are bytes. */
 MUST_USE Status job_resolve_data(Job *job, const JobSpec *spec);
-/* Loads the tokenizer for text unless it is loaded: the requested one, else the checkpoint's, else bytes. */
+/* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else
+ * bytes. */
 MUST_USE Status job_need_tokenizer(Job *job);
-/* Part of job_new, for classification: takes the labels from the checkpoint or the data; sets config->labels.
- */
+/* Part of job_new, for classification: takes the problem type and the labels from the options, the checkpoint
+ * or the data; sets config->problem and config->labels. */
 MUST_USE Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config);
 /* Part of job_new, for whole-word masking: fills job->continues. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
@@ -114,7 +116,8 @@ MUST_USE Status job_val_token_files(const char *const *paths, int count, TokenFi
 typedef struct EvalResult {
     double loss;
     double sum[LOSS_COUNT];
-    double part[LOSS_COUNT], accuracy[LOSS_COUNT]; /* accuracy: fraction of labels with the largest logit */
+    double part[LOSS_COUNT];
+    double accuracy[LOSS_COUNT]; /* top-1, over all labels; NAN for losses with targets */
     int64_t counts[LOSS_COUNT];
     int64_t examples;
 } EvalResult;
@@ -124,7 +127,7 @@ MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit,
 MUST_USE Status job_evaluate_windows(const Job *job, const Dataset *data, int64_t stride,
                                      EvalResult *ret_result);
 
-/* Callbacks of job_scores, which hands out a head's logits. */
+/* Callbacks of job_scores, which computes a head's logits. */
 typedef struct ScoreWork {
     OutputHead head;
     int64_t seq;   /* sequence length of a batch */
@@ -147,6 +150,8 @@ MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *r
 /* Prints the tensors that were missing from the checkpoint or unknown to the model. */
 void job_report(const Job *job, const LoadReport *report, Progress *progress);
 
+/* The name of a label as JSON, or its number if it has none. */
+json_t *job_label_json(const Job *job, int64_t label);
 const char *loss_name(LossId loss); /* "token", "next_sentence" ... */
 const char *task_name(Task task);
 

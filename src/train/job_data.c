@@ -6,7 +6,7 @@
 #include "base/fs.h"
 #include "data/cache.h"
 #include "data/reader.h"
-#include "data/table.h"
+#include "data/targets.h"
 #include "train/job.h"
 
 static bool wants_bytes(const Job *job) {
@@ -96,7 +96,7 @@ static Status format_of(const Job *job, const char *path, DataFormat *ret_format
     return OK;
 }
 
-/* The one format of a list of files. Plain text and JSON Lines may be mixed. */
+/* The common format of a list of files. Plain text and JSON Lines may be mixed. */
 static Status common_format(const Job *job, const char *const *paths, int count, DataFormat *ret_format) {
     DataFormat format = job->format;
     for (int i = 0; job->format == FORMAT_AUTO && i < count; i++) {
@@ -169,23 +169,100 @@ Status job_resolve_data(Job *job, const JobSpec *spec) {
     return OK;
 }
 
-Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
-    DataFormat format = FORMAT_AUTO;
-    const char *field = job->text.label_field ? job->text.label_field : "label";
-    if (job->model_dir) {
-        ModelConfig old;
-        TRY(hf_config_read(job->model_dir, &old));
-        if (config_has(&old, OUTPUT_CLASSIFY) && old.labels == config->labels)
-            return hf_labels_read(job->model_dir, config->labels, &job->labels);
+/* ---- labels ---- */
+
+static Status parse_problem(const char *name, ProblemType *ret_problem) {
+    static const char *const names[] = {[PROBLEM_AUTO] = "auto",
+                                        [PROBLEM_SINGLE_LABEL] = "single-label",
+                                        [PROBLEM_REGRESSION] = "regression",
+                                        [PROBLEM_MULTI_LABEL] = "multi-label"};
+    *ret_problem = PROBLEM_AUTO;
+    if (!name) return OK;
+    for (ProblemType one = PROBLEM_AUTO; one <= PROBLEM_MULTI_LABEL; one++) {
+        if (strcmp(names[one], name)) continue;
+        *ret_problem = one;
+        return OK;
     }
-    TRY(common_format(job, spec->data, spec->data_count, &format));
-    if (format != FORMAT_RECORDS || spec->labels) return OK;
-    TRY(label_set_find(&job->labels, spec->data, spec->data_count, field));
-    if (job->labels.count < 2)
-        return FAILED("%s: every row has the label '%s'; need at least two different labels", spec->data[0],
-                      job->labels.name[0]);
+    return USAGE("unknown problem type '%s'; expected auto, regression, single-label or multi-label", name);
+}
+
+/* A checkpoint with several labels and no problem_type is single-label or multi-label, as in transformers. */
+static Status check_trained(const Job *job, const JobSpec *spec, LabelKind *kind) {
+    if (kind->problem != PROBLEM_REGRESSION) return OK;
+    if (kind->lists || kind->from_columns)
+        return USAGE("%s has no problem_type, and %s has labels outside 0 to 1; pass --problem-type "
+                     "regression if the model predicts numbers",
+                     job->model_dir, spec->data[0]);
+    kind->problem = PROBLEM_SINGLE_LABEL;
+    return OK;
+}
+
+/* Takes the problem type and the number and names of the labels from the data, unless they are known. `known`
+ * is the number of labels, 0 if unknown; `trained`: the checkpoint has a classification head. */
+static Status labels_from_data(Job *job, const JobSpec *spec, DataFormat format, int64_t known, bool trained,
+                               ModelConfig *config) {
+    const char *field = job->text.label_field ? job->text.label_field : "label";
+    bool ids = format == FORMAT_IDS, asked = config->problem != PROBLEM_AUTO;
+    LabelKind kind = {.problem = config->problem};
+    if (config->problem != PROBLEM_SINGLE_LABEL)
+        TRY(labels_inspect(&kind, spec->data, spec->data_count, field, ids, config->problem));
+    if (trained && !asked) TRY(check_trained(job, spec, &kind));
+    config->problem = kind.problem;
+    if (known) return OK;
+    if (kind.outputs) config->labels = kind.outputs;
+    if (kind.from_columns) return label_fields_split(&job->labels, field);
+    if (kind.outputs || (ids && kind.problem == PROBLEM_SINGLE_LABEL)) return OK;
+    if (kind.problem == PROBLEM_MULTI_LABEL)
+        TRY(label_set_find_lists(&job->labels, spec->data, spec->data_count, field, ids));
+    else
+        TRY(label_set_find(&job->labels, spec->data, spec->data_count, field));
+    if (kind.problem == PROBLEM_SINGLE_LABEL && job->labels.count < 2)
+        return FAILED("%s: every row has the label '%s'; at least two different labels are needed",
+                      spec->data[0], job->labels.name[0]);
     config->labels = (int64_t)job->labels.count;
     return OK;
+}
+
+/* The problem type that options and checkpoint agree on; PROBLEM_AUTO: it follows from the data. `known` as
+ * above. */
+static Status known_problem(const Job *job, const JobSpec *spec, const ModelConfig *old, int64_t known,
+                            ProblemType *ret_problem) {
+    TRY(parse_problem(spec->problem_type, ret_problem));
+    if (*ret_problem != PROBLEM_AUTO && old->problem != PROBLEM_AUTO && *ret_problem != old->problem)
+        return USAGE("--problem-type %s: the checkpoint %s has the problem_type %s", spec->problem_type,
+                     job->model_dir, problem_name(old->problem));
+    if (*ret_problem == PROBLEM_AUTO) *ret_problem = old->problem;
+    if (*ret_problem == PROBLEM_AUTO && known == 1) *ret_problem = PROBLEM_REGRESSION;
+    return OK;
+}
+
+Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
+    DataFormat format = FORMAT_AUTO;
+    ModelConfig old = {0};
+    if (job->model_dir) TRY(hf_config_read(job->model_dir, &old));
+    bool trained = config_has(&old, OUTPUT_CLASSIFY);
+    if (!trained) old.problem = PROBLEM_AUTO;
+    int64_t known = spec->labels ? spec->labels : trained ? old.labels : 0;
+    TRY(known_problem(job, spec, &old, known, &config->problem));
+    TRY(common_format(job, spec->data, spec->data_count, &format));
+    bool readable = format == FORMAT_RECORDS || format == FORMAT_IDS;
+    if (spec->data_count && readable && !(known && config->problem != PROBLEM_AUTO))
+        TRY(labels_from_data(job, spec, format, known, trained, config));
+    config->problem = config_problem(config);
+    if (config->problem == PROBLEM_SINGLE_LABEL && config->labels < 2)
+        return USAGE("single-label classification needs at least 2 labels, but %s has 1; use --problem-type "
+                     "regression or multi-label",
+                     spec->labels ? "the model" : job->model_dir);
+    if (trained && old.labels == config->labels) {
+        label_set_done(&job->labels);
+        return hf_labels_read(job->model_dir, config->labels, &job->labels);
+    }
+    return OK;
+}
+
+json_t *job_label_json(const Job *job, int64_t label) {
+    if ((size_t)label < job->labels.count) return json_string(job->labels.name[label]);
+    return json_sprintf("%lld", (long long)label);
 }
 
 Status job_find_words(Job *job, int64_t vocab) {
@@ -286,6 +363,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .vocab = config->vocab,
         .types = config->types,
         .labels = config->labels,
+        .problem = job->task == TASK_CLASSIFY ? config_problem(config) : PROBLEM_AUTO,
+        .label_names = (const char *const *)job->labels.name,
         .special = job->special,
         .next_sentence = job->next_sentence,
         .no_masks = job->no_masks,
@@ -313,7 +392,6 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.text_field = job->text.text_field;
         spec.pair_field = job->text.pair_field;
         spec.label_field = job->text.label_field;
-        spec.label_names = (const char *const *)job->labels.name;
         if (spec.format == FORMAT_RECORDS && !spec.text_field) spec.text_field = job->text.field;
         spec.doc_stride = job->text.doc_stride;
         spec.max_query = job->text.max_query;
@@ -322,8 +400,15 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         spec.tokenizer = &job->tokens;
         spec.tokenizer_name = job->tokenizer_name;
     }
-    Status status = dataset_open(ret_data, &spec);
-    if (!status) return keep_last > 0 ? OK : print_warning(job, paths[0], *ret_data);
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    Status status = dataset_open(&data, &spec);
+    if (!status) {
+        TRY(dataset_check_counted(data, spec.paths));
+        if (!(keep_last > 0)) TRY(print_warning(job, paths[0], data));
+        *ret_data = data;
+        data = NULL;
+        return OK;
+    }
     if (!dir || status_exit_code(status) == STATUS_USAGE) return status;
     return status_wrap(status, "%s, tokenized earlier (remove %s to tokenize it again)", paths[0], dir);
 }

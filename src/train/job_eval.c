@@ -24,11 +24,11 @@ static void eval_round_done(EvalRound *round) {
     for (int i = 0; i < round->count; i++) host_batch_free(round->batch[i]);
 }
 
-/* Makes *batch one of `rows` sequences, reusing it if the size fits. */
-static Status resize_batch(HostBatch **batch, int64_t rows, int64_t seq) {
+/* Makes *batch a batch of `rows` sequences, reusing it if it has that size. */
+static Status resize_batch(const Job *job, HostBatch **batch, int64_t rows, int64_t seq) {
     if (*batch && (*batch)->B == rows) return OK;
     host_batch_freep(batch);
-    return host_batch_new(batch, rows, seq);
+    return host_batch_new_targets(batch, rows, seq, config_targets(&job->model->config));
 }
 
 /* Fills this replica's batches of the round that starts at batch `first` of the data. */
@@ -40,7 +40,7 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
         bool beyond = at >= examples;
         int64_t rows = beyond ? 1 : examples - at < B ? examples - at : B;
         HostBatch **batch = &round->batch[i];
-        TRY(resize_batch(batch, rows, job->seq));
+        TRY(resize_batch(job, batch, rows, job->seq));
         if (beyond) at = 0;
         if (round->stride)
             TRY(dataset_fill_windows(data, round->stride, at, *batch));
@@ -75,6 +75,7 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
             result.part[k] = result.sum[k] / (double)result.counts[k];
             result.accuracy[k] = (double)hits[k] / (double)result.counts[k];
         }
+    if (config_targets(&job->model->config)) result.accuracy[LOSS_CLASSIFY] = NAN;
     *ret_result = result;
     return OK;
 }
@@ -101,7 +102,7 @@ static Status score_round(const Job *job, int64_t first, int64_t count, const Sc
     Runner *runner = job->runner;
     int64_t B = runner->spec.micro_batch, at = first + runner->mesh->at[AXIS_DP] * B;
     int64_t rows = rows_at(at, B, count);
-    TRY(resize_batch(batch, rows ? rows : 1, work->seq));
+    TRY(resize_batch(job, batch, rows ? rows : 1, work->seq));
     TRY(work->fill(work->context, rows ? at : 0, *batch));
     TRY(runner_logits(runner, *batch, work->head, own));
     return host_gather(runner->mesh->axis[AXIS_DP], all, own, (size_t)(B * work->width) * sizeof *own);
@@ -120,7 +121,7 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
             int64_t at = first + r * B, rows = rows_at(at, B, count);
             if (!rows) break;
             if (replicas > 1) {
-                TRY(resize_batch(&batch, rows, work->seq));
+                TRY(resize_batch(job, &batch, rows, work->seq));
                 TRY(work->fill(work->context, at, batch));
             }
             TRY(work->consume(work->context, at, batch, all + r * B * work->width));

@@ -20,15 +20,15 @@ static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t ma
 static Status check_tensor(const ModelConfig *c, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (c->heads % tp)
-        return USAGE("--tp %lld does not divide the model's %lld heads; valid values: %s", (long long)tp,
-                     (long long)c->heads, divisors(text, c->heads, c->heads));
+        return USAGE("--tp %lld does not divide the model's %lld head%s; valid values: %s", (long long)tp,
+                     (long long)c->heads, PLURAL(c->heads), divisors(text, c->heads, c->heads));
     if (c->inner % tp)
-        return USAGE("--tp %lld does not divide the feed-forward inner size %lld; valid values: %s",
-                     (long long)tp, (long long)c->inner, divisors(text, c->inner, c->heads));
+        return USAGE("--tp %lld does not divide the feed-forward size %lld; valid values: %s", (long long)tp,
+                     (long long)c->inner, divisors(text, c->inner, c->heads));
     return OK;
 }
 
-/* Each int4 group of inputs has its own scale, so a group must not be split between tensor ranks. */
+/* Each int4 group of inputs has its own scale, so a group must not be split between tensor-parallel ranks. */
 static Status check_qat(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t tp) {
     if (!plan->fake_quant) return OK;
     if (plan->fp8)
@@ -37,10 +37,9 @@ static Status check_qat(const JobSpec *spec, const ModelConfig *c, const RunnerS
     if (plan->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
     int64_t width = config_attention(c) / tp;
     if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
-        return USAGE(
-            "--quantize-aware int4: the %lld attention and %lld feed-forward inputs per tensor rank are not "
-            "multiples of the int4 group size %d; use a smaller --tp",
-            (long long)width, (long long)(c->inner / tp), INT4_GROUP);
+        return USAGE("--quantize-aware int4: the %lld attention and %lld feed-forward inputs per "
+                     "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller --tp",
+                     (long long)width, (long long)(c->inner / tp), INT4_GROUP);
     return OK;
 }
 

@@ -4,7 +4,7 @@
  *
  * Other load on the host should not lower the result. With one thread, CPU time is used where it is less than
  * wall-clock time (the CPU clock of several threads lags behind), and a set of cores is assumed to be at
- * least as fast as fewer cores have been. */
+ * least as fast as any smaller set that was measured. */
 #include "train/peak.h"
 
 #include <math.h>
@@ -205,7 +205,7 @@ static Status find_cores(const Job *job, Cores *ret_cores) {
 /* ---- one value for several runs ---- */
 
 /* The value in $WEFT_PEAK_FILE for the total number of cores: stored by the first run, used unchanged by
- * later ones. Returns 0 if there is none. Only rank 0 reads the file. */
+ * later ones. Returns 0 if the file has no such value, and on all ranks but rank 0. */
 static double read_shared(const Job *job, const char *name) {
     const char *path = getenv("WEFT_PEAK_FILE");
     CLEANUP(json_decrefp) json_t *cache = NULL;

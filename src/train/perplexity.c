@@ -6,7 +6,8 @@
 #include "base/clock.h"
 #include "data/word_count.h"
 
-/* Adds the word- and byte-level figures. Token files carry no words, so they get none. */
+/* Adds the word- and byte-level figures. Token files do not contain words, so these figures are omitted for
+ * them. */
 static Status add_words(const Job *job, const EvalConfig *config, double nll, json_t *result) {
     DataFormat format = FORMAT_AUTO;
     TRY(job_format(job, config->data, config->data_count, &format));

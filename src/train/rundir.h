@@ -16,7 +16,7 @@ MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
 
-/* Appends a line to metrics.jsonl and its values to the event file; takes over the reference to `line`. */
+/* Appends a line to metrics.jsonl and its values to the event file; takes ownership of `line`. */
 MUST_USE Status rundir_metrics(RunDir *dir, json_t *line);
 MUST_USE Status rundir_summary(RunDir *dir, const json_t *summary);
 

@@ -85,7 +85,8 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->output));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->saved));
     TRY(mem_new(blocks, sizeof(Buffer), &buffer_set->deferred));
-    TRY(dev_alloc(device, MEM_ACTIVATIONS, host_batch_bytes(shape.B, shape.T), &buffer_set->ids));
+    size_t ids = host_batch_bytes(shape.B, shape.T, config_targets(&runner->model->config));
+    TRY(dev_alloc(device, MEM_ACTIVATIONS, ids, &buffer_set->ids));
     if (chunk->from_stage) TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->input));
     for (int i = 0; i < chunk->count; i++) {
         int at = chunk->first + i;
@@ -167,8 +168,8 @@ StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micr
     return NULL;
 }
 
-/* A free message; else, if there are enough buffers to overlap communication in both directions, one whose
- * send must finish first. NULL: allocate another. */
+/* Returns a free message buffer or, if there are enough to overlap communication in both directions, one
+ * whose send must finish first. NULL: allocate another. */
 static StageMessage *message_free(Runner *runner) {
     enum { ENOUGH_TO_OVERLAP = 4 };
     for (size_t i = 0; i < runner->messages; i++)

@@ -229,6 +229,7 @@ static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, doub
 static Status read_features(const EvalConfig *config, Job *job, SquadSet *set, SquadFeatures *features) {
     SquadSpec spec = {.seq = job->seq,
                       .doc_stride = job->text.doc_stride,
+                      .types = job->model->config.types,
                       .max_query = job->text.max_query,
                       .keep_lost = true};
     for (int i = 0; i < config->data_count; i++) TRY(squad_set_read(set, config->data[i]));

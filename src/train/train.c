@@ -134,25 +134,27 @@ static Status plan_steps(Trainer *t) {
     if (t->lr.warmup > t->lr.steps)
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
-    int64_t micro = t->job->plan.micro_batch;
+    int64_t micro = t->job->plan.micro_batch, targets = config_targets(&t->job->model->config);
     t->micro_count = t->job->plan.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
-    for (int i = 0; i < t->micro_count; i++) TRY(host_batch_new(&t->micro[i], micro, t->job->seq));
+    for (int i = 0; i < t->micro_count; i++)
+        TRY(host_batch_new_targets(&t->micro[i], micro, t->job->seq, targets));
     return OK;
 }
 
 /* Collects the settings that a resumed run may not change. */
 static Status describe_settings(Trainer *t) {
     const TrainConfig *c = t->config;
+    const ModelConfig *model = &t->job->model->config;
+    const char *task = config_targets(model) ? problem_name(model->problem) : task_name(t->job->task);
     uint64_t fingerprint;
     char data[24];
     TRY(job_fingerprint(t->job, t->data, &fingerprint));
     snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
-    t->settings =
-        json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
-                  (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task_name(t->job->task),
-                  "shuffle", !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
-                  "dropout", (double)t->job->model->config.dropout_hidden);
+    t->settings = json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
+                            (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
+                            !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
+                            "dropout", (double)model->dropout_hidden);
     return t->settings ? OK : FAILED("out of memory");
 }
 
@@ -237,7 +239,8 @@ static Status resume(Trainer *t) {
     return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
 }
 
-/* Adds the loss and accuracy of each objective to the metrics and to the progress note. */
+/* Adds the loss and accuracy of each objective to the metrics and to the progress note. Regression and
+ * multi-label classification have no accuracy here. */
 static void add_parts(const EvalResult *result, json_t *line, char *note, size_t size) {
     for (int k = 0; k < LOSS_COUNT; k++) {
         char name[64];
@@ -246,6 +249,7 @@ static void add_parts(const EvalResult *result, json_t *line, char *note, size_t
         if (!result->counts[k]) continue;
         snprintf(name, sizeof name, "val_%s", part);
         json_object_set_new(line, name, json_real(result->part[k]));
+        if (isnan(result->accuracy[k])) continue;
         snprintf(name, sizeof name, "val_%s_accuracy", part);
         json_object_set_new(line, name, json_real(result->accuracy[k]));
         snprintf(note + used, size - used, "  %s accuracy %.1f%%", part, 100 * result->accuracy[k]);
@@ -397,6 +401,9 @@ static void announce(Trainer *t, const LoadReport *report) {
         "data: %lld tokens, %lld sample%s of %lld tokens per epoch; training %lld step%s at batch size %lld",
         (long long)dataset_tokens(t->data), (long long)dataset_count(t->data), PLURAL(dataset_count(t->data)),
         (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps), (long long)t->config->batch);
+    if (t->job->task == TASK_CLASSIFY)
+        progress_line(t->progress, "labels: %lld; problem type %s", (long long)c->labels,
+                      problem_name(config_problem(c)));
     char text[TOKENIZER_ID_TEXT];
     if (t->job->tokens_known)
         progress_line(

@@ -16,9 +16,9 @@
 typedef struct TextOptions {
     const char *tokenizer;         /* directory, or "bytes"; NULL: the checkpoint's, else bytes */
     const char *field;             /* JSON Lines: key of the text; NULL: "text" */
-    const char *text_field;        /* records, pairs: first text; NULL: "text", "q" */
-    const char *pair_field;        /* records, pairs: second text; NULL: absent, "a" */
-    const char *label_field;       /* records; NULL: "label" */
+    const char *text_field;        /* key of the first text; NULL: "text" in records, "q" in pairs */
+    const char *pair_field;        /* key of the second text; NULL: absent in records, "a" in pairs */
+    const char *label_field;       /* records: one name, or several separated by commas; NULL: "label" */
     const char *documents;         /* document boundaries: "file", "line", "blank"; NULL: file */
     bool no_cache;                 /* tokenize into the run directory or a temporary one, not the cache */
     int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */
@@ -31,8 +31,9 @@ typedef struct TrainConfig {
     double dropout;                                   /* < 0: the model's value */
     const char *task;                                 /* "auto", "lm", "mlm", "span", "classify", "squad" */
     int64_t labels;                                   /* classify */
-    bool no_next_sentence, no_masks;                  /* mlm: train only one of its two objectives */
-    bool whole_words;                                 /* mlm: whole-word masking */
+    const char *problem_type; /* classify: "auto", "regression", "single-label", "multi-label"; NULL: auto */
+    bool no_next_sentence, no_masks; /* mlm: train only one of its two objectives */
+    bool whole_words;                /* mlm: whole-word masking */
     /* data; the path "self" is weft's own source and docs */
     const char **data;
     int data_count;
@@ -73,7 +74,7 @@ typedef struct TrainConfig {
     int64_t zero;            /* 0 to 3 */
     bool keep_params;        /* zero 3: keep gathered parameters from forward to backward */
     const char *offload;     /* "none", "optimizer", "params"; NULL: none */
-    bool sequence;           /* sequence parallelism over the tensor ranks */
+    bool sequence;           /* sequence parallelism over the tensor-parallel ranks */
     const char *pp_schedule; /* "gpipe", "1f1b", "interleaved", "zero-bubble"; NULL: 1f1b */
     int64_t pp_chunks;       /* per stage; 0: 2 if interleaved, else 1 */
     const char *precision;   /* "fp32", "tf32", "bf16", "fp16", "fp8"; NULL: fp32 on the CPU, bf16 on a GPU */
@@ -114,7 +115,7 @@ typedef struct SquadEval {
  * score ("exact", "f1", "total", "HasAns_exact", ...); scoring a predictions file returns only that. */
 typedef struct EvalConfig {
     const char *model;
-    const char *task, *format;
+    const char *task, *format, *problem_type; /* as in TrainConfig */
     TextOptions text;
     const char **data;
     int data_count;

@@ -241,7 +241,7 @@ static void damage_is_named(void **state) {
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"progress\": {}}");
     put_file(path_of(fixture, "latest/optimizer.safetensors"), "damaged");
     assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
-                 "optimizer.safetensors: is only 7 bytes long, too short");
+                 "optimizer.safetensors is only 7 bytes long, too short");
     ModelConfig config = stores.model->config;
     config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;

@@ -20,6 +20,7 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->positions, b->positions);
     assert_int_equal(a->types, b->types);
     assert_int_equal(a->labels, b->labels);
+    assert_int_equal(a->problem, b->problem);
     assert_int_equal(a->act, b->act);
     assert_true(a->norm_eps == b->norm_eps);
     assert_true(a->init_std == b->init_std);
@@ -81,6 +82,45 @@ static void reads_files_of_version_4(void **state) {
     assert_float_equal(config.dropout_embed, 0.25, 0);
 }
 
+/* Without problem_type, a single label means regression, as in transformers. */
+static void problem_types(void **state) {
+    (void)state;
+    static const struct {
+        const char *field;
+        ProblemType set, problem;
+        int64_t targets;
+    } types[] = {
+        {"\"num_labels\":1", PROBLEM_AUTO, PROBLEM_REGRESSION, 1},
+        {"\"num_labels\":4", PROBLEM_AUTO, PROBLEM_SINGLE_LABEL, 0},
+        {"\"num_labels\":4,\"problem_type\":null", PROBLEM_AUTO, PROBLEM_SINGLE_LABEL, 0},
+        {"\"num_labels\":4,\"problem_type\":\"regression\"", PROBLEM_REGRESSION, PROBLEM_REGRESSION, 4},
+        {"\"num_labels\":1,\"problem_type\":\"single_label_classification\"", PROBLEM_SINGLE_LABEL,
+         PROBLEM_SINGLE_LABEL, 0},
+        {"\"num_labels\":1,\"problem_type\":\"multi_label_classification\"", PROBLEM_MULTI_LABEL,
+         PROBLEM_MULTI_LABEL, 1},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"architectures\":[\"BertForSequenceClassification\"],%s}",
+                 types[i].field);
+        ModelConfig config;
+        assert_ok(parse(text, &config));
+        assert_int_equal(config.problem, types[i].set);
+        assert_int_equal(config_problem(&config), types[i].problem);
+        assert_int_equal(config_targets(&config), types[i].targets);
+        CLEANUP(json_decrefp) json_t *json = NULL;
+        assert_ok(hf_config_json(&config, &json));
+        const char *written = json_string_value(json_object_get(json, "problem_type"));
+        if (types[i].set == PROBLEM_AUTO)
+            assert_null(written);
+        else
+            assert_string_equal(written, problem_name(types[i].set));
+    }
+    ModelConfig other;
+    assert_ok(parse("{\"architectures\":[\"BertForMaskedLM\"],\"num_labels\":1}", &other));
+    assert_int_equal(config_targets(&other), 0);
+}
+
 static const struct {
     const char *name;
     unsigned heads;
@@ -131,6 +171,7 @@ static void every_set_of_heads_round_trips(void **state) {
             config.dropout_embed = heads & 8 ? 0.7f : config.dropout_hidden;
             config.norm_eps = 1e-7f;
             config.pad_token = 3;
+            if (heads & OUTPUT_CLASSIFY) config.problem = (ProblemType)(heads / 2 % 4);
             same_after_writing(&config);
         }
     for (int act = ACT_GELU_TANH; act <= ACT_TANH; act++) {
@@ -165,7 +206,7 @@ static const struct {
 } refused[] = {
     {"[]", "expected a JSON object"},
     {"{}", "'model_type' is missing"},
-    {"{\"model_type\":\"llama\"}", "'model_type' is \"llama\", expected \"gpt2\" or \"bert\""},
+    {"{\"model_type\":\"llama\"}", "'model_type' is \"llama\"; expected \"gpt2\" or \"bert\""},
     {"{\"model_type\":7}", "'model_type' must be a string"},
     {"{\"model_type\":\"bert\",\"architectures\":[\"GPT2Model\"]}", "but 'architectures' is \"GPT2Model\""},
     {"{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2DoubleHeadsModel\"]}", "is \"GPT2DoubleHeadsModel\""},
@@ -173,19 +214,20 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_embd\":-1}", "'n_embd' is -1"},
     {"{\"model_type\":\"gpt2\",\"n_embd\":\"x\"}", "'n_embd' must be an integer"},
     {"{\"model_type\":\"gpt2\",\"n_layer\":1000000000}", "'n_layer' is 1000000000"},
-    {"{\"model_type\":\"gpt2\",\"n_head\":7}", "is not divisible by 7 heads"},
+    {"{\"model_type\":\"gpt2\",\"n_head\":7}", "is not divisible by the number of heads, 7"},
     {"{\"model_type\":\"gpt2\",\"activation_function\":\"swish\"}", "'activation_function' is \"swish\""},
     {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
     {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token id"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,\"x\"]}", "'eos_token_id' must be a token id"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}",
-     "'eos_token_id' lists 9 tokens, expected at most 8"},
+     "'eos_token_id' lists 9 tokens; expected at most 8"},
     {"{\"model_type\":\"gpt2\",\"quantization_config\":{}}", "'quantization_config' is set"},
     {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
     {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
      "'position_embedding_type' is \"relative_key\""},
-    {"{\"model_type\":\"bert\",\"problem_type\":\"regression\"}", "'problem_type' is \"regression\""},
+    {"{\"model_type\":\"bert\",\"problem_type\":\"ranking\"}",
+     "'problem_type' is \"ranking\"; expected regression"},
     {"{\"model_type\":\"bert\",\"id2label\":[]}", "'id2label' must be an object"},
     {"{\"model_type\":\"bert\",\"id2label\":{}}", "'id2label' has 0 labels"},
     {"{\"model_type\":\"bert\",\"weft\":1}", "'weft' must be an object"},
@@ -209,7 +251,7 @@ static void refuses_the_rest(void **state) {
 static void directory_without_config(void **state) {
     const Fixture *fixture = *state;
     ModelConfig config;
-    assert_fails(hf_config_read(fixture->dir, &config), 1, "has no config.json");
+    assert_fails(hf_config_read(fixture->dir, &config), 1, "no config.json found");
     assert_fails(hf_config_read(path_of(fixture, "none"), &config), 1, "does not exist");
     put_file(path_of(fixture, "config.json"), "{\"model_type\"");
     assert_fails(hf_config_read(fixture->dir, &config), 1, "config.json: not valid JSON");
@@ -222,13 +264,13 @@ static void run_without_checkpoint(void **state) {
     ModelConfig config;
     assert_ok(dir_make(path_of(fixture, "run/checkpoints/step-5.tmp")));
     assert_fails(hf_config_read(run, &config), 1,
-                 "run: is the directory of a run that has not saved a checkpoint");
+                 "run is the directory of a run that has not saved a checkpoint");
     put_file(path_of(fixture, "run/config.json"), "{\"model\":\"gpt2\",\"data\":[\"self\"],\"steps\":9}");
     assert_fails(hf_config_read(run, &config), 1,
-                 "run: is the directory of a run that has not saved a checkpoint");
+                 "run is the directory of a run that has not saved a checkpoint");
     assert_ok(dir_remove(path_of(fixture, "run/checkpoints")));
     assert_fails(hf_config_read(run, &config), 1,
-                 "run: is the directory of a run that has not saved a checkpoint");
+                 "run is the directory of a run that has not saved a checkpoint");
     /* A model's own config.json wins, whatever else is in the directory. */
     assert_ok(dir_make(path_of(fixture, "run/checkpoints")));
     put_file(path_of(fixture, "run/config.json"), "{\"model_type\":\"gpt2\",\"model\":\"x\",\"data\":[]}");
@@ -240,6 +282,7 @@ int main(void) {
         cmocka_unit_test(absent_fields_are_transformers_defaults),
         cmocka_unit_test(reads_files_of_version_4),
         cmocka_unit_test(classes_are_heads),
+        cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
         cmocka_unit_test(every_set_of_heads_round_trips),
         cmocka_unit_test(refuses_the_rest),

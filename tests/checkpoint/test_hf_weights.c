@@ -87,7 +87,7 @@ static void assert_part(const Store *part, const Store *whole) {
                 ParamRun run = slot_run(slot, at, 1);
                 float expected = run.global < 0 ? 0 : global[run.global];
                 if (local[at] != expected)
-                    fail_msg("%s, slice starting at %d: element %d is %g, expected %g", slot->desc.name,
+                    fail_msg("%s, slice starting at %d: element %d is %g; expected %g", slot->desc.name,
                              (int)slot->start, (int)at, (double)local[at], (double)expected);
             }
         }
@@ -302,7 +302,7 @@ static void wrong_types_and_no_weights(void **state) {
     assert_ok(safe_writer_create(writer));
     assert_ok(safe_writer_close(writer));
     assert_fails(hf_weights_load(fixture->dir, pair.loaded, fixture->stream, NULL), 1,
-                 "'wte.weight' has dtype I32, expected F32, F16, BF16 or F64");
+                 "'wte.weight' has dtype I32; expected F32, F16, BF16 or F64");
 }
 
 /* Replaces `from` with `to` in the index of a sharded model. */

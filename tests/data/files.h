@@ -1,5 +1,4 @@
-/* Files for the tests of data/: a folder per test program that goes away with it, and a spec to start
- * from. */
+/* Fixture of the data tests: a temporary directory per test program, files in it, and a default DataSpec. */
 #ifndef WEFT_TESTS_DATA_FILES_H
 #define WEFT_TESTS_DATA_FILES_H
 
@@ -36,7 +35,7 @@ static inline int files_teardown(void **state) {
     return removed ? 0 : -1;
 }
 
-/* Adds a path to the list. */
+/* Adds the path of a file in the directory to the list; the file is not created. */
 static inline const char *files_name(Files *files, const char *name) {
     assert_true(files->count < 8);
     char **path = &files->owned[files->count];
@@ -53,7 +52,7 @@ static inline void files_write(const char *path, const void *data, size_t size) 
     assert_int_equal(fclose(file), 0);
 }
 
-/* ... and writes the file. */
+/* Adds a file to the list and writes it. */
 static inline const char *files_add(Files *files, const char *name, const void *data, size_t size) {
     const char *path = files_name(files, name);
     files_write(path, data, size);
@@ -73,7 +72,7 @@ static inline const char *files_add_gz(Files *files, const char *name, const voi
     return path;
 }
 
-/* All files so far, for lm. */
+/* All files in the list, for the LM task. */
 static inline DataSpec files_spec(const Files *files, int64_t T) {
     return (DataSpec){.paths = files->list,
                       .path_count = files->count,

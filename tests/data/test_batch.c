@@ -1,4 +1,4 @@
-/* A batch on its way to the device: one copy, and views of what the task uses and nothing else. */
+/* Uploading a batch to the device: one copy, and tensor views of exactly what the task uses. */
 #include "files.h"
 
 typedef struct Upload {
@@ -11,7 +11,8 @@ typedef struct Upload {
 static void upload(Upload *up, const HostBatch *batch) {
     assert_ok(device_new_cpu(&up->device, 1));
     assert_ok(stream_new(&up->stream, up->device));
-    assert_ok(dev_alloc(up->device, MEM_ACTIVATIONS, host_batch_bytes(batch->B, batch->T), &up->to));
+    assert_ok(dev_alloc(up->device, MEM_ACTIVATIONS, host_batch_bytes(batch->B, batch->T, batch->outputs),
+                        &up->to));
     memset(up->to.data, 0xee, up->to.bytes);
     assert_ok(host_batch_upload(batch, up->stream, up->to, 12, &up->micro));
 }
@@ -91,7 +92,37 @@ static void test_span_and_classify(void **state) {
     assert_null(two.micro.span.data);
 }
 
-static void test_room(void **state) {
+/* Targets replace classes; a blank batch ignores them. */
+static void test_targets(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "x.jsonl",
+                   "{\"ids\": [1], \"label\": [1, -2.5]}\n{\"ids\": [2], \"label\": [3, 4]}\n");
+    DataSpec spec = files_spec(files, 8);
+    spec.task = TASK_CLASSIFY;
+    spec.problem = PROBLEM_REGRESSION;
+    spec.labels = 2;
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL, *plain = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_ok(host_batch_new_targets(&batch, 2, 8, 2));
+    assert_ok(dataset_fill(data, 0, false, batch));
+    CLEANUP(upload_done) Upload up = {0};
+    upload(&up, batch);
+    assert_null(up.micro.classes.data);
+    assert_int_equal(up.micro.targets.dtype, DT_F32);
+    assert_int_equal(up.micro.targets.dim[0], 2);
+    assert_int_equal(up.micro.targets.dim[1], 2);
+    assert_memory_equal(up.micro.targets.data, ((float[]){1, -2.5f, 3, 4}), 16);
+    assert_view(up.micro.tokens, batch->tokens, 16);
+    host_batch_blank(batch);
+    assert_int_equal(batch->loss_count[LOSS_CLASSIFY], 0);
+    for (int i = 0; i < 4; i++) assert_true(batch->targets[i] != batch->targets[i]);
+    assert_ok(host_batch_new(&plain, 2, 8));
+    assert_fails(dataset_fill(data, 0, false, plain), 1, "internal: a batch with 0 targets");
+}
+
+static void test_sizes(void **state) {
     CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
     CLEANUP(upload_done) Upload up = {0};
     upload(&up, batch);
@@ -108,7 +139,8 @@ int main(void) {
         cmocka_unit_test(test_lm),
         cmocka_unit_test(test_mlm),
         cmocka_unit_test(test_span_and_classify),
-        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

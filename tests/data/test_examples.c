@@ -1,11 +1,12 @@
-/* Dialogues and records: Cornell's own files, pairs of utterances, rows with labels, and the sequences that
- * they become. */
+/* Dialogue and classification data: the Cornell movie dialogs, pairs of utterances, rows with labels, and the
+ * sequences built from them. */
 #include "data/examples.h"
 
 #include <math.h>
 
 #include "data/dialogue.h"
 #include "files.h"
+#include "tokenizer/internal.h"
 
 #define CORNELL        WEFT_SOURCE_DIR "/../shared/data/cornell"
 #define LINE(id, text) id " +++$+++ u0 +++$+++ m0 +++$+++ WHO +++$+++ " text "\n"
@@ -33,7 +34,8 @@ static void test_cornell(void **state) {
     files->count = 0;
     files_add_text(files, "movie_conversations.txt",
                    TALK("'L1', 'L2', 'L3'") TALK("'L3', 'L9', 'L1'") TALK("'L4', 'L5', 'L1'") TALK(""));
-    /* Latin-1 with Windows' apostrophe; a line that is UTF-8; one without text; the order does not matter. */
+    /* Latin-1 with a Windows apostrophe, a line in UTF-8, one without text. The order of lines does not
+     * matter. */
     files_add_text(files, "movie_lines.txt",
                    LINE("L3", "caf\xe9 don\x92t") LINE("L1", "Hi +++$+++ there") LINE("L2", "na\xc3\xafve\r")
                        LINE("L4", "") "L5 +++$+++ u0 +++$+++ m0 +++$+++ WHO +++$+++\n");
@@ -49,14 +51,15 @@ static void test_cornell(void **state) {
     assert_fails(cornell_read(files->list + 1, 1, tell, &told, &counts), 2,
                  "also needs movie_conversations.txt");
     files_write(files->list[1], "L1 +++$+++ u0 +++$+++ x\n", 24);
-    assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1, "line 1: has 3 fields, expected 5");
+    assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1,
+                 "line 1: the number of fields is 3; expected 5");
     files_write(files->list[1], "L1 +++$+++ u +++$+++ m +++$+++ N +++$+++ x\n", 43);
     const char wrong[] = TALK("'L1'") "u0 +++$+++ u2 +++$+++ m0\n";
     files_write(files->list[0], wrong, sizeof wrong - 1);
     assert_fails(cornell_read(files->list, 2, tell, &told, &counts), 1, "line 2: expected 4 fields");
 }
 
-/* The corpus as JSON lines, which read as the same pairs. */
+/* The corpus written as JSON lines contains the same pairs. */
 static void test_written(void **state) {
     Files *files = *state;
     DialogueCounts counts;
@@ -97,7 +100,7 @@ static void count_pairs(void **state) {
     assert_non_null(strstr(text, " missing utterances; usable pairs: "));
 }
 
-/* ---- sequences, with bytes for tokens ---- */
+/* ---- sequences, one token per byte ---- */
 
 static void open_rows(Files *files, const char *name, const char *text, DataFormat format,
                       Tokenizer *tokenizer, Dataset **ret_data) {
@@ -115,7 +118,7 @@ static void open_rows(Files *files, const char *name, const char *text, DataForm
     assert_ok(dataset_open(ret_data, &spec));
 }
 
-/* A row's tokens as text: < for [CLS], | for [SEP], . for padding. */
+/* A sequence as text: < for [CLS], | for [SEP], . for padding. */
 static const char *row_text(const HostBatch *batch, int64_t b, char *out) {
     for (int64_t t = 0; t < T; t++) {
         int32_t token = batch->tokens[b * T + t];
@@ -189,6 +192,65 @@ static void test_pairs(void **state) {
     assert_true(abs(random - 5 * PAIRS) < 4 * sqrt(2.5 * PAIRS));
 }
 
+/* Gives a byte tokenizer the templates "<end> A" and `pair`. */
+static void change_templates(Tokenizer *tokenizer, const TemplatePiece *pair, size_t count) {
+    CLEANUP(token_template_done) TokenTemplate one = {0};
+    CLEANUP(token_template_done) TokenTemplate two = {0};
+    assert_ok(token_template_add(&one, (TemplatePiece){PIECE_TOKEN, BYTE_END, 0}));
+    assert_ok(token_template_add(&one, (TemplatePiece){PIECE_FIRST, 0, 0}));
+    for (size_t i = 0; i < count; i++) assert_ok(token_template_add(&two, pair[i]));
+    assert_ok(post_processor_set_template(tokenizer, &one, &two, "test"));
+}
+
+/* Records follow the tokenizer's post-processor; pairs for pretraining do not. */
+static void test_post_processor(void **state) {
+    Files *files = *state;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(dataset_freep) Dataset *data = NULL, *two = NULL, *pretrain = NULL, *refused = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    const TemplatePiece pair[] = {
+        {PIECE_SECOND, 0, 0}, {PIECE_TOKEN, BYTE_SEP, 1}, {PIECE_FIRST, 0, 1}, {PIECE_TOKEN, BYTE_SEP, 0}};
+    const char *rows = "text\tlabel\tother\ngood\tso\tbad\nlong text here\tneg\tand another one\n";
+    char text[T + 1];
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    change_templates(tokenizer, pair, 4);
+    assert_ok(host_batch_new(&batch, 2, T));
+    open_rows(files, "one.csv", "text,label\ngood,pos\n\"a text that is longer than it may be\",2\n",
+              FORMAT_RECORDS, tokenizer, &data);
+    assert_ok(dataset_fill(data, 0, false, batch));
+    assert_int_equal(batch->tokens[0], BYTE_END);
+    assert_int_equal(batch->lens[0], 5);
+    assert_int_equal(batch->lens[1], T);
+    assert_int_equal(batch->tokens[2 * T - 1], 't');
+    open_rows(files, "two.tsv", rows, FORMAT_RECORDS, tokenizer, &two);
+    assert_ok(dataset_fill(two, 0, false, batch));
+    assert_string_equal(row_text(batch, 0, text), "bad|good|...............");
+    assert_string_equal(row_text(batch, 1, text), "and another|long text h|");
+    const int32_t types[] = {0, 0, 0, 1, 1, 1, 1, 1, 0, 0};
+    assert_memory_equal(batch->types, types, sizeof types);
+    open_rows(files, "pairs.jsonl", "{\"q\": \"a\", \"a\": \"b\"}\n{\"q\": \"c\", \"a\": \"d\"}\n",
+              FORMAT_PAIRS, tokenizer, &pretrain);
+    assert_ok(dataset_fill(pretrain, 0, false, batch));
+    assert_int_equal(batch->tokens[0], BYTE_CLS);
+    assert_int_equal(batch->tokens[2], BYTE_SEP);
+    assert_int_equal(batch->lens[0], 5);
+
+    files->count = 0;
+    files_add_text(files, "refused.tsv", rows);
+    DataSpec spec = files_spec(files, T);
+    spec.format = FORMAT_RECORDS;
+    spec.encoder = tokenizer;
+    spec.task = TASK_CLASSIFY;
+    spec.pair_field = "other";
+    spec.types = 1;
+    assert_fails(dataset_open(&refused, &spec), 2, "assigns token type 1, but the model has only 1");
+    spec.types = 2;
+    spec.seq = 3;
+    assert_fails(dataset_open(&refused, &spec), 2, "the sequence length is 3; expected at least 4");
+    change_templates(tokenizer, pair, 2);
+    assert_fails(dataset_open(&refused, &spec), 2, "uses the first text of a pair 0 times; expected once");
+}
+
 static void test_wrong(void **state) {
     Files *files = *state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -202,8 +264,9 @@ static void test_wrong(void **state) {
     spec.task = TASK_CLASSIFY;
     assert_fails(dataset_open(&data, &spec), 1, "line 3: unknown label 'maybe'; the model has 3 labels");
     spec.task = TASK_LM;
-    assert_fails(dataset_open(&data, &spec), 2, "which need BERT's task classify");
-    spec.task = TASK_CLASSIFY;
+    assert_fails(dataset_open(&data, &spec), 2, "which require BERT and --task classify");
+    spec.format = FORMAT_PAIRS;
+    spec.task = TASK_MLM;
     spec.special.cls = -1;
     assert_fails(dataset_open(&data, &spec), 2, "lacks [CLS]");
 }
@@ -211,6 +274,7 @@ static void test_wrong(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_cornell), cmocka_unit_test(count_pairs),
                                        cmocka_unit_test(test_written), cmocka_unit_test(test_records),
-                                       cmocka_unit_test(test_pairs),   cmocka_unit_test(test_wrong)};
+                                       cmocka_unit_test(test_pairs),   cmocka_unit_test(test_post_processor),
+                                       cmocka_unit_test(test_wrong)};
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

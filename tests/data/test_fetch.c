@@ -1,6 +1,6 @@
-/* Fetching against a server that behaves, misbehaves and breaks off, and from directories. What must hold: a
- * file that has its name is whole and right, what has come is not lost, and every failure is one clear
- * sentence. */
+/* Downloads, from a server that works, misbehaves or drops connections, and from mirror directories.
+ * Invariants: a file under its final name is complete and correct, received data is not lost, and every
+ * failure has one clear message. */
 #include "server.h"
 #include "zip_make.h"
 
@@ -17,20 +17,20 @@
 
 enum { SIZE = 3 << 20 };
 
-typedef struct World {
+typedef struct Fixture {
     Server *server;
     char dir[64];
-    unsigned char *data, *other; /* two files of SIZE bytes */
-    char sum[SHA256_TEXT];       /* of data */
+    unsigned char *data, *other; /* contents of two different files, SIZE bytes each */
+    char sum[SHA256_TEXT];       /* SHA-256 of data */
     FetchFile file;
     FetchSet set;
     FetchSpec spec;
     Fetched fetched;
     char home[96], path[128], part[160], mirror[128];
     volatile sig_atomic_t stop;
-} World;
+} Fixture;
 
-static void sum_of(const void *data, size_t size, char text[SHA256_TEXT]) {
+static void hash_of(const void *data, size_t size, char text[SHA256_TEXT]) {
     Sha256 hash;
     sha256_init(&hash);
     sha256_add(&hash, data, size);
@@ -44,58 +44,58 @@ static bool have_curl(void) {
 }
 
 static int setup(void **state) {
-    World *world = calloc(1, sizeof *world);
+    Fixture *fixture = calloc(1, sizeof *fixture);
     void *server;
-    if (!world || server_setup(&server) != 0) return -1;
-    world->server = server;
-    snprintf(world->dir, sizeof world->dir, "/tmp/weft-fetch-XXXXXX");
-    if (!mkdtemp(world->dir)) return -1;
-    world->data = malloc(SIZE);
-    world->other = malloc(SIZE);
-    if (!world->data || !world->other) return -1;
+    if (!fixture || server_setup(&server) != 0) return -1;
+    fixture->server = server;
+    snprintf(fixture->dir, sizeof fixture->dir, "/tmp/weft-fetch-XXXXXX");
+    if (!mkdtemp(fixture->dir)) return -1;
+    fixture->data = malloc(SIZE);
+    fixture->other = malloc(SIZE);
+    if (!fixture->data || !fixture->other) return -1;
     for (uint32_t i = 0, x = 1; i < SIZE; i++) {
         x = x * 1664525 + 1013904223;
-        world->data[i] = (unsigned char)(x >> 24);
-        world->other[i] = (unsigned char)(x >> 16);
+        fixture->data[i] = (unsigned char)(x >> 24);
+        fixture->other[i] = (unsigned char)(x >> 16);
     }
-    sum_of(world->data, SIZE, world->sum);
-    world->server->files[0] = (ServedFile){"file.bin", world->data, SIZE, "\"one\""};
-    world->file = (FetchFile){"file.bin", SIZE, world->sum, NULL};
-    snprintf(world->home, sizeof world->home, "%shome/", world->server->url);
-    world->set = (FetchSet){.name = "set", .home = world->home, .files = &world->file, .file_count = 1};
-    world->spec = (FetchSpec){.root = world->dir,
-                              .timeout_s = 20,
-                              .retries = 2,
-                              .backoff_s = 0.01,
-                              .log = stderr,
-                              .quiet = true,
-                              .stop = &world->stop};
-    snprintf(world->path, sizeof world->path, "%s/set/file.bin", world->dir);
-    snprintf(world->part, sizeof world->part, "%s.part", world->path);
-    snprintf(world->mirror, sizeof world->mirror, "%s/mirror", world->dir);
-    *state = world;
+    hash_of(fixture->data, SIZE, fixture->sum);
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->data, SIZE, "\"one\""};
+    fixture->file = (FetchFile){"file.bin", SIZE, fixture->sum, NULL};
+    snprintf(fixture->home, sizeof fixture->home, "%shome/", fixture->server->url);
+    fixture->set = (FetchSet){.name = "set", .home = fixture->home, .files = &fixture->file, .file_count = 1};
+    fixture->spec = (FetchSpec){.root = fixture->dir,
+                                .timeout_s = 20,
+                                .retries = 2,
+                                .backoff_s = 0.01,
+                                .log = stderr,
+                                .quiet = true,
+                                .stop = &fixture->stop};
+    snprintf(fixture->path, sizeof fixture->path, "%s/set/file.bin", fixture->dir);
+    snprintf(fixture->part, sizeof fixture->part, "%s.part", fixture->path);
+    snprintf(fixture->mirror, sizeof fixture->mirror, "%s/mirror", fixture->dir);
+    *state = fixture;
     return 0;
 }
 
 static int teardown(void **state) {
-    World *world = *state;
-    void *server = world->server;
-    fetched_done(&world->fetched);
-    status_free(dir_remove(world->dir));
-    free(world->data);
-    free(world->other);
-    free(world);
+    Fixture *fixture = *state;
+    void *server = fixture->server;
+    fetched_done(&fixture->fetched);
+    status_free(dir_remove(fixture->dir));
+    free(fixture->data);
+    free(fixture->other);
+    free(fixture);
     return server_teardown(&server);
 }
 
-static World *online(void **state) {
+static Fixture *online(void **state) {
     if (!have_curl()) skip();
     return *state;
 }
 
-static Status fetch(World *world) {
-    fetched_done(&world->fetched);
-    return fetch_set(&world->set, &world->spec, &world->fetched);
+static Status fetch(Fixture *fixture) {
+    fetched_done(&fixture->fetched);
+    return fetch_set(&fixture->set, &fixture->spec, &fixture->fetched);
 }
 
 static void assert_file(const char *path, const void *data, size_t size) {
@@ -106,18 +106,18 @@ static void assert_file(const char *path, const void *data, size_t size) {
     file_map_done(&map);
 }
 
-/* The file is there, and nothing of its way. */
-static void assert_arrived(const World *world, const void *data) {
+/* The file exists, and no temporary file is left. */
+static void assert_arrived(const Fixture *fixture, const void *data) {
     char state[192];
-    assert_file(world->path, data, SIZE);
-    assert_false(path_exists(world->part));
-    snprintf(state, sizeof state, "%s.json", world->part);
+    assert_file(fixture->path, data, SIZE);
+    assert_false(path_exists(fixture->part));
+    snprintf(state, sizeof state, "%s.json", fixture->part);
     assert_false(path_exists(state));
 }
 
-static void assert_nothing_left(const World *world) {
-    assert_false(path_exists(world->path));
-    assert_false(path_exists(world->part));
+static void assert_nothing_left(const Fixture *fixture) {
+    assert_false(path_exists(fixture->path));
+    assert_false(path_exists(fixture->part));
 }
 
 static int64_t size_of(const char *path) {
@@ -132,410 +132,410 @@ static void write_file(const char *dir, const char *name, const void *data, size
     assert_ok(file_replace(path, data, size));
 }
 
-/* ---- whole files ---- */
+/* ---- complete downloads ---- */
 
 static void test_whole(void **state) {
-    World *world = online(state);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    const FetchedFile *file = &world->fetched.files[0];
-    assert_int_equal(world->fetched.count, 1);
+    Fixture *fixture = online(state);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    const FetchedFile *file = &fixture->fetched.files[0];
+    assert_int_equal(fixture->fetched.count, 1);
     assert_int_equal(file->size, SIZE);
     assert_int_equal(file->received, SIZE);
     assert_int_equal(file->proof, FETCH_PUBLISHED);
-    assert_string_equal(file->sha256, world->sum);
+    assert_string_equal(file->sha256, fixture->sum);
     assert_false(file->was_there);
-    assert_int_equal(world->server->requests, 1);
+    assert_int_equal(fixture->server->requests, 1);
 
-    assert_ok(fetch(world));
-    assert_true(world->fetched.files[0].was_there);
-    assert_int_equal(world->server->requests, 1);
+    assert_ok(fetch(fixture));
+    assert_true(fixture->fetched.files[0].was_there);
+    assert_int_equal(fixture->server->requests, 1);
 }
 
 static void test_empty(void **state) {
-    World *world = online(state);
-    world->server->files[0].size = 0;
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    assert_ok(fetch(world));
-    assert_int_equal(size_of(world->path), 0);
+    Fixture *fixture = online(state);
+    fixture->server->files[0].size = 0;
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    assert_ok(fetch(fixture));
+    assert_int_equal(size_of(fixture->path), 0);
 }
 
 static void test_redirect(void **state) {
-    World *world = online(state);
-    snprintf(world->home, sizeof world->home, "%smoved/moved/", world->server->url);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 3);
+    Fixture *fixture = online(state);
+    snprintf(fixture->home, sizeof fixture->home, "%smoved/moved/", fixture->server->url);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 3);
 }
 
-/* The home names the sum, and sends the client elsewhere for the file. */
-static void test_stated(void **state) {
-    World *world = online(state);
+/* The home server states the checksum and redirects to another server for the file. */
+static void test_stated_checksum(void **state) {
+    Fixture *fixture = online(state);
     char tag[80];
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    snprintf(world->home, sizeof world->home, "%smoved/moved/", world->server->url);
-    snprintf(tag, sizeof tag, "\"%s\"", world->sum);
-    world->server->linked = tag;
-    world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "does not match the checksum that the server reports");
-    assert_nothing_left(world);
-    world->server->files[0].data = world->data;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->fetched.files[0].proof, FETCH_STATED);
-    assert_ok(fetch(world));
-    assert_int_equal(world->fetched.files[0].proof, FETCH_RECORDED);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    snprintf(fixture->home, sizeof fixture->home, "%smoved/moved/", fixture->server->url);
+    snprintf(tag, sizeof tag, "\"%s\"", fixture->sum);
+    fixture->server->linked = tag;
+    fixture->server->files[0].data = fixture->other;
+    assert_fails(fetch(fixture), 1, "does not match the checksum that the server reports");
+    assert_nothing_left(fixture);
+    fixture->server->files[0].data = fixture->data;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_STATED);
+    assert_ok(fetch(fixture));
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_RECORDED);
 }
 
 static void test_redirect_loop(void **state) {
-    World *world = online(state);
-    snprintf(world->home, sizeof world->home, "%sloop/", world->server->url);
-    assert_fails(fetch(world), 1, "more than 10 redirects");
-    assert_nothing_left(world);
+    Fixture *fixture = online(state);
+    snprintf(fixture->home, sizeof fixture->home, "%sloop/", fixture->server->url);
+    assert_fails(fetch(fixture), 1, "more than 10 redirects");
+    assert_nothing_left(fixture);
 }
 
-/* ---- interrupted ones ---- */
+/* ---- interrupted downloads ---- */
 
 static void test_cut_resumes(void **state) {
-    World *world = online(state);
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 2);
-    assert_int_equal(world->server->last_from, 1000000);
-    assert_string_equal(world->server->last_condition, "\"one\"");
-    assert_int_equal(world->fetched.files[0].received, SIZE);
+    Fixture *fixture = online(state);
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 2);
+    assert_int_equal(fixture->server->last_from, 1000000);
+    assert_string_equal(fixture->server->last_condition, "\"one\"");
+    assert_int_equal(fixture->fetched.files[0].received, SIZE);
 }
 
 static void test_resumes_later(void **state) {
-    World *world = online(state);
-    world->spec.retries = 0;
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "connection lost; the 1.00 MB received so far are kept");
-    assert_int_equal(size_of(world->part), 1000000);
-    assert_false(path_exists(world->path));
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->last_from, 1000000);
-    assert_int_equal(world->fetched.files[0].received, SIZE - 1000000);
+    Fixture *fixture = online(state);
+    fixture->spec.retries = 0;
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    assert_fails(fetch(fixture), 1, "connection lost; the 1.00 MB received so far are kept");
+    assert_int_equal(size_of(fixture->part), 1000000);
+    assert_false(path_exists(fixture->path));
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->last_from, 1000000);
+    assert_int_equal(fixture->fetched.files[0].received, SIZE - 1000000);
 }
 
-/* Killed between the last byte and the new name: nothing has to come again. */
-static void test_resumes_whole(void **state) {
-    World *world = online(state);
+/* Killed after the last byte but before the rename: nothing is downloaded again. */
+static void test_resumes_complete_part(void **state) {
+    Fixture *fixture = online(state);
     char dir[128];
     CLEANUP(mem_freep) char *note = NULL;
-    snprintf(dir, sizeof dir, "%s/set", world->dir);
-    write_file(dir, "file.bin.part", world->data, SIZE);
+    snprintf(dir, sizeof dir, "%s/set", fixture->dir);
+    write_file(dir, "file.bin.part", fixture->data, SIZE);
     assert_ok(str_format(&note, "{\"from\": \"%sfile.bin\", \"tag\": \"\\\"one\\\"\", \"size\": %d}",
-                         world->home, SIZE));
+                         fixture->home, SIZE));
     write_file(dir, "file.bin.part.json", note, strlen(note));
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 0);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 0);
 }
 
-/* A part of an unknown file, or with a note that says nothing, is not built upon. */
+/* A partial file without valid metadata is discarded. */
 static void test_unknown_part(void **state) {
-    World *world = online(state);
+    Fixture *fixture = online(state);
     char dir[128];
-    snprintf(dir, sizeof dir, "%s/set", world->dir);
-    write_file(dir, "file.bin.part", world->other, 5000);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(unlink(world->path), 0);
-    write_file(dir, "file.bin.part", world->other, 5000);
+    snprintf(dir, sizeof dir, "%s/set", fixture->dir);
+    write_file(dir, "file.bin.part", fixture->other, 5000);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(unlink(fixture->path), 0);
+    write_file(dir, "file.bin.part", fixture->other, 5000);
     write_file(dir, "file.bin.part.json", "{\"from\": 7", 10);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
 }
 
 static void test_ranges_ignored(void **state) {
-    World *world = online(state);
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    world->server->no_ranges = true;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 2);
+    Fixture *fixture = online(state);
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    fixture->server->no_ranges = true;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 2);
 }
 
-/* The file changes between two attempts: what arrives is the new one, not a mixture. */
+/* The file changes between two attempts: the result is the new file, not a mixture. */
 static void test_changed(void **state) {
-    World *world = online(state);
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    world->spec.retries = 0;
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "connection lost");
-    world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"two\""};
-    assert_ok(fetch(world));
-    assert_arrived(world, world->other);
-    assert_int_equal(world->fetched.files[0].proof, FETCH_FIRST);
+    Fixture *fixture = online(state);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    fixture->spec.retries = 0;
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    assert_fails(fetch(fixture), 1, "connection lost");
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->other, SIZE, "\"two\""};
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->other);
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_FIRST);
 }
 
-/* A server that takes no notice of If-Range is found out by the tag that it names. */
+/* If the server ignores If-Range, the changed ETag reveals the new file. */
 static void test_changed_unconditionally(void **state) {
-    World *world = online(state);
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    world->spec.retries = 0;
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    world->server->no_conditions = true;
-    assert_fails(fetch(world), 1, "connection lost");
-    world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"two\""};
-    assert_ok(fetch(world));
-    assert_arrived(world, world->other);
+    Fixture *fixture = online(state);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    fixture->spec.retries = 0;
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    fixture->server->no_conditions = true;
+    assert_fails(fetch(fixture), 1, "connection lost");
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->other, SIZE, "\"two\""};
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->other);
 }
 
-/* ... and one that names none, by the checksum. */
-static void test_glued(void **state) {
-    World *world = online(state);
-    world->spec.retries = 0;
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, NULL};
-    assert_fails(fetch(world), 1, "connection lost");
-    world->server->files[0] = (ServedFile){"file.bin", world->data, SIZE, NULL};
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 3);
+/* Without an ETag, the checksum reveals a mixture of two versions. */
+static void test_mixed_versions(void **state) {
+    Fixture *fixture = online(state);
+    fixture->spec.retries = 0;
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->other, SIZE, NULL};
+    assert_fails(fetch(fixture), 1, "connection lost");
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->data, SIZE, NULL};
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 3);
 }
 
-/* Parts that do not fit are fetched whole once, not for ever. */
+/* A resumed file with a wrong checksum is downloaded again from the start, but only once. */
 static void test_wrong_again(void **state) {
-    World *world = online(state);
-    world->server->files[0] = (ServedFile){"file.bin", world->other, SIZE, "\"one\""};
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "not the published file");
-    assert_nothing_left(world);
-    assert_int_equal(world->server->requests, 3);
+    Fixture *fixture = online(state);
+    fixture->server->files[0] = (ServedFile){"file.bin", fixture->other, SIZE, "\"one\""};
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    assert_fails(fetch(fixture), 1, "not the published file");
+    assert_nothing_left(fixture);
+    assert_int_equal(fixture->server->requests, 3);
 }
 
-/* Without a tag and without a checksum nothing could tell, so it starts over. */
-static void test_nothing_to_tell_by(void **state) {
-    World *world = online(state);
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    world->spec.retries = 0;
-    world->server->files[0].tag = NULL;
-    world->server->cuts = 1;
-    world->server->cut_at = 1000000;
-    assert_fails(fetch(world), 1, "connection lost");
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->last_from, 0);
-    /* In one call too. */
-    assert_ok(dir_remove(world->fetched.dir));
-    world->spec.retries = 1;
-    world->server->cuts = 1;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->last_from, 0);
+/* Without an ETag and a checksum, a mixture would go unnoticed, so the download starts over. */
+static void test_no_tag_no_checksum(void **state) {
+    Fixture *fixture = online(state);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    fixture->spec.retries = 0;
+    fixture->server->files[0].tag = NULL;
+    fixture->server->cuts = 1;
+    fixture->server->cut_at = 1000000;
+    assert_fails(fetch(fixture), 1, "connection lost");
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->last_from, 0);
+    /* Also within a single call. */
+    assert_ok(dir_remove(fixture->fetched.dir));
+    fixture->spec.retries = 1;
+    fixture->server->cuts = 1;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->last_from, 0);
 }
 
 static void test_silent(void **state) {
-    World *world = online(state);
-    world->spec.timeout_s = 1;
-    world->spec.retries = 1;
-    world->server->silent = true;
-    world->server->cut_at = 2000;
-    assert_fails(fetch(world), 1, "no data received for 1 s; the 4.00 kB received so far are kept");
-    assert_int_equal(size_of(world->part), 4000);
-    assert_int_equal(world->server->requests, 2);
+    Fixture *fixture = online(state);
+    fixture->spec.timeout_s = 1;
+    fixture->spec.retries = 1;
+    fixture->server->silent = true;
+    fixture->server->cut_at = 2000;
+    assert_fails(fetch(fixture), 1, "no data received for 1 s; the 4.00 kB received so far are kept");
+    assert_int_equal(size_of(fixture->part), 4000);
+    assert_int_equal(fixture->server->requests, 2);
 }
 
 static void test_stopped(void **state) {
-    World *world = online(state);
-    world->server->silent = true;
-    world->server->cut_at = 2000;
-    world->server->stop = &world->stop;
-    assert_fails(fetch(world), 1, "stopped by a signal; the 2.00 kB received so far are kept");
-    assert_int_equal(size_of(world->part), 2000);
-    world->server->silent = false;
-    world->stop = 0;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
+    Fixture *fixture = online(state);
+    fixture->server->silent = true;
+    fixture->server->cut_at = 2000;
+    fixture->server->stop = &fixture->stop;
+    assert_fails(fetch(fixture), 1, "stopped by a signal; the 2.00 kB received so far are kept");
+    assert_int_equal(size_of(fixture->part), 2000);
+    fixture->server->silent = false;
+    fixture->stop = 0;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
 }
 
-/* ---- wrong ones ---- */
+/* ---- errors ---- */
 
 static void test_wrong_sum(void **state) {
-    World *world = online(state);
-    world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "not the published file: SHA-256 is ");
-    assert_nothing_left(world);
-    assert_int_equal(world->server->requests, 1);
+    Fixture *fixture = online(state);
+    fixture->server->files[0].data = fixture->other;
+    assert_fails(fetch(fixture), 1, "not the published file: SHA-256 is ");
+    assert_nothing_left(fixture);
+    assert_int_equal(fixture->server->requests, 1);
 }
 
 static void test_refusals(void **state) {
-    World *world = online(state);
-    world->server->failures = 1;
-    world->server->status = 403;
-    assert_fails(fetch(world), 1, "access denied (403)");
-    world->server->failures = 1;
-    world->server->status = 418;
-    assert_fails(fetch(world), 1, "unexpected HTTP status 418");
-    assert_int_equal(world->server->requests, 2);
-    snprintf(world->home, sizeof world->home, "%snothing/", world->server->url);
-    assert_fails(fetch(world), 1, "/nothing/file.bin: not found (404)");
-    assert_nothing_left(world);
-    assert_int_equal(world->server->requests, 3);
+    Fixture *fixture = online(state);
+    fixture->server->failures = 1;
+    fixture->server->status = 403;
+    assert_fails(fetch(fixture), 1, "access denied (403)");
+    fixture->server->failures = 1;
+    fixture->server->status = 418;
+    assert_fails(fetch(fixture), 1, "unexpected HTTP status 418");
+    assert_int_equal(fixture->server->requests, 2);
+    snprintf(fixture->home, sizeof fixture->home, "%snothing/", fixture->server->url);
+    assert_fails(fetch(fixture), 1, "/nothing/file.bin: not found (404)");
+    assert_nothing_left(fixture);
+    assert_int_equal(fixture->server->requests, 3);
 }
 
 static void test_busy(void **state) {
-    World *world = online(state);
-    world->server->failures = 2;
-    world->server->status = 503;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(unlink(world->path), 0);
-    world->server->failures = 3;
-    assert_fails(fetch(world), 1, "the server is busy or has a temporary problem (503)");
-    assert_nothing_left(world);
+    Fixture *fixture = online(state);
+    fixture->server->failures = 2;
+    fixture->server->status = 503;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(unlink(fixture->path), 0);
+    fixture->server->failures = 3;
+    assert_fails(fetch(fixture), 1, "the server is busy or has a temporary problem (503)");
+    assert_nothing_left(fixture);
 }
 
 static void test_no_server(void **state) {
-    World *world = online(state);
+    Fixture *fixture = online(state);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     assert_int_equal(bind(fd, (struct sockaddr *)&address, size), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    snprintf(world->home, sizeof world->home, "http://127.0.0.1:%d/", ntohs(address.sin_port));
-    assert_fails(fetch(world), 1, "cannot connect to 127.0.0.1");
+    snprintf(fixture->home, sizeof fixture->home, "http://127.0.0.1:%d/", ntohs(address.sin_port));
+    assert_fails(fetch(fixture), 1, "cannot connect to 127.0.0.1");
     close(fd);
 }
 
 static void test_lengths(void **state) {
-    World *world = online(state);
-    world->server->said_longer = 5;
-    assert_fails(fetch(world), 1, "has 3145733 bytes, but the published file has 3145728");
-    assert_nothing_left(world);
-    world->server->said_longer = -5;
-    assert_fails(fetch(world), 1, "has 3145723 bytes, but the published file has 3145728");
-    assert_nothing_left(world);
-    world->server->said_longer = 5;
-    /* No size is published: it says more than it sends, every time. */
-    world->file.size = 0;
-    assert_fails(fetch(world), 1, "has fewer bytes than it reported before");
-    assert_nothing_left(world);
-    /* It says nothing and sends more, or less. */
-    world->server->said_longer = 0;
-    world->server->no_length = true;
-    world->file.size = SIZE - 1;
-    assert_fails(fetch(world), 1, "longer than the expected 3145727 bytes");
-    assert_nothing_left(world);
-    world->file.size = SIZE + 1;
-    world->server->no_ranges = true;
-    assert_fails(fetch(world), 1, "ended after 3145728 of 3145729 bytes");
+    Fixture *fixture = online(state);
+    fixture->server->said_longer = 5;
+    assert_fails(fetch(fixture), 1, "has 3145733 bytes, but the published file has 3145728");
+    assert_nothing_left(fixture);
+    fixture->server->said_longer = -5;
+    assert_fails(fetch(fixture), 1, "has 3145723 bytes, but the published file has 3145728");
+    assert_nothing_left(fixture);
+    fixture->server->said_longer = 5;
+    /* The size is not published, and the server always announces more than it sends. */
+    fixture->file.size = 0;
+    assert_fails(fetch(fixture), 1, "has fewer bytes than it reported before");
+    assert_nothing_left(fixture);
+    /* The server announces no length and sends more, or less. */
+    fixture->server->said_longer = 0;
+    fixture->server->no_length = true;
+    fixture->file.size = SIZE - 1;
+    assert_fails(fetch(fixture), 1, "longer than the expected 3145727 bytes");
+    assert_nothing_left(fixture);
+    fixture->file.size = SIZE + 1;
+    fixture->server->no_ranges = true;
+    assert_fails(fetch(fixture), 1, "ended after 3145728 of 3145729 bytes");
 }
 
-static void test_absurd(void **state) {
-    World *world = online(state);
-    world->file.size = 0;
-    world->server->said_longer = (int64_t)1 << 60;
-    assert_fails(fetch(world), 1, "more than any file expected here");
-    world->server->said_longer = (int64_t)60 << 30;
-    CLEANUP(status_freep) Status status = fetch(world);
-    assert_non_null(status); /* no room for it, or the connection is cut: it depends on the disk */
+static void test_absurd_size(void **state) {
+    Fixture *fixture = online(state);
+    fixture->file.size = 0;
+    fixture->server->said_longer = (int64_t)1 << 60;
+    assert_fails(fetch(fixture), 1, "more than any file expected here");
+    fixture->server->said_longer = (int64_t)60 << 30;
+    CLEANUP(status_freep) Status status = fetch(fixture);
+    assert_non_null(status); /* the disk is too small or the connection is cut, depending on the host */
 }
 
-static void test_no_room(void **state) {
-    World *world = online(state);
+static void test_full_disk(void **state) {
+    Fixture *fixture = online(state);
     struct rlimit old, low;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     low = (struct rlimit){.rlim_cur = 100000, .rlim_max = old.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
-    CLEANUP(status_freep) Status status = fetch(world);
+    CLEANUP(status_freep) Status status = fetch(fixture);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     assert_non_null(status);
     assert_non_null(strstr(status_message(status), "file.bin.part: cannot write: File too large"));
-    assert_int_equal(size_of(world->part), 100000);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->last_from, 100000);
+    assert_int_equal(size_of(fixture->part), 100000);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->last_from, 100000);
 }
 
-/* ---- what is there already ---- */
+/* ---- files that already exist ---- */
 
 static void test_recorded(void **state) {
-    World *world = online(state);
-    world->file = (FetchFile){"file.bin", 0, NULL, NULL};
-    assert_ok(fetch(world));
-    assert_int_equal(world->fetched.files[0].proof, FETCH_FIRST);
-    assert_ok(fetch(world));
-    assert_int_equal(world->fetched.files[0].proof, FETCH_RECORDED);
-    /* Another file by now at its home. */
-    assert_int_equal(unlink(world->path), 0);
-    world->server->files[0].data = world->other;
-    assert_fails(fetch(world), 1, "not the same file as on the first download");
-    assert_nothing_left(world);
-    world->server->files[0].data = world->data;
-    assert_ok(fetch(world));
-    assert_int_equal(world->fetched.files[0].proof, FETCH_RECORDED);
+    Fixture *fixture = online(state);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    assert_ok(fetch(fixture));
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_FIRST);
+    assert_ok(fetch(fixture));
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_RECORDED);
+    /* The server now has a different file. */
+    assert_int_equal(unlink(fixture->path), 0);
+    fixture->server->files[0].data = fixture->other;
+    assert_fails(fetch(fixture), 1, "not the same file as on the first download");
+    assert_nothing_left(fixture);
+    fixture->server->files[0].data = fixture->data;
+    assert_ok(fetch(fixture));
+    assert_int_equal(fixture->fetched.files[0].proof, FETCH_RECORDED);
 }
 
 static void test_changed_here(void **state) {
-    World *world = online(state);
-    assert_ok(fetch(world));
-    write_file(world->fetched.dir, "file.bin", "mine", 4);
-    assert_fails(fetch(world), 1, "move it away to fetch it again");
-    assert_file(world->path, "mine", 4);
+    Fixture *fixture = online(state);
+    assert_ok(fetch(fixture));
+    write_file(fixture->fetched.dir, "file.bin", "mine", 4);
+    assert_fails(fetch(fixture), 1, "delete it to download it again");
+    assert_file(fixture->path, "mine", 4);
 }
 
 static void test_bad_record(void **state) {
-    World *world = *state;
+    Fixture *fixture = *state;
     char dir[128];
-    snprintf(dir, sizeof dir, "%s/set", world->dir);
+    snprintf(dir, sizeof dir, "%s/set", fixture->dir);
     write_file(dir, "fetched.json", "[1]", 3);
-    assert_fails(fetch(world), 1, "fetched.json: expected an object");
+    assert_fails(fetch(fixture), 1, "fetched.json: expected an object");
 }
 
 /* ---- mirrors ---- */
 
 static void test_mirror(void **state) {
-    World *world = online(state);
-    world->spec.from = world->server->url;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
+    Fixture *fixture = online(state);
+    fixture->spec.from = fixture->server->url;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
 }
 
 static void test_directory(void **state) {
-    World *world = *state;
+    Fixture *fixture = *state;
     char folder[160];
-    world->spec.from = world->mirror;
-    snprintf(folder, sizeof folder, "%s/set", world->mirror);
-    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot open");
-    write_file(folder, "file.bin", world->data, SIZE);
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
-    assert_int_equal(world->server->requests, 0);
-    assert_int_equal(unlink(world->path), 0);
-    write_file(folder, "file.bin", world->data, SIZE - 1);
-    assert_fails(fetch(world), 1, "has 3145727 bytes, but the published file has 3145728");
-    write_file(folder, "file.bin", world->other, SIZE);
-    assert_fails(fetch(world), 1, "not the published file");
-    assert_nothing_left(world);
+    fixture->spec.from = fixture->mirror;
+    snprintf(folder, sizeof folder, "%s/set", fixture->mirror);
+    assert_fails(fetch(fixture), 1, "mirror/set/file.bin: cannot open");
+    write_file(folder, "file.bin", fixture->data, SIZE);
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
+    assert_int_equal(fixture->server->requests, 0);
+    assert_int_equal(unlink(fixture->path), 0);
+    write_file(folder, "file.bin", fixture->data, SIZE - 1);
+    assert_fails(fetch(fixture), 1, "has 3145727 bytes, but the published file has 3145728");
+    write_file(folder, "file.bin", fixture->other, SIZE);
+    assert_fails(fetch(fixture), 1, "not the published file");
+    assert_nothing_left(fixture);
 }
 
 static void test_flat_directory(void **state) {
-    World *world = *state;
-    world->spec.from = world->mirror;
-    write_file(world->mirror, "file.bin", world->data, SIZE);
-    assert_fails(fetch(world), 1, "mirror/set/file.bin: cannot open");
-    world->spec.from_flat = true;
-    assert_ok(fetch(world));
-    assert_arrived(world, world->data);
+    Fixture *fixture = *state;
+    fixture->spec.from = fixture->mirror;
+    write_file(fixture->mirror, "file.bin", fixture->data, SIZE);
+    assert_fails(fetch(fixture), 1, "mirror/set/file.bin: cannot open");
+    fixture->spec.from_flat = true;
+    assert_ok(fetch(fixture));
+    assert_arrived(fixture, fixture->data);
 }
 
 /* ---- archives ---- */
 
 static void test_archive(void **state) {
-    World *world = *state;
+    Fixture *fixture = *state;
     static ZipMaker zip;
     static const char *const members[] = {"one.txt", "two.txt", NULL};
     char path[192];
@@ -544,37 +544,37 @@ static void test_archive(void **state) {
     zip_make_add(&zip, "corpus/two.txt", "second", 6, 0);
     zip_make_add(&zip, "../../evil.txt", "evil", 4, 0);
     zip_make_end(&zip);
-    write_file(world->mirror, "set.zip", zip.data, zip.size);
-    world->spec.from = world->mirror;
-    world->spec.from_flat = true;
-    world->file = (FetchFile){"set.zip", 0, NULL, members};
-    assert_ok(fetch(world));
-    assert_int_equal(world->fetched.count, 3);
-    assert_int_equal(world->fetched.files[1].proof, FETCH_ARCHIVE);
-    assert_file(world->fetched.files[1].path, "first", 5);
-    assert_file(world->fetched.files[2].path, "second", 6);
+    write_file(fixture->mirror, "set.zip", zip.data, zip.size);
+    fixture->spec.from = fixture->mirror;
+    fixture->spec.from_flat = true;
+    fixture->file = (FetchFile){"set.zip", 0, NULL, members};
+    assert_ok(fetch(fixture));
+    assert_int_equal(fixture->fetched.count, 3);
+    assert_int_equal(fixture->fetched.files[1].proof, FETCH_ARCHIVE);
+    assert_file(fixture->fetched.files[1].path, "first", 5);
+    assert_file(fixture->fetched.files[2].path, "second", 6);
 
-    /* One that is gone is unpacked again, one that was changed is left alone. */
-    snprintf(path, sizeof path, "%s/set/two.txt", world->dir);
+    /* A missing file is unpacked again; a modified one is left alone. */
+    snprintf(path, sizeof path, "%s/set/two.txt", fixture->dir);
     assert_int_equal(unlink(path), 0);
-    assert_ok(fetch(world));
+    assert_ok(fetch(fixture));
     assert_file(path, "second", 6);
-    write_file(world->fetched.dir, "two.txt", "mine", 4);
-    assert_fails(fetch(world), 1, "two.txt: exists, but its SHA-256 is");
+    write_file(fixture->fetched.dir, "two.txt", "mine", 4);
+    assert_fails(fetch(fixture), 1, "two.txt already exists, but its SHA-256 is");
     assert_file(path, "mine", 4);
-    /* The same without a record: it is held against the archive. */
-    snprintf(path, sizeof path, "%s/set/fetched.json", world->dir);
+    /* Without a record, the file is compared with the archive. */
+    snprintf(path, sizeof path, "%s/set/fetched.json", fixture->dir);
     assert_int_equal(unlink(path), 0);
-    assert_fails(fetch(world), 1, "two.txt: exists, but its SHA-256 is");
+    assert_fails(fetch(fixture), 1, "two.txt already exists, but its SHA-256 is");
 }
 
-/* ---- libcurl's numbers ---- */
+/* ---- libcurl's constants ---- */
 
 #if __has_include(<curl/curl.h>)
 #define CURL_DISABLE_DEPRECATION
 #include <curl/curl.h>
 
-static void test_numbers(void **state) {
+static void test_constants(void **state) {
     (void)state;
     static const int pairs[][2] = {
         {CURL_WRITE_DATA, CURLOPT_WRITEDATA},
@@ -621,7 +621,7 @@ static void test_numbers(void **state) {
     assert_int_equal(CURL_GLOBAL_ALL, 3);
 }
 #else
-static void test_numbers(void **state) {
+static void test_constants(void **state) {
     (void)state;
     skip();
 }
@@ -630,22 +630,22 @@ static void test_numbers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
-        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_constants),
         CASE(whole),
         CASE(empty),
         CASE(redirect),
         CASE(redirect_loop),
-        CASE(stated),
+        CASE(stated_checksum),
         CASE(cut_resumes),
         CASE(resumes_later),
-        CASE(resumes_whole),
+        CASE(resumes_complete_part),
         CASE(unknown_part),
         CASE(ranges_ignored),
         CASE(changed),
         CASE(changed_unconditionally),
-        CASE(glued),
+        CASE(mixed_versions),
         CASE(wrong_again),
-        CASE(nothing_to_tell_by),
+        CASE(no_tag_no_checksum),
         CASE(silent),
         CASE(stopped),
         CASE(wrong_sum),
@@ -653,8 +653,8 @@ int main(void) {
         CASE(busy),
         CASE(no_server),
         CASE(lengths),
-        CASE(absurd),
-        CASE(no_room),
+        CASE(absurd_size),
+        CASE(full_disk),
         CASE(recorded),
         CASE(changed_here),
         CASE(bad_record),

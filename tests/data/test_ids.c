@@ -1,8 +1,9 @@
-/* Examples from JSON lines: what each task makes of them, and what is said about lines that are wrong. */
+/* Token id examples in JSON lines: the batches that each task builds from them, and errors for invalid
+ * lines. */
 #include "data/ids.h"
 #include "files.h"
 
-/* Opens one file of lines for a task and fills one batch in the files' order. */
+/* Opens one file of lines for a task and fills one batch in file order. */
 static void fill_lines(Files *files, const char *text, Task task, int64_t T, int64_t B,
                        HostBatch **ret_batch) {
     files->count = 0;
@@ -127,7 +128,7 @@ static void test_files_gz_and_parts(void **state) {
     assert_int_equal(batch->tokens[2], 6);
     Dataset *none = NULL;
     spec.keep_last = 0.01;
-    assert_fails(dataset_open(&none, &spec), 1, "too little data: 0 of 5 examples, expected at least 1");
+    assert_fails(dataset_open(&none, &spec), 1, "too little data: 0 of 5 examples; expected at least 1");
 }
 
 static const struct {
@@ -142,27 +143,28 @@ static const struct {
     {TASK_LM, 1, "{}", "line 2: 'ids' must be an array of at least one token"},
     {TASK_LM, 1, "{\"ids\": []}", "'ids' must be an array of at least one token"},
     {TASK_LM, 1, "{\"ids\": 3}", "'ids' must be an array of at least one token"},
-    {TASK_LM, 2, "{\"ids\": [1,1,1,1,1]}", "line 2: 'ids' has 5 tokens, more than the sequence length 4"},
-    {TASK_LM, 1, "{\"ids\": [1, 262]}", "line 2: 'ids'[1] is 262, expected 0 to 261"},
-    {TASK_LM, 1, "{\"ids\": [-1]}", "'ids'[0] is -1, expected 0 to 261"},
-    {TASK_LM, 1, "{\"ids\": [9223372036854775807]}", "'ids'[0] is 9223372036854775807, expected"},
+    {TASK_LM, 2, "{\"ids\": [1,1,1,1,1]}", "line 2: 'ids' has 5 tokens, more than the sequence length of 4"},
+    {TASK_LM, 1, "{\"ids\": [1, 262]}", "line 2: 'ids'[1] is 262; expected 0 to 261"},
+    {TASK_LM, 1, "{\"ids\": [-1]}", "'ids'[0] is -1; expected 0 to 261"},
+    {TASK_LM, 1, "{\"ids\": [9223372036854775807]}", "'ids'[0] is 9223372036854775807; expected"},
     {TASK_LM, 1, "{\"ids\": [9223372036854775808]}", "not valid JSON: too big integer"},
     {TASK_LM, 1, "{\"ids\": [1.0]}", "'ids'[0] must be an integer from 0 to 261"},
     {TASK_LM, 1, "{\"ids\": [\"1\"]}", "'ids'[0] must be an integer"},
-    {TASK_LM, 1, "{\"ids\": [1], \"types\": [2]}", "'types'[0] is 2, expected 0 to 1"},
+    {TASK_LM, 1, "{\"ids\": [1], \"types\": [2]}", "'types'[0] is 2; expected 0 to 1"},
     {TASK_LM, 1, "{\"ids\": [1], \"types\": [0, 0]}",
-     "'types' must be an array as long as 'ids' (1), found 2"},
-    {TASK_LM, 1, "{\"ids\": [1], \"types\": 0}", "'types' must be an array as long as 'ids' (1)"},
-    {TASK_LM, 1, "{\"ids\": [1], \"labels\": [-1]}", "'labels'[0] is -1, expected 0 to 261 or -100"},
-    {TASK_LM, 1, "{\"ids\": [1], \"lables\": [1]}", "line 2: unknown field 'lables', expected labels"},
-    {TASK_LM, 1, "{\"ids\": [1], \"anything\": 1}", "unknown field 'anything', expected ids, types"},
-    {TASK_MLM, 1, "{\"ids\": [1], \"labels\": [1]}", "'next' is missing, expected 0 to 1"},
-    {TASK_MLM, 1, "{\"ids\": [1], \"next\": 2}", "'next' is 2, expected 0 to 1"},
-    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 0}", "'end' is missing, expected 0 to 4"},
-    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 5, \"end\": 1}", "'start' is 5, expected 0 to 4"},
-    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 1, \"end\": -1}", "'end' is -1, expected 0 to 4"},
-    {TASK_CLASSIFY, 1, "{\"ids\": [1]}", "'label' is missing, expected 0 to 2"},
-    {TASK_CLASSIFY, 1, "{\"ids\": [1], \"label\": 3}", "x.jsonl: line 2: 'label' is 3, expected 0 to 2"},
+     "'types' must be an array with as many entries as 'ids' (1), not 2"},
+    {TASK_LM, 1, "{\"ids\": [1], \"types\": 0}",
+     "'types' must be an array with as many entries as 'ids' (1)"},
+    {TASK_LM, 1, "{\"ids\": [1], \"labels\": [-1]}", "'labels'[0] is -1; expected 0 to 261 or -100"},
+    {TASK_LM, 1, "{\"ids\": [1], \"lables\": [1]}", "line 2: unknown field 'lables'; expected labels"},
+    {TASK_LM, 1, "{\"ids\": [1], \"anything\": 1}", "unknown field 'anything'; expected ids, types"},
+    {TASK_MLM, 1, "{\"ids\": [1], \"labels\": [1]}", "'next' is missing; expected 0 to 1"},
+    {TASK_MLM, 1, "{\"ids\": [1], \"next\": 2}", "'next' is 2; expected 0 to 1"},
+    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 0}", "'end' is missing; expected 0 to 4"},
+    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 5, \"end\": 1}", "'start' is 5; expected 0 to 4"},
+    {TASK_SPAN, 1, "{\"ids\": [1], \"start\": 1, \"end\": -1}", "'end' is -1; expected 0 to 4"},
+    {TASK_CLASSIFY, 1, "{\"ids\": [1]}", "'label' is missing; expected 0 to 2"},
+    {TASK_CLASSIFY, 1, "{\"ids\": [1], \"label\": 3}", "x.jsonl: line 2: 'label' is 3; expected 0 to 2"},
     {TASK_CLASSIFY, 1, "{\"ids\": [1], \"label\": true}", "'label' must be an integer from 0 to 2"},
 };
 
@@ -211,7 +213,7 @@ static void test_hostile_lines(void **state) {
 
     files->count = 0;
     files_add_text(files, "blank.jsonl", "\n \n\t\n");
-    assert_fails(dataset_open(&data, &spec), 1, "too little data: 0 examples, expected at least 1");
+    assert_fails(dataset_open(&data, &spec), 1, "too little data: 0 examples; expected at least 1");
 }
 
 static void test_no_special_tokens(void **state) {
@@ -239,6 +241,71 @@ static void test_no_special_tokens(void **state) {
     dataset_free(data);
 }
 
+/* Next-sentence prediction alone needs neither labels nor special tokens to draw masks with. */
+static void test_next_sentence_alone(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "next.jsonl", "{\"ids\": [1, 2], \"next\": 1}\n{\"ids\": [3], \"next\": 0}\n");
+    DataSpec spec = files_spec(files, 2);
+    spec.task = TASK_MLM;
+    spec.next_sentence = spec.no_masks = true;
+    spec.special = (SpecialTokens){-1, -1, -1, -1, -1, -1};
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_ok(dataset_check_counted(data, spec.paths));
+    assert_ok(host_batch_new(&batch, 2, 2));
+    assert_ok(dataset_fill(data, 0, false, batch));
+    assert_tokens(batch->tokens, (int32_t[]){1, 2, 3, 0}, 4);
+    assert_tokens(batch->nsp, (int32_t[]){1, 0}, 2);
+    assert_int_equal(batch->loss_count[LOSS_NSP], 2);
+    assert_int_equal(batch->loss_count[LOSS_TOKEN], 0);
+}
+
+/* NULL: something is counted. */
+static const struct {
+    Task task;
+    bool next_sentence;
+    const char *lines, *message;
+} counted[] = {
+    {TASK_LM, false, "{\"ids\": [1, 2]}", NULL},
+    {TASK_LM, false, "{\"ids\": [1]}\n{\"ids\": [1, 2], \"labels\": [1, -100]}", "which nothing predicts"},
+    {TASK_LM, false, "{\"ids\": [1, 2], \"labels\": [-100, -100]}\n{\"ids\": [1, 2, 3]}", NULL},
+    {TASK_MLM, false, "{\"ids\": [1, 2], \"labels\": [-100, -100]}",
+     "nothing to predict: every label is -100"},
+    {TASK_MLM, false, "{\"ids\": [1, 2], \"labels\": [7, -100]}", NULL},
+    {TASK_MLM, false, "{\"ids\": [258, 259]}", "no token can be masked"},
+    {TASK_MLM, false, "{\"ids\": [258, 1, 259]}", NULL},
+    {TASK_MLM, true, "{\"ids\": [1, 2], \"labels\": [-100, -100], \"next\": 1}", NULL},
+    {TASK_SPAN, false, "{\"ids\": [1], \"start\": 3, \"end\": 4}", "every answer lies outside its example"},
+    {TASK_SPAN, false, "{\"ids\": [1], \"start\": 0, \"end\": 4}", NULL},
+    {TASK_CLASSIFY, false, "{\"ids\": [1], \"label\": 0}", NULL},
+};
+
+static void test_nothing_counted(void **state) {
+    Files *files = *state;
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        files->count = 0;
+        files_add_text(files, "good.jsonl",
+                       "{\"ids\": [1, 2, 3], \"next\": 0, \"start\": 0, \"end\": 0, \"label\": 1}\n");
+        files_add_text(files, "other.jsonl", counted[i].lines);
+        DataSpec spec = files_spec(files, 4);
+        spec.task = counted[i].task;
+        spec.next_sentence = counted[i].next_sentence;
+        CLEANUP(dataset_freep) Dataset *data = NULL;
+        assert_ok(dataset_open(&data, &spec));
+        if (counted[i].message)
+            assert_fails(dataset_check_counted(data, spec.paths), 1, counted[i].message);
+        else
+            assert_ok(dataset_check_counted(data, spec.paths));
+        /* A file outside the used part does not matter. */
+        spec.keep_first = 0.3;
+        CLEANUP(dataset_freep) Dataset *first = NULL;
+        assert_ok(dataset_open(&first, &spec));
+        assert_ok(dataset_check_counted(first, spec.paths));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lm),
@@ -251,6 +318,8 @@ int main(void) {
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_hostile_lines),
         cmocka_unit_test(test_no_special_tokens),
+        cmocka_unit_test(test_next_sentence_alone),
+        cmocka_unit_test(test_nothing_counted),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

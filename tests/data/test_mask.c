@@ -1,20 +1,20 @@
-/* Masked tokens and pairs made from a stream: the shares that BERT's recipe names, what may be masked
- * and what may replace it, and that pairs are what their label says. */
+/* Masked tokens and sentence pairs drawn from a stream: masking rates follow BERT's recipe, only allowed
+ * tokens are masked or used as replacements, and pairs match their label. */
 #include <math.h>
 
 #include "files.h"
 
 enum { T = 64, TOKENS = 20000 };
 
-/* A stream in which every token says where it lies. */
-static void add_places(Files *files) {
+/* A stream in which every token encodes its own position. */
+static void add_positions(Files *files) {
     static uint32_t tokens[TOKENS];
     for (uint32_t i = 0; i < TOKENS; i++) tokens[i] = 10 + i;
     files->count = 0;
     files_add(files, "places.u32", tokens, sizeof tokens);
 }
 
-static DataSpec places_spec(const Files *files) {
+static DataSpec positions_spec(const Files *files) {
     DataSpec spec = files_spec(files, T);
     spec.task = TASK_MLM;
     spec.vocab = TOKENS + 10;
@@ -26,25 +26,25 @@ static int32_t original(const HostBatch *batch, int64_t i) {
     return batch->labels[i] == -100 ? batch->tokens[i] : batch->labels[i];
 }
 
-/* True when the value is within four standard deviations of a binomial share. */
+/* Whether a count is within four standard deviations of its binomial mean. */
 static bool near(double found, double share, double trials) {
     return fabs(found / trials - share) < 4 * sqrt(share * (1 - share) / trials);
 }
 
 static void test_shares(void **state) {
     Files *files = *state;
-    add_places(files);
-    DataSpec spec = places_spec(files);
+    add_positions(files);
+    DataSpec spec = positions_spec(files);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));
     assert_int_equal(dataset_count(data), TOKENS / (T - 2));
     assert_ok(host_batch_new(&batch, 1, T));
-    double picked = 0, masked = 0, kept = 0, changed = 0, by_place[T] = {0};
+    double picked = 0, masked = 0, kept = 0, changed = 0, by_position[T] = {0};
     enum { RUNS = 4000 };
     for (int run = 0; run < RUNS; run++) {
         assert_ok(dataset_fill(data, (uint64_t)run, true, batch));
-        assert_int_equal(batch->pick_count, 9); /* 15 % of 62 */
+        assert_int_equal(batch->pick_count, 9); /* 15% of 62 */
         assert_int_equal(batch->loss_count[LOSS_TOKEN], 9);
         assert_int_equal(batch->loss_count[LOSS_NSP], 0);
         for (int i = 0; i < batch->pick_count; i++) {
@@ -52,7 +52,7 @@ static void test_shares(void **state) {
             assert_int_equal(batch->labels[at], token);
             assert_true(token >= 10 && at > 0 && at < T - 1);
             picked++;
-            by_place[at]++;
+            by_position[at]++;
             masked += shown == 3;
             kept += shown == token;
             changed += shown != 3 && shown != token;
@@ -62,13 +62,13 @@ static void test_shares(void **state) {
     assert_true(near(masked, 0.8, picked));
     assert_true(near(kept, 0.1, picked));
     assert_true(near(changed, 0.1, picked));
-    for (int t = 1; t < T - 1; t++) assert_true(near(by_place[t], 9.0 / 62, RUNS));
+    for (int t = 1; t < T - 1; t++) assert_true(near(by_position[t], 9.0 / 62, RUNS));
 }
 
 static void test_single_span(void **state) {
     Files *files = *state;
-    add_places(files);
-    DataSpec spec = places_spec(files);
+    add_positions(files);
+    DataSpec spec = positions_spec(files);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));
@@ -84,7 +84,7 @@ static void test_single_span(void **state) {
     }
 }
 
-/* Random replacements are uniform over the vocabulary without its special tokens. */
+/* Random replacements are uniform over the vocabulary without special tokens. */
 static void test_random_tokens(void **state) {
     Files *files = *state;
     static uint16_t tokens[5000];
@@ -110,10 +110,10 @@ static void test_random_tokens(void **state) {
             assert_true(near(seen[token], 0.1 / 6, (double)batch->pick_count));
 }
 
-static void test_masks_are_drawn_anew(void **state) {
+static void test_masks_change_every_epoch(void **state) {
     Files *files = *state;
-    add_places(files);
-    DataSpec spec = places_spec(files);
+    add_positions(files);
+    DataSpec spec = positions_spec(files);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *first = NULL;
     CLEANUP(host_batch_freep) HostBatch *second = NULL;
@@ -128,7 +128,7 @@ static void test_masks_are_drawn_anew(void **state) {
     assert_memory_equal(first->tokens, second->tokens, 4 * T * sizeof *first->tokens);
 }
 
-/* Takes one pair apart: the split, and whether the parts are what the label says. */
+/* Checks one pair against its label; returns the position of its middle [SEP]. */
 static int64_t check_pair(const HostBatch *batch, int64_t b, int64_t low, int64_t high) {
     int64_t row = b * T, split = 0;
     assert_int_equal(batch->tokens[row], 1);
@@ -153,8 +153,8 @@ static int64_t check_pair(const HostBatch *batch, int64_t b, int64_t low, int64_
 
 static void test_pairs(void **state) {
     Files *files = *state;
-    add_places(files);
-    DataSpec spec = places_spec(files);
+    add_positions(files);
+    DataSpec spec = positions_spec(files);
     spec.next_sentence = true;
     spec.keep_first = 0.9;
     CLEANUP(dataset_freep) Dataset *data = NULL;
@@ -175,21 +175,20 @@ static void test_pairs(void **state) {
     assert_true(fabs(mean_split - T / 2) < 2);
 }
 
-/* The shortest stream that pairs can be made from still finds a place elsewhere, and one token less is
- * refused. */
-static void test_pairs_of_little_data(void **state) {
+/* The shortest possible stream still has room for a random second part; with one token less it is refused. */
+static void test_pairs_from_short_streams(void **state) {
     Files *files = *state;
     for (uint32_t size = 2 * (T - 3) - 1; size < 2 * (T - 3) + 40; size++) {
         uint32_t tokens[2 * T + 40];
         for (uint32_t i = 0; i < size; i++) tokens[i] = 10 + i;
         files->count = 0;
         files_add(files, "little.u32", tokens, size * sizeof *tokens);
-        DataSpec spec = places_spec(files);
+        DataSpec spec = positions_spec(files);
         spec.next_sentence = true;
         CLEANUP(dataset_freep) Dataset *data = NULL;
         CLEANUP(host_batch_freep) HostBatch *batch = NULL;
         if (size < 2 * (T - 3)) {
-            assert_fails(dataset_open(&data, &spec), 1, "121 tokens, expected at least 122");
+            assert_fails(dataset_open(&data, &spec), 1, "121 tokens; expected at least 122");
             continue;
         }
         assert_ok(dataset_open(&data, &spec));
@@ -201,9 +200,9 @@ static void test_pairs_of_little_data(void **state) {
 
 static void test_at_least_one(void **state) {
     Files *files = *state;
-    add_places(files);
+    add_positions(files);
     for (int64_t length = 5; length < 9; length++) {
-        DataSpec spec = places_spec(files);
+        DataSpec spec = positions_spec(files);
         spec.seq = length;
         spec.next_sentence = true;
         spec.mask_rate = 0.01;
@@ -219,8 +218,8 @@ static void test_at_least_one(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares),        cmocka_unit_test(test_single_span),
-        cmocka_unit_test(test_random_tokens), cmocka_unit_test(test_masks_are_drawn_anew),
-        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_pairs_of_little_data),
+        cmocka_unit_test(test_random_tokens), cmocka_unit_test(test_masks_change_every_epoch),
+        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_pairs_from_short_streams),
         cmocka_unit_test(test_at_least_one),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);

@@ -1,12 +1,12 @@
-/* The endless order: every example once an epoch, epochs that differ, entry at any place, and content
- * that depends on the place alone and not on how batches are cut. */
+/* The order of examples: each example occurs once per epoch, epochs differ, filling can start at any
+ * position, and the content at a position does not depend on how positions are grouped into batches. */
 #include <pthread.h>
 
 #include "files.h"
 
 enum { T = 8, COUNT = 97 };
 
-/* 97 windows, each of which begins with its own number. */
+/* 97 windows; every token of a window is the window's index. */
 static void add_numbered(Files *files) {
     uint16_t tokens[COUNT * T + 1];
     for (int i = 0; i <= COUNT * T; i++) tokens[i] = (uint16_t)(i / T);
@@ -23,7 +23,7 @@ static void order_of_epoch(const Dataset *data, int epoch, int32_t *ret_order) {
     }
 }
 
-static void test_each_once_an_epoch(void **state) {
+static void test_each_once_per_epoch(void **state) {
     Files *files = *state;
     add_numbered(files);
     DataSpec spec = files_spec(files, T);
@@ -41,14 +41,14 @@ static void test_each_once_an_epoch(void **state) {
             for (int i = 0; i < COUNT; i++) same += order[epoch][i] == order[other][i];
             assert_true(same < COUNT / 4);
         }
-        /* Shuffled, not merely moved along. */
+        /* Really shuffled, not just rotated. */
         int steps = 0;
         for (int i = 1; i < COUNT; i++) steps += order[epoch][i] == order[epoch][i - 1] + 1;
         assert_true(steps < COUNT / 4);
     }
 }
 
-/* Later epochs cut elsewhere, all windows by as much, but for the last, which stays inside. */
+/* Later epochs shift all windows by the same amount, except the last, which must stay inside the data. */
 static void test_windows_move(void **state) {
     Files *files = *state;
     add_numbered(files);
@@ -59,7 +59,7 @@ static void test_windows_move(void **state) {
     assert_ok(host_batch_new(&batch, 1, T));
     int moved = 0;
     for (int epoch = 0; epoch < 6; epoch++) {
-        int cuts[T] = {0}; /* how many windows have so many tokens of the next one's number */
+        int cuts[T] = {0}; /* number of windows that contain t tokens of the next window */
         for (int i = 0; i < COUNT; i++) {
             int next = 0;
             assert_ok(dataset_fill(data, (uint64_t)(epoch * COUNT + i), true, batch));
@@ -75,7 +75,7 @@ static void test_windows_move(void **state) {
     assert_true(moved >= 3);
 }
 
-static void test_seed_decides(void **state) {
+static void test_seed_changes_order(void **state) {
     Files *files = *state;
     add_numbered(files);
     int32_t order[3][COUNT];
@@ -103,7 +103,7 @@ static void test_unshuffled_is_the_files_order(void **state) {
     for (int b = 0; b < 5; b++) assert_int_equal(batch->tokens[b * T], (COUNT - 2 + b) % COUNT);
 }
 
-/* Writes what sequence b of a batch holds, all of it, to a flat record. */
+/* Copies everything that the batch contains for sequence b to `out`. */
 static size_t record(const HostBatch *batch, int64_t b, int32_t *out) {
     size_t size = (size_t)batch->T * sizeof *out;
     memcpy(out, batch->tokens + b * batch->T, size);
@@ -113,8 +113,8 @@ static size_t record(const HostBatch *batch, int64_t b, int32_t *out) {
     return (size_t)(3 * batch->T + 1);
 }
 
-/* A run of places, cut into batches of B and entered at `from`, against the same run one by one. */
-static void check_cut(const Dataset *data, int64_t length, int64_t B, uint64_t from, int32_t *expected) {
+/* Batches of size B, starting at `from`, contain the same sequences as batches of size 1. */
+static void check_batches(const Dataset *data, int64_t length, int64_t B, uint64_t from, int32_t *expected) {
     CLEANUP(host_batch_freep) HostBatch *one = NULL;
     CLEANUP(host_batch_freep) HostBatch *many = NULL;
     assert_ok(host_batch_new(&one, 1, length));
@@ -138,7 +138,7 @@ static void check_cut(const Dataset *data, int64_t length, int64_t B, uint64_t f
     }
 }
 
-static void test_place_alone_decides(void **state) {
+static void test_batch_size_does_not_matter(void **state) {
     Files *files = *state;
     files->count = 0;
     char text[700];
@@ -151,10 +151,10 @@ static void test_place_alone_decides(void **state) {
         spec.next_sentence = kind == 2;
         CLEANUP(dataset_freep) Dataset *data = NULL;
         assert_ok(dataset_open(&data, &spec));
-        check_cut(data, 24, 1, 0, expected);
-        check_cut(data, 24, 7, 0, expected);
-        check_cut(data, 24, 7, 3, expected);
-        check_cut(data, 24, 40, 11, expected);
+        check_batches(data, 24, 1, 0, expected);
+        check_batches(data, 24, 7, 0, expected);
+        check_batches(data, 24, 7, 3, expected);
+        check_batches(data, 24, 40, 11, expected);
     }
 }
 
@@ -196,9 +196,12 @@ static void test_threads_share_a_dataset(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once_an_epoch),  cmocka_unit_test(test_windows_move),
-        cmocka_unit_test(test_seed_decides),        cmocka_unit_test(test_unshuffled_is_the_files_order),
-        cmocka_unit_test(test_place_alone_decides), cmocka_unit_test(test_threads_share_a_dataset),
+        cmocka_unit_test(test_each_once_per_epoch),
+        cmocka_unit_test(test_windows_move),
+        cmocka_unit_test(test_seed_changes_order),
+        cmocka_unit_test(test_unshuffled_is_the_files_order),
+        cmocka_unit_test(test_batch_size_does_not_matter),
+        cmocka_unit_test(test_threads_share_a_dataset),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

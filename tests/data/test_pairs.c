@@ -1,6 +1,6 @@
-/* Pairs of sentences: that parts are sentences of one document, that a label says the truth, that sequences
- * are filled and nothing is left out, and that everything depends on the seed and the place alone. The tokens
- * of the stream say where they lie. */
+/* Sentence pairs: each part consists of sentences of one document, the next-sentence label is correct,
+ * sequences are filled, no text is skipped, and the result depends only on the seed and the position. Every
+ * token of the stream encodes its own position. */
 #include <math.h>
 
 #include "data/pairs.h"
@@ -10,57 +10,57 @@
 #define WIKIPEDIA WEFT_SOURCE_DIR "/../shared/data/wikipedia/wiki_00.jsonl"
 #define BERT      WEFT_SOURCE_DIR "/../shared/data/tokenizers/bert-base-uncased"
 
-enum { T = 64, P = T - 3, PLACES = 60000, FIRST = 10, PAD = 0, CLS = 1, SEP = 2, MASK = 3 };
+enum { T = 64, P = T - 3, POSITIONS = 60000, FIRST = 10, PAD = 0, CLS = 1, SEP = 2, MASK = 3 };
 
-/* What the stream is made of, by place. */
-typedef struct World {
-    int32_t document[PLACES]; /* -1: the token that ends one */
-    bool sentence[PLACES];
+/* What the stream contains at each position. */
+typedef struct Corpus {
+    int32_t document[POSITIONS]; /* -1 at the token that ends a document */
+    bool sentence[POSITIONS];
     int32_t size, documents;
     char dir[96];
-} World;
+} Corpus;
 
-static World world;
+static Corpus corpus;
 
-/* Documents of 1 to 60 sentences of 2 to 40 tokens, over several shards. */
-static void make_world(const Files *files, const char *name, int documents, int most) {
+/* Writes documents of 1 to `max_sentences` sentences, each of 2 to 40 tokens, to several token files. */
+static void make_corpus(const Files *files, const char *name, int documents, int max_sentences) {
     TokenizerId id = {.kind = TOKENIZER_WORDPIECE,
-                      .vocab = PLACES + FIRST,
+                      .vocab = POSITIONS + FIRST,
                       .fingerprint = 1,
                       .special = {PAD, CLS, SEP, MASK, -1, -1}};
     RngKey key = rng_key(3, "world", 0);
     uint64_t draw = 0;
     TokenFileSet *set = NULL;
-    snprintf(world.dir, sizeof world.dir, "%s/%s", files->dir, name);
-    assert_ok(dir_make(world.dir));
-    assert_ok(token_file_set_new(&set, world.dir, "train", &id, 9999, true));
-    world.size = 0;
+    snprintf(corpus.dir, sizeof corpus.dir, "%s/%s", files->dir, name);
+    assert_ok(dir_make(corpus.dir));
+    assert_ok(token_file_set_new(&set, corpus.dir, "train", &id, 9999, true));
+    corpus.size = 0;
     for (int d = 0; d < documents; d++) {
         assert_ok(token_file_set_document(set));
-        int sentences = 1 + (int)rng_below(key, draw++, (uint64_t)most);
+        int sentences = 1 + (int)rng_below(key, draw++, (uint64_t)max_sentences);
         for (int s = 0; s <= sentences; s++) {
             int tokens = s == sentences ? 1 : 2 + (int)rng_below(key, draw++, 39);
             if (s < sentences) token_file_set_sentence(set);
-            for (int i = 0; i < tokens; i++, world.size++) {
-                assert_true(world.size < PLACES);
-                world.document[world.size] = s == sentences ? -1 : d;
-                world.sentence[world.size] = s < sentences && i == 0;
-                uint16_t token = s == sentences ? SEP : (uint16_t)(FIRST + world.size);
+            for (int i = 0; i < tokens; i++, corpus.size++) {
+                assert_true(corpus.size < POSITIONS);
+                corpus.document[corpus.size] = s == sentences ? -1 : d;
+                corpus.sentence[corpus.size] = s < sentences && i == 0;
+                uint16_t token = s == sentences ? SEP : (uint16_t)(FIRST + corpus.size);
                 assert_ok(token_file_set_add(set, &token, 1));
             }
         }
     }
-    world.documents = documents;
+    corpus.documents = documents;
     assert_ok(token_file_set_finish(set));
     token_file_set_free(set);
 }
 
-static DataSpec world_spec(const char *const *dir) {
+static DataSpec corpus_spec(const char *const *dir) {
     return (DataSpec){.paths = dir,
                       .path_count = 1,
                       .task = TASK_MLM,
                       .seq = T,
-                      .vocab = PLACES + FIRST,
+                      .vocab = POSITIONS + FIRST,
                       .types = 2,
                       .special = {PAD, CLS, SEP, MASK, -1, -1},
                       .next_sentence = true,
@@ -76,8 +76,8 @@ static bool near(double found, double share, double trials) {
     return fabs(found / trials - share) < 4 * sqrt(share * (1 - share) / trials);
 }
 
-/* One part of a row: tokens that follow each other in one document; returns its first place and moves on to
- * the separator. */
+/* Checks one part of a sequence, which must be consecutive tokens of one document. Returns its first position
+ * in the stream and advances *at to the separator. */
 static int32_t check_part(const HostBatch *batch, int64_t b, int64_t *at, int32_t type) {
     int64_t row = b * T;
     int32_t first = original(batch, row + *at) - FIRST;
@@ -87,15 +87,15 @@ static int32_t check_part(const HostBatch *batch, int64_t b, int64_t *at, int32_
         int32_t token = original(batch, row + *at);
         if (token == SEP) return first;
         assert_int_equal(token, FIRST + first + i);
-        assert_int_equal(world.document[first + i], world.document[first]);
+        assert_int_equal(corpus.document[first + i], corpus.document[first]);
     }
 }
 
 static void test_rows(void **state) {
     Files *files = *state;
-    make_world(files, "rows", 80, 50);
-    const char *dir[] = {world.dir};
-    DataSpec spec = world_spec(dir);
+    make_corpus(files, "rows", 80, 50);
+    const char *dir[] = {corpus.dir};
+    DataSpec spec = corpus_spec(dir);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     assert_ok(dataset_open(&data, &spec));
@@ -112,9 +112,9 @@ static void test_rows(void **state) {
             int32_t second = check_part(batch, b, &t, 1);
             assert_int_equal(t, length - 1);
             for (int64_t i = length; i < T; i++) assert_int_equal(batch->tokens[row + i], PAD);
-            by_sentence += world.sentence[a] && world.sentence[second];
+            by_sentence += corpus.sentence[a] && corpus.sentence[second];
             if (batch->nsp[b])
-                assert_int_not_equal(world.document[second], world.document[a]);
+                assert_int_not_equal(corpus.document[second], corpus.document[a]);
             else
                 assert_int_equal(second, a_end);
             random += batch->nsp[b];
@@ -123,40 +123,40 @@ static void test_rows(void **state) {
         }
     }
     assert_true(near(random, 0.5, (double)rows));
-    assert_true(by_sentence > 0.99 * (double)rows); /* but where a window is one sentence */
+    assert_true(by_sentence > 0.99 * (double)rows); /* except where a window is a single sentence */
     assert_true(filled * 10 > rows * 8 && tokens * 100 > rows * T * 93);
 }
 
-/* Windows reach every token of every document that has two sentences. */
+/* Windows cover every token of every document that has at least two sentences. */
 static void test_cover(void **state) {
     Files *files = *state;
-    make_world(files, "cover", 40, 30);
-    const char *dir[] = {world.dir};
+    make_corpus(files, "cover", 40, 30);
+    const char *dir[] = {corpus.dir};
     CLEANUP(token_stream_done) TokenStream stream = {0};
     CLEANUP(pair_set_done) PairSet set = {0};
-    assert_ok(token_stream_init_files(&stream, dir, 1, PLACES + FIRST, NULL, NULL));
+    assert_ok(token_stream_init_files(&stream, dir, 1, POSITIONS + FIRST, NULL, NULL));
     assert_true(stream.count > 2 && token_stream_marked(&stream));
-    assert_ok(pair_set_build(&set, &stream, 0, world.size, P));
-    static bool covered[PLACES];
+    assert_ok(pair_set_build(&set, &stream, 0, corpus.size, P));
+    static bool covered[POSITIONS];
     memset(covered, 0, sizeof covered);
     for (size_t i = 0; i < set.count; i++) {
         const PairWindow *window = &set.window[i];
-        assert_true(world.sentence[window->start] && window->size <= P);
+        assert_true(corpus.sentence[window->start] && window->size <= P);
         for (int64_t t = window->start; t < window->start + window->size; t++) covered[t] = true;
     }
     int sentences[64] = {0};
-    for (int32_t t = 0; t < world.size; t++)
-        if (world.sentence[t]) sentences[world.document[t]]++;
-    for (int32_t t = 0; t < world.size; t++)
-        assert_int_equal(covered[t], world.document[t] >= 0 && sentences[world.document[t]] > 1);
+    for (int32_t t = 0; t < corpus.size; t++)
+        if (corpus.sentence[t]) sentences[corpus.document[t]]++;
+    for (int32_t t = 0; t < corpus.size; t++)
+        assert_int_equal(covered[t], corpus.document[t] >= 0 && sentences[corpus.document[t]] > 1);
 }
 
-/* A place holds the same whoever asks for it, and another epoch something else. */
-static void test_places(void **state) {
+/* The content at a position does not depend on the batch, but differs between epochs. */
+static void test_positions(void **state) {
     Files *files = *state;
-    make_world(files, "places", 60, 20);
-    const char *dir[] = {world.dir};
-    DataSpec spec = world_spec(dir);
+    make_corpus(files, "places", 60, 20);
+    const char *dir[] = {corpus.dir};
+    DataSpec spec = corpus_spec(dir);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     CLEANUP(host_batch_freep) HostBatch *all = NULL, *one = NULL;
     assert_ok(dataset_open(&data, &spec));
@@ -171,7 +171,7 @@ static void test_places(void **state) {
         assert_int_equal(one->nsp[0], all->nsp[b]);
     }
     int same = 0;
-    for (int64_t i = 0; i < 16; i++) { /* unshuffled: the same window in another epoch */
+    for (int64_t i = 0; i < 16; i++) { /* unshuffled, so that both epochs have the same windows */
         int32_t before[T];
         assert_ok(dataset_fill(data, (uint64_t)i, false, one));
         memcpy(before, one->tokens, sizeof before);
@@ -181,51 +181,51 @@ static void test_places(void **state) {
     assert_int_equal(same, 0);
 }
 
-/* The two ends of the data share no document, whatever the share. */
+/* The training and validation parts have no document in common. */
 static void test_parts(void **state) {
     Files *files = *state;
-    make_world(files, "parts", 50, 20);
-    const char *dir[] = {world.dir};
+    make_corpus(files, "parts", 50, 20);
+    const char *dir[] = {corpus.dir};
     CLEANUP(dataset_freep) Dataset *train = NULL, *val = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    DataSpec spec = world_spec(dir);
+    DataSpec spec = corpus_spec(dir);
     spec.keep_first = 0.8;
     assert_ok(dataset_open(&train, &spec));
     spec.keep_first = 0, spec.keep_last = 1 - 0.8;
     assert_ok(dataset_open(&val, &spec));
-    assert_int_equal(dataset_tokens(train) + dataset_tokens(val), world.size);
+    assert_int_equal(dataset_tokens(train) + dataset_tokens(val), corpus.size);
     assert_ok(host_batch_new(&batch, 1, T));
-    int32_t last = 0, first = world.documents;
+    int32_t last = 0, first = corpus.documents;
     for (int64_t i = 0; i < dataset_count(train); i++) {
         assert_ok(dataset_fill(train, (uint64_t)i, false, batch));
         for (int64_t t = 1; t < batch->lens[0] - 1; t++)
-            if (original(batch, t) != SEP && world.document[original(batch, t) - FIRST] > last)
-                last = world.document[original(batch, t) - FIRST];
+            if (original(batch, t) != SEP && corpus.document[original(batch, t) - FIRST] > last)
+                last = corpus.document[original(batch, t) - FIRST];
     }
     for (int64_t i = 0; i < dataset_count(val); i++) {
         assert_ok(dataset_fill(val, (uint64_t)i, false, batch));
         for (int64_t t = 1; t < batch->lens[0] - 1; t++)
-            if (original(batch, t) != SEP && world.document[original(batch, t) - FIRST] < first)
-                first = world.document[original(batch, t) - FIRST];
+            if (original(batch, t) != SEP && corpus.document[original(batch, t) - FIRST] < first)
+                first = corpus.document[original(batch, t) - FIRST];
     }
     assert_true(last < first);
 }
 
-/* Documents of one sentence each have no continuation; spans of the stream are taken instead. */
-static void test_little(void **state) {
+/* Documents of one sentence have no continuation, so windows over the stream are used instead. */
+static void test_single_sentences(void **state) {
     Files *files = *state;
-    make_world(files, "little", 12, 1);
-    const char *dir[] = {world.dir};
-    DataSpec spec = world_spec(dir);
+    make_corpus(files, "little", 12, 1);
+    const char *dir[] = {corpus.dir};
+    DataSpec spec = corpus_spec(dir);
     CLEANUP(dataset_freep) Dataset *data = NULL;
     assert_ok(dataset_open(&data, &spec));
-    assert_int_equal(dataset_count(data), world.size / P);
-    make_world(files, "less", 2, 1);
+    assert_int_equal(dataset_count(data), corpus.size / P);
+    make_corpus(files, "less", 2, 1);
     CLEANUP(dataset_freep) Dataset *less = NULL;
     assert_fails(dataset_open(&less, &spec), 1, "too little data");
 }
 
-/* ---- Wikipedia with BERT's own vocabulary ---- */
+/* ---- Wikipedia with BERT's vocabulary ---- */
 
 static void open_wikipedia(const Files *files, const uint8_t *continues, Tokenizer *tokenizer,
                            Dataset **ret_data) {
@@ -236,7 +236,7 @@ static void open_wikipedia(const Files *files, const uint8_t *continues, Tokeniz
     PrepareSpec prepare = {.tokenizer = tokenizer, .paths = texts, .path_count = 1, .sentences = true};
     assert_ok(prepare_dir(&prepare, dir, true, &result));
     assert_true(result.sentences > 7000 && result.sentences < 8500);
-    DataSpec spec = world_spec(dirs);
+    DataSpec spec = corpus_spec(dirs);
     spec.seq = 128;
     spec.vocab = tokenizer_vocab(tokenizer);
     spec.special = tokenizer_special(tokenizer);
@@ -289,8 +289,12 @@ static void test_wikipedia(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),  cmocka_unit_test(test_cover),  cmocka_unit_test(test_places),
-        cmocka_unit_test(test_parts), cmocka_unit_test(test_little), cmocka_unit_test(test_wikipedia),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_cover),
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_single_sentences),
+        cmocka_unit_test(test_wikipedia),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -1,11 +1,11 @@
-/* The corpus reader: documents come out the same however small the blocks are, plain or compressed, from
- * text or JSON lines; what is wrong with a file is said with its line. */
+/* The corpus reader: documents are the same for any block size, plain or compressed, from text or JSON lines,
+ * and errors name the line. */
 #include "data/reader.h"
 
 #include "data/workers.h"
 #include "files.h"
 
-/* Documents gathered: each in brackets. */
+/* The documents read so far, each in brackets. */
 typedef struct Gathered {
     char *text;
     size_t size, capacity;
@@ -57,7 +57,7 @@ static void assert_documents(const Files *files, Documents documents, const char
         CLEANUP(gathered_done) Gathered found = {0};
         assert_ok(read_all(&spec, &found));
         if (found.size != size || memcmp(found.text, expected, size))
-            fail_msg("blocks of %zu: expected %s, found %s", block, expected, found.text);
+            fail_msg("block size %zu: expected %s, found %s", block, expected, found.text);
     }
 }
 
@@ -85,8 +85,8 @@ static void assert_unreadable(const Files *files, const char *message) {
     assert_fails(read_all(&spec, &found), STATUS_FAILED, message);
 }
 
-/* What the first bytes say counts where a name says nothing: lines of JSON as WikiExtractor leaves them,
- * marks of byte order, compression. */
+/* If the file name says nothing, the first bytes decide: JSON lines as written by WikiExtractor, byte order
+ * marks, compression. */
 static void test_first_bytes(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -104,10 +104,10 @@ static void test_first_bytes(void **state) {
               "\xff\xfe"
               "a\0b\0",
               6);
-    assert_unreadable(files, "wide.txt: begins with a UTF-16 byte-order mark, expected UTF-8");
+    assert_unreadable(files, "wide.txt: begins with a UTF-16 byte-order mark; expected UTF-8");
     files->count = 0;
     files_add(files, "text.bz2", "BZh91AY&SY", 10);
-    assert_unreadable(files, "text.bz2: compressed with bzip2, expected text or gzip");
+    assert_unreadable(files, "text.bz2: compressed with bzip2, which is not supported");
 }
 
 static void test_lines(void **state) {
@@ -126,8 +126,8 @@ static void test_blank_lines(void **state) {
     assert_reads(files, DOCUMENTS_BLANK, "[one\ntwo ][three\n  four, which is longer][five][six\nseven]");
 }
 
-/* Articles from title to title, as they lie there; a section or a line that looks like a title begins none.
- */
+/* Articles extend from title to title, unchanged. A section heading, or a line that only resembles a title,
+ * does not start one. */
 static void test_wikitext(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -141,7 +141,7 @@ static void test_wikitext(void **state) {
                  " \n][ = Two words = \n \n text \n \n][no title here \n\n][ = Three = \r\n\nend]");
 }
 
-/* A file that grows while it is read is read to its end, and that is noticed. */
+/* A file that grows while it is read is read to its end, and the change is reported. */
 static void test_growing(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -177,7 +177,7 @@ static void test_json_lines(void **state) {
     assert_reads(files, DOCUMENTS_FILE, "[one\n\"two\" \xc3\xa9\xf0\x9f\x98\x80][x\0y/]");
 }
 
-static void test_own_corpus(void **state) {
+static void test_builtin_corpus(void **state) {
     (void)state;
     const char *paths[] = {"self"};
     ReaderSpec spec = {.paths = paths, .path_count = 1};
@@ -238,9 +238,8 @@ static void test_bad_lines(void **state) {
         const char *text, *says;
     } bad[] = {
         {"{\"text\": \"a\"}\n\n{\"text\": \"b\"\n", "bad.jsonl: line 3, column "},
-        {"{\"text\": \"a\"}\n{\"text\": 7}\n",
-         "bad.jsonl: line 2: \"text\" must be a string, found a number"},
-        {"{\"body\": \"a\"}\n", "bad.jsonl: line 1: no field \"text\", expected the text of a document"},
+        {"{\"text\": \"a\"}\n{\"text\": 7}\n", "bad.jsonl: line 2: \"text\" must be a string, not a number"},
+        {"{\"body\": \"a\"}\n", "bad.jsonl: line 1: no field \"text\"; use --field"},
         {"[1]\n", "bad.jsonl: line 1, column 1: not valid JSON: expected an object"},
         {"{\"text\": \"\\ud800\"}\n", "bad.jsonl: line 1, column "},
         {"{\"text\": \"a\"} x\n", "bad.jsonl: line 1, column "},
@@ -260,7 +259,7 @@ static void test_bad_lines(void **state) {
     assert_unreadable(files, "expected a file, found a directory");
 }
 
-/* A line that never ends costs no more than the limit. */
+/* An endless line is read no further than the limit. */
 static void test_endless_lines(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -281,34 +280,36 @@ static void test_endless_word(void **state) {
     assert_int_equal(truncate(path, (off_t)200 << 20), 0);
     ReaderSpec spec = {.paths = files->list, .path_count = 1, .cut = cut_nowhere};
     Gathered found = {0};
-    assert_fails(read_all(&spec, &found), 1, "long.txt: line 1: 67108864 bytes without a point to split at");
+    assert_fails(read_all(&spec, &found), 1,
+                 "long.txt: line 1: no place to split the text within 67108864 bytes");
 }
 
-/* ---- the pipeline ---- */
+/* ---- the worker pool ---- */
 
-typedef struct Counted {
+typedef struct Recorded {
     char order[1 << 16];
     size_t used;
-    char first[64]; /* per place: the first byte of its block */
+    char first[64]; /* by place: the first byte of its block */
     int64_t fail_at;
-} Counted;
+} Recorded;
 
-static Status note_piece(void *context, int slot, int place, const TextPiece *piece) {
-    Counted *counted = context;
+static Status record_piece(void *context, int slot, int place, const TextPiece *piece) {
+    Recorded *recorded = context;
     assert_true(slot >= 0 && slot < 8 && place >= 0 && place < 17);
     if (piece->text[0] == 'X') return FAILED("an X at %c", piece->text[1]);
-    counted->first[place] = piece->text[0];
+    recorded->first[place] = piece->text[0];
     return OK;
 }
 
-static Status note_order(void *context, int place, int64_t used) {
-    Counted *counted = context;
+static Status record_order(void *context, int place, int64_t used) {
+    Recorded *recorded = context;
     (void)used;
-    counted->order[counted->used++] = counted->first[place];
+    recorded->order[recorded->used++] = recorded->first[place];
     return OK;
 }
 
-/* Results come in the order of the text, for any number of threads, and of two failures the first counts. */
+/* Results arrive in the order of the text for any number of threads. Of two failures, the first in the text
+ * is reported. */
 static void test_order(void **state) {
     Files *files = *state;
     char text[10000];
@@ -316,25 +317,25 @@ static void test_order(void **state) {
     files->count = 0;
     const char *path = files_add(files, "order.txt", text, sizeof text);
     ReaderSpec spec = {.paths = files->list, .path_count = 1, .documents = DOCUMENTS_LINE, .block = 5};
-    WorkerTask work = {.piece = note_piece, .finish = note_order};
+    WorkerTask work = {.piece = record_piece, .finish = record_order};
     for (int threads = 1; threads <= 8; threads++) {
-        Counted counted = {0};
-        work.context = &counted;
+        Recorded recorded = {0};
+        work.context = &recorded;
         assert_ok(workers_run(&spec, threads, &work, NULL));
-        assert_int_equal(counted.used, 2500);
-        for (int i = 0; i < 2500; i++) assert_int_equal(counted.order[i], 'a' + i % 23);
+        assert_int_equal(recorded.used, 2500);
+        for (int i = 0; i < 2500; i++) assert_int_equal(recorded.order[i], 'a' + i % 23);
     }
     memcpy(text + 4000, "X1", 2);
     memcpy(text + 4040, "X2", 2);
     files_write(path, text, sizeof text);
     for (int threads = 1; threads <= 8; threads++) {
-        Counted counted = {0};
-        work.context = &counted;
+        Recorded recorded = {0};
+        work.context = &recorded;
         assert_fails(workers_run(&spec, threads, &work, NULL), 1, "an X at 1");
-        assert_int_equal(counted.used, 1000);
+        assert_int_equal(recorded.used, 1000);
     }
-    Counted counted = {0};
-    work.context = &counted;
+    Recorded recorded = {0};
+    work.context = &recorded;
     volatile sig_atomic_t stop = 1;
     assert_fails(workers_run(&spec, 3, &work, &stop), 1, "stopped by a signal");
 }
@@ -344,7 +345,7 @@ int main(void) {
         cmocka_unit_test(test_files),        cmocka_unit_test(test_lines),
         cmocka_unit_test(test_wikitext),     cmocka_unit_test(test_growing),
         cmocka_unit_test(test_blank_lines),  cmocka_unit_test(test_json_lines),
-        cmocka_unit_test(test_first_bytes),  cmocka_unit_test(test_own_corpus),
+        cmocka_unit_test(test_first_bytes),  cmocka_unit_test(test_builtin_corpus),
         cmocka_unit_test(test_gz_members),   cmocka_unit_test(test_gz_damage),
         cmocka_unit_test(test_bad_lines),    cmocka_unit_test(test_endless_lines),
         cmocka_unit_test(test_endless_word), cmocka_unit_test(test_order),

@@ -1,5 +1,5 @@
-/* Where sentences end: hand-made cases, in which a bar stands at each end inside a text, and what every text
- * must keep to. */
+/* Sentence splitting: hand-made cases, in which a bar marks each sentence end inside a text, and invariants
+ * that hold for any text. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -117,12 +117,12 @@ static const char *const cases[] = {
     "A list:|\n* one|\n* two|\n* three",
     "Line one.|\r\nLine two.|\r\n\r\nLine three.",
     "He was of the opinion that\nit was so.",
-    /* text that was cut into tokens before */
+    /* text that is already tokenized */
     "The game was good .| It sold well .",
     "He lived in the U.S. .| He was happy .",
 };
 
-/* The text without its bars, and where they were. */
+/* Removes the bars from the text and returns their positions. */
 static size_t take_bars(const char *marked, char *text, size_t *ends) {
     size_t size = 0, count = 0;
     for (; *marked; marked++)
@@ -162,7 +162,7 @@ static void test_cases(void **state) {
     assert_int_equal(wrong, 0);
 }
 
-/* Ends come one after the other and never between spaces; a text entered at an end goes on the same way. */
+/* Every sentence is non-empty and ends between a non-space and a space, or at the end of the text. */
 static void check_text(const char *text, size_t size, int64_t *sentences) {
     size_t from = 0;
     while (from < size) {
@@ -187,7 +187,7 @@ static void test_last_end(void **state) {
     assert_int_equal(sentence_end(" \n ", 3, 0), 3);
 }
 
-/* 35 long articles: sentences of a length that sentences have. */
+/* 35 long articles: sentence lengths are plausible. */
 static void test_wikipedia(void **state) {
     (void)state;
     if (!path_exists(WIKIPEDIA)) skip();

@@ -1,10 +1,10 @@
-/* SQuAD's files and what becomes of them: sequences against those that transformers makes
- * (tests/golden/squad), answers that are not where they should be, files that are not as they should be, and
- * the way back from scores. */
+/* SQuAD: sequences match those that transformers builds (tests/golden/squad), misplaced answers are found or
+ * counted, invalid files are refused, and scores are turned back into answers. */
 #include "data/squad.h"
 
 #include "data/files.h"
 #include "data/squad_answers.h"
+#include "tokenizer/internal.h"
 
 #define GOLDEN WEFT_TEST_DIR "/golden/squad/"
 #define SHARED WEFT_SOURCE_DIR "/../shared/data/"
@@ -40,7 +40,7 @@ static void assert_feature(const SquadFeatures *features, size_t index, const js
                          i + offset >= low && i + offset <= high);
 }
 
-static void sequences_are_those_of_transformers(void **state) {
+static void sequences_match_transformers(void **state) {
     (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -50,7 +50,9 @@ static void sequences_are_those_of_transformers(void **state) {
     assert_int_equal(json_array_size(cases), 3);
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *one = json_array_get(cases, i), *list = json_object_get(one, "features");
-        SquadSpec spec = {number(one, "seq"), number(one, "doc_stride"), number(one, "max_query"), false};
+        SquadSpec spec = {.seq = number(one, "seq"),
+                          .doc_stride = number(one, "doc_stride"),
+                          .max_query = number(one, "max_query")};
         CLEANUP(squad_features_done) SquadFeatures features = {0};
         assert_ok(squad_features_make(&features, &set, tokenizer, &spec));
         assert_int_equal(features.features, json_array_size(list));
@@ -60,7 +62,7 @@ static void sequences_are_those_of_transformers(void **state) {
     }
 }
 
-/* How many answers there are, and how many of them come back letter for letter from their tokens' places. */
+/* Counts the answers, and those that are recovered exactly from the offsets of their tokens. */
 static void count_same(const SquadSet *set, const SquadFeatures *features, size_t *ret_with,
                        size_t *ret_same) {
     *ret_with = *ret_same = 0;
@@ -77,7 +79,7 @@ static void count_same(const SquadSet *set, const SquadFeatures *features, size_
     }
 }
 
-static void answers_come_back_as_they_were(void **state) {
+static void answers_are_recovered(void **state) {
     (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -91,9 +93,9 @@ static void answers_come_back_as_they_were(void **state) {
     assert_int_equal(same, with);
 }
 
-/* The real files: as many windows as transformers makes, and next to all answers come back. Those that do not
- * begin or end inside a token, as "six" in "sixth". */
-static void real_answers_come_back(void **state) {
+/* The real files: as many windows as in transformers, and almost all answers are recovered. The others start
+ * or end inside a token, like "six" in "sixth". */
+static void real_answers_are_recovered(void **state) {
     (void)state;
     static const struct {
         const char *path;
@@ -121,8 +123,8 @@ static void real_answers_come_back(void **state) {
     }
 }
 
-/* Bytes as tokens: an answer may start in the middle of what another tokenizer takes for a word. */
-static void bytes_do_as_a_vocabulary(void **state) {
+/* With byte tokens, an answer may start inside what other tokenizers treat as a word. */
+static void byte_tokens_work(void **state) {
     (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -136,7 +138,7 @@ static void bytes_do_as_a_vocabulary(void **state) {
     assert_int_equal(same, with);
 }
 
-/* ---- answers that are elsewhere ---- */
+/* ---- misplaced answers ---- */
 
 #define QUESTION(context, answer, start)                                                                     \
     "{\"data\": [{\"paragraphs\": [{\"context\": \"" context "\", \"qas\": [{\"id\": \"x\", \"question\": "  \
@@ -153,7 +155,7 @@ static SquadFeatures features_of(const char *json, SquadSet *set, Tokenizer *tok
     return features;
 }
 
-static void assert_placed(const char *json, int32_t first, int32_t last, int64_t moved, int64_t lost) {
+static void assert_found(const char *json, int32_t first, int32_t last, int64_t moved, int64_t lost) {
     CLEANUP(squad_set_done) SquadSet set = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     SquadSpec spec = {.seq = 64, .keep_lost = true};
@@ -165,21 +167,21 @@ static void assert_placed(const char *json, int32_t first, int32_t last, int64_t
     assert_int_equal(features.counts.lost, lost);
 }
 
-static void answers_that_are_elsewhere_are_found_and_counted(void **state) {
+static void misplaced_answers_are_found_and_counted(void **state) {
     (void)state;
-    assert_placed(QUESTION("tea and a cup of tea", "tea", "0"), 0, 0, 0, 0);
-    assert_placed(QUESTION("tea and a cup of tea", "tea", "17"), 5, 5, 0, 0);
-    assert_placed(QUESTION("tea and a cup of tea", "tea", "15"), 5, 5, 1, 0);
-    assert_placed(QUESTION("tea and a cup of tea", "tea", "900"), 5, 5, 1, 0);
-    assert_placed(QUESTION("tea and a cup of tea", "tea", "4"), 0, 0, 1, 0);
-    assert_placed(QUESTION("a  cup\\nof tea", "cup of tea", "3"), 1, 3, 1, 0);
-    assert_placed(QUESTION("tea and a cup of tea", " cup ", "9"), 3, 3, 0, 0);
-    assert_placed(QUESTION("tea and a cup of tea", "coffee", "4"), -1, -1, 0, 1);
-    assert_placed(QUESTION("tea", "", "0"), -1, -1, 0, 1);
-    assert_placed(QUESTION("", "tea", "0"), -1, -1, 0, 1);
+    assert_found(QUESTION("tea and a cup of tea", "tea", "0"), 0, 0, 0, 0);
+    assert_found(QUESTION("tea and a cup of tea", "tea", "17"), 5, 5, 0, 0);
+    assert_found(QUESTION("tea and a cup of tea", "tea", "15"), 5, 5, 1, 0);
+    assert_found(QUESTION("tea and a cup of tea", "tea", "900"), 5, 5, 1, 0);
+    assert_found(QUESTION("tea and a cup of tea", "tea", "4"), 0, 0, 1, 0);
+    assert_found(QUESTION("a  cup\\nof tea", "cup of tea", "3"), 1, 3, 1, 0);
+    assert_found(QUESTION("tea and a cup of tea", " cup ", "9"), 3, 3, 0, 0);
+    assert_found(QUESTION("tea and a cup of tea", "coffee", "4"), -1, -1, 0, 1);
+    assert_found(QUESTION("tea", "", "0"), -1, -1, 0, 1);
+    assert_found(QUESTION("", "tea", "0"), -1, -1, 0, 1);
 }
 
-static void lost_answers_are_left_out_of_training_and_told(void **state) {
+static void lost_answers_are_skipped_and_reported(void **state) {
     Files *files = *state;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(dataset_freep) Dataset *data = NULL;
@@ -230,13 +232,61 @@ static void long_questions_and_empty_contexts_fit(void **state) {
     assert_int_equal(features.feature[2].start, 2 + 7 - features.feature[2].first);
 }
 
-/* ---- the way back ---- */
+/* ---- other post-processors ---- */
+
+/* "context <sep> question <cls>": labels, the position for "no answer" and the space for the context follow
+ * the tokenizer's post-processor. */
+static void sequences_follow_the_post_processor(void **state) {
+    (void)state;
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(token_template_done) TokenTemplate one = {0};
+    CLEANUP(token_template_done) TokenTemplate two = {0};
+    SquadSpec spec = {.seq = 8, .doc_stride = 2, .max_query = 2};
+    int32_t tokens[8], types[8];
+    assert_ok(tokenizer_load(&tokenizer, GOLDEN "vocab.txt"));
+    SpecialTokens special = tokenizer_special(tokenizer);
+    assert_ok(token_template_add(&two, (TemplatePiece){PIECE_SECOND, 0, 1}));
+    assert_ok(token_template_add(&two, (TemplatePiece){PIECE_TOKEN, special.sep, 1}));
+    assert_ok(token_template_add(&two, (TemplatePiece){PIECE_FIRST, 0, 0}));
+    assert_ok(token_template_add(&two, (TemplatePiece){PIECE_TOKEN, special.cls, 0}));
+    assert_ok(post_processor_set_template(tokenizer, &one, &two, "test"));
+    CLEANUP(squad_features_done)
+    SquadFeatures features =
+        features_of(QUESTION("tea and a cup of tea", "cup", "10"), &set, tokenizer, &spec);
+    assert_int_equal(features.features, 2);
+    const SquadFeature *first = &features.feature[0], *second = &features.feature[1];
+    assert_int_equal(squad_feature_fill(&features, 0, tokens, types), 8);
+    assert_int_equal(tokens[4], special.sep);
+    assert_int_equal(tokens[7], special.cls);
+    for (int t = 0; t < 8; t++) assert_int_equal(types[t], t < 5);
+    assert_int_equal(squad_feature_offset(&features, first), 0);
+    assert_int_equal(squad_feature_none(&features, first), 7);
+    assert_int_equal(squad_feature_length(&features, first), 8);
+    assert_int_equal(first->start, 3);
+    assert_int_equal(second->start, 1);
+    CLEANUP(squad_scores_done) SquadScores scores = {0};
+    float logits[16] = {[14] = 5, [15] = 6};
+    assert_ok(squad_scores_init(&scores, &features, 2));
+    squad_scores_take(&scores, &features, 0, logits);
+    assert_true(scores.none[0] == 5 && scores.none[1] == 6);
+
+    spec.types = 1;
+    CLEANUP(squad_features_done) SquadFeatures refused = {0};
+    assert_fails(squad_features_make(&refused, &set, tokenizer, &spec), 2, "assigns token type 1");
+    assert_ok(token_template_add(&two, (TemplatePiece){PIECE_FIRST, 0, 0}));
+    assert_ok(post_processor_set_template(tokenizer, &one, &two, "test"));
+    assert_fails(squad_features_make(&refused, &set, tokenizer, &spec), 2,
+                 "uses the first text of a pair 2 times; expected once");
+}
+
+/* ---- from scores to answers ---- */
 
 static SquadText piece(SquadText context, const SquadChoice *choice) {
     return (SquadText){context.data + choice->start, choice->end - choice->start};
 }
 
-/* Scores for one window of [CLS] which tea [SEP] context [SEP]. */
+/* Scores for one window, "[CLS] which tea [SEP] context [SEP]". */
 static void scores_become_answers(void **state) {
     (void)state;
     CLEANUP(squad_set_done) SquadSet set = {0};
@@ -252,12 +302,12 @@ static void scores_become_answers(void **state) {
     SquadText context = set.paragraph[0].context;
     float logits[64];
     for (int i = 0; i < 64; i++) logits[i] = -9;
-    const int at = 4;         /* where the context starts: The Café Tea , in a cup */
-    logits[2 * (at + 1)] = 5; /* starts at Café */
+    const int at = 4;         /* the context starts here: The Café Tea , in a cup */
+    logits[2 * (at + 1)] = 5; /* an answer starts at Café */
     logits[2 * (at + 2) + 1] = 4;
-    logits[2 * (at + 5) + 1] = 6; /* too long an answer */
-    logits[2 * 1] = 99;           /* in the question */
-    logits[2 * 31] = 99;          /* in the padding */
+    logits[2 * (at + 5) + 1] = 6; /* the answer would be too long */
+    logits[2 * 1] = 99;           /* inside the question */
+    logits[2 * 31] = 99;          /* inside the padding */
     logits[0] = 2, logits[1] = 3;
     assert_ok(squad_scores_init(&scores, &features, 20));
     squad_scores_take(&scores, &features, 0, logits);
@@ -271,7 +321,7 @@ static void scores_become_answers(void **state) {
     for (size_t i = 0; i < best.count; i++) sum += best.choice[i].probability;
     assert_true(sum > 0.999999 && sum < 1.000001);
     assert_true(best.answer->probability > 0.97 && best.none_probability < 0.03);
-    wanted.null_threshold = -5; /* now "no answer" needs less */
+    wanted.null_threshold = -5; /* "no answer" now needs a smaller margin */
     assert_ok(squad_best_find(&best, &features, &scores, 0, context, &wanted));
     assert_null(best.answer);
     wanted.may_be_none = false;
@@ -281,7 +331,7 @@ static void scores_become_answers(void **state) {
     assert_memory_equal(text.data, "Caf\u00e9 Tea, in a", text.size);
 }
 
-/* ---- files that are not as they should be ---- */
+/* ---- invalid files ---- */
 
 static void assert_bad(Files *files, const char *text, const char *message) {
     CLEANUP(squad_set_done) SquadSet set = {0};
@@ -290,13 +340,13 @@ static void assert_bad(Files *files, const char *text, const char *message) {
     files->count = 0;
 }
 
-static void what_is_wrong_with_a_file_is_named(void **state) {
+static void invalid_files_are_refused(void **state) {
     Files *files = *state;
     assert_bad(files, "{\"data\": [\n{\"paragraphs\": [\n{]}", "bad.json: not valid JSON at line 3");
     assert_bad(files, "", "bad.json: not valid JSON at line 1");
     assert_bad(files, "[]", "expected an object with \"data\"");
     assert_bad(files, "{\"data\": 3}", "bad.json: 'data' must be an array");
-    assert_bad(files, "{\"data\": []}", "bad.json: has no questions");
+    assert_bad(files, "{\"data\": []}", "bad.json contains no questions");
     assert_bad(files, "{\"data\": [{}]}", "bad.json: data[0]: 'paragraphs' must be an array");
     assert_bad(files, "{\"data\": [{\"paragraphs\": []}, {\"paragraphs\": [{\"context\": 1}]}]}",
                "data[1].paragraphs[0]: 'context' must be a string");
@@ -313,7 +363,7 @@ static void what_is_wrong_with_a_file_is_named(void **state) {
     assert_bad(files, "\xff\xfe{\1\"\1", "not valid JSON at line 1"); /* UTF-16 */
 }
 
-static void compressed_files_are_read_and_cut_ones_refused(void **state) {
+static void compressed_files(void **state) {
     Files *files = *state;
     const char text[] = "\xef\xbb\xbf" QUESTION("tea", "tea", "0");
     CLEANUP(squad_set_done) SquadSet set = {0};
@@ -328,7 +378,7 @@ static void compressed_files_are_read_and_cut_ones_refused(void **state) {
     files->count = 0;
 }
 
-static void a_json_file_is_known_by_what_is_in_it(void **state) {
+static void format_is_detected_by_content(void **state) {
     Files *files = *state;
     DataFormat format;
     assert_ok(data_format_find(files_add_text(files, "a.json", QUESTION("a", "a", "0")), NULL, &format));
@@ -340,17 +390,18 @@ static void a_json_file_is_known_by_what_is_in_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequences_are_those_of_transformers),
-        cmocka_unit_test(answers_come_back_as_they_were),
-        cmocka_unit_test(real_answers_come_back),
-        cmocka_unit_test(bytes_do_as_a_vocabulary),
-        cmocka_unit_test(answers_that_are_elsewhere_are_found_and_counted),
-        cmocka_unit_test(lost_answers_are_left_out_of_training_and_told),
+        cmocka_unit_test(sequences_match_transformers),
+        cmocka_unit_test(answers_are_recovered),
+        cmocka_unit_test(real_answers_are_recovered),
+        cmocka_unit_test(byte_tokens_work),
+        cmocka_unit_test(misplaced_answers_are_found_and_counted),
+        cmocka_unit_test(lost_answers_are_skipped_and_reported),
         cmocka_unit_test(long_questions_and_empty_contexts_fit),
+        cmocka_unit_test(sequences_follow_the_post_processor),
         cmocka_unit_test(scores_become_answers),
-        cmocka_unit_test(what_is_wrong_with_a_file_is_named),
-        cmocka_unit_test(compressed_files_are_read_and_cut_ones_refused),
-        cmocka_unit_test(a_json_file_is_known_by_what_is_in_it),
+        cmocka_unit_test(invalid_files_are_refused),
+        cmocka_unit_test(compressed_files),
+        cmocka_unit_test(format_is_detected_by_content),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -1,5 +1,5 @@
-/* The scorer against what transformers' copy of the official one gives (tests/golden/squad), digit for digit,
- * and the program around it. */
+/* The SQuAD scorer matches the official script as copied in transformers (tests/golden/squad) to the last
+ * digit; also the command around it. */
 #include "data/squad.h"
 
 #include "cli/program.h"
@@ -16,7 +16,7 @@ static json_t *golden(const char *name) {
     return json;
 }
 
-/* All that `expected` names has exactly its value. */
+/* Every value that `expected` contains is equal in `found`. */
 static void assert_same(const json_t *found, const json_t *expected) {
     const char *key;
     json_t *value;
@@ -24,7 +24,7 @@ static void assert_same(const json_t *found, const json_t *expected) {
         const json_t *other = json_object_get(found, key);
         if (!other) fail_msg("%s is missing", key);
         if (json_number_value(other) != json_number_value(value))
-            fail_msg("%s: %.17g, expected %.17g", key, json_number_value(other), json_number_value(value));
+            fail_msg("%s: %.17g; expected %.17g", key, json_number_value(other), json_number_value(value));
     }
 }
 
@@ -37,10 +37,10 @@ static void assert_score(const SquadSet *set, const json_t *answers, const json_
     CLEANUP(json_decrefp) json_t *found = NULL;
     assert_ok(squad_score_json(&score, &found));
     assert_same(found, expected);
-    assert_int_equal(json_object_size(found), json_object_size(expected) + 1); /* "missing" */
+    assert_int_equal(json_object_size(found), json_object_size(expected) + 1); /* plus "missing" */
 }
 
-static void each_answer_scores_as_the_official_script_has_it(void **state) {
+static void each_answer_matches_the_official_script(void **state) {
     (void)state;
     CLEANUP(json_decrefp) json_t *answers = golden("score_predictions.json");
     CLEANUP(json_decrefp) json_t *expected = golden("score_expected.json");
@@ -59,14 +59,14 @@ static void each_answer_scores_as_the_official_script_has_it(void **state) {
             assert_ok(normal_answer_set(&gold, answer->text.data, answer->text.size));
             if (normal_answer_same(&gold, &found) != json_integer_value(json_object_get(row, "exact")) ||
                 normal_answer_f1(&gold, &found) != json_number_value(json_object_get(row, "f1")))
-                fail_msg("%s: '%s' for '%s'", question->text.data, json_string_value(text),
-                         answer->text.data);
+                fail_msg("%s: wrong score for '%s', correct answer '%s'", question->text.data,
+                         json_string_value(text), answer->text.data);
         }
     }
     assert_int_equal(at, json_array_size(json_object_get(expected, "each")));
 }
 
-static void scores_have_the_digits_of_the_official_script(void **state) {
+static void scores_match_the_official_script(void **state) {
     (void)state;
     CLEANUP(json_decrefp) json_t *answers = golden("score_predictions.json");
     CLEANUP(json_decrefp) json_t *odds = golden("score_na_prob.json");
@@ -86,7 +86,7 @@ static const char one_question[] =
     "\"x\", \"question\": \"What?\", \"answers\": [{\"text\": \"red\", "
     "\"answer_start\": 6}]}]}]}]}";
 
-static void what_cannot_be_scored_is_named(void **state) {
+static void refuses_invalid_predictions(void **state) {
     Files *files = *state;
     const char *data = files_add_text(files, "data.json", one_question);
     const char *other = files_add_text(files, "other.json", "{\"y\": \"red\"}");
@@ -114,8 +114,8 @@ static void what_cannot_be_scored_is_named(void **state) {
     files->count = 0;
 }
 
-/* The figures that were published for these predictions. */
-static void published_predictions_have_their_published_score(void **state) {
+/* The scores that were published with these predictions. */
+static void published_predictions_match_published_scores(void **state) {
     (void)state;
     if (!path_exists(REAL "dev-v2.0.json.gz")) skip();
     Ran ran = program_run("eval", "--task", "squad", "--data", REAL "dev-v2.0.json.gz", "--predictions",
@@ -133,10 +133,10 @@ static void published_predictions_have_their_published_score(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_answer_scores_as_the_official_script_has_it),
-        cmocka_unit_test(scores_have_the_digits_of_the_official_script),
-        cmocka_unit_test(published_predictions_have_their_published_score),
-        cmocka_unit_test_setup_teardown(what_cannot_be_scored_is_named, files_setup, files_teardown),
+        cmocka_unit_test(each_answer_matches_the_official_script),
+        cmocka_unit_test(scores_match_the_official_script),
+        cmocka_unit_test(published_predictions_match_published_scores),
+        cmocka_unit_test_setup_teardown(refuses_invalid_predictions, files_setup, files_teardown),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

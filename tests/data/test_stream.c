@@ -1,5 +1,5 @@
-/* Token streams: every format, plain and compressed, several files, large files, the corpus inside the
- * program, and what is said about files and requests that cannot be used. */
+/* Token streams: every format, plain and compressed, several files, large files, the built-in corpus, and
+ * errors for unusable files and requests. */
 #include <fcntl.h>
 #include <time.h>
 
@@ -101,7 +101,7 @@ static void test_token_outside_vocabulary(void **state) {
     assert_ok(dataset_open(&data, &spec));
     assert_ok(host_batch_new(&batch, 1, 4));
     assert_fails(dataset_fill(data, 0, false, batch), 1,
-                 "bad.u16: the token at byte 6 is 300, expected 0 to 299");
+                 "bad.u16: the token at byte 6 is 300; expected 0 to 299");
 }
 
 static void test_parts(void **state) {
@@ -128,7 +128,7 @@ static void test_parts(void **state) {
     }
 }
 
-/* A file larger than memory may be opens at once and is read anywhere. */
+/* A file that may be larger than memory opens at once and is readable at any offset. */
 static void test_huge_file(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -140,7 +140,7 @@ static void test_huge_file(void **state) {
     bool sparse = ftruncate(fd, size) == 0 && pwrite(fd, &last, 2, size - 2) == 2;
     close(fd);
     if (!sparse) skip();
-    enum { T = 1787 }; /* divides the tokens but one, so that the last one is a label */
+    enum { T = 1787 }; /* divides the number of tokens minus 1, so that the last token is a label */
     assert_int_equal((size / 2 - 1) % T, 0);
     DataSpec spec = files_spec(files, T);
     spec.vocab = 300;
@@ -173,7 +173,7 @@ static void test_shakespeare(void **state) {
     for (int64_t i = 0; i < dataset_count(data); i++) assert_ok(dataset_fill(data, (uint64_t)i, true, batch));
 }
 
-static void test_own_corpus(void **state) {
+static void test_builtin_corpus(void **state) {
     (void)state;
     const char *paths[] = {"self"};
     DataSpec spec = {
@@ -199,8 +199,8 @@ static void test_own_corpus(void **state) {
     assert_fails(dataset_open(&none, &spec), 2, "'self' is text");
 }
 
-/* This very file is in the corpus, whole. */
-static void test_own_corpus_is_the_source(void **state) {
+/* The built-in corpus contains this file, complete. */
+static void test_builtin_corpus_is_the_source(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *own = NULL;
     size_t size = 0;
@@ -217,7 +217,7 @@ static void test_own_corpus_is_the_source(void **state) {
 static void test_gz(void **state) {
     Files *files = *state;
     files->count = 0;
-    /* Two members, then zeros, as tape tools leave them. */
+    /* Two gzip members, then zeros, as tape tools leave them. */
     const char *path = files_add_gz(files, "two.txt.gz", "hello ", 6);
     gzFile more = gzopen(path, "ab");
     assert_int_equal(gzwrite(more, "world", 5), 5);
@@ -239,7 +239,7 @@ static void test_gz(void **state) {
     assert_int_equal(source.size, sizeof zeros);
 }
 
-/* Every prefix of a compressed file is refused, and so is every change of a byte after its header. */
+/* Every prefix of a compressed file is refused, and so is any changed byte after its header. */
 static void test_gz_damage(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -268,10 +268,10 @@ static void test_errors(void **state) {
     const struct {
         const char *name, *text, *message;
     } cases[] = {
-        {"empty.txt", "", "empty.txt: is empty"},
-        {"odd.u16", "abc", "odd.u16: is 3 bytes, expected a multiple of 2 because its tokens are u16"},
-        {"odd.u32", "abcdef", "odd.u32: is 6 bytes, expected a multiple of 4"},
-        {"short.txt", "abcdefg", "short.txt: too little data: 8 tokens, expected at least 9"},
+        {"empty.txt", "", "empty.txt is empty"},
+        {"odd.u16", "abc", "odd.u16 is 3 bytes long; expected a multiple of 2 because its tokens are u16"},
+        {"odd.u32", "abcdef", "odd.u32 is 6 bytes long; expected a multiple of 4"},
+        {"short.txt", "abcdefg", "short.txt: too little data: 8 tokens; expected at least 9"},
         {"absent", NULL, "absent: cannot open"},
         {".", NULL, "found a directory"},
     };
@@ -296,12 +296,12 @@ static void test_errors(void **state) {
         assert_fails(dataset_open(&data, &spec), 2, message);                                                \
     } while (0)
 
-static void test_wrong_requests(void **state) {
+static void test_invalid_requests(void **state) {
     Files *files = *state;
     files->count = 0;
     files_add_text(files, "a.txt", "some text that is long enough to hold a few windows");
     DataSpec good = files_spec(files, 8);
-    assert_wrong(spec.path_count = 0, "no data was given");
+    assert_wrong(spec.path_count = 0, "no data given");
     assert_wrong(spec.seq = 0, "sequence length is 0");
     assert_wrong(spec.vocab = 0, "vocabulary size is 0");
     assert_wrong(spec.task = TASK_SPAN, "task span needs SQuAD questions or examples as JSON lines");
@@ -325,7 +325,8 @@ static void test_wrong_requests(void **state) {
     assert_wrong(spec.path_count = 2, "expected files of one format");
 }
 
-/* A file that changes under a run: cut short it is an error, replaced or removed it stays as it was. */
+/* A file that changes during a run: truncation is an error; if it is replaced or removed, the run keeps the
+ * old one. */
 static void test_file_changes_in_use(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -359,7 +360,7 @@ static void test_part_too_small(void **state) {
     spec.keep_last = 0.1;
     Dataset *data = NULL;
     assert_fails(dataset_open(&data, &spec), 1,
-                 "a.txt and 1 more: too little data: 5 of 52 tokens, expected at least 17");
+                 "a.txt and 1 more: too little data: 5 of 52 tokens; expected at least 17");
 }
 
 int main(void) {
@@ -371,12 +372,12 @@ int main(void) {
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_huge_file),
         cmocka_unit_test(test_shakespeare),
-        cmocka_unit_test(test_own_corpus),
-        cmocka_unit_test(test_own_corpus_is_the_source),
+        cmocka_unit_test(test_builtin_corpus),
+        cmocka_unit_test(test_builtin_corpus_is_the_source),
         cmocka_unit_test(test_gz),
         cmocka_unit_test(test_gz_damage),
         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_invalid_requests),
         cmocka_unit_test(test_file_changes_in_use),
         cmocka_unit_test(test_part_too_small),
     };

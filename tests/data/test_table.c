@@ -1,4 +1,4 @@
-/* Rows of .csv, .tsv and .jsonl files, the labels in them, and what is wrong with them. */
+/* Rows of .csv, .tsv and .jsonl files, their labels, and errors for invalid ones. */
 #include "data/table.h"
 
 #include "data/labels.h"
@@ -51,7 +51,7 @@ static void test_csv(void **state) {
     for (int i = 0; i < 4; i++) assert_int_equal(rows.line[i], lines[i]);
 }
 
-/* Without a line of names, fields are asked for by number; an end without a newline is one. */
+/* Without a header line, columns are selected by number. The last line needs no newline. */
 static void test_numbers(void **state) {
     Rows rows;
     assert_ok(read_text(*state, "b.csv", "3,some text\n4,more", (const char *const[]){"2", "1"}, &rows));
@@ -59,7 +59,7 @@ static void test_numbers(void **state) {
     assert_string_equal(rows.field[0][0], "some text");
     assert_string_equal(rows.field[1][1], "4");
     assert_fails(read_text(*state, "b.csv", "3,some text\n", (const char *const[]){"5", "1"}, &rows), 1,
-                 "has 2 fields, but field 5 was requested");
+                 "the number of fields is 2, but field 5 was requested");
 }
 
 static void test_tsv(void **state) {
@@ -92,11 +92,11 @@ static void test_wrong(void **state) {
     } cases[] = {
         {"e.csv", "text,label\n\"never closed,1\n2,3\n", "line 2: a quoted field has no closing quote"},
         {"e.csv", "text,label\n\"a\"b,1\n", "line 2: 'b' after a quoted field"},
-        {"e.csv", "text,label\na,1,2\n", "line 2: has 3 fields, expected 2"},
+        {"e.csv", "text,label\na,1,2\n", "line 2: the number of fields is 3; expected 2"},
         {"e.csv", "txt,label\na,1\n", "line 1: no field \"text\"; found: txt label"},
         {"e.csv", ",,,,,,,,,,,,x\n", "line 1: no field \"text\""},
         {"e.csv", "text,label\n\na\xe9,1\n", "line 3: byte 0xe9 is not valid UTF-8"},
-        {"e.tsv", "text\tlabel\na\n", "line 2: has 1 fields, expected 2"},
+        {"e.tsv", "text\tlabel\na\n", "line 2: the number of fields is 1; expected 2"},
         {"e.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"a\"}\n", "line 2: \"label\" is missing"},
         {"e.jsonl", "{\"text\": [], \"label\": 1}\n", "line 1: \"text\" is of an unsupported type"},
         {"e.jsonl", "{\"text\": \"a\"\n", "line 1, column"},

@@ -1,5 +1,5 @@
-/* Token shards: what goes in comes out, on any number of threads; what is wrong with a file is found before
- * a token of it is used. */
+/* Token files: documents round-trip with any number of threads, and damage is found before a damaged token is
+ * used. */
 #include "data/prepare.h"
 
 #include <dirent.h>
@@ -9,26 +9,26 @@
 #include "data/token_file.h"
 #include "files.h"
 
-typedef struct Made {
+typedef struct Prepared {
     char dir[96];
-    char file[128]; /* the first shard */
+    char file[128]; /* the first token file */
     PrepareResult result;
-} Made;
+} Prepared;
 
-static void made_done(Made *made) {
-    prepare_result_done(&made->result);
+static void prepared_done(Prepared *prepared) {
+    prepare_result_done(&prepared->result);
 }
 
-static Status make(const Files *files, const char *name, PrepareSpec spec, Made *made) {
+static Status make(const Files *files, const char *name, PrepareSpec spec, Prepared *prepared) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     TRY(tokenizer_new_bytes(&tokenizer, false));
     spec.tokenizer = tokenizer;
     spec.paths = files->list;
     spec.path_count = files->count;
-    snprintf(made->dir, sizeof made->dir, "%s/%s", files->dir, name);
-    snprintf(made->file, sizeof made->file, "%s/train-00000.tokens", made->dir);
-    prepare_result_done(&made->result);
-    return prepare_dir(&spec, made->dir, true, &made->result);
+    snprintf(prepared->dir, sizeof prepared->dir, "%s/%s", files->dir, name);
+    snprintf(prepared->file, sizeof prepared->file, "%s/train-00000.tokens", prepared->dir);
+    prepare_result_done(&prepared->result);
+    return prepare_dir(&spec, prepared->dir, true, &prepared->result);
 }
 
 static void assert_same_files(const char *a, const char *b) {
@@ -40,7 +40,7 @@ static void assert_same_files(const char *a, const char *b) {
     assert_memory_equal(x, y, m);
 }
 
-/* Text of many small documents, as lines. */
+/* Text of many small documents, one per line. */
 static char *sample(size_t size) {
     char *text = malloc(size);
     assert_non_null(text);
@@ -54,15 +54,15 @@ static void test_round_trip(void **state) {
     files->count = 0;
     files_add_text(files, "a.txt", "abc\n\nde\n");
     files_add(files, "b.txt", "\xff\0z", 3);
-    CLEANUP(made_done) Made made = {0};
-    assert_ok(make(files, "small", (PrepareSpec){.documents = DOCUMENTS_LINE}, &made));
-    assert_int_equal(made.result.tokens, 3 + 1 + 2 + 1 + 3 + 1);
-    assert_int_equal(made.result.documents, 3);
-    assert_int_equal(made.result.bytes, 8);
-    assert_int_equal(made.result.token_files.count, 1);
-    assert_string_equal(made.result.token_files.path[0], made.file);
+    CLEANUP(prepared_done) Prepared prepared = {0};
+    assert_ok(make(files, "small", (PrepareSpec){.documents = DOCUMENTS_LINE}, &prepared));
+    assert_int_equal(prepared.result.tokens, 3 + 1 + 2 + 1 + 3 + 1);
+    assert_int_equal(prepared.result.documents, 3);
+    assert_int_equal(prepared.result.bytes, 8);
+    assert_int_equal(prepared.result.token_files.count, 1);
+    assert_string_equal(prepared.result.token_files.path[0], prepared.file);
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
-    assert_ok(token_file_open(&token_file, made.file));
+    assert_ok(token_file_open(&token_file, prepared.file));
     assert_ok(token_file_verify(token_file));
     const TokenFileInfo *info = token_file_info(token_file);
     assert_int_equal(info->width, 2);
@@ -81,12 +81,12 @@ static void test_round_trip(void **state) {
     }
 }
 
-/* Threads, the form of the input and its compression make no difference; small shards hold the same. */
-static void test_same_shards(void **state) {
+/* Threads, input format and compression make no difference, and small token files contain the same tokens. */
+static void test_same_files(void **state) {
     enum { SIZE = 3000000 };
     Files *files = *state;
     CLEANUP(mem_freep) char *text = sample(SIZE);
-    CLEANUP(made_done) Made one = {0}, other = {0};
+    CLEANUP(prepared_done) Prepared one = {0}, other = {0};
     files->count = 0;
     files_add(files, "text.txt", text, SIZE);
     PrepareSpec spec = {
@@ -122,13 +122,13 @@ static void test_same_shards(void **state) {
     }
 }
 
-/* Sentences are those of the whole text, though it is read in blocks, and shards without them are of the
- * first version. */
+/* Sentence boundaries are those of the complete text, although it is read in blocks. Files without sentences
+ * have format version 1. */
 static void test_sentences(void **state) {
     enum { SIZE = 2000000 };
     Files *files = *state;
     CLEANUP(mem_freep) char *text = calloc(1, SIZE + 100);
-    CLEANUP(made_done) Made one = {0}, other = {0};
+    CLEANUP(prepared_done) Prepared one = {0}, other = {0};
     size_t size = 0;
     int64_t sentences = 0;
     for (unsigned i = 0; size < SIZE; i++)
@@ -191,53 +191,53 @@ static void test_damage(void **state) {
     enum { SIZE = 900000 };
     Files *files = *state;
     CLEANUP(mem_freep) char *text = sample(SIZE);
-    CLEANUP(made_done) Made made = {0};
+    CLEANUP(prepared_done) Prepared prepared = {0};
     files->count = 0;
     files_add(files, "text.txt", text, SIZE);
-    assert_ok(make(files, "damage", (PrepareSpec){.documents = DOCUMENTS_LINE}, &made));
+    assert_ok(make(files, "damage", (PrepareSpec){.documents = DOCUMENTS_LINE}, &prepared));
     struct stat st;
-    assert_int_equal(stat(made.file, &st), 0);
-    /* A bit anywhere: in the header, the tokens, the documents, the checksums. */
+    assert_int_equal(stat(prepared.file, &st), 0);
+    /* Flip a bit anywhere: in the header, the tokens, the documents, the checksums. */
     for (long at = 0; at < st.st_size; at += at < 256 ? 1 : 50021) {
-        flip(made.file, at, (int)(at % 8));
-        assert_fails(use(made.file), 1, "train-00000.tokens: ");
-        flip(made.file, at, (int)(at % 8));
+        flip(prepared.file, at, (int)(at % 8));
+        assert_fails(use(prepared.file), 1, "train-00000.tokens: ");
+        flip(prepared.file, at, (int)(at % 8));
     }
-    assert_ok(use(made.file));
-    flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
-    assert_fails(use(made.file), 1, "damaged between byte 1048832 and byte ");
-    /* What is not damaged can be read; the rest is not handed out. */
+    assert_ok(use(prepared.file));
+    flip(prepared.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
+    assert_fails(use(prepared.file), 1, "damaged between byte 1048832 and byte ");
+    /* Undamaged tokens can still be read; damaged ones are never returned. */
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
     int32_t tokens[4];
-    assert_ok(token_file_open(&token_file, made.file));
+    assert_ok(token_file_open(&token_file, prepared.file));
     assert_ok(token_file_read(token_file, 0, 4, tokens));
     assert_fails(token_file_read(token_file, TOKEN_FILE_BLOCK / 2 - 2, 4, tokens), 1,
                  "damaged between byte 1048832");
-    flip(made.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
+    flip(prepared.file, 256 + TOKEN_FILE_BLOCK + 17, 3);
 
-    assert_int_equal(truncate(made.file, st.st_size - 1), 0);
-    assert_fails(use(made.file), 1, "the file is truncated");
-    assert_int_equal(truncate(made.file, st.st_size + 5), 0);
-    assert_fails(use(made.file), 1, "there is extra data at the end");
-    assert_int_equal(truncate(made.file, 100), 0);
-    assert_fails(use(made.file), 1, "truncated: has 100 bytes");
-    files_write(made.file, "some text", 9);
-    assert_fails(use(made.file), 1, "not a token file");
-    files_write(made.file, "", 0);
-    assert_fails(use(made.file), 1, "is empty");
+    assert_int_equal(truncate(prepared.file, st.st_size - 1), 0);
+    assert_fails(use(prepared.file), 1, "the file is truncated");
+    assert_int_equal(truncate(prepared.file, st.st_size + 5), 0);
+    assert_fails(use(prepared.file), 1, "there is extra data at the end");
+    assert_int_equal(truncate(prepared.file, 100), 0);
+    assert_fails(use(prepared.file), 1, "truncated: has 100 bytes");
+    files_write(prepared.file, "some text", 9);
+    assert_fails(use(prepared.file), 1, "not a token file");
+    files_write(prepared.file, "", 0);
+    assert_fails(use(prepared.file), 1, "is empty");
 }
 
 static void test_version(void **state) {
     Files *files = *state;
-    CLEANUP(made_done) Made made = {0};
+    CLEANUP(prepared_done) Prepared prepared = {0};
     files->count = 0;
     files_add_text(files, "a.txt", "text");
-    assert_ok(make(files, "version", (PrepareSpec){0}, &made));
-    flip(made.file, 8, 1);
-    assert_fails(use(made.file), 1, "token file version 3 is not supported, expected 1");
-    flip(made.file, 8, 1);
-    flip(made.file, 12, 1);
-    assert_fails(use(made.file), 1, "wrong byte order");
+    assert_ok(make(files, "version", (PrepareSpec){0}, &prepared));
+    flip(prepared.file, 8, 1);
+    assert_fails(use(prepared.file), 1, "token file version 3 is not supported (expected 1");
+    flip(prepared.file, 8, 1);
+    flip(prepared.file, 12, 1);
+    assert_fails(use(prepared.file), 1, "wrong byte order");
 }
 
 static Status list(const char *dir) {
@@ -248,21 +248,21 @@ static Status list(const char *dir) {
 static void test_sets(void **state) {
     Files *files = *state;
     CLEANUP(mem_freep) char *text = sample(40000);
-    CLEANUP(made_done) Made made = {0};
+    CLEANUP(prepared_done) Prepared prepared = {0};
     files->count = 0;
     files_add(files, "text.txt", text, 40000);
-    assert_ok(make(files, "set", (PrepareSpec){.file_size = 20000}, &made));
-    assert_int_equal(made.result.token_files.count, 5);
-    assert_ok(list(made.dir));
-    assert_int_equal(unlink(made.result.token_files.path[3]), 0);
-    assert_fails(list(made.dir), 1, "a file is missing");
-    assert_int_equal(unlink(made.result.token_files.path[4]), 0);
-    assert_fails(list(made.dir), 1, "is token file 1 of 5");
+    assert_ok(make(files, "set", (PrepareSpec){.file_size = 20000}, &prepared));
+    assert_int_equal(prepared.result.token_files.count, 5);
+    assert_ok(list(prepared.dir));
+    assert_int_equal(unlink(prepared.result.token_files.path[3]), 0);
+    assert_fails(list(prepared.dir), 1, "a file is missing");
+    assert_int_equal(unlink(prepared.result.token_files.path[4]), 0);
+    assert_fails(list(prepared.dir), 1, "is token file 1 of 5");
     assert_fails(list(files->dir), 1, "contains no training data");
 }
 
-/* Leftovers beside a directory: entries of its parent that begin with its name. */
-static int beside(const Files *files, const char *name) {
+/* Counts leftovers: entries of the parent directory that begin with the directory's name. */
+static int count_leftovers(const Files *files, const char *name) {
     DIR *dir = opendir(files->dir);
     int found = 0;
     for (struct dirent *entry; (entry = readdir(dir));)
@@ -274,52 +274,52 @@ static int beside(const Files *files, const char *name) {
 static void test_all_or_nothing(void **state) {
     Files *files = *state;
     CLEANUP(mem_freep) char *text = sample(40000);
-    CLEANUP(made_done) Made made = {0};
+    CLEANUP(prepared_done) Prepared prepared = {0};
     files->count = 0;
     files_add(files, "text.txt", text, 40000);
     files_add_text(files, "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
-    assert_fails(make(files, "out", (PrepareSpec){.file_size = 20000}, &made), 1, "bad.jsonl: line 2");
-    assert_false(path_exists(made.dir));
-    assert_int_equal(beside(files, "out"), 0);
+    assert_fails(make(files, "out", (PrepareSpec){.file_size = 20000}, &prepared), 1, "bad.jsonl: line 2");
+    assert_false(path_exists(prepared.dir));
+    assert_int_equal(count_leftovers(files, "out"), 0);
     files->count = 1;
     volatile sig_atomic_t stop = 2;
-    assert_fails(make(files, "out", (PrepareSpec){.stop = &stop}, &made), 1, "stopped by a signal");
-    assert_false(path_exists(made.dir));
-    /* What a killed process left behind goes with the next one. */
+    assert_fails(make(files, "out", (PrepareSpec){.stop = &stop}, &prepared), 1, "stopped by a signal");
+    assert_false(path_exists(prepared.dir));
+    /* What a killed process left behind is removed by the next one. */
     char left[160];
-    snprintf(left, sizeof left, "%s.tmp.1", made.dir);
+    snprintf(left, sizeof left, "%s.tmp.1", prepared.dir);
     assert_ok(dir_make(left));
-    assert_ok(make(files, "out", (PrepareSpec){0}, &made));
-    assert_int_equal(beside(files, "out"), 0);
-    /* Shards are replaced only when asked to, and other files never. */
-    assert_fails(prepare_check(made.dir, false), 2,
+    assert_ok(make(files, "out", (PrepareSpec){0}, &prepared));
+    assert_int_equal(count_leftovers(files, "out"), 0);
+    /* Token files are replaced only on request, and other files never. */
+    assert_fails(prepare_check(prepared.dir, false), 2,
                  "already contains token files; add --overwrite to replace them");
-    assert_ok(make(files, "out", (PrepareSpec){.file_size = 20000}, &made));
-    assert_int_equal(made.result.token_files.count, 5);
-    assert_ok(list(made.dir));
-    assert_int_equal(beside(files, "out"), 0);
-    snprintf(left, sizeof left, "%s/notes.txt", made.dir);
+    assert_ok(make(files, "out", (PrepareSpec){.file_size = 20000}, &prepared));
+    assert_int_equal(prepared.result.token_files.count, 5);
+    assert_ok(list(prepared.dir));
+    assert_int_equal(count_leftovers(files, "out"), 0);
+    snprintf(left, sizeof left, "%s/notes.txt", prepared.dir);
     files_write(left, "mine", 4);
-    assert_fails(prepare_check(made.dir, true), 2, "contains notes.txt, which is not a token file");
-    assert_fails(make(files, "out", (PrepareSpec){0}, &made), 2, "contains notes.txt");
+    assert_fails(prepare_check(prepared.dir, true), 2, "contains notes.txt, which is not a token file");
+    assert_fails(make(files, "out", (PrepareSpec){0}, &prepared), 2, "contains notes.txt");
     assert_true(path_exists(left));
 }
 
 static void test_refusals(void **state) {
     Files *files = *state;
-    CLEANUP(made_done) Made made = {0};
+    CLEANUP(prepared_done) Prepared prepared = {0};
     files->count = 0;
     files_add_text(files, "a.txt", "");
-    assert_fails(make(files, "none", (PrepareSpec){0}, &made), 1, "a.txt: no text found");
+    assert_fails(make(files, "none", (PrepareSpec){0}, &prepared), 1, "a.txt: no text found");
     files_add_text(files, "b.txt", "text");
-    assert_fails(make(files, "none", (PrepareSpec){.val_fraction = 0.1}, &made), 2,
+    assert_fails(make(files, "none", (PrepareSpec){.val_fraction = 0.1}, &prepared), 2,
                  "of 1 document, none would be left for validation");
-    assert_false(path_exists(made.dir));
+    assert_false(path_exists(prepared.dir));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_same_shards),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_same_files),
         cmocka_unit_test(test_sentences),      cmocka_unit_test(test_damage),
         cmocka_unit_test(test_version),        cmocka_unit_test(test_sets),
         cmocka_unit_test(test_all_or_nothing), cmocka_unit_test(test_refusals),

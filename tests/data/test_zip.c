@@ -1,4 +1,4 @@
-/* Zip archives: what is in them comes out, and what is wrong with them is said. */
+/* Zip archives: members are extracted, and invalid archives are refused with a message. */
 #include "zip_make.h"
 
 #include "data/zip.h"
@@ -102,7 +102,7 @@ static void test_not_archives(void **state) {
     assert_refuses_open(state, &made, "damaged");
 }
 
-/* One member, whose entries the cases below change. `entry` is where its part of the directory begins. */
+/* An archive with one member, which the cases below damage. Returns the offset of its directory entry. */
 static size_t one_member(ZipMaker *zip) {
     *zip = (ZipMaker){0};
     zip_make_add(zip, "text", words, sizeof words, 1);

@@ -5,7 +5,8 @@ Run by hand when a case is added or changed, and commit the result:
 
     python tests/golden/make_golden.py [NAME ...]        # no name: all cases
 
-Requirements: torch==2.15.0  transformers==5.22.2  safetensors==0.8.0
+Requirements: torch==2.15.0  transformers==5.22.2  safetensors==0.8.0; for bert-regression, bert-regression-3 and
+bert-multilabel also scipy and scikit-learn
 
 Each case is a Hugging Face checkpoint (config.json, model.safetensors) plus
 
@@ -13,6 +14,7 @@ Each case is a Hugging Face checkpoint (config.json, model.safetensors) plus
     golden.safetensors        inputs and logits (names: see README.md)
     grads/model.safetensors   gradient of every parameter for the evaluation batch, under the parameter's name
     final/model.safetensors   some cases: weights after the ten optimizer steps
+    eval.jsonl                regression and multi-label cases: examples whose scores are in golden.json
 
 Everything is computed in fp32 on the CPU with eager attention. All parameters are random, including biases and
 layer-norm weights, with a variance high enough that attention is far from uniform.
@@ -73,6 +75,14 @@ SPECS = {
     "bert-span": dict(cls=BertForQuestionAnswering, config=bert_config(), B=4, T=20, padded=True),
     "bert-classify": dict(cls=BertForSequenceClassification, B=4, T=17, padded=True,
                           config=bert_config(num_labels=5, hidden=40, inner=48)),
+    "bert-regression": dict(cls=BertForSequenceClassification, B=4, T=10, padded=True, problem="regression",
+                            config=bert_config(num_labels=1, hidden=24, inner=32)),
+    "bert-regression-3": dict(cls=BertForSequenceClassification, B=4, T=10, padded=True, problem="regression",
+                              config=bert_config(num_labels=3, problem_type="regression", hidden=24, inner=32)),
+    "bert-multilabel": dict(cls=BertForSequenceClassification, B=4, T=10, padded=True,
+                            problem="multi_label_classification",
+                            config=bert_config(num_labels=5, problem_type="multi_label_classification", hidden=24,
+                                               inner=32)),
     "bert-bare": dict(cls=BertModel, config=bert_config(), B=2, T=22, padded=True),
     "gpt2-generate": dict(cls=GPT2LMHeadModel, seed=170, generate_only=True, half=True,
                           config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
@@ -129,8 +139,8 @@ class Batches:
         if "lm" in heads:
             batch["labels"] = self.next_tokens(batch["tokens"], real)
         else:
-            turn = (lens * (0.3 + 0.4 * torch.rand(B, generator=self.gen))).long()
-            batch["types"] = ((torch.arange(T)[None, :] >= turn[:, None]) & real).long()
+            split = (lens * (0.3 + 0.4 * torch.rand(B, generator=self.gen))).long()
+            batch["types"] = ((torch.arange(T)[None, :] >= split[:, None]) & real).long()
         if "mlm" in heads:
             picked = (torch.rand((B, T), generator=self.gen) < 0.25) & real
             picked[0, 1] = True
@@ -144,8 +154,18 @@ class Batches:
             start[int(self.ints(0, B, (1,)))] = T  # outside the window: ignored
             batch["span"] = torch.stack([start, end])
         if "classify" in heads:
-            batch["classes"] = self.ints(0, self.config.num_labels, (B,))
+            self.classify(batch, B)
         return batch
+
+    def classify(self, batch, B):
+        """Labels for the case's problem type; with one label, transformers assumes regression."""
+        L, problem = self.config.num_labels, self.spec.get("problem")
+        if problem == "regression":
+            batch["targets"] = 2 * torch.randn((B, L), generator=self.gen)
+        elif problem == "multi_label_classification":
+            batch["targets"] = self.ints(0, 2, (B, L)).float()
+        else:
+            batch["classes"] = self.ints(0, L, (B,))
 
     def next_tokens(self, tokens, real):
         """The next token, or -100 at the end, before padding, and at some random positions."""
@@ -177,7 +197,14 @@ def forward(model, batch):
     return {"classify": out.logits}
 
 
-def loss_sums(scores, batch):
+def target_sum(logits, targets, problem):
+    """The sum of squared errors or of binary cross-entropies, and the number of targets."""
+    if problem == "regression":
+        return F.mse_loss(logits, targets, reduction="sum"), targets.numel()
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum"), targets.numel()
+
+
+def loss_sums(scores, batch, problem=None):
     """For each loss: its sum over the items that are not ignored, and their number."""
     sums = {}
     if "lm" in scores:
@@ -195,7 +222,9 @@ def loss_sums(scores, batch):
             at = batch["span"][i]
             sums[name] = (F.cross_entropy(scores["span"][..., i], at, ignore_index=T, reduction="sum"),
                           int((at < T).sum()))
-    if "classify" in scores:
+    if "targets" in batch:
+        sums["classify"] = target_sum(scores["classify"], batch["targets"], problem)
+    elif "classify" in scores:
         sums["classify"] = (F.cross_entropy(scores["classify"], batch["classes"], reduction="sum"),
                             len(batch["classes"]))
     return sums
@@ -237,7 +266,7 @@ def train(model, spec, batches, arrays, facts):
         micros = [batches.draw() for _ in range(MICROS)]
         for m, batch in enumerate(micros):
             arrays.update({f"step.{step}.{m}.{key}": value for key, value in batch.items()})
-        loss, _, counts = objective([loss_sums(forward(model, batch), batch) for batch in micros])
+        loss, _, counts = objective([loss_sums(forward(model, batch), batch, spec.get("problem")) for batch in micros])
         for group in optimizer.param_groups:
             group["lr"] = lr_at(step)
         optimizer.zero_grad()
@@ -328,7 +357,9 @@ def make(name, spec):
         if spec["cls"] is BertModel:
             hidden_states(model, batch, arrays)
         else:
-            evaluate(model, batch, arrays, facts, folder)
+            evaluate(model, batch, arrays, facts, folder, spec.get("problem"))
+            if "problem" in spec:
+                score_examples(model, spec, gen, facts, folder)
             train(model, spec, batches, arrays, facts)
             if spec.get("final"):
                 save_named(folder / "final", {key: p for key, p in model.named_parameters()})
@@ -344,9 +375,50 @@ def hidden_states(model, batch, arrays):
     arrays["hidden"], arrays["pooled"] = out.last_hidden_state, out.pooler_output
 
 
-def evaluate(model, batch, arrays, facts, folder):
+def check_own_loss(model, batch, loss):
+    """transformers' own loss, which chooses the problem type itself, must be the one computed here."""
+    T = batch["tokens"].shape[1]
+    mask = (torch.arange(T)[None, :] < batch["lens"][:, None]).long()
+    own = model(input_ids=batch["tokens"], token_type_ids=batch["types"], attention_mask=mask,
+                labels=batch["targets"]).loss
+    assert abs(own.item() - loss.item()) <= 1e-6 * abs(loss.item()), (own, loss)
+
+
+def score_examples(model, spec, gen, facts, folder):
+    """Write examples with many ties to eval.jsonl, and their loss and scores by transformers, SciPy and scikit-learn to
+    facts."""
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import accuracy_score, f1_score
+    L, T, count = spec["config"].num_labels, spec["T"], 37
+    tokens = torch.randint(1, VOCAB, (count, T), generator=gen)
+    lens = torch.randint(2, T + 1, (count,), generator=gen)
+    mask = (torch.arange(T)[None, :] < lens[:, None]).long()
+    labels = torch.randint(0, 2 if spec["problem"] == "multi_label_classification" else 5, (count, L), generator=gen)
+    targets = labels.float() / (1 if spec["problem"] == "multi_label_classification" else 2)
+    with torch.no_grad():
+        out = model(input_ids=tokens * mask, attention_mask=mask, labels=targets)
+    with open(folder / "eval.jsonl", "w") as file:
+        for ids, length, label in zip(tokens.tolist(), lens.tolist(), targets.tolist()):
+            file.write(json.dumps({"ids": ids[:length], "label": label if L > 1 else label[0]}) + "\n")
+    given, predicted = targets.double().numpy(), out.logits.double().numpy()
+    scores = {"loss": out.loss.item()}
+    if spec["problem"] == "regression":
+        scores["mse"] = float(((given - predicted) ** 2).mean())
+        scores["pearson"] = sum(float(pearsonr(given[:, i], predicted[:, i])[0]) for i in range(L)) / L
+        scores["spearman"] = sum(float(spearmanr(given[:, i], predicted[:, i])[0]) for i in range(L)) / L
+    else:
+        chosen = predicted > 0
+        scores["accuracy"] = float(accuracy_score(given, chosen))
+        for average in ("micro", "macro", "weighted"):
+            scores["f1_" + average] = float(f1_score(given, chosen, average=average, zero_division=0))
+    facts["eval"] = scores
+
+
+def evaluate(model, batch, arrays, facts, folder, problem):
     scores = forward(model, batch)
-    loss, parts, counts = objective([loss_sums(scores, batch)])
+    loss, parts, counts = objective([loss_sums(scores, batch, problem)])
+    if "targets" in batch:
+        check_own_loss(model, batch, loss)
     loss.backward()
     arrays.update({"logits." + head: value for head, value in scores.items()})
     facts.update(loss=loss.item(), losses=parts, counts=counts)

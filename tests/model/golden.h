@@ -127,7 +127,8 @@ static inline int64_t count_in_range(const int32_t *values, int64_t count, int32
 static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) {
     int64_t B = golden->B, T = golden->T, count;
     HostBatch *batch = NULL;
-    assert_ok(host_batch_new(&batch, B, T));
+    int64_t outputs = config_targets(&golden->model->config);
+    assert_ok(host_batch_new_targets(&batch, B, T, outputs));
     assert_true(golden_copy(golden, prefix, "tokens", batch->tokens, B * T));
     batch->has_types = golden_copy(golden, prefix, "types", batch->types, B * T);
     for (int64_t b = 0; b < B; b++) batch->lens[b] = (int32_t)T;
@@ -152,6 +153,13 @@ static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) 
     if (golden_copy(golden, prefix, "classes", batch->classes, B)) {
         batch->task = TASK_CLASSIFY;
         batch->loss_count[LOSS_CLASSIFY] = B;
+    }
+    const float *targets = golden_array(golden, prefix, "targets", &count);
+    assert_int_equal(targets ? count : 0, B * outputs);
+    if (targets) {
+        batch->task = TASK_CLASSIFY;
+        batch->loss_count[LOSS_CLASSIFY] = count;
+        memcpy(batch->targets, targets, (size_t)count * sizeof *targets);
     }
     return batch;
 }

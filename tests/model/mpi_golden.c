@@ -7,8 +7,10 @@
 #include "model/golden.h"
 #include "optim/lr.h"
 
-static const char *const cases[] = {"gpt2",     "gpt2-untied-padded", "bert-pretrain", "bert-pretrain-padded",
-                                    "bert-mlm", "bert-nsp",           "bert-span",     "bert-classify"};
+static const char *const cases[] = {
+    "gpt2",           "gpt2-untied-padded", "bert-pretrain", "bert-pretrain-padded", "bert-mlm",
+    "bert-nsp",       "bert-span",          "bert-classify", "bert-regression",      "bert-regression-3",
+    "bert-multilabel"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

@@ -144,9 +144,9 @@ static double check_steps(Golden *golden) {
         double relative = fabs(result.loss - expected) / expected;
         double grad_norm = json_number_value(json_array_get(norms, at));
         if (!(relative <= LOSS_LIMIT))
-            fail_msg("step %d: loss %.9g, expected %.9g", (int)step, result.loss, expected);
+            fail_msg("step %d: loss %.9g; expected %.9g", (int)step, result.loss, expected);
         if (!(fabs(result.grad_norm - grad_norm) <= 1e-3 * grad_norm))
-            fail_msg("step %d: gradient norm %.9g, expected %.9g", (int)step, result.grad_norm, grad_norm);
+            fail_msg("step %d: gradient norm %.9g; expected %.9g", (int)step, result.grad_norm, grad_norm);
         max_error = worst(max_error, relative);
         for (int k = 0; k < 2; k++) host_batch_free(micros[k]);
     }
@@ -292,9 +292,21 @@ static void test_tiny_gpt2(void **state) {
 
 int main(void) {
     static const char *const names[] = {
-        "gpt2",          "gpt2-untied-padded",   "gpt2-layer-scale", "gpt2-unscaled-relu",
-        "bert-pretrain", "bert-pretrain-padded", "bert-mlm",         "bert-nsp",
-        "bert-span",     "bert-classify",        "bert-bare",        "tiny-gpt2",
+        "gpt2",
+        "gpt2-untied-padded",
+        "gpt2-layer-scale",
+        "gpt2-unscaled-relu",
+        "bert-pretrain",
+        "bert-pretrain-padded",
+        "bert-mlm",
+        "bert-nsp",
+        "bert-span",
+        "bert-classify",
+        "bert-regression",
+        "bert-regression-3",
+        "bert-multilabel",
+        "bert-bare",
+        "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
     enum { NAMES = sizeof names / sizeof *names, EXTRA = 2, COUNT = 2 * NAMES + EXTRA };

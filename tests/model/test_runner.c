@@ -1,5 +1,5 @@
 /* Tests a complete model in its runner, with dropout: results must not depend on recompute or on the division
- * into micro-batches; memory use, and 16-bit logits. */
+ * into micro-batches. Also tests memory use and 16-bit logits. */
 #include "model/rig.h"
 #include "train/runner.h"
 

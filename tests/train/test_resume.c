@@ -258,7 +258,7 @@ static void one_rank_cannot_write(void **state) {
     assert_contains(said, "cannot write: File too large");
     CLEANUP(mem_freep) char *checkpoints = NULL;
     assert_ok(path_join(&checkpoints, run_dir, "checkpoints"));
-    assert_int_equal(rmdir(checkpoints), 0); /* it is empty */
+    assert_int_equal(rmdir(checkpoints), 0); /* the directory is empty */
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)

@@ -1,0 +1,55 @@
+/* Scores of weft eval against transformers, SciPy and scikit-learn, in any batch size. */
+#include <math.h>
+
+#include "test.h"
+
+#include "train/train.h"
+
+static const char *const cases[] = {"bert-regression", "bert-regression-3", "bert-multilabel"};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static json_t *evaluate(const char *dir, const char *file, int64_t batch) {
+    json_t *result = NULL;
+    EvalConfig config = {.model = dir,
+                         .task = "auto",
+                         .format = "auto",
+                         .data = &file,
+                         .data_count = 1,
+                         .seq = 12,
+                         .batch = batch,
+                         .device = "cpu",
+                         .threads = 1,
+                         .quiet = true,
+                         .log = stderr};
+    assert_ok(eval_run(&config, &result));
+    return result;
+}
+
+static void test_scores(void **state) {
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        char dir[256], file[300], facts_file[300];
+        snprintf(dir, sizeof dir, WEFT_TEST_DIR "/golden/cases/%s", cases[i]);
+        snprintf(file, sizeof file, "%s/eval.jsonl", dir);
+        snprintf(facts_file, sizeof facts_file, "%s/golden.json", dir);
+        CLEANUP(json_decrefp) json_t *facts = NULL;
+        assert_ok(json_read_file(facts_file, &facts));
+        for (int64_t batch = 4; batch <= 64; batch *= 4) {
+            CLEANUP(json_decrefp) json_t *result = evaluate(dir, file, batch);
+            const char *key;
+            json_t *expected;
+            assert_true(json_object_size(json_object_get(facts, "eval")) >= 4);
+            json_object_foreach(json_object_get(facts, "eval"), key, expected) {
+                double found = json_number_value(json_object_get(result, key));
+                if (!(fabs(found - json_number_value(expected)) <= 1e-6))
+                    fail_msg("%s: %s is %.9g; expected %.9g", cases[i], key, found,
+                             json_number_value(expected));
+            }
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
