@@ -9,8 +9,8 @@
 #include "cli/tokenizer_input.h"
 
 typedef struct EncodeArgs {
-    const char *tokenizer, *file, *text;
-    bool offsets, lines, add_special, plain;
+    const char *tokenizer, *file, *text, *pair;
+    bool offsets, types, lines, add_special, plain;
 } EncodeArgs;
 
 /* clang-format off */
@@ -20,11 +20,16 @@ static const Option options[] = {
     {OPT_TEXT("file", EncodeArgs, file, "FILE"), .shown = "standard input",
      .help = "File to encode, byte for byte; - is standard input."},
     {OPT_TEXT("text", EncodeArgs, text, "TEXT"), .may_be_empty = true, .help = "Text to encode."},
+    {OPT_TEXT("pair", EncodeArgs, pair, "TEXT"), .may_be_empty = true,
+     .help = "Second text: encode the two as a pair, such as [CLS] A [SEP] B [SEP]."},
     {OPT_FLAG("lines", EncodeArgs, lines), .help = "Encode each line separately, without its newline."},
     {OPT_FLAG("offsets", EncodeArgs, offsets),
      .help = "Also print each token's text and byte offsets in the input (end exclusive)."},
+    {OPT_FLAG("type-ids", EncodeArgs, types),
+     .help = "Also print token types, on a second line or, with --offsets, as a column."},
     {OPT_FLAG("add-special-tokens", EncodeArgs, add_special), .fallback = "on",
-     .help = "Do not add BERT's [CLS] and [SEP]."},
+     .help = "Do not add the special tokens of the tokenizer's post-processor, such as BERT's [CLS] and "
+             "[SEP]."},
     {OPT_FLAG("plain", EncodeArgs, plain), .help = "Treat special tokens in the text as ordinary text."},
 };
 /* clang-format on */
@@ -43,33 +48,11 @@ static void encoded_done(Encoded *encoded) {
     free(encoded->ends);
 }
 
-static Status put_special(Encoded *encoded, int32_t id, bool offsets) {
-    TokenList *list = &encoded->list;
-    TRY(mem_grow(&list->ids, &list->capacity, list->count + 1, sizeof *list->ids));
-    if (offsets) {
-        TRY(mem_grow(&list->offsets, &list->offset_capacity, list->count + 1, sizeof *list->offsets));
-        list->offsets[list->count] = (TokenOffset){0, 0};
-    }
-    list->ids[list->count++] = id;
-    return OK;
-}
-
-/* Special tokens before and after each text; -1: none. */
-typedef struct Affixes {
-    int32_t before, after;
-} Affixes;
-
-static Affixes affixes_of(const EncodeArgs *args, const Tokenizer *tokenizer) {
-    SpecialTokens special = tokenizer_special(tokenizer);
-    bool bert = tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE && special.cls >= 0 && special.sep >= 0;
-    return args->add_special && bert ? (Affixes){special.cls, special.sep} : (Affixes){-1, -1};
-}
-
-static Status encode_text(Encoder *encoder, Affixes affixes, bool offsets, const char *text, size_t size,
+static Status encode_text(Encoder *encoder, const EncodeArgs *args, const char *text, size_t size,
                           Encoded *encoded) {
-    if (affixes.before >= 0) TRY(put_special(encoded, affixes.before, offsets));
-    TRY(encoder_add(encoder, text, size, &encoded->list));
-    if (affixes.after >= 0) TRY(put_special(encoded, affixes.after, offsets));
+    TextView pair = {args->pair, args->pair ? strlen(args->pair) : 0};
+    TRY(encoder_add_sequence(encoder, (TextView){text, size}, args->pair ? &pair : NULL, args->add_special,
+                             &encoded->list));
     TRY(mem_grow(&encoded->ends, &encoded->capacity, encoded->count + 1, sizeof *encoded->ends));
     encoded->ends[encoded->count++] = encoded->list.count;
     return OK;
@@ -78,13 +61,13 @@ static Status encode_text(Encoder *encoder, Affixes affixes, bool offsets, const
 static Status encode_all(const EncodeArgs *args, const Tokenizer *tokenizer, const TextInput *input,
                          Encoded *encoded) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
-    TRY(encoder_new(&encoder, tokenizer, &(EncodeOptions){.plain = args->plain, .offsets = args->offsets}));
-    Affixes affixes = affixes_of(args, tokenizer);
-    if (!args->lines) return encode_text(encoder, affixes, args->offsets, input->data, input->size, encoded);
+    EncodeOptions asked = {.plain = args->plain, .offsets = args->offsets, .types = args->types};
+    TRY(encoder_new(&encoder, tokenizer, &asked));
+    if (!args->lines) return encode_text(encoder, args, input->data, input->size, encoded);
     for (size_t at = 0; at < input->size;) {
         const char *line = input->data + at, *newline = memchr(line, '\n', input->size - at);
         size_t size = newline ? (size_t)(newline - line) : input->size - at;
-        TRY(encode_text(encoder, affixes, args->offsets, line, size, encoded));
+        TRY(encode_text(encoder, args, line, size, encoded));
         at += size + 1;
     }
     return OK;
@@ -92,9 +75,8 @@ static Status encode_all(const EncodeArgs *args, const Tokenizer *tokenizer, con
 
 /* ---- writing ---- */
 
-static void write_ids(FILE *out, const Encoded *encoded, size_t start, size_t end, const char *between) {
-    for (size_t i = start; i < end; i++)
-        fprintf(out, "%s%d", i > start ? between : "", (int)encoded->list.ids[i]);
+static void write_numbers(FILE *out, const int32_t *numbers, size_t start, size_t end, const char *between) {
+    for (size_t i = start; i < end; i++) fprintf(out, "%s%d", i > start ? between : "", (int)numbers[i]);
 }
 
 static Status write_token(FILE *out, const Tokenizer *tokenizer, int32_t id) {
@@ -109,11 +91,16 @@ static Status write_token(FILE *out, const Tokenizer *tokenizer, int32_t id) {
 }
 
 static Status write_object(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded, size_t start,
-                           size_t end, bool offsets) {
+                           size_t end, const EncodeArgs *args) {
     fputs("{\"ids\": [", out);
-    write_ids(out, encoded, start, end, ", ");
+    write_numbers(out, encoded->list.ids, start, end, ", ");
     fputc(']', out);
-    if (offsets) {
+    if (args->types) {
+        fputs(", \"type_ids\": [", out);
+        write_numbers(out, encoded->list.types, start, end, ", ");
+        fputc(']', out);
+    }
+    if (args->offsets) {
         fputs(", \"offsets\": [", out);
         for (size_t i = start; i < end; i++)
             fprintf(out, "%s[%zu, %zu]", i > start ? ", " : "", encoded->list.offsets[i].start,
@@ -132,26 +119,28 @@ static Status write_object(FILE *out, const Tokenizer *tokenizer, const Encoded 
 static Status write_json(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded,
                          const EncodeArgs *args) {
     if (!args->lines) {
-        TRY(write_object(out, tokenizer, encoded, 0, encoded->list.count, args->offsets));
+        TRY(write_object(out, tokenizer, encoded, 0, encoded->list.count, args));
         fputc('\n', out);
         return OK;
     }
     fputs("{\"lines\": [", out);
     for (size_t i = 0, start = 0; i < encoded->count; start = encoded->ends[i++]) {
         fputs(i ? ",\n" : "\n", out);
-        TRY(write_object(out, tokenizer, encoded, start, encoded->ends[i], args->offsets));
+        TRY(write_object(out, tokenizer, encoded, start, encoded->ends[i], args));
     }
     fputs("\n]}\n", out);
     return OK;
 }
 
-/* One line per token: id, start, end, text; a blank line between texts. */
-static Status write_table(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded) {
+/* One line per token: id, type if requested, start, end, text; a blank line between texts. */
+static Status write_table(FILE *out, const Tokenizer *tokenizer, const Encoded *encoded, bool types) {
     for (size_t i = 0, at = 0; i < encoded->count; i++) {
         if (i) fputc('\n', out);
         for (; at < encoded->ends[i]; at++) {
             TokenOffset offset = encoded->list.offsets[at];
-            fprintf(out, "%d\t%zu\t%zu\t", (int)encoded->list.ids[at], offset.start, offset.end);
+            fprintf(out, "%d\t", (int)encoded->list.ids[at]);
+            if (types) fprintf(out, "%d\t", (int)encoded->list.types[at]);
+            fprintf(out, "%zu\t%zu\t", offset.start, offset.end);
             TRY(write_token(out, tokenizer, encoded->list.ids[at]));
             fputc('\n', out);
         }
@@ -169,9 +158,12 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     CLEANUP(encoded_done) Encoded encoded = {0};
     TRY(encode_all(args, tokenizer, &input, &encoded));
     if (call->json) return write_json(stdout, tokenizer, &encoded, args);
-    if (args->offsets) return write_table(stdout, tokenizer, &encoded);
+    if (args->offsets) return write_table(stdout, tokenizer, &encoded, args->types);
     for (size_t i = 0, start = 0; i < encoded.count; start = encoded.ends[i++]) {
-        write_ids(stdout, &encoded, start, encoded.ends[i], " ");
+        write_numbers(stdout, encoded.list.ids, start, encoded.ends[i], " ");
+        putchar('\n');
+        if (!args->types) continue;
+        write_numbers(stdout, encoded.list.types, start, encoded.ends[i], " ");
         putchar('\n');
     }
     return OK;
@@ -179,14 +171,18 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
 
 static const Example examples[] = {
     {"Encode a file, as JSON", "weft tokenizer encode --tokenizer gpt2 --file story.txt --json"},
+    {"Encode a pair of texts",
+     "weft tokenizer encode --tokenizer bert --text 'who?' --pair 'a cat' --type-ids"},
     {"Encode piped text line by line", "sort words | weft tokenizer encode --tokenizer bert --lines"},
 };
 
 const Command command_tokenizer_encode = {
     .name = "tokenizer encode",
     .summary = "convert text to token ids",
-    .description = "Prints token ids separated by spaces. With --json: {\"ids\": [...]}, with --offsets "
-                   "also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
+    .description =
+        "Prints token ids separated by spaces, with the special tokens that the tokenizer's "
+        "post-processor adds. With --json: {\"ids\": [...]}, with --type-ids also \"type_ids\", "
+        "with --offsets also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
     .config_size = sizeof(EncodeArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -56,7 +56,7 @@ static int64_t longest(const SquadFeatures *features) {
     int64_t length = 1;
     for (size_t i = 0; i < features->features; i++) {
         const SquadFeature *feature = &features->feature[i];
-        int64_t own = squad_feature_offset(features, feature) + feature->count + 1;
+        int64_t own = squad_feature_length(features, feature);
         if (own > length) length = own;
     }
     return length;
@@ -128,7 +128,10 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     TRY(open_job(config, &job));
     TRY(prompt_read(config->context, &text, &size));
     TRY(make_set(config, text, size, &set));
-    SquadSpec spec = {.seq = job->seq, .doc_stride = config->doc_stride, .max_query = config->max_query};
+    SquadSpec spec = {.seq = job->seq,
+                      .doc_stride = config->doc_stride,
+                      .max_query = config->max_query,
+                      .types = job->model->config.types};
     TRY(squad_features_make(&features, &set, job->tokenizer, &spec));
     if (features.counts.empty) return FAILED("%s contains no text to find an answer in", config->context);
     TRY(squad_scores_init(&scores, &features, config->n_best));

@@ -29,7 +29,7 @@ static Status append(PromptList *list, int32_t **ids, int64_t count) {
 
 Status prompt_list_add_text(PromptList *list, Encoder *encoder, const char *text, size_t size) {
     CLEANUP(token_list_done) TokenList tokens = {0};
-    TRY(encoder_add(encoder, text, size, &tokens));
+    TRY(encoder_add_sequence(encoder, (TextView){text, size}, NULL, !list->no_special, &tokens));
     return append(list, &tokens.ids, (int64_t)tokens.count);
 }
 

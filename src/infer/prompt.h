@@ -10,12 +10,14 @@ typedef struct PromptList {
     int64_t *count;
     size_t used, ids_capacity, count_capacity;
     bool stdin_used;
+    bool no_special; /* texts: add no special tokens */
     Prompt *prompts; /* one per sequence; set by prompt_list_finish */
 } PromptList;
 
 void prompt_list_done(PromptList *list);
 
-/* Adds a prompt: any bytes, tokenized. Names of special tokens in the text become those tokens. */
+/* Adds a prompt: any bytes, tokenized, with the special tokens of the tokenizer's post-processor unless
+ * no_special is set. Names of special tokens in the text become those tokens. */
 MUST_USE Status prompt_list_add_text(PromptList *list, Encoder *encoder, const char *text, size_t size);
 /* Reads a file; "-" is standard input. The caller frees *ret_text. */
 MUST_USE Status prompt_read(const char *path, char **ret_text, size_t *ret_size);

@@ -53,7 +53,7 @@ static Status normalize_name(Tokenizer *tokenizer, AddedToken *token, const char
     CLEANUP(normal_text_done) NormalText normal = {0};
     TRY(tokenizer->ops->normalize(tokenizer, token->name, token->name_size, &normal));
     if (normal.text.size == 0)
-        return FAILED("%s: normalization removes all of the added token '%.60s'", from, token->name);
+        return FAILED("%s: the added token '%.60s' is empty after normalization", from, token->name);
     token->name_size = normal.text.size;
     return bytes_add(&tokenizer->names, normal.text.data, normal.text.size);
 }
@@ -160,8 +160,8 @@ static bool is_single_word(const char *text, size_t size, const Match *match) {
     return !char_is_word(c);
 }
 
-/* Start of the whitespace that ends at `at`, not before `floor`; below, end of the whitespace that starts
- * there. */
+/* spaces_before returns the start of the whitespace that ends at `at`, but at least `floor`; spaces_after
+ * returns the end of the whitespace that starts at `at`. */
 static size_t spaces_before(const char *text, size_t at, size_t floor) {
     while (at > floor) {
         uint32_t c;
@@ -198,9 +198,11 @@ static Status split(Encoder *encoder, const AddedIndex *index, const char *text,
         at = match.end;
         if (match.token->single_word && !is_single_word(span, size, &match)) continue;
         size_t start = match.start, end = match.end;
-        /* As in Hugging Face, a match may start in whitespace that the previous match's rstrip consumed. */
-        if (match.token->lstrip && start > done) start = spaces_before(span, start, done);
+        /* As in Hugging Face, a match may start in whitespace that the previous match's rstrip consumed. With
+         * lstrip it then starts where that whitespace ends, and may turn out empty. */
+        if (match.token->lstrip) start = start > done ? spaces_before(span, start, done) : done;
         if (match.token->rstrip) end = spaces_after(span, size, end);
+        if (end <= start) continue;
         if (done < start) TRY(visit(encoder, text, from + done, from + start, NULL, list));
         TRY(visit(encoder, text, from + start, from + end, match.token, list));
         done = end;
@@ -260,10 +262,11 @@ Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *
 
 /* Follows the matches of one pass over bytes from .. size - 1 as long as no further text can change them
  * and they end within `limit`. *ret_start is the end of the last such match, *ret_end where the first
- * unsettled match could start. */
+ * unsettled match could start. *bare is set to the end of that last match's name, before the whitespace that
+ * rstrip consumed and in which names may match again. */
 static void follow_settled_matches(const Tokenizer *tokenizer, const AddedIndex *index, const char *text,
-                                   size_t size, size_t from, size_t limit, size_t *ret_start,
-                                   size_t *ret_end) {
+                                   size_t size, size_t from, size_t limit, size_t *ret_start, size_t *ret_end,
+                                   size_t *bare) {
     size_t done = from, at = from;
     for (;;) {
         Match match = match_next(index, text, size, at, true);
@@ -275,9 +278,13 @@ static void follow_settled_matches(const Tokenizer *tokenizer, const AddedIndex 
             settled = end < size - unfinished;
         }
         if (!settled || end > limit) {
+            if (start < done) start = done = from; /* a cut at `done` would be inside this match */
             *ret_start = done;
             *ret_end = start < limit ? start : limit;
-            if (tokenizer->strips) *ret_end = spaces_before(text, *ret_end, done);
+            if (!tokenizer->strips) return;
+            /* An unfinished character may become whitespace. */
+            if (*ret_end == size) *ret_end -= utf8_unfinished(text + done, size - done);
+            *ret_end = spaces_before(text, *ret_end, done);
             return;
         }
         at = match.end;
@@ -285,20 +292,23 @@ static void follow_settled_matches(const Tokenizer *tokenizer, const AddedIndex 
         inside.start -= from;
         inside.end -= from;
         if (match.token->single_word && !is_single_word(text + from, size - from, &inside)) continue;
+        if (match.token->lstrip && end <= done) continue; /* see split */
         done = end;
+        *bare = match.end;
     }
 }
 
-/* Whether a single_word token's name starts or ends at `cut` (it must start at or after `from`). Its
- * neighbor may rule out the match, but a cut would hide the neighbor. */
+/* Whether a single_word token's name starts at, ends at or contains `cut`. It must start at or after from[0],
+ * for a normalized token from[1]. Its neighbor may rule out the match, but a cut would hide the neighbor, or
+ * leave a part of the name that another token matches. */
 static bool touches_single_word(const Tokenizer *tokenizer, const char *text, size_t size, size_t cut,
-                                size_t from) {
+                                const size_t from[2]) {
     for (size_t i = 0; tokenizer->single_words && i < tokenizer->added_count; i++) {
         const AddedToken *token = &tokenizer->added[i];
-        size_t name = token->name_size;
+        size_t name = token->name_size, first = from[token->normalized];
         if (!token->single_word) continue;
-        if (!memcmp(text + cut, token->name, size - cut >= name ? name : size - cut)) return true;
-        if (cut - from >= name && !memcmp(text + cut - name, token->name, name)) return true;
+        for (size_t at = cut > first + name ? cut - name : first; at <= cut; at++)
+            if (!memcmp(text + at, token->name, size - at >= name ? name : size - at)) return true;
     }
     return false;
 }
@@ -313,19 +323,19 @@ static bool after_space(const NormalText *normal, const char *text, size_t at) {
 }
 
 /* The cut within a span without literal tokens that gets normalized; 0 if there is none. Text after the
- * kind's own cut is excluded, since more text could change how it normalizes. */
+ * kind's own cut is excluded, since more text could change how it is normalized. */
 static size_t cut_normalized(const Encoder *encoder, const char *text, size_t size) {
     CLEANUP(normal_text_done) NormalText normal = {0};
     const Tokenizer *tokenizer = encoder->tokenizer;
     size = tokenizer->ops->cut(encoder, text, size);
     CLEANUP(status_freep) Status status = tokenizer->ops->normalize(tokenizer, text, size, &normal);
     if (status || normal.text.size == 0) return 0;
-    size_t start, end;
+    size_t start, end, bare[2] = {0};
     follow_settled_matches(tokenizer, &tokenizer->normalized, normal.text.data, normal.text.size, 0,
-                           normal.text.size, &start, &end);
+                           normal.text.size, &start, &end, &bare[1]);
     for (size_t at = end; at > start; at--)
         if (after_space(&normal, text, at) &&
-            !touches_single_word(tokenizer, normal.text.data, normal.text.size, at, start))
+            !touches_single_word(tokenizer, normal.text.data, normal.text.size, at, bare))
             return normal.offsets[at - 1].end;
     return 0;
 }
@@ -333,14 +343,16 @@ static size_t cut_normalized(const Encoder *encoder, const char *text, size_t si
 /* The end of a literal token is always a safe cut, except next to single_word tokens. */
 size_t added_cut(const Encoder *encoder, const char *text, size_t size) {
     const Tokenizer *tokenizer = encoder->tokenizer;
-    size_t start, end, cut;
-    follow_settled_matches(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end);
+    size_t start, end, cut, bare[2] = {0};
+    follow_settled_matches(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end, &bare[0]);
+    bare[1] = bare[0];
     if (tokenizer->normalized.count && has_normalizer(tokenizer)) {
         cut = start + cut_normalized(encoder, text + start, end - start);
     } else {
-        follow_settled_matches(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end);
+        follow_settled_matches(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end,
+                               &bare[1]);
         cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
     }
-    if (!touches_single_word(tokenizer, text, size, cut, start)) return cut;
-    return touches_single_word(tokenizer, text, size, start, start) ? 0 : start;
+    if (!touches_single_word(tokenizer, text, size, cut, bare)) return cut;
+    return touches_single_word(tokenizer, text, size, start, bare) ? 0 : start;
 }

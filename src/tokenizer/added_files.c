@@ -34,7 +34,7 @@ static bool is_special(const json_t *config, const char *text) {
 static Status read_added_tokens_json(const json_t *config, const char *path, json_t **ret_added) {
     CLEANUP(json_decrefp) json_t *json = NULL, *added = json_object();
     TRY(json_read_file(path, &json));
-    if (!json_is_object(json)) return FAILED("%s: expected a JSON object from tokens to ids", path);
+    if (!json_is_object(json)) return FAILED("%s: expected a JSON object that maps tokens to ids", path);
     const char *text;
     json_t *id;
     json_object_foreach(json, text, id) {

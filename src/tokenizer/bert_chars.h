@@ -52,7 +52,7 @@ int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_
 uint8_t bert_char_combining_class(uint32_t c);
 /* Whether the normalizer puts spaces around the character (an ideograph). */
 bool bert_char_is_spaced(const BertChars *chars, uint32_t c);
-/* The lowercase form, or the character itself if it has none or one of two characters. */
+/* The lowercase form, or the character itself if it has no lowercase form or one of two characters. */
 uint32_t bert_char_lower(uint32_t c);
 /* Whether it is an uppercase Latin, Greek or Cyrillic letter. */
 bool bert_char_is_upper(uint32_t c);

@@ -60,6 +60,7 @@ Status bpe_new(Bpe **ret_bpe, size_t merges) {
     if (merges > VOCAB_LIMIT) return FAILED("%zu merges, but at most %d are supported", merges, VOCAB_LIMIT);
     CLEANUP(bpe_freep) Bpe *bpe = NULL;
     TRY(mem_new(1, sizeof *bpe, &bpe));
+    bpe->use_regex = true;
     TRY(mem_new(merges, sizeof *bpe->merges, &bpe->merges));
     TRY(mem_new(merges, sizeof *bpe->merged, &bpe->merged));
     int bits = 4;
@@ -207,6 +208,12 @@ Status bpe_finish(Tokenizer *tokenizer, const char *from) {
     return tokenizer_finish(tokenizer, from);
 }
 
+Status bpe_set_byte_level(Tokenizer *tokenizer, const char *from) {
+    json_t *json = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 1,
+                             "trim_offsets", 0, "use_regex", 1);
+    return json ? post_processor_set(tokenizer, json, from) : FAILED("%s: out of memory", from);
+}
+
 Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge *merges, size_t merge_count,
                          const int32_t *special, size_t special_count) {
     const char *from = "the trained vocabulary";
@@ -228,6 +235,7 @@ Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge
         TRY(bpe_add_merge(bpe, &tokenizer->vocab, left_text, left, right_text, right, from));
     }
     TRY(bpe_finish(tokenizer, from));
+    TRY(bpe_set_byte_level(tokenizer, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;
@@ -243,7 +251,8 @@ static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id,
 
 static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
     const Bpe *bpe = tokenizer->model;
-    hash = fingerprint_number(hash, (uint64_t)(bpe->add_prefix_space | bpe->ignore_merges << 1));
+    hash = fingerprint_number(
+        hash, (uint64_t)(bpe->add_prefix_space | bpe->ignore_merges << 1 | !bpe->use_regex << 2));
     hash = fingerprint_number(hash, bpe->merge_count);
     for (size_t i = 0; i < bpe->merge_count; i++)
         hash = fingerprint_number(hash, (uint64_t)bpe->merges[i].left << 32 | (uint32_t)bpe->merges[i].right);

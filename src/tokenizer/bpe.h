@@ -26,6 +26,7 @@ typedef struct Bpe {
     size_t pair_mask;
     int32_t byte_ids[256];
     bool add_prefix_space; /* prepend a space to text that does not start with one */
+    bool use_regex;        /* split text into words; otherwise each span is one word */
     bool ignore_merges;    /* look up complete words in the vocabulary before merging */
     char *text;            /* decoded bytes of all tokens: token i is starts[i] .. starts[i + 1] - 1 */
     size_t *starts;
@@ -50,6 +51,8 @@ void bpe_free(void *bpe);
 /* Call after filling the vocabulary, added tokens and merges: builds the derived tables and calls
  * tokenizer_finish. */
 MUST_USE Status bpe_finish(Tokenizer *tokenizer, const char *from);
+/* GPT-2's post-processor, which adds nothing. */
+MUST_USE Status bpe_set_byte_level(Tokenizer *tokenizer, const char *from);
 
 /* From the contents of vocab.json and merges.txt. The paths are used in errors; vocab_path also locates
  * tokenizer_config.json and added_tokens.json. */

@@ -82,8 +82,8 @@ static void cache_put(CachedWord *set, WordKey key, const int32_t *ids, size_t c
     for (size_t i = 0; i < CACHED_IDS; i++) set[0].ids[i] = i < count ? ids[i] : -1;
 }
 
-/* Writes the tokens of a word that is not cached past the end of the list, which has room for `size`; does
- * not update list->count. */
+/* Writes the tokens of an uncached word past the end of the list, which has room for `size` tokens; does not
+ * update list->count. */
 static Status add_uncached_word(const Encoder *encoder, const unsigned char *word, size_t size,
                                 TokenList *list, size_t *ret_count) {
     const Bpe *bpe = encoder->tokenizer->model;
@@ -138,6 +138,14 @@ static Status add_words(Encoder *encoder, const unsigned char *text, size_t size
     return OK;
 }
 
+static Status add_one_word(Encoder *encoder, const unsigned char *text, size_t size, TokenList *list) {
+    size_t count = 0;
+    TRY(token_list_reserve(list, size, false));
+    TRY(add_uncached_word(encoder, text, size, list, &count));
+    list->count += count;
+    return OK;
+}
+
 /* The tokens from index `first` on are contiguous and start at offset `base`. The first `extra` bytes were
  * inserted by add_prefix_space. */
 static Status add_offsets(const Encoder *encoder, size_t first, size_t base, size_t extra, TokenList *list) {
@@ -164,7 +172,8 @@ Status bpe_encode(Encoder *encoder, const char *text, size_t size, size_t base, 
         text = prefixed->data;
         size = prefixed->size;
     }
-    TRY(add_words(encoder, (const unsigned char *)text, size, list));
+    TRY(bpe->use_regex ? add_words(encoder, (const unsigned char *)text, size, list)
+                       : add_one_word(encoder, (const unsigned char *)text, size, list));
     return encoder->options.offsets ? add_offsets(encoder, first, base, extra, list) : OK;
 }
 
@@ -187,5 +196,6 @@ static size_t cut_at_space(const char *text, size_t size) {
 
 size_t bpe_encoder_cut(const Encoder *encoder, const char *text, size_t size) {
     const Bpe *bpe = encoder->tokenizer->model;
+    if (!bpe->use_regex) return 0;
     return bpe->add_prefix_space ? cut_at_space(text, size) : bpe_cut(text, size);
 }

@@ -1,6 +1,9 @@
-/* Loads BPE tokenizers from vocab.json with merges.txt, or from tokenizer.json. Any setting that would
- * change the ids of a text and is not supported is an error that names it. Settings that apply around the
- * text's ids are ignored: post-processor (special tokens, trimmed offsets), truncation and padding. */
+/* Loads BPE tokenizers from vocab.json with merges.txt, or from tokenizer.json. An unsupported setting that
+ * would change the ids of a text is an error that names the setting. Truncation and padding are ignored, as
+ * in transformers.
+ *
+ * As in transformers, add_bos_token and add_eos_token of tokenizer_config.json apply only without
+ * tokenizer.json, whose post-processor takes precedence. */
 #include "base/fs.h"
 #include "tokenizer/bpe.h"
 
@@ -66,7 +69,7 @@ static Status list_added(const json_t *added, const char *from, json_t **ret_lis
     json_object_foreach((json_t *)(uintptr_t)added, key, value) {
         char *end;
         long long id = strtoll(key, &end, 10);
-        if (!*key || *end) return FAILED("%s: an added token has id '%.60s', expected a number", from, key);
+        if (!*key || *end) return FAILED("%s: an added token has id '%.60s'; expected a number", from, key);
         json_t *token = json_is_object(value) ? json_copy(value) : json_object();
         if (json_object_set_new(token, "id", json_integer(id)) || json_array_append_new(list, token))
             return FAILED("%s: out of memory", from);
@@ -84,6 +87,66 @@ static Status add_end(Tokenizer *tokenizer, const char *from) {
     return id < 0 ? OK : tokenizer_add(tokenizer, (AddedToken){.id = id, .special = true}, from);
 }
 
+/* The id of a token that the configuration names under `role`; -1 if it is null. */
+static Status find_role(const Tokenizer *tokenizer, const json_t *config, const char *from, const char *role,
+                        const char *fallback, int32_t *ret_id) {
+    const json_t *value = json_object_get(config, role);
+    const char *token = fallback;
+    *ret_id = -1;
+    if (value && json_is_null(value)) return OK;
+    if (value) token = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    if (!token) return FAILED("%s: '%s' must be a token", from, role);
+    *ret_id = vocab_find(&tokenizer->vocab, token, strlen(token));
+    if (*ret_id < 0) return FAILED("%s: '%s' is '%.60s', which is not in the vocabulary", from, role, token);
+    return OK;
+}
+
+/* BOS and EOS around each text: "BOS A EOS" and "BOS A EOS BOS B EOS". */
+static Status set_bos_eos(Tokenizer *tokenizer, const json_t *config, const char *from, bool add_bos,
+                          bool add_eos) {
+    CLEANUP(token_template_done) TokenTemplate single = {0};
+    CLEANUP(token_template_done) TokenTemplate pair = {0};
+    int32_t bos = -1, eos = -1;
+    if (add_bos) TRY(find_role(tokenizer, config, from, "bos_token", "<|endoftext|>", &bos));
+    if (add_eos) TRY(find_role(tokenizer, config, from, "eos_token", "<|endoftext|>", &eos));
+    for (int32_t type = 0; type < 2; type++) {
+        if (bos >= 0) TRY(token_template_add(&pair, (TemplatePiece){PIECE_TOKEN, bos, type}));
+        TRY(token_template_add(&pair, (TemplatePiece){type ? PIECE_SECOND : PIECE_FIRST, 0, type}));
+        if (eos >= 0) TRY(token_template_add(&pair, (TemplatePiece){PIECE_TOKEN, eos, type}));
+        if (type == 0) TRY(token_template_copy(&single, &pair));
+    }
+    return post_processor_set_template(tokenizer, &single, &pair, from);
+}
+
+static Status set_roberta(Tokenizer *tokenizer, const json_t *config, const char *from) {
+    const Bpe *bpe = tokenizer->model;
+    bool trim = true;
+    int32_t cls = -1, sep = -1;
+    TRY(json_get_bool(config, from, "trim_offsets", &trim));
+    TRY(find_role(tokenizer, config, from, "cls_token", "<s>", &cls));
+    TRY(find_role(tokenizer, config, from, "sep_token", "</s>", &sep));
+    if (cls < 0 || sep < 0) return FAILED("%s: RobertaTokenizer needs 'cls_token' and 'sep_token'", from);
+    size_t size;
+    json_t *json = json_pack("{s:s, s:[s, i], s:[s, i], s:b, s:b}", "type", "RobertaProcessing", "sep",
+                             vocab_token(&tokenizer->vocab, sep, &size), (int)sep, "cls",
+                             vocab_token(&tokenizer->vocab, cls, &size), (int)cls, "trim_offsets", (int)trim,
+                             "add_prefix_space", (int)bpe->add_prefix_space);
+    return json ? post_processor_set(tokenizer, json, from) : FAILED("%s: out of memory", from);
+}
+
+/* The post-processor that transformers gives GPT2Tokenizer and RobertaTokenizer. */
+static Status set_post_processor(Tokenizer *tokenizer, const json_t *config, const char *from) {
+    const char *class = "";
+    bool add_bos = false, add_eos = false;
+    TRY(json_get_string(config, from, "tokenizer_class", &class));
+    if (!strcmp(class, "RobertaTokenizer") || !strcmp(class, "RobertaTokenizerFast"))
+        return set_roberta(tokenizer, config, from);
+    TRY(json_get_bool(config, from, "add_bos_token", &add_bos));
+    TRY(json_get_bool(config, from, "add_eos_token", &add_eos));
+    return add_bos || add_eos ? set_bos_eos(tokenizer, config, from, add_bos, add_eos)
+                              : bpe_set_byte_level(tokenizer, from);
+}
+
 Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char *vocab_path,
                      const char *merges, size_t size, const char *merges_path) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -99,6 +162,7 @@ Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char 
     TRY(json_get_bool(config, config_path, "add_prefix_space", &bpe->add_prefix_space));
     TRY(add_end(tokenizer, vocab_path));
     TRY(bpe_finish(tokenizer, vocab_path));
+    TRY(set_post_processor(tokenizer, config, config_path));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;
@@ -115,30 +179,34 @@ Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_pat
 
 /* ---- tokenizer.json ---- */
 
-/* Fails unless the component is of type ByteLevel, or absent and not needed. */
-static Status check_byte_level(const json_t *json, const char *key, bool needed, const char *from) {
-    const json_t *part = json_object_get(json, key);
-    if (!part || json_is_null(part))
-        return needed ? FAILED("%s: '%s' is missing, expected one of type ByteLevel", from, key) : OK;
-    const char *type = NULL;
-    TRY(json_get_string(part, from, "type", &type));
+/* Gets a component, which must be of type ByteLevel, or may be absent if it is not needed. */
+static Status get_byte_level(const json_t *json, const char *key, bool needed, const char *from,
+                             const json_t **ret_component) {
+    const json_t *component = NULL;
+    TRY(json_component(json, key, "ByteLevel", from, &component));
+    if (!component && needed) return FAILED("%s: '%s' is missing; expected one of type ByteLevel", from, key);
+    const char *type = component ? NULL : "ByteLevel";
+    if (component) TRY(json_get_string(component, from, "type", &type));
     if (!type || strcmp(type, "ByteLevel") != 0)
-        return FAILED("%s: '%s' of type %s is not supported, expected ByteLevel", from, key,
+        return FAILED("%s: '%s' of type %s is not supported; expected ByteLevel", from, key,
                       type ? type : "(none)");
+    *ret_component = component;
     return OK;
 }
 
 static Status check_pipeline(Bpe *bpe, const json_t *json, const char *from) {
-    TRY(json_must_be_null(json, "normalizer", from));
-    TRY(check_byte_level(json, "pre_tokenizer", true, from));
-    TRY(check_byte_level(json, "decoder", false, from));
-    const json_t *split = json_object_get(json, "pre_tokenizer");
-    bool regex = true;
+    const json_t *normalizer = NULL, *pre_tokenizer = NULL, *decoder = NULL;
+    TRY(json_component(json, "normalizer", "null", from, &normalizer));
+    if (normalizer) {
+        const char *type = json_string_value(json_object_get(normalizer, "type"));
+        return FAILED("%s: 'normalizer' of type %s is not supported; expected null", from,
+                      type ? type : "(none)");
+    }
+    TRY(get_byte_level(json, "pre_tokenizer", true, from, &pre_tokenizer));
+    TRY(get_byte_level(json, "decoder", false, from, &decoder));
     bpe->add_prefix_space = true; /* Hugging Face's default */
-    TRY(json_get_bool(split, from, "add_prefix_space", &bpe->add_prefix_space));
-    TRY(json_get_bool(split, from, "use_regex", &regex));
-    if (!regex) return FAILED("%s: 'pre_tokenizer.use_regex' is false, expected true", from);
-    return OK;
+    TRY(json_get_bool(pre_tokenizer, from, "add_prefix_space", &bpe->add_prefix_space));
+    return json_get_bool(pre_tokenizer, from, "use_regex", &bpe->use_regex);
 }
 
 static Status check_model(Bpe *bpe, const json_t *model, const char *from) {
@@ -187,6 +255,7 @@ Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, co
         TRY(read_json_merge(bpe, &tokenizer->vocab, json_array_get(merges, i), where));
     }
     TRY(bpe_finish(tokenizer, from));
+    TRY(post_processor_read(tokenizer, json, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

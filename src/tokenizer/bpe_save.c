@@ -54,21 +54,20 @@ static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *voc
     TRY(added_to_json(tokenizer, &added));
     CLEANUP(json_decrefp)
     json_t *json = json_pack(
-        "{s:s, s:n, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:b, s:b, s:b},"
+        "{s:s, s:n, s:n, s:O, s:n, s:{s:s, s:b, s:b, s:b}, s:O, s:{s:s, s:b, s:b, s:b},"
         " s:{s:s, s:n, s:n, s:s, s:s, s:b, s:b, s:b, s:O, s:O}}",
         "version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
         "type", "ByteLevel", "add_prefix_space", (int)bpe->add_prefix_space, "trim_offsets", 1, "use_regex",
-        1, "post_processor", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 0, "use_regex", 1,
-        "decoder", "type", "ByteLevel", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model",
-        "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix", "",
-        "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", (int)bpe->ignore_merges, "vocab", vocab, "merges",
-        merges);
+        (int)bpe->use_regex, "post_processor", tokenizer->post.json, "decoder", "type", "ByteLevel",
+        "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout",
+        "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0,
+        "byte_fallback", 0, "ignore_merges", (int)bpe->ignore_merges, "vocab", vocab, "merges", merges);
     TRY(out_of_memory(json));
     return json_write_file(path, json);
 }
 
-/* GPT2Tokenizer would add <|endoftext|> to a vocabulary without it; PreTrainedTokenizerFast takes the
- * files as they are. */
+/* GPT2Tokenizer would add <|endoftext|> to a vocabulary without it and replace the pre-tokenizer;
+ * PreTrainedTokenizerFast takes the files as they are. */
 static Status write_config(const Tokenizer *tokenizer, const char *path) {
     const Bpe *bpe = tokenizer->model;
     CLEANUP(json_decrefp)
@@ -76,7 +75,8 @@ static Status write_config(const Tokenizer *tokenizer, const char *path) {
                              "clean_up_tokenization_spaces", 0, "model_max_length", 1024);
     TRY(out_of_memory(json));
     bool end = tokenizer->roles.end >= 0;
-    const char *class = end && !bpe->ignore_merges ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
+    const char *class =
+        end && !bpe->ignore_merges && bpe->use_regex ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
     int bad = json_object_set_new(json, "tokenizer_class", json_string(class));
     static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
     for (int i = 0; i < 3 && end; i++)

@@ -117,7 +117,7 @@ static inline const char *vocab_token(const Vocab *vocab, int32_t id, size_t *re
 typedef struct AddedToken {
     int32_t id;
     bool special;
-    bool lstrip, rstrip; /* the match includes whitespace before, after it */
+    bool lstrip, rstrip; /* the match includes the whitespace before it (lstrip) or after it (rstrip) */
     bool single_word;    /* does not match next to a word character */
     bool normalized;     /* matched in normalized text, after the tokens without this flag */
     const char *name;    /* text to match, normalized if the flag is set; filled in by added_sort */
@@ -132,6 +132,16 @@ typedef struct AddedIndex {
     int only;          /* the first byte if all tokens share it, else -1 */
 } AddedIndex;
 
+/* ---- the post-processor ---- */
+
+/* From tokenizer.json (post_processor.c); initialize with {0}. */
+typedef struct PostProcessor {
+    TokenTemplate single, pair;
+    bool trim_offsets;     /* offsets exclude the spaces around a token */
+    bool add_prefix_space; /* with trim_offsets: they include a single space at the start of a text */
+    json_t *json;          /* as in tokenizer.json */
+} PostProcessor;
+
 /* ---- the tokenizer ---- */
 
 typedef struct TokenizerOps TokenizerOps;
@@ -144,9 +154,10 @@ struct Tokenizer {
     size_t added_count, added_capacity;
     AddedIndex literal, normalized;
     Bytes names;               /* storage for the names of normalized tokens, if the kind has a normalizer */
-    bool strips, single_words; /* whether any added token has lstrip or rstrip, single_word */
+    bool strips, single_words; /* whether any added token has lstrip or rstrip; whether any has single_word */
     unsigned char *special;    /* indexed by id: omitted with skip_special */
     SpecialTokens roles;
+    PostProcessor post;
     uint64_t fingerprint;
 };
 
@@ -245,8 +256,27 @@ MUST_USE Status added_from_files(const char *vocab_path, const json_t *config, c
                                  json_t **ret_added, char **ret_from);
 /* The added_tokens list of tokenizer.json, sorted by id; the caller releases it. */
 MUST_USE Status added_to_json(const Tokenizer *tokenizer, json_t **ret_list);
-/* Fails, naming the key, unless it is absent or null. */
-MUST_USE Status json_must_be_null(const json_t *object, const char *key, const char *from);
+/* Gets a component of tokenizer.json ("normalizer", "pre_tokenizer" or "decoder"). A Sequence of one is
+ * replaced by its element. *ret_component is NULL if the component is absent, null or an empty Sequence of
+ * normalizers; any other Sequence is an error that lists its types and `expected`. */
+MUST_USE Status json_component(const json_t *json, const char *key, const char *expected, const char *from,
+                               const json_t **ret_component);
+/* The types of a list of components, separated by commas; the caller frees the text. */
+MUST_USE Status json_component_types(const json_t *list, char **ret_types);
+
+/* Sets the tokenizer's post-processor from the root of tokenizer.json. The vocabulary must be complete. */
+MUST_USE Status post_processor_read(Tokenizer *tokenizer, const json_t *json, const char *from);
+/* The same from the component itself; takes ownership of it, even on failure. */
+MUST_USE Status post_processor_set(Tokenizer *tokenizer, json_t *component, const char *from);
+/* A TemplateProcessing with these templates. */
+MUST_USE Status post_processor_set_template(Tokenizer *tokenizer, const TokenTemplate *single,
+                                            const TokenTemplate *pair, const char *from);
+/* Sets BERT's templates, or no post-processor if the vocabulary lacks [CLS] or [SEP]. */
+MUST_USE Status post_processor_set_bert(Tokenizer *tokenizer, const char *from);
+void post_processor_done(PostProcessor *post);
+/* Trims the offsets of the tokens of one text, which start at index `first` of the list. */
+void post_processor_trim(const Tokenizer *tokenizer, const char *text, size_t size, size_t first,
+                         TokenList *list);
 
 MUST_USE Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, const char *from);
 MUST_USE Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_path,

@@ -1,8 +1,7 @@
 /* Tokenizer trainers: each thread counts words in its own table; at the end the tables are merged. The result
  * depends only on the counts, not on the order of the words.
  *
- * Memory grows with the number of distinct words, not with the size of the text. Words are limited in length
- * because the cost of a merge grows with the length of the words it changes.
+ * Memory grows with the number of distinct words, not with the size of the text.
  */
 #include "tokenizer/learn.h"
 
@@ -77,11 +76,11 @@ static Status check_spec(const LearnSpec *spec) {
         return USAGE("a vocabulary of %lld tokens is too large; at most %d are supported",
                      (long long)spec->vocab, VOCAB_LIMIT);
     if (spec->min_count < 1)
-        return USAGE("the minimum count is %lld, expected 1 or more", (long long)spec->min_count);
+        return USAGE("the minimum count is %lld; expected 1 or more", (long long)spec->min_count);
     if (spec->kind == TOKENIZER_WORDPIECE && spec->alphabet_limit < 1)
-        return USAGE("the alphabet limit is %lld, expected 1 or more", (long long)spec->alphabet_limit);
+        return USAGE("the alphabet limit is %lld; expected 1 or more", (long long)spec->alphabet_limit);
     if (spec->threads < 0 || spec->threads > SLOTS_LIMIT)
-        return USAGE("%d threads, expected 1 to %d", spec->threads, SLOTS_LIMIT);
+        return USAGE("the number of threads is %d; expected 1 to %d", spec->threads, SLOTS_LIMIT);
     return OK;
 }
 
@@ -148,11 +147,7 @@ size_t learner_cut(const Learner *learner, const char *text, size_t size) {
 static Status add_bpe(LearnSlot *slot, const char *text, size_t size) {
     for (size_t at = 0, length; at < size; at += length) {
         length = bpe_word(text + at, size - at);
-        for (size_t part = 0; part < length; part += LEARN_WORD_LIMIT) {
-            size_t left = length - part;
-            TRY(word_table_add(&slot->words, text + at + part,
-                               left < LEARN_WORD_LIMIT ? left : LEARN_WORD_LIMIT, 1, NULL));
-        }
+        TRY(word_table_add(&slot->words, text + at, length, 1, NULL));
     }
     return OK;
 }

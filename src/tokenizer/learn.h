@@ -1,19 +1,17 @@
 /* Tokenizer training: byte-level BPE as for GPT-2, WordPiece as for BERT.
  *
- * BPE yields the same merges and ids as Hugging Face's BpeTrainer with ByteLevel on the same documents, for
- * words of up to LEARN_WORD_LIMIT bytes. WordPiece follows WordPieceTrainer except for the order of
- * continuation characters (##x): Hugging Face's order comes from a hash table, weft's from the code points.
- * The difference matters only where equally frequent pairs compete. Both treat special tokens that occur in
- * the text as ordinary text.
- *
- * Longer words, such as a line of base64, are split into parts for BPE. WordPiece, which would encode such
- * a word as [UNK], uses only its beginning. */
+ * BPE yields the same merges and ids as Hugging Face's BpeTrainer with ByteLevel on the same documents,
+ * except that tokens of more than TOKEN_LIMIT bytes are not formed. WordPiece follows WordPieceTrainer except
+ * for the order of continuation characters (##x): Hugging Face's order comes from a hash table, weft's from
+ * the code points. The difference matters only where equally frequent pairs compete. Both treat special
+ * tokens that occur in the text as ordinary text. Of a word with more than LEARN_WORD_LIMIT characters, such
+ * as a line of base64, WordPiece, which would encode it as [UNK], uses only the beginning. */
 #ifndef WEFT_TOKENIZER_LEARN_H
 #define WEFT_TOKENIZER_LEARN_H
 
 #include "tokenizer/tokenizer.h"
 
-enum { LEARN_WORD_LIMIT = 512 }; /* bytes for BPE, characters for WordPiece */
+enum { LEARN_WORD_LIMIT = 512 }; /* characters; WordPiece only */
 
 typedef struct LearnSpec {
     TokenizerKind kind; /* TOKENIZER_BPE or TOKENIZER_WORDPIECE */

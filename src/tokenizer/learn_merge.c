@@ -17,9 +17,11 @@
  */
 #include "tokenizer/learn_merge.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "tokenizer/internal.h"
 
 typedef struct Pair {
     uint64_t key;
@@ -71,6 +73,7 @@ typedef struct Merger {
     char *name;
     size_t name_capacity;
     uint32_t step;
+    bool joined; /* some words have several parts */
 } Merger;
 
 #define NO_PAIR UINT64_MAX
@@ -214,11 +217,38 @@ static Status finish_step(Merger *merger) {
     return OK;
 }
 
+/* The part of a word that has the next symbol after a part, or the one before it; UINT32_MAX at the end of
+ * the word. Merges can leave parts empty. */
+static uint32_t next_part(const Merger *merger, uint32_t part) {
+    while (merger->words[part].joined)
+        if (merger->words[++part].size) return part;
+    return UINT32_MAX;
+}
+
+static uint32_t previous_part(const Merger *merger, uint32_t part) {
+    while (part > 0 && merger->words[part - 1].joined)
+        if (merger->words[--part].size) return part;
+    return UINT32_MAX;
+}
+
+static int32_t first_symbol(const Merger *merger, uint32_t part) {
+    return merger->symbols[merger->words[part].at];
+}
+
+static int32_t last_symbol(const Merger *merger, uint32_t part) {
+    return merger->symbols[merger->words[part].at + merger->words[part].size - 1];
+}
+
+/* A pair belongs to the part that has its left symbol. */
 static Status count_pairs(Merger *merger) {
     for (size_t w = 0; w < merger->word_count; w++) {
         const int32_t *symbols = merger->symbols + merger->words[w].at;
         for (uint32_t i = 1; i < merger->words[w].size; i++)
             TRY(pair_add(merger, symbols[i - 1], symbols[i], (uint32_t)w));
+        if (!merger->words[w].joined) continue;
+        merger->joined = true;
+        TRY(pair_add(merger, last_symbol(merger, (uint32_t)w), first_symbol(merger, (uint32_t)w + 1),
+                     (uint32_t)w));
     }
     return finish_step(merger);
 }
@@ -241,29 +271,61 @@ static Status join_symbols(Merger *merger, int32_t left, int32_t right, int32_t 
     return OK;
 }
 
+/* A merge replaces `left` in part `number`, which has `kept` symbols before it: adjusts the pair with the
+ * symbol before, which may be in an earlier part. */
+static Status pair_before(Merger *merger, uint32_t number, uint32_t kept, LearnedMerge merge) {
+    uint32_t part = kept ? number : previous_part(merger, number);
+    if (part == UINT32_MAX) return OK;
+    int32_t before = kept ? merger->symbols[merger->words[number].at + kept - 1] : last_symbol(merger, part);
+    pair_subtract(merger, before, merge.left, merger->words[number].count);
+    return pair_add(merger, before, merge.result, part);
+}
+
+static Status pair_after(Merger *merger, uint32_t number, int32_t after, LearnedMerge merge) {
+    pair_subtract(merger, merge.right, after, merger->words[number].count);
+    return pair_add(merger, merge.result, after, number);
+}
+
+/* The last symbol of part `number` may be `left`, and the next part start with `right`. */
+static Status merge_across(Merger *merger, uint32_t number, LearnedMerge merge) {
+    SymbolWord *word = &merger->words[number];
+    uint32_t part = next_part(merger, number);
+    if (part == UINT32_MAX || !word->size || last_symbol(merger, number) != merge.left ||
+        first_symbol(merger, part) != merge.right)
+        return OK;
+    TRY(pair_before(merger, number, word->size - 1, merge));
+    merger->words[part].at++;
+    merger->words[part].size--;
+    merger->symbols[word->at + word->size - 1] = merge.result;
+    if (!merger->words[part].size) part = next_part(merger, part);
+    return part == UINT32_MAX ? OK : pair_after(merger, number, first_symbol(merger, part), merge);
+}
+
 static Status merge_in_word(Merger *merger, uint32_t number, LearnedMerge merge) {
     SymbolWord *word = &merger->words[number];
     int32_t *symbols = merger->symbols + word->at;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < word->size; i++) {
-        bool here = symbols[i] == merge.left && i + 1 < word->size && symbols[i + 1] == merge.right;
+    uint32_t kept = 0, size = word->size;
+    for (uint32_t i = 0; i < size; i++) {
+        bool here = symbols[i] == merge.left && i + 1 < size && symbols[i + 1] == merge.right;
         if (!here) {
             symbols[kept++] = symbols[i];
             continue;
         }
-        if (kept > 0) {
-            pair_subtract(merger, symbols[kept - 1], merge.left, word->count);
-            TRY(pair_add(merger, symbols[kept - 1], merge.result, number));
-        }
+        TRY(pair_before(merger, number, kept, merge));
         i++;
-        if (i + 1 < word->size) {
-            pair_subtract(merger, merge.right, symbols[i + 1], word->count);
-            TRY(pair_add(merger, merge.result, symbols[i + 1], number));
-        }
+        uint32_t part = i + 1 < size ? number : next_part(merger, number);
+        if (part != UINT32_MAX)
+            TRY(pair_after(merger, number, part == number ? symbols[i + 1] : first_symbol(merger, part),
+                           merge));
         symbols[kept++] = merge.result;
     }
     word->size = kept;
-    return OK;
+    return merge_across(merger, number, merge);
+}
+
+static int ascending(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
 }
 
 static Status do_merge(Merger *merger, const Candidate *candidate) {
@@ -271,9 +333,17 @@ static Status do_merge(Merger *merger, const Candidate *candidate) {
     TRY(join_symbols(merger, merge.left, merge.right, &merge.result));
     TRY(mem_grow(&merger->merges, &merger->merge_capacity, merger->merge_count + 1, sizeof *merger->merges));
     merger->merges[merger->merge_count++] = merge;
-    for (uint32_t i = 0; i < candidate->size; i++)
-        TRY(merge_in_word(merger, merger->pair_words[candidate->at + i], merge));
+    uint32_t *words = merger->pair_words + candidate->at;
+    /* A run of equal symbols is merged from its start, part by part. */
+    if (merger->joined && merge.left == merge.right) qsort(words, candidate->size, sizeof *words, ascending);
+    for (uint32_t i = 0; i < candidate->size; i++) TRY(merge_in_word(merger, words[i], merge));
     return finish_step(merger);
+}
+
+/* A vocabulary cannot contain a longer token; a text can, if it repeats one character often enough. */
+static bool is_too_long(const Merger *merger, uint64_t key) {
+    const Word *tokens = merger->spec->tokens->words;
+    return (size_t)tokens[key >> 32].size + tokens[(uint32_t)key].size > TOKEN_LIMIT;
 }
 
 static void report_progress(const Merger *merger, size_t first) {
@@ -296,6 +366,7 @@ static Status merge_all(Merger *merger) {
         }
         if (count < spec->min_count) break;
         heap_pop(heap);
+        if (is_too_long(merger, top.key)) continue;
         TRY(do_merge(merger, &top));
         if (merger->merge_count % PROGRESS_EVERY == 0) report_progress(merger, first);
     }

@@ -5,12 +5,17 @@
 #include "tokenizer/learn.h"
 #include "tokenizer/learn_words.h"
 
-/* A distinct word as a sequence of symbols. */
+/* A distinct word as a sequence of symbols, or a part of a word of more than PART_SYMBOLS symbols. The cost
+ * of a merge grows with the length of the entries that it changes, hence the parts; merges cross them as if
+ * the word were one. */
 typedef struct SymbolWord {
     size_t at; /* index of its first symbol */
     uint32_t size;
+    bool joined;   /* the word continues in the next entry */
     int64_t count; /* occurrences in the text */
 } SymbolWord;
+
+enum { PART_SYMBOLS = 512 };
 
 typedef struct LearnedMerge {
     int32_t left, right, result;
@@ -19,7 +24,7 @@ typedef struct LearnedMerge {
 typedef struct MergeSpec {
     WordTable *tokens;        /* spelling of each symbol, indexed by symbol; merges append to it */
     const char *prefix;       /* removed from the right symbol when joining: "##", or "" */
-    int64_t vocab, min_count; /* target size; least count of a merged pair, >= 1 */
+    int64_t vocab, min_count; /* target size; minimum count of a pair to be merged, >= 1 */
     LearnProgress progress;   /* may be NULL */
     void *context;
 } MergeSpec;

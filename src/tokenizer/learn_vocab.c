@@ -47,17 +47,21 @@ static Status add_special(Builder *builder) {
 
 /* Allocates symbols for all words, at most one per byte. */
 static Status reserve_symbols(Builder *builder) {
+    size_t parts = builder->words->count + builder->words->used / PART_SYMBOLS;
     TRY(mem_new(builder->words->used, sizeof *builder->symbols, &builder->symbols));
-    return mem_new(builder->words->count, sizeof *builder->symbol_words, &builder->symbol_words);
+    return mem_new(parts, sizeof *builder->symbol_words, &builder->symbol_words);
 }
 
 /* Records the symbols from `at` on as a word, or drops them if there are no pairs. */
 static void end_word(Builder *builder, size_t at, int64_t count) {
     size_t size = builder->symbol_count - at;
-    if (size < 2)
-        builder->symbol_count = at;
-    else
-        builder->symbol_words[builder->word_count++] = (SymbolWord){at, (uint32_t)size, count};
+    if (size < 2) builder->symbol_count = at;
+    for (size_t part; size >= 2 && at < builder->symbol_count; at += part) {
+        size_t left = builder->symbol_count - at;
+        part = left > PART_SYMBOLS ? PART_SYMBOLS : left;
+        builder->symbol_words[builder->word_count++] =
+            (SymbolWord){.at = at, .size = (uint32_t)part, .joined = part < left, .count = count};
+    }
 }
 
 static Status train_merges(Builder *builder, const char *prefix, LearnProgress progress, void *context) {

@@ -23,6 +23,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
     free(tokenizer->normalized.tokens);
     bytes_done(&tokenizer->names);
     free(tokenizer->special);
+    post_processor_done(&tokenizer->post);
     free(tokenizer);
 }
 
@@ -90,7 +91,7 @@ static Status load_json(Tokenizer **ret_tokenizer, const json_t *json, const cha
     if (bpe) return tokenizer_load_bpe_json(ret_tokenizer, json, path);
     if (!type || !strcmp(json_string_value(type), "WordPiece"))
         return tokenizer_load_wordpiece_json(ret_tokenizer, json, path);
-    return FAILED("%s: 'model.type' is '%s', expected BPE or WordPiece", path, json_string_value(type));
+    return FAILED("%s: 'model.type' is '%s'; expected BPE or WordPiece", path, json_string_value(type));
 }
 
 static Status sibling(const char *path, const char *name, char **ret_path) {
@@ -182,6 +183,10 @@ SpecialTokens tokenizer_special(const Tokenizer *tokenizer) {
     return tokenizer->roles;
 }
 
+const TokenTemplate *tokenizer_template(const Tokenizer *tokenizer, bool pair) {
+    return pair ? &tokenizer->post.pair : &tokenizer->post.single;
+}
+
 uint64_t tokenizer_fingerprint(const Tokenizer *tokenizer) {
     return tokenizer->fingerprint;
 }
@@ -203,6 +208,7 @@ const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_
 void token_list_done(TokenList *list) {
     free(list->ids);
     free(list->offsets);
+    free(list->types);
     *list = (TokenList){0};
 }
 
@@ -241,6 +247,44 @@ Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *l
                         : added_encode(encoder, text, size, list);
     if (status) list->count = count;
     TRY(status);
+    if (encoder->options.offsets && encoder->tokenizer->post.trim_offsets)
+        post_processor_trim(encoder->tokenizer, text, size, count, list);
+    return OK;
+}
+
+/* Appends a piece of a template: the tokens of `text`, or a special token if it is NULL. */
+static void put_piece(TokenList *list, const TemplatePiece *piece, const TokenList *text, bool offsets,
+                      bool types) {
+    size_t count = text ? text->count : 1, at = list->count;
+    if (count == 0) return;
+    memcpy(list->ids + at, text ? text->ids : &piece->id, count * sizeof *list->ids);
+    if (offsets && text) memcpy(list->offsets + at, text->offsets, count * sizeof *list->offsets);
+    if (offsets && !text) list->offsets[at] = (TokenOffset){0, 0};
+    for (size_t i = 0; types && i < count; i++) list->types[at + i] = piece->type;
+    list->count += count;
+}
+
+Status encoder_add_sequence(Encoder *encoder, TextView first, const TextView *second, bool special,
+                            TokenList *list) {
+    CLEANUP(token_list_done) TokenList a = {0};
+    CLEANUP(token_list_done) TokenList b = {0};
+    const EncodeOptions *options = &encoder->options;
+    const TokenTemplate *tpl = tokenizer_template(encoder->tokenizer, second != NULL);
+    TRY(encoder_add(encoder, first.data, first.size, &a));
+    if (second) TRY(encoder_add(encoder, second->data, second->size, &b));
+    size_t length = 0;
+    for (size_t i = 0; i < tpl->count; i++) {
+        PieceKind kind = tpl->pieces[i].kind;
+        length += kind == PIECE_FIRST ? a.count : kind == PIECE_SECOND ? b.count : special;
+    }
+    TRY(token_list_reserve(list, length, options->offsets));
+    if (options->types)
+        TRY(mem_grow(&list->types, &list->type_capacity, list->count + length, sizeof *list->types));
+    for (size_t i = 0; i < tpl->count; i++) {
+        const TemplatePiece *piece = &tpl->pieces[i];
+        const TokenList *text = piece->kind == PIECE_FIRST ? &a : piece->kind == PIECE_SECOND ? &b : NULL;
+        if (text || special) put_piece(list, piece, text, options->offsets, options->types);
+    }
     return OK;
 }
 

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "tokenizer/template.h"
 
 typedef enum { TOKENIZER_BYTES, TOKENIZER_BPE, TOKENIZER_WORDPIECE } TokenizerKind;
 
@@ -60,15 +61,17 @@ MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);
 const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece" */
 int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* number of ids: 0 .. vocab - 1 */
-/* A model's vocabulary may be padded: it matches a tokenizer if it exceeds it by less than VOCAB_PADDING,
- * or BYTE_PADDING for the byte vocabulary. */
+/* A model's vocabulary may be padded: it matches a tokenizer with the same number of tokens, or with fewer if
+ * the difference is below VOCAB_PADDING (BYTE_PADDING for the byte vocabulary). */
 enum { VOCAB_PADDING = 1024, BYTE_PADDING = 256 };
 static inline bool tokenizer_fits(int64_t tokens, int64_t model_vocab) {
     return model_vocab >= tokens && model_vocab < tokens + VOCAB_PADDING;
 }
 SpecialTokens tokenizer_special(const Tokenizer *tokenizer);
+/* The post-processor's template for a single text or a pair. Owned by the tokenizer. */
+const TokenTemplate *tokenizer_template(const Tokenizer *tokenizer, bool pair);
 /* A hash of everything that determines the ids of a text: kind, settings, vocabulary, merges and added
- * tokens. It does not depend on the file format the tokenizer was loaded from. */
+ * tokens, but not the post-processor. It does not depend on the file format the tokenizer was loaded from. */
 uint64_t tokenizer_fingerprint(const Tokenizer *tokenizer);
 /* The id of a token, spelled as in the vocabulary; -1 if not found. */
 int32_t tokenizer_find(const Tokenizer *tokenizer, const char *token, size_t size);
@@ -80,17 +83,19 @@ const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_
 
 /* The bytes start .. end - 1 of the text that a token came from. Hugging Face's offsets count characters
  * and cover them completely, so tokens that share a multi-byte character have equal offsets there and
- * distinct ones here. A BPE token's offsets include its leading space, but not a space that
- * add_prefix_space inserted. */
+ * distinct ones here. A BPE token's offsets include its leading space (unless the post-processor trims
+ * offsets), but not a space that add_prefix_space inserted. */
 typedef struct TokenOffset {
     size_t start, end;
 } TokenOffset;
 
-/* A growable array of ids; initialize with {0}. `offsets` is filled only with EncodeOptions.offsets. */
+/* A growable array of ids; initialize with {0}. `offsets` is filled only with EncodeOptions.offsets, `types`
+ * only by encoder_add_sequence with EncodeOptions.types. */
 typedef struct TokenList {
     int32_t *ids;
     TokenOffset *offsets;
-    size_t count, capacity, offset_capacity;
+    int32_t *types; /* token types */
+    size_t count, capacity, offset_capacity, type_capacity;
 } TokenList;
 
 void token_list_done(TokenList *list);
@@ -98,6 +103,7 @@ void token_list_done(TokenList *list);
 typedef struct EncodeOptions {
     bool plain;   /* do not match added tokens: their names are ordinary text */
     bool offsets; /* fill TokenList.offsets */
+    bool types;   /* fill TokenList.types */
 } EncodeOptions;
 
 typedef struct Encoder Encoder;
@@ -107,10 +113,21 @@ MUST_USE Status encoder_new(Encoder **ret_encoder, const Tokenizer *tokenizer, c
 void encoder_free(Encoder *encoder);
 DEFINE_FREEP(Encoder, encoder)
 
-/* Appends the tokens of a text (any bytes) to the list, without a template such as [CLS] ... [SEP]. Fails
+/* Appends the tokens of a text (any bytes) to the list, without the post-processor's special tokens. Fails
  * only if memory runs out or a BPE word exceeds ENCODER_WORD_LIMIT bytes; the list is then unchanged. */
 #define ENCODER_WORD_LIMIT ((size_t)64 << 20)
 MUST_USE Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *list);
+
+typedef struct TextView {
+    const char *data;
+    size_t size;
+} TextView;
+
+/* Appends a text, or a pair of texts unless `second` is NULL, arranged by the post-processor: Hugging Face's
+ * encode(first, second, add_special_tokens=special). Offsets of a token refer to its own text; those of a
+ * special token are 0 and 0. */
+MUST_USE Status encoder_add_sequence(Encoder *encoder, TextView first, const TextView *second, bool special,
+                                     TokenList *list);
 
 /* For streaming: the largest n <= size for which encoding the first n bytes and the remaining text separately
  * yields the same ids as encoding them together, whatever text follows; 0 if there is no such n yet. */
@@ -136,7 +153,8 @@ MUST_USE Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piec
 /* Flushes the remaining text and resets the decoder. */
 MUST_USE Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size);
 
-/* The number of bytes that are not valid UTF-8. *ret_first is the offset of the first one, untouched if 0. */
+/* The number of bytes that are not valid UTF-8. *ret_first is the offset of the first one, or untouched if
+ * there is none. */
 int64_t text_invalid_utf8(const char *text, size_t size, size_t *ret_first);
 /* Converts bytes to valid, NUL-terminated UTF-8 with U+FFFD as above; the caller frees it. */
 MUST_USE Status text_to_utf8(const char *bytes, size_t size, char **ret_text, size_t *ret_size);

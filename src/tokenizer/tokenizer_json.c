@@ -1,4 +1,4 @@
-/* The parts of tokenizer.json that all kinds share: vocabulary and added tokens. */
+/* The parts of tokenizer.json that all kinds share: vocabulary, added tokens, Sequences of components. */
 #include "tokenizer/internal.h"
 
 typedef struct AddedEntry {
@@ -11,7 +11,7 @@ typedef struct AddedEntry {
 static Status read_added(const json_t *list, size_t number, const char *from, AddedEntry *ret_entry) {
     const json_t *json = json_array_get(list, number), *content = json_object_get(json, "content");
     if (!json_is_object(json) || !json_is_string(content))
-        return FAILED("%s: entry %zu of 'added_tokens' has no 'content', expected a string", from,
+        return FAILED("%s: entry %zu of 'added_tokens' has no 'content'; expected a string", from,
                       number + 1);
     AddedEntry entry = {.text = json_string_value(content), .size = json_string_length(content), .id = -1};
     Status status = json_get_int(json, from, "id", 0, VOCAB_LIMIT - 1, &entry.id);
@@ -57,7 +57,7 @@ static Status fill_vocab(Vocab *vocab, const json_t *object, const AddedEntry *a
 
 Status vocab_read_json(Tokenizer *tokenizer, const json_t *vocab, const json_t *added, const char *from) {
     if (!json_is_object(vocab))
-        return FAILED("%s: the vocabulary must be an object from tokens to ids", from);
+        return FAILED("%s: the vocabulary must be an object that maps tokens to ids", from);
     if (added && !json_is_null(added) && !json_is_array(added))
         return FAILED("%s: 'added_tokens' must be a list", from);
     CLEANUP(mem_freep) AddedEntry *entries = NULL;
@@ -67,7 +67,7 @@ Status vocab_read_json(Tokenizer *tokenizer, const json_t *vocab, const json_t *
     for (size_t i = 0; i < count; i++) {
         int32_t id = vocab_find(&tokenizer->vocab, entries[i].text, entries[i].size);
         if (id != entries[i].id)
-            return FAILED("%s: added token '%.60s' has id %lld, but %d in the vocabulary", from,
+            return FAILED("%s: added token '%.60s' has id %lld, but its id in the vocabulary is %d", from,
                           entries[i].text, (long long)entries[i].id, id);
         entries[i].token.id = id;
         TRY(tokenizer_add(tokenizer, entries[i].token, from));
@@ -92,10 +92,45 @@ Status added_to_json(const Tokenizer *tokenizer, json_t **ret_list) {
     return OK;
 }
 
-Status json_must_be_null(const json_t *object, const char *key, const char *from) {
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value)) return OK;
-    const char *type = json_string_value(json_object_get(value, "type"));
-    return FAILED("%s: '%s'%s%s is not supported, expected null", from, key, type ? " of type " : "",
-                  type ? type : "");
+/* ---- components ---- */
+
+Status json_component_types(const json_t *list, char **ret_types) {
+    CLEANUP(bytes_done) Bytes types = {0};
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *type = json_string_value(json_object_get(json_array_get(list, i), "type"));
+        if (!type) type = "(none)";
+        if (i > 0) TRY(bytes_add(&types, ", ", 2));
+        TRY(bytes_add(&types, type, strlen(type)));
+    }
+    TRY(bytes_add(&types, "", 1));
+    *ret_types = types.data;
+    types = (Bytes){0};
+    return OK;
+}
+
+/* The key of a Sequence's list of components. */
+static const char *list_key(const char *key) {
+    if (!strcmp(key, "pre_tokenizer")) return "pretokenizers";
+    return !strcmp(key, "normalizer") ? "normalizers" : "decoders";
+}
+
+Status json_component(const json_t *json, const char *key, const char *expected, const char *from,
+                      const json_t **ret_component) {
+    const json_t *component = json_object_get(json, key);
+    for (;;) {
+        const char *type = json_string_value(json_object_get(component, "type"));
+        if (!type || strcmp(type, "Sequence") != 0) break;
+        const json_t *list = json_object_get(component, list_key(key));
+        if (!json_is_array(list)) return FAILED("%s: '%s.%s' must be a list", from, key, list_key(key));
+        bool empty = json_array_size(list) == 0;
+        if (json_array_size(list) > 1 || (empty && strcmp(key, "normalizer") != 0)) {
+            CLEANUP(mem_freep) char *types = NULL;
+            TRY(json_component_types(list, &types));
+            return FAILED("%s: '%s' of type Sequence (%s) is not supported; expected %s", from, key,
+                          empty ? "empty" : types, expected);
+        }
+        component = json_array_get(list, 0);
+    }
+    *ret_component = json_is_null(component) ? NULL : component;
+    return OK;
 }

@@ -87,7 +87,7 @@ Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t size, const
         return FAILED("%s: token '%.*s...' has %zu bytes, but at most %d are supported", from, shown, token,
                       size, TOKEN_LIMIT);
     if (id < 0 || id >= vocab->count)
-        return FAILED("%s: token '%.*s' has id %lld, expected 0 to %d for a vocabulary of %d tokens", from,
+        return FAILED("%s: token '%.*s' has id %lld; expected 0 to %d for a vocabulary of %d tokens", from,
                       shown, token, (long long)id, vocab->count - 1, vocab->count);
     size_t slot = slot_of(vocab, token, size);
     if (vocab->slots[slot])
@@ -110,7 +110,7 @@ Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t size, const
 Status vocab_check(const Vocab *vocab, const char *from) {
     for (int32_t id = 0; id < vocab->count; id++)
         if (!vocab->entries[id].taken)
-            return FAILED("%s: no token has id %d, expected ids 0 to %d without gaps", from, id,
+            return FAILED("%s: no token has id %d; expected ids 0 to %d without gaps", from, id,
                           vocab->count - 1);
     return OK;
 }

@@ -1,16 +1,16 @@
 /* Loads WordPiece tokenizers from tokenizer.json. Every component that determines ids must be BERT's;
- * anything else is an error that names it. Truncation, padding and the post-processor (which adds [CLS]
- * and [SEP]) do not change the ids of the text and are ignored. */
+ * anything else is an error that names it. Only the normalizer may be absent: text is then not normalized.
+ * Truncation and padding are ignored, as in transformers. */
 #include "tokenizer/wordpiece.h"
 
-/* Gets an object whose "type" is `type`. If it is optional and absent or null, *ret_object is untouched. */
+/* Gets a component of this type. If it is optional and absent, *ret_object is NULL. */
 static Status get_typed(const json_t *json, const char *from, const char *key, const char *type,
                         bool optional, const json_t **ret_object) {
-    const json_t *object = json_object_get(json, key);
-    if (optional && (!object || json_is_null(object))) return OK;
+    const json_t *object = NULL;
+    TRY(json_component(json, key, type, from, &object));
     const char *found = json_string_value(json_object_get(object, "type"));
-    if (!found || strcmp(found, type) != 0)
-        return FAILED("%s: '%s' is %s%.60s, expected %s for WordPiece", from, key,
+    if (!(optional && !object) && (!found || strcmp(found, type) != 0))
+        return FAILED("%s: '%s' is %s%.60s; expected %s for WordPiece", from, key,
                       found ? "of type " : "missing", found ? found : "", type);
     *ret_object = object;
     return OK;
@@ -20,17 +20,18 @@ static Status check_string(const json_t *object, const char *from, const char *k
     const char *text = expected;
     TRY(json_get_string(object, from, key, &text));
     if (strcmp(text, expected) != 0)
-        return FAILED("%s: '%s' is '%.60s', expected '%s'", from, key, text, expected);
+        return FAILED("%s: '%s' is '%.60s'; expected '%s'", from, key, text, expected);
     return OK;
 }
 
 static Status read_spec(const json_t *json, const char *from, WordPieceSpec *spec) {
     const json_t *normalizer = NULL, *pre_tokenizer = NULL, *decoder = NULL,
                  *model = json_object_get(json, "model");
-    TRY(get_typed(json, from, "normalizer", "BertNormalizer", false, &normalizer));
+    TRY(get_typed(json, from, "normalizer", "BertNormalizer", true, &normalizer));
     TRY(get_typed(json, from, "pre_tokenizer", "BertPreTokenizer", false, &pre_tokenizer));
     TRY(get_typed(json, from, "decoder", "WordPiece", true, &decoder));
     BertSettings *settings = &spec->settings;
+    if (!normalizer) *settings = (BertSettings){0};
     TRY(json_get_bool(normalizer, from, "clean_text", &settings->clean_text));
     TRY(json_get_bool(normalizer, from, "handle_chinese_chars", &settings->handle_chinese_chars));
     TRY(json_get_bool(normalizer, from, "lowercase", &settings->lowercase));
@@ -65,6 +66,7 @@ Status tokenizer_load_wordpiece_json(Tokenizer **ret_tokenizer, const json_t *js
     spec.is_piece = is_piece;
     const char *const roles[WORDPIECE_ROLES] = {NULL};
     TRY(wordpiece_finish(tokenizer, &spec, roles, from));
+    TRY(post_processor_read(tokenizer, json, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

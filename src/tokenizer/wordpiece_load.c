@@ -94,11 +94,11 @@ static bool is_utf8(const char *text, size_t size) {
 
 static Status put_line(Vocab *vocab, int64_t number, const char *line, size_t size, const char *path) {
     const long long shown = (long long)number + 1;
-    if (size == 0) return FAILED("%s: line %lld is empty, expected a token", path, shown);
+    if (size == 0) return FAILED("%s: line %lld is empty; expected a token", path, shown);
     if (memchr(line, 0, size))
-        return FAILED("%s: line %lld contains a NUL byte, expected a token", path, shown);
+        return FAILED("%s: line %lld contains a NUL byte; expected a token", path, shown);
     if (memchr(line, '\r', size))
-        return FAILED("%s: line %lld contains a carriage return, expected a token", path, shown);
+        return FAILED("%s: line %lld contains a carriage return; expected a token", path, shown);
     if (!is_utf8(line, size)) return FAILED("%s: line %lld is not valid UTF-8", path, shown);
     int32_t other = vocab_find(vocab, line, size);
     if (other >= 0)
@@ -159,7 +159,7 @@ static Status read_added(const json_t *json, const char *key, const char *from, 
     char *end;
     long long id = strtoll(key, &end, 10);
     if (!*key || *end || id < 0 || id >= VOCAB_LIMIT)
-        return FAILED("%s: an added token has id '%.60s', expected a number", from, key);
+        return FAILED("%s: an added token has id '%.60s'; expected a number", from, key);
     token.id = (int32_t)id;
     *ret_token = token;
     return OK;
@@ -174,15 +174,15 @@ static Status put_added(Tokenizer *tokenizer, const json_t *added, bool past, co
         AddedToken token;
         const char *text = token_content(value);
         if (!json_is_object(value) || !text)
-            return FAILED("%s: added token %.60s has no 'content', expected a string", from, key);
+            return FAILED("%s: added token %.60s has no 'content'; expected a string", from, key);
         TRY(read_added(value, key, from, &token));
         size_t size = strlen(text);
         int32_t id = vocab_find(&tokenizer->vocab, text, size);
         if (past && id < 0) TRY(vocab_put(&tokenizer->vocab, token.id, text, size, from));
         if (past) continue;
         if (id != token.id)
-            return FAILED("%s: added token '%.60s' has id %d, but %d in the vocabulary", from, text, token.id,
-                          id);
+            return FAILED("%s: added token '%.60s' has id %d, but its id in the vocabulary is %d", from, text,
+                          token.id, id);
         TRY(tokenizer_add(tokenizer, token, from));
     }
     return OK;
@@ -256,6 +256,7 @@ Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *voca
                           .unk = config.roles[WORDPIECE_ROLE_UNK],
                           .is_piece = is_piece};
     TRY(wordpiece_finish(tokenizer, &spec, config.roles, vocab_path));
+    TRY(post_processor_set_bert(tokenizer, vocab_path));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;
@@ -276,6 +277,7 @@ Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cas
                           .clean_up = true,
                           .unk = WORDPIECE_UNK};
     TRY(wordpiece_finish(tokenizer, &spec, role_names, from));
+    TRY(post_processor_set_bert(tokenizer, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

@@ -36,35 +36,6 @@ static Status vocab_json(const Tokenizer *tokenizer, json_t **ret_json) {
     return OK;
 }
 
-/* An item of the template: a special token ("SpecialToken") or a text ("Sequence"). */
-static json_t *template_item(const char *kind, const char *name, size_t size, int type) {
-    return json_pack("{s:{s:s%, s:i}}", kind, "id", name, size, "type_id", type);
-}
-
-static json_t *template_token(const char *name, size_t size, int32_t id) {
-    return json_pack("{s:s%, s:[i], s:[s%]}", "id", name, size, "ids", id, "tokens", name, size);
-}
-
-/* The post-processor: [CLS] A [SEP] and [CLS] A [SEP] B [SEP]; null if the vocabulary lacks [CLS] or
- * [SEP]. */
-static json_t *template_json(const Tokenizer *tokenizer) {
-    const SpecialTokens *roles = &tokenizer->roles;
-    if (roles->cls < 0 || roles->sep < 0) return json_null();
-    size_t cls_size, sep_size;
-    const char *cls = vocab_token(&tokenizer->vocab, roles->cls, &cls_size);
-    const char *sep = vocab_token(&tokenizer->vocab, roles->sep, &sep_size);
-    const char *special = "SpecialToken", *text = "Sequence";
-    json_t *tokens = json_object();
-    json_object_set_new(tokens, cls, template_token(cls, cls_size, roles->cls));
-    json_object_set_new(tokens, sep, template_token(sep, sep_size, roles->sep));
-    return json_pack("{s:s, s:[o, o, o], s:[o, o, o, o, o], s:o}", "type", "TemplateProcessing", "single",
-                     template_item(special, cls, cls_size, 0), template_item(text, "A", 1, 0),
-                     template_item(special, sep, sep_size, 0), "pair",
-                     template_item(special, cls, cls_size, 0), template_item(text, "A", 1, 0),
-                     template_item(special, sep, sep_size, 0), template_item(text, "B", 1, 1),
-                     template_item(special, sep, sep_size, 1), "special_tokens", tokens);
-}
-
 static Status save_json(const Tokenizer *tokenizer, const char *dir) {
     const WordPiece *model = tokenizer->model;
     const BertSettings *settings = &model->chars->settings;
@@ -85,12 +56,26 @@ static Status save_json(const Tokenizer *tokenizer, const char *dir) {
     json_t *decoder = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", WORDPIECE_PREFIX, "cleanup",
                                 model->clean_up);
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:o, s:{s:s}, s:o, s:o, s:o}", "version", "1.0",
+    json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:o, s:{s:s}, s:O, s:o, s:o}", "version", "1.0",
                              "truncation", "padding", "added_tokens", added, "normalizer", normalizer,
                              "pre_tokenizer", "type", "BertPreTokenizer", "post_processor",
-                             template_json(tokenizer), "decoder", decoder, "model", pieces);
+                             tokenizer->post.json, "decoder", decoder, "model", pieces);
     if (!json) return FAILED("%s: the vocabulary cannot be written as JSON", path);
     return json_write_file(path, json);
+}
+
+/* BertTokenizer replaces the post-processor of tokenizer.json with BERT's; PreTrainedTokenizerFast keeps it.
+ */
+static Status find_class(const Tokenizer *tokenizer, const char **ret_class) {
+    const SpecialTokens *roles = &tokenizer->roles;
+    CLEANUP(token_template_done) TokenTemplate single = {0};
+    CLEANUP(token_template_done) TokenTemplate pair = {0};
+    TRY(token_template_add_bert(&single, roles->cls, roles->sep, false));
+    TRY(token_template_add_bert(&pair, roles->cls, roles->sep, true));
+    bool bert = token_template_same(&tokenizer->post.single, &single) &&
+                token_template_same(&tokenizer->post.pair, &pair);
+    *ret_class = bert || roles->cls < 0 || roles->sep < 0 ? "BertTokenizer" : "PreTrainedTokenizerFast";
+    return OK;
 }
 
 static Status save_config(const Tokenizer *tokenizer, const char *dir) {
@@ -99,8 +84,10 @@ static Status save_config(const Tokenizer *tokenizer, const char *dir) {
     const SpecialTokens *roles = &tokenizer->roles;
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, "tokenizer_config.json"));
+    const char *class = NULL;
+    TRY(find_class(tokenizer, &class));
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:s, s:b, s:b, s:b}", "tokenizer_class", "BertTokenizer", "do_lower_case",
+    json_t *json = json_pack("{s:s, s:b, s:b, s:b}", "tokenizer_class", class, "do_lower_case",
                              settings->lowercase, "strip_accents", settings->strip_accents,
                              "tokenize_chinese_chars", settings->handle_chinese_chars);
     const struct {

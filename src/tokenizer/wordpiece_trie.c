@@ -1,6 +1,6 @@
 /* Nodes are stored level by level; the children of a node are contiguous and sorted by byte. A node stores
- * its first child and their number; the first byte is looked up in a table of 256. Most nodes have one or a
- * few children, so a step touches one or two nodes on the same cache line.
+ * its first child and the number of its children; the first byte is looked up in a table of 256. Most nodes
+ * have one or a few children, so a step touches one or two nodes on the same cache line.
  *
  * Construction also goes level by level: a node corresponds to the run of sorted entries that share its
  * prefix, and its children divide that run by the next byte. */

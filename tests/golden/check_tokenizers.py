@@ -6,7 +6,9 @@
 `weft tokenizer train` trains each kind on tests/golden/learn/text.txt. transformers must load the directory unchanged,
 with the special tokens in their roles, and encode and decode like weft: the training text, other scripts, special tokens
 and whitespace. The plain files (vocab.json and merges.txt, or vocab.txt) must be equivalent to tokenizer.json. The
-package `tokenizers` also trains a BPE, which must have the same vocabulary and merges.
+package `tokenizers` also trains a BPE, which must have the same vocabulary and merges. With other post-processors, and
+with add_bos_token, add_eos_token and RobertaTokenizer in tokenizer_config.json, ids and token types of texts and pairs
+must be equal, too.
 
 The test suite includes this script if WEFT_PYTHON names a Python with transformers.
 """
@@ -34,7 +36,7 @@ class Check:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
 
-    def learn(self, *options):
+    def train(self, *options):
         self.run("train", "--data", TEXT, "--out", self.work / "tok", *options)
         return self.work / "tok"
 
@@ -54,7 +56,7 @@ class Check:
             assert self.decode(folder, ids, "--skip-special-tokens") == loaded.decode(ids, skip_special_tokens=True)
 
     def bpe(self):
-        folder = self.learn("--vocab", "700")
+        folder = self.train("--vocab", "700")
         loaded = transformers.AutoTokenizer.from_pretrained(folder)
         assert "GPT2" in type(loaded).__name__, type(loaded)
         assert len(loaded) == 700 and loaded.eos_token == "<|endoftext|>"
@@ -65,14 +67,14 @@ class Check:
         assert plain.encode(text).ids == loaded.encode(text)
 
     def bpe_special(self):
-        folder = self.learn("--vocab", "400", "--special", "<user>", "--special", "<bot>")
+        folder = self.train("--vocab", "400", "--special", "<user>", "--special", "<bot>")
         loaded = transformers.AutoTokenizer.from_pretrained(folder)
         assert loaded.convert_tokens_to_ids(["<|endoftext|>", "<user>", "<bot>"]) == [0, 1, 2]
         for text in ("<user>the loom<bot> is <|endoftext|>", "<use r><user>"):
             assert self.encode(folder, text) == loaded.encode(text)
 
-    def bpe_learned_again(self):
-        folder = self.learn("--vocab", "900")
+    def bpe_retrained(self):
+        folder = self.train("--vocab", "900")
         again = tokenizers.Tokenizer(tokenizers.models.BPE())
         again.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         again.train_from_iterator([TEXT.read_text(encoding="utf-8")], tokenizers.trainers.BpeTrainer(
@@ -83,8 +85,56 @@ class Check:
         merges = [json.loads(one.to_str())["model"]["merges"] for one in (ours, again)]
         assert merges[0] == merges[1]
 
+    def arranged(self, folder, text, pair, special):
+        """Ids and token types of a text or a pair."""
+        options = ["--pair", pair] if pair is not None else []
+        options += [] if special else ["--no-add-special-tokens"]
+        found = json.loads(self.run("encode", "--tokenizer", folder, "--json", "--type-ids", *options, text=text.encode()))
+        return found["ids"], found["type_ids"]
+
+    def same_arrangement(self, folder, loaded):
+        for text in ["", "the loom", "Füße, naïve", "a [MASK] b"]:
+            for pair in [None, "織物 and cloth"]:
+                for special in [True, False]:
+                    expected = loaded(text, pair, add_special_tokens=special, return_token_type_ids=True)
+                    found = self.arranged(folder, text, pair, special)
+                    assert found == (expected["input_ids"], expected["token_type_ids"]), (text, pair, special, found)
+
+    def bos_files(self):
+        """vocab.json and merges.txt: the post-processor follows from tokenizer_config.json."""
+        folder = self.train("--vocab", "400", "--special", "<s>", "--special", "</s>")
+        (folder / "tokenizer.json").unlink()
+        (folder / "config.json").write_text('{"model_type": "gpt2"}')
+        for config in [{}, {"add_bos_token": True}, {"add_bos_token": False}, {"add_eos_token": True},
+                       {"add_bos_token": True, "add_eos_token": True, "bos_token": "<s>"},
+                       {"add_bos_token": True, "bos_token": None}, {"tokenizer_class": "RobertaTokenizer"},
+                       {"tokenizer_class": "RobertaTokenizer", "cls_token": "</s>", "add_prefix_space": True}]:
+            if "Roberta" in config.get("tokenizer_class", ""):
+                config = {**config, "unk_token": "<s>", "pad_token": "<s>", "mask_token": "<s>"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
+            self.same_arrangement(folder, transformers.AutoTokenizer.from_pretrained(folder))
+
+    def post_processors(self, *options):
+        """The post-processor of tokenizer.json, as PreTrainedTokenizerFast applies it."""
+        folder = self.train(*options)
+        path = folder / "tokenizer.json"
+        base = json.loads(path.read_text(encoding="utf-8"))
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+        token = base["added_tokens"][0]["content"]
+        start, text, second = [{"SpecialToken": {"id": token, "type_id": 0}}], {"Sequence": {"id": "A", "type_id": 0}}, \
+            {"Sequence": {"id": "B", "type_id": 1}}
+        special = {token: {"id": token, "ids": [0], "tokens": [token]}}
+        for component in [None, {"type": "BertProcessing", "sep": [token, 0], "cls": [token, 0]},
+                          {"type": "RobertaProcessing", "sep": [token, 0], "cls": [token, 0], "trim_offsets": True,
+                           "add_prefix_space": True},
+                          {"type": "TemplateProcessing", "single": [*start, text], "pair": [*start, text, second],
+                           "special_tokens": special}]:
+            for wrapped in [component, {"type": "Sequence", "processors": [component]}] if component else [None]:
+                path.write_text(json.dumps({**base, "post_processor": wrapped}), encoding="utf-8")
+                self.same_arrangement(folder, transformers.AutoTokenizer.from_pretrained(folder))
+
     def wordpiece(self, *options):
-        folder = self.learn("--kind", "wordpiece", "--vocab", "500", *options)
+        folder = self.train("--kind", "wordpiece", "--vocab", "500", *options)
         loaded = transformers.AutoTokenizer.from_pretrained(folder)
         assert "Bert" in type(loaded).__name__, type(loaded)
         assert len(loaded) == 500
@@ -98,7 +148,10 @@ class Check:
 def cases():
     yield "bpe", Check.bpe
     yield "bpe-special", Check.bpe_special
-    yield "bpe-learned-again", Check.bpe_learned_again
+    yield "bpe-retrained", Check.bpe_retrained
+    yield "bos-files", Check.bos_files
+    yield "post-processors", lambda check: check.post_processors("--vocab", "400")
+    yield "post-processors-wordpiece", lambda check: check.post_processors("--kind", "wordpiece", "--vocab", "500")
     yield "wordpiece", Check.wordpiece
     yield "wordpiece-cased", lambda check: check.wordpiece("--cased")
 

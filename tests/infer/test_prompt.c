@@ -1,35 +1,35 @@
-/* Prompts from texts and numbers, and how their sequences are numbered. */
+/* Prompts from text and token ids, and the numbering of their sequences. */
 #include "infer/prompt.h"
 
 #include "test.h"
 
 static const ModelConfig bytes = {.vocab = 257, .bos_token = -1, .eos_token = 256};
 
-/* An encoder of the bytes. */
-typedef struct Reading {
+/* A byte-level tokenizer and its encoder. */
+typedef struct Encoding {
     Tokenizer *tokenizer;
     Encoder *encoder;
-} Reading;
+} Encoding;
 
-static Reading reading_new(void) {
-    Reading reading = {0};
-    assert_ok(tokenizer_new_bytes(&reading.tokenizer, false));
-    assert_ok(encoder_new(&reading.encoder, reading.tokenizer, NULL));
-    return reading;
+static Encoding encoding_new(void) {
+    Encoding encoding = {0};
+    assert_ok(tokenizer_new_bytes(&encoding.tokenizer, false));
+    assert_ok(encoder_new(&encoding.encoder, encoding.tokenizer, NULL));
+    return encoding;
 }
 
-static void reading_done(Reading *reading) {
-    encoder_free(reading->encoder);
-    tokenizer_free(reading->tokenizer);
+static void encoding_done(Encoding *encoding) {
+    encoder_free(encoding->encoder);
+    tokenizer_free(encoding->tokenizer);
 }
 
-static void texts_and_numbers(void **state) {
+static void text_and_ids(void **state) {
     (void)state;
-    Reading reading = reading_new();
+    Encoding encoding = encoding_new();
     PromptList list = {0};
-    assert_ok(prompt_list_add_text(&list, reading.encoder, "a\xFF", 2));
+    assert_ok(prompt_list_add_text(&list, encoding.encoder, "a\xFF", 2));
     assert_ok(prompt_list_add_ids(&list, " 7,0, 2147483647 "));
-    assert_ok(prompt_list_add_text(&list, reading.encoder, "", 0));
+    assert_ok(prompt_list_add_text(&list, encoding.encoder, "", 0));
     assert_ok(prompt_list_add_ids(&list, ""));
     assert_ok(prompt_list_finish(&list, &bytes, NULL, 1));
     assert_int_equal(list.used, 4);
@@ -42,11 +42,31 @@ static void texts_and_numbers(void **state) {
         assert_int_equal(list.prompts[i].ids[0], 256);
     }
     prompt_list_done(&list);
-    reading_done(&reading);
+    encoding_done(&encoding);
 }
 
-/* More samples, or more prompts behind it, leave a sequence's number as it is. */
-static void numbers_stay(void **state) {
+/* Text prompts have the special tokens of the post-processor. */
+static void special_tokens(void **state) {
+    (void)state;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    PromptList list = {0};
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    assert_ok(encoder_new(&encoder, tokenizer, NULL));
+    assert_ok(prompt_list_add_text(&list, encoder, "a", 1));
+    assert_ok(prompt_list_add_ids(&list, "7"));
+    list.no_special = true;
+    assert_ok(prompt_list_add_text(&list, encoder, "a", 1));
+    assert_int_equal(list.count[0], 3);
+    assert_int_equal(list.ids[0][0], BYTE_CLS);
+    assert_int_equal(list.ids[0][2], BYTE_SEP);
+    assert_int_equal(list.count[1], 1);
+    assert_int_equal(list.count[2], 1);
+    prompt_list_done(&list);
+}
+
+/* A sequence's number does not change with more samples or more prompts after it. */
+static void sequence_numbers_are_stable(void **state) {
     (void)state;
     uint64_t few[2][2], many[3][5];
     for (int64_t prompts = 2; prompts <= 3; prompts++) {
@@ -83,19 +103,19 @@ static void starts_without_a_prompt(void **state) {
     }
 }
 
-/* A model that names no end token starts from its tokenizer's. */
+/* If the model has no end token, an empty prompt starts from the tokenizer's. */
 static void starts_from_the_tokenizers_end(void **state) {
     (void)state;
-    Reading reading = reading_new();
+    Encoding encoding = encoding_new();
     ModelConfig config = {.vocab = 257, .bos_token = -1, .eos_token = 50256};
     PromptList list = {0};
-    assert_ok(prompt_list_finish(&list, &config, reading.tokenizer, 1));
+    assert_ok(prompt_list_finish(&list, &config, encoding.tokenizer, 1));
     assert_int_equal(list.prompts[0].ids[0], 256);
     prompt_list_done(&list);
-    reading_done(&reading);
+    encoding_done(&encoding);
 }
 
-static void refuses_what_is_no_number(void **state) {
+static void refuses_invalid_ids(void **state) {
     (void)state;
     static const char *const bad[] = {"x",   "1,x", "1;2", "-1", "2147483648", "99999999999999999999",
                                       "1.5", ","};
@@ -108,9 +128,12 @@ static void refuses_what_is_no_number(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_and_numbers),         cmocka_unit_test(numbers_stay),
-        cmocka_unit_test(starts_without_a_prompt),   cmocka_unit_test(starts_from_the_tokenizers_end),
-        cmocka_unit_test(refuses_what_is_no_number),
+        cmocka_unit_test(text_and_ids),
+        cmocka_unit_test(special_tokens),
+        cmocka_unit_test(sequence_numbers_are_stable),
+        cmocka_unit_test(starts_without_a_prompt),
+        cmocka_unit_test(starts_from_the_tokenizers_end),
+        cmocka_unit_test(refuses_invalid_ids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

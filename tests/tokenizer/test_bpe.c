@@ -124,7 +124,7 @@ static void splits_come_late(void **state) {
         {"x <|endoftext|>", 15}, {"end.\n", 4},   {"a\n\n", 1},      {"caf\xC3", 0},  {"a b\xC3", 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t cut = encoder_cut(encoder, cases[i].text, strlen(cases[i].text));
-        if (cut != cases[i].cut) fail_msg("'%s': cut at %zu, expected %zu", cases[i].text, cut, cases[i].cut);
+        if (cut != cases[i].cut) fail_msg("'%s': cut at %zu; expected %zu", cases[i].text, cut, cases[i].cut);
     }
 }
 

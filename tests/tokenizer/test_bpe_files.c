@@ -32,7 +32,7 @@ static void vocabularies(void **state) {
     assert_fails(load_parts(json_array(), "", 0), 1, "vocab.json: the vocabulary must be an object");
     assert_fails(load_parts(vocab_with("x1", json_integer(3)), "", 0), 1, "have the same id 3");
     assert_fails(load_parts(vocab_with("x1", json_integer(260)), "", 0), 1,
-                 "vocab.json: token 'x1' has id 260, expected 0 to 259");
+                 "vocab.json: token 'x1' has id 260; expected 0 to 259");
     assert_fails(load_parts(vocab_with("x1", json_integer(-1)), "", 0), 1, "has id -1");
     assert_fails(load_parts(vocab_with("x1", json_integer(INT64_MAX)), "", 0), 1,
                  "has id 9223372036854775807");
@@ -41,9 +41,9 @@ static void vocabularies(void **state) {
                  "id of token 'x1' must be an integer");
     assert_fails(load_parts(vocab_with("x1", json_string("7")), "", 0), 1,
                  "id of token 'x1' must be an integer");
-    assert_fails(load_parts(vocab_without("he"), "", 0), 1, "has id 258, expected 0 to 257");
+    assert_fails(load_parts(vocab_without("he"), "", 0), 1, "has id 258; expected 0 to 257");
     assert_fails(load_parts(vocab_with("\xC4\xA0", json_integer(259)), "", 0), 1,
-                 "has id 259, expected 0 to 258");
+                 "has id 259; expected 0 to 258");
 }
 
 /* Every byte needs a token, otherwise some text could not be encoded. */
@@ -106,15 +106,16 @@ static void pipelines(void **state) {
     (void)state;
     assert_ok(load_changed("version", "\"1.0\""));
     assert_ok(load_changed("truncation", "{\"max_length\": 5}"));
-    assert_ok(load_changed("post_processor", "{\"type\": \"TemplateProcessing\"}"));
+    assert_ok(load_changed("post_processor", "{\"type\": \"ByteLevel\"}"));
+    assert_ok(load_changed("pre_tokenizer.use_regex", "false"));
+    assert_ok(load_changed("normalizer", "{\"type\": \"Sequence\", \"normalizers\": []}"));
     assert_ok(load_changed("decoder", "null"));
     assert_fails(load_changed("normalizer", "{\"type\": \"NFC\"}"), 1,
                  "tokenizer.json: 'normalizer' of type NFC is not supported");
     assert_fails(load_changed("pre_tokenizer", "null"), 1, "'pre_tokenizer' is missing");
     assert_fails(load_changed("pre_tokenizer", "{\"type\": \"Metaspace\"}"), 1,
-                 "'pre_tokenizer' of type Metaspace is not supported, expected ByteLevel");
+                 "'pre_tokenizer' of type Metaspace is not supported; expected ByteLevel");
     assert_fails(load_changed("pre_tokenizer", "7"), 1, "'pre_tokenizer' of type (none)");
-    assert_fails(load_changed("pre_tokenizer.use_regex", "false"), 1, "'pre_tokenizer.use_regex' is false");
     assert_fails(load_changed("pre_tokenizer.add_prefix_space", "1"), 1,
                  "'add_prefix_space' must be true or false");
     assert_fails(load_changed("decoder", "{\"type\": \"WordPiece\"}"), 1, "'decoder' of type WordPiece");
@@ -142,11 +143,11 @@ static void added_tokens(void **state) {
     assert_fails(load_changed("added_tokens", "[{\"content\": \"x1\"}]"), 1,
                  "entry 1 of 'added_tokens' has no 'id'");
     assert_fails(load_changed("added_tokens", "[{\"id\": 261, \"content\": \"x1\"}]"), 1,
-                 "token 'x1' has id 261, expected 0 to 259");
+                 "token 'x1' has id 261; expected 0 to 259");
     assert_fails(load_changed("added_tokens", "[{\"id\": 99999999999, \"content\": \"x1\"}]"), 1,
                  "'id' is 99999999999");
     assert_fails(load_changed("added_tokens", "[{\"id\": 3, \"content\": \"<|endoftext|>\"}]"), 1,
-                 "added token '<|endoftext|>' has id 3, but 258 in the vocabulary");
+                 "added token '<|endoftext|>' has id 3, but its id in the vocabulary is 258");
     assert_fails(load_changed("added_tokens", "[{\"id\": 259, \"content\": \"\"}]"), 1, "id 259 is empty");
     assert_fails(load_changed("added_tokens", "[{\"id\": 258, \"content\": \"<|endoftext|>\"},"
                                               " {\"id\": 258, \"content\": \"<|endoftext|>\"}]"),
@@ -235,7 +236,7 @@ static void directories(void **state) {
     put(dir, "vocab.json", "[1]", 3);
     assert_fails(tokenizer_load(&none, dir), 1, "vocab.json: expected a JSON object");
     put(dir, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", 30);
-    assert_fails(tokenizer_load(&none, dir), 1, "'model.type' is 'Unigram', expected BPE or WordPiece");
+    assert_fails(tokenizer_load(&none, dir), 1, "'model.type' is 'Unigram'; expected BPE or WordPiece");
     put(dir, "tokenizer.json", "{}", 2);
     assert_fails(tokenizer_load(&none, dir), 1, "tokenizer.json: 'model' must be an object");
     assert_ok(dir_remove(dir));

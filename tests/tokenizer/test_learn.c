@@ -33,9 +33,9 @@ static Tokenizer *learn_text(const LearnSpec *spec, const char *text, size_t siz
     return tokenizer;
 }
 
-static Tokenizer *learn_golden(const LearnSpec *spec) {
+static Tokenizer *learn_golden(const char *name, const LearnSpec *spec) {
     size_t size;
-    CLEANUP(mem_freep) char *text = read_golden("text.txt", &size);
+    CLEANUP(mem_freep) char *text = read_golden(name, &size);
     return learn_text(spec, text, size);
 }
 
@@ -44,7 +44,7 @@ static void assert_token(const Tokenizer *tokenizer, int32_t id, const char *exp
     assert_true(id < tokenizer_vocab(tokenizer));
     const char *found = tokenizer_token(tokenizer, id, &found_size);
     if (found_size != size || memcmp(found, expected, size) != 0)
-        fail_msg("token %d is '%.*s', expected '%.*s'", (int)id, (int)found_size, found, (int)size, expected);
+        fail_msg("token %d is '%.*s'; expected '%.*s'", (int)id, (int)found_size, found, (int)size, expected);
 }
 
 /* ---- same result as Hugging Face ---- */
@@ -63,9 +63,9 @@ static char *saved_merges(const Tokenizer *tokenizer) {
     return text;
 }
 
-static void check_bpe(const char *name, int64_t vocab) {
+static void check_bpe(const char *from, const char *name, int64_t vocab) {
     LearnSpec spec = spec_of(TOKENIZER_BPE, vocab);
-    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden(&spec);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden(from, &spec);
     CLEANUP(mem_freep) char *golden = read_golden(name, NULL), *found = saved_merges(tokenizer);
     assert_string_equal(found, golden);
     assert_token(tokenizer, 0, "<|endoftext|>", 13);
@@ -82,16 +82,38 @@ static void check_bpe(const char *name, int64_t vocab) {
 
 static void bpe_as_hugging_face(void **state) {
     (void)state;
-    check_bpe("bpe.txt", 700);
+    check_bpe("text.txt", "bpe.txt", 700);
 }
 
 static void bpe_stops_when_text_is_exhausted(void **state) {
     (void)state;
-    check_bpe("bpe-all.txt", 100000);
+    check_bpe("text.txt", "bpe-all.txt", 100000);
+}
+
+/* Words are merged in parts of 512 symbols, which must not show. */
+static void bpe_of_long_words(void **state) {
+    (void)state;
+    check_bpe("long.txt", "bpe-long.txt", 100000);
+}
+
+/* A run whose doubled tokens would exceed the limit of a vocabulary. */
+static void bpe_of_a_huge_word(void **state) {
+    (void)state;
+    enum { SIZE = 1 << 19 };
+    LearnSpec spec = spec_of(TOKENIZER_BPE, 1000);
+    CLEANUP(learner_freep) Learner *learner = NULL;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(mem_freep) char *text = calloc(1, SIZE);
+    assert_non_null(text);
+    memset(text, '=', SIZE);
+    assert_ok(learner_new(&learner, &spec));
+    assert_ok(learner_add(learner, 0, text, SIZE));
+    assert_ok(learner_finish(learner, NULL, NULL, &tokenizer));
+    assert_int_equal(tokenizer_vocab(tokenizer), 257 + 16); /* 2, 4, ... 65536 */
 }
 
 static void check_wordpiece(const char *name, const LearnSpec *spec) {
-    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden(spec);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden("text.txt", spec);
     CLEANUP(mem_freep) char *golden = read_golden(name, NULL);
     int32_t id = 0;
     for (char *line = strtok(golden, "\n"); line; line = strtok(NULL, "\n"))
@@ -147,7 +169,7 @@ static void order_and_threads_do_not_matter(void **state) {
     (void)state;
     LearnSpec specs[] = {spec_of(TOKENIZER_BPE, 600), spec_of(TOKENIZER_WORDPIECE, 500)};
     for (size_t i = 0; i < 2; i++) {
-        CLEANUP(tokenizer_freep) Tokenizer *whole = learn_golden(&specs[i]);
+        CLEANUP(tokenizer_freep) Tokenizer *whole = learn_golden("text.txt", &specs[i]);
         uint64_t expected = tokenizer_fingerprint(whole);
         assert_true(learn_in_pieces(specs[i], 1, 5000, false) == expected);
         assert_true(learn_in_pieces(specs[i], 3, 700, false) == expected);
@@ -161,7 +183,7 @@ static void order_and_threads_do_not_matter(void **state) {
 static void decodes_what_it_encodes(void **state) {
     (void)state;
     LearnSpec spec = spec_of(TOKENIZER_BPE, 900);
-    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden(&spec);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = learn_golden("text.txt", &spec);
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     CLEANUP(token_list_done) TokenList list = {0};
     size_t size, back_size;
@@ -305,6 +327,7 @@ static void text_without_content(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bpe_of_long_words),         cmocka_unit_test(bpe_of_a_huge_word),
         cmocka_unit_test(bpe_as_hugging_face),       cmocka_unit_test(bpe_stops_when_text_is_exhausted),
         cmocka_unit_test(wordpiece_as_hugging_face), cmocka_unit_test(order_and_threads_do_not_matter),
         cmocka_unit_test(decodes_what_it_encodes),   cmocka_unit_test(accepts_any_bytes),

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes bpe.json, a small byte-level BPE in Hugging Face's form, and bpe_cases.jsonl: texts with the ids that the
-tokenizers library gives them. Run with tokenizers installed, and commit script and files together.
+"""Generate bpe.json, a small byte-level BPE tokenizer in Hugging Face's format, and bpe_cases.jsonl: texts and the ids that
+the tokenizers library assigns to them. Requires tokenizers. Commit the script and its output together.
 
 Lines of bpe_cases.jsonl:
-  {"text", "ids", "prefixed", "places"}   prefixed: ids with add_prefix_space; places: where each token of "ids" comes
-                                          from, start and end in bytes of UTF-8, widened to whole characters
-  {"pattern", "hashes"}                   for each block of 4096 code points, the FNV-1a hash of the ids (as 4 bytes,
-                                          low first) of the pattern with each code point in place of its %
+  {"text", "ids", "prefixed", "places"}   prefixed: ids with add_prefix_space; places: start and end of each token of "ids"
+                                          in bytes of UTF-8, widened to complete characters
+  {"pattern", "hashes"}                   for each block of 4096 code points, the FNV-1a hash of the ids (4 bytes each,
+                                          little-endian) of the pattern with each code point in place of its %
 """
 import json
 import pathlib
@@ -75,7 +75,7 @@ def trained():
     return tokenizer
 
 
-def places(text, offsets):
+def byte_offsets(text, offsets):
     at = [0]
     for char in text:
         at.append(at[-1] + len(char.encode()))
@@ -90,7 +90,7 @@ def mixed(count):
 
 
 def hashes(tokenizer, pattern):
-    """Code points one by one, so that no text decides over its neighbours."""
+    """One text per code point, so that neighboring code points do not affect each other."""
     values = []
     for start in range(0, 0x110000, 4096):
         value = 0xCBF29CE484222325
@@ -113,7 +113,7 @@ def main():
         for text in SENTENCES + ["\n".join(SENTENCES)] + HOSTILE + ADDED + mixed(150):
             encoding = tokenizer.encode(text)
             out.write(json.dumps({"text": text, "ids": encoding.ids, "prefixed": prefixed.encode(text).ids,
-                                  "places": places(text, encoding.offsets)}, separators=(",", ":")) + "\n")
+                                  "places": byte_offsets(text, encoding.offsets)}, separators=(",", ":")) + "\n")
         for pattern in ["x% '%", "1% %s", "!%\n%a"]:
             out.write(json.dumps({"pattern": pattern, "hashes": hashes(tokenizer, pattern)}) + "\n")
 

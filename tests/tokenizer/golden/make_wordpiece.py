@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes two small WordPiece vocabularies, wordpiece_uncased.txt and wordpiece_cased.txt, and wordpiece_cases.jsonl:
-what the Hugging Face libraries make of texts with them. Run with tokenizers and transformers installed, and commit
-script and files together; existing vocabularies are kept, since learning them has ties.
+"""Generate two small WordPiece vocabularies, wordpiece_uncased.txt and wordpiece_cased.txt, and wordpiece_cases.jsonl:
+the results of the Hugging Face libraries with them. Requires tokenizers and transformers. Commit the script and its output
+together. Existing vocabularies are kept, because ties make their training nondeterministic.
 
 Lines of wordpiece_cases.jsonl:
-  {"text" or "hex", "uncased", "cased", "places"}  ids of a text, or of bytes with U+FFFD for what is no UTF-8; places:
-                                                   start and end in bytes of each token of "uncased", where given
-  {"added_tokens_decoder"}                         tokens added to the uncased vocabulary, as tokenizer_config.json has them
-  {"text", "added", "places"}                      ids of a text with those
-  {"ids", "decoded", "skipped"}                    transformers' decode of ids of the uncased vocabulary, and the same
+  {"text" or "hex", "uncased", "cased", "places"}  ids of a text, or of bytes in which U+FFFD replaces invalid UTF-8; places,
+                                                   if present: start and end in bytes of each token of "uncased"
+  {"added_tokens_decoder"}                         tokens added to the uncased vocabulary, as in tokenizer_config.json
+  {"text", "added", "places"}                      ids of a text with those tokens
+  {"ids", "decoded", "skipped"}                    ids of the uncased vocabulary as decoded by transformers, with and
                                                    without special tokens
-  {"settings", "pattern", "sums"}                  for each block of 4096 code points, the CRC-32 of the words (each with
-                                                   a newline after it, and a NUL after each text) of the pattern with
-                                                   each code point in place of its %; settings are BertNormalizer's
+  {"settings", "pattern", "sums"}                  for each block of 4096 code points, the CRC-32 of the words (a newline
+                                                   after each word, a NUL after each text) of the pattern with each code
+                                                   point in place of its %; settings are those of BertNormalizer
 """
 import binascii
 import json
@@ -86,7 +86,7 @@ SETTINGS = [  # clean_text, handle_chinese_chars, strip_accents, lowercase
 ]
 
 
-def learn(path, cased):
+def train_vocabulary(path, cased):
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -99,7 +99,7 @@ def learn(path, cased):
 def load(name, cased):
     path = HERE / name
     if not path.exists():
-        learn(path, cased)
+        train_vocabulary(path, cased)
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "vocab.txt").write_bytes(path.read_bytes())
         config = {"do_lower_case": not cased, "tokenizer_class": "BertTokenizer"}
@@ -118,7 +118,7 @@ def random_texts(rng, count):
         yield "".join(pieces)
 
 
-def byte_places(text, offsets):
+def byte_offsets(text, offsets):
     starts = [0]
     for c in text:
         starts.append(starts[-1] + len(c.encode()))
@@ -127,7 +127,7 @@ def byte_places(text, offsets):
 
 def sums_of(settings, pattern):
     clean, chinese, strip, lower = settings
-    normalise = normalizers.BertNormalizer(clean_text=clean, handle_chinese_chars=chinese, strip_accents=strip, lowercase=lower).normalize_str
+    normalize = normalizers.BertNormalizer(clean_text=clean, handle_chinese_chars=chinese, strip_accents=strip, lowercase=lower).normalize_str
     cut = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     sums = []
     for block in range(0, 0x110000, 4096):
@@ -135,7 +135,7 @@ def sums_of(settings, pattern):
         for c in range(block, block + 4096):
             if 0xD800 <= c < 0xE000:
                 continue
-            for word, _ in cut(normalise(pattern.replace("%", chr(c)))):
+            for word, _ in cut(normalize(pattern.replace("%", chr(c)))):
                 out += word.encode() + b"\n"
             out += b"\0"
         sums.append(f"{binascii.crc32(out):x}")
@@ -155,7 +155,7 @@ def main():
         where = {"hex": text.encode().hex()} if "\0" in text else {"text": text}
         lines.append({**where, "uncased": answer.ids, "cased": encode(cased, text).ids})
         if "\u302e" not in text and len(text) < 120:
-            lines[-1]["places"] = byte_places(text, answer.offsets)
+            lines[-1]["places"] = byte_offsets(text, answer.offsets)
     added = load("wordpiece_uncased.txt", False)
     added.add_tokens(ADDED)
     decoder = {id: token.__getstate__() for id, token in added.added_tokens_decoder.items()}
@@ -164,7 +164,7 @@ def main():
     pieces = [word for text in ADDED_TEXTS for word in text.split(" ")] + [" ", " ", "\n", "\u7e54"]
     for text in ADDED_TEXTS + SENTENCES[:4] + [" ".join(own.choice(pieces) for _ in range(12)) for _ in range(60)]:
         answer = encode(added, text)
-        lines.append({"text": text, "added": answer.ids, "places": byte_places(text, answer.offsets)})
+        lines.append({"text": text, "added": answer.ids, "places": byte_offsets(text, answer.offsets)})
     for broken in BROKEN:
         text = broken.decode(errors="replace")
         lines.append({"hex": broken.hex(), "uncased": encode(uncased, text).ids, "cased": encode(cased, text).ids})
