@@ -1,4 +1,4 @@
-/* weft generate: continues prompts with a GPT-2.
+/* weft generate: continues prompts with a GPT-2 model.
  *
  * Prompts are text, if the model's tokenizer is known, or token ids. Each sequence has a TextStream that
  * decodes tokens as they are sampled, because a stop text may end the sequence. A single continuation is
@@ -9,24 +9,16 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "cli/generate.h"
 #include "cli/train_options.h"
+#include "infer/bias.h"
 #include "infer/prompt.h"
 #include "infer/text.h"
 
-typedef struct GenerateConfig {
-    const char *model, *tokenizer;
-    const char **prompts, **files, **ids, **stops;
-    int prompts_count, files_count, ids_count, stops_count;
-    int64_t samples, max_tokens, top_k, batch, threads;
-    double temperature, top_p;
-    uint64_t seed;
-    bool greedy, stream, ignore_end, skip_special;
-    const char *device, *kernels, *precision, *kv;
-} GenerateConfig;
-
+static const char *const early_choices[] = {"false", "true", "never", NULL};
 static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
-enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20 };
+enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10 };
 
 /* clang-format off */
 static const Option prompt_options[] = {
@@ -41,6 +33,8 @@ static const Option prompt_options[] = {
      .help = "File with the text to continue; - is standard input."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
      .help = "Token ids to continue."},
+    {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
+     .help = "Do not add the special tokens of the tokenizer's post-processor to text prompts."},
 };
 
 static const Option sampling_options[] = {
@@ -57,11 +51,42 @@ static const Option sampling_options[] = {
      .help = "Sample from the N most likely tokens only."},
     {OPT_FLOAT("top-p", GenerateConfig, top_p), RANGE(0, 1), .above_low = true, .fallback = "1",
      .help = "Sample from the most likely tokens with this total probability (nucleus sampling)."},
+    {OPT_FLOAT("min-p", GenerateConfig, min_p), RANGE(0, 1), .fallback = "0", .shown = "off",
+     .help = "Sample only from tokens at least X times as likely as the most likely one, such as 0.05."},
+    {OPT_FLOAT("typical-p", GenerateConfig, typical_p), RANGE(0, 1), .above_low = true, .fallback = "1",
+     .help = "Sample from the tokens with this total probability whose -log probability is closest to the "
+             "entropy (locally typical sampling)."},
     {OPT_FLAG("greedy", GenerateConfig, greedy),
      .help = "Always choose the most likely token, like --temperature 0."},
     {OPT_SEED("seed", GenerateConfig, seed), .fallback = "0",
      .help = "Random seed; the same seed gives the same text."},
     {OPT_FLAG("ignore-end", GenerateConfig, ignore_end), .help = "Continue past end tokens."},
+    {OPT_FLAG("generation-config", GenerateConfig, generation_config), .fallback = "on",
+     .help = "Ignore the settings in generation_config.json, except its BOS and EOS tokens."},
+};
+
+static const Option rule_options[] = {
+    {OPT_FLOAT("repetition-penalty", GenerateConfig, repetition_penalty), RANGE(0, 1e6), .above_low = true,
+     .fallback = "1",
+     .help = "Divide the logits of tokens in the prompt and the new text by X, or multiply them if negative; "
+             "above 1 discourages repetition."},
+    {OPT_INT("no-repeat-ngram", GenerateConfig, no_repeat_ngram), RANGE(0, INT32_MAX), .fallback = "0",
+     .shown = "off", .help = "Never repeat N consecutive tokens of the prompt or the new text."},
+    {OPT_LIST("logit-bias", GenerateConfig, biases, "TOKEN:VALUE"), .one_each = true,
+     .help = "Add a value to a token's logit, such as 464:-5 or the:2; -inf excludes the token. TOKEN is "
+             "an id or the token's text. Repeat for several tokens."},
+};
+
+static const Option beam_options[] = {
+    {OPT_INT("beams", GenerateConfig, beams), RANGE(1, BEAMS_LIMIT), .fallback = "1", .shown = "off",
+     .help = "Search for the most likely continuation with N beams. --samples returns several of the best."},
+    {OPT_FLOAT("length-penalty", GenerateConfig, length_penalty), RANGE(-1e6, 1e6), .fallback = "1",
+     .help = "Divide a continuation's log probability by its length to the power of X; larger values favor "
+             "long continuations."},
+    {OPT_CHOICE("early-stopping", GenerateConfig, early_stopping, "WHEN", early_choices),
+     .fallback = "false",
+     .help = "When to stop once N continuations are complete: at once (true), when the best incomplete "
+             "one scores lower at its current length (false), or when it would score lower at any length (never)."},
 };
 
 static const Option run_options[] = {
@@ -86,8 +111,8 @@ static const Option run_options[] = {
 /* clang-format on */
 
 static const OptionGroup groups[] = {
-    OPTION_GROUP("Prompts", prompt_options, 0),
-    OPTION_GROUP("Sampling", sampling_options, 0),
+    OPTION_GROUP("Prompts", prompt_options, 0),       OPTION_GROUP("Sampling", sampling_options, 0),
+    OPTION_GROUP("Changing logits", rule_options, 0), OPTION_GROUP("Beam search", beam_options, 0),
     OPTION_GROUP("Execution", run_options, 0),
 };
 
@@ -101,6 +126,7 @@ static Status add_prompt(PromptList *list, Encoder *encoder, const char *text) {
 static Status collect_prompts(PromptList *list, const GenerateConfig *config, const Tokenizer *tokenizer) {
     CLEANUP(encoder_freep) Encoder *encoder = NULL;
     if (tokenizer) TRY(encoder_new(&encoder, tokenizer, NULL));
+    list->no_special = !config->add_special;
     for (int i = 0; i < config->prompts_count; i++) TRY(add_prompt(list, encoder, config->prompts[i]));
     for (int i = 0; i < config->files_count; i++) TRY(prompt_list_add_file(list, encoder, config->files[i]));
     for (int i = 0; i < config->ids_count; i++) TRY(prompt_list_add_ids(list, config->ids[i]));
@@ -117,7 +143,7 @@ static Status find_tokenizer(const GenerateConfig *config, const char *dir, cons
         return OK;
     }
     if (!status && !*ret_tokenizer && text)
-        return USAGE("%s: has no tokenizer, and its vocabulary of %lld tokens is not byte-level; name a "
+        return USAGE("%s has no tokenizer, and its vocabulary of %lld tokens is not byte-level; name a "
                      "tokenizer with --tokenizer, or give tokens with --prompt-ids",
                      config->model, (long long)model->vocab);
     Status failed = status;
@@ -166,9 +192,10 @@ static void print_end(const Printer *printer) {
 typedef struct Writing {
     const Tokenizer *tokenizer; /* NULL: print ids */
     const Prompt *prompts;
+    const StopStrings *stops;
     TextStream *texts; /* one per sequence; NULL without a tokenizer */
     int64_t count;
-    bool streams;
+    bool streams, skip_special;
     Printer printer;
 } Writing;
 
@@ -177,12 +204,12 @@ static void writing_done(Writing *writing) {
     free(writing->texts);
 }
 
-static Status writing_init(Writing *writing, const GenerateConfig *config, const StopStrings *stops) {
+static Status writing_init(Writing *writing) {
     if (!writing->tokenizer) return OK;
     TRY(mem_new((size_t)writing->count, sizeof *writing->texts, &writing->texts));
     for (int64_t i = 0; i < writing->count; i++) {
         const Prompt *prompt = &writing->prompts[i];
-        TRY(text_stream_init(&writing->texts[i], writing->tokenizer, stops, config->skip_special));
+        TRY(text_stream_init(&writing->texts[i], writing->tokenizer, writing->stops, writing->skip_special));
         TRY(text_stream_prompt(&writing->texts[i], prompt->ids, prompt->count));
     }
     return OK;
@@ -210,6 +237,18 @@ static Status take_token(void *context, int64_t prompt, int32_t token, bool *ret
     stream_token(writing, token);
     if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out))
         return FAILED("standard output: cannot write: %s", strerror(errno));
+    return OK;
+}
+
+/* StopCheck: decodes a beam-search candidate from its beginning, since beams are reordered at every step. */
+static Status check_stop(void *context, const int32_t *ids, int64_t prompt_count, int64_t count,
+                         bool *ret_stop) {
+    const Writing *writing = context;
+    CLEANUP(text_stream_done) TextStream text = {0};
+    TRY(text_stream_init(&text, writing->tokenizer, writing->stops, writing->skip_special));
+    TRY(text_stream_prompt(&text, ids, prompt_count));
+    for (int64_t i = prompt_count; i < count && text.stop < 0; i++) TRY(text_stream_push(&text, ids[i]));
+    *ret_stop = text.stop >= 0;
     return OK;
 }
 
@@ -249,7 +288,7 @@ static const char *reason_of(const Sample *sample, const TextStream *text) {
     return sample->ended == ENDED_END ? "end" : "length";
 }
 
-static Status pack_sample(const Sample *sample, const TextStream *text, json_t *samples) {
+static Status pack_sample(const Sample *sample, const TextStream *text, bool scored, json_t *samples) {
     const int32_t *new_ids = sample->ids + sample->prompt_count;
     int64_t new_count = sample->count - sample->prompt_count;
     json_t *object = json_object(), *ids = NULL;
@@ -259,11 +298,12 @@ static Status pack_sample(const Sample *sample, const TextStream *text, json_t *
     TRY(pack_ids(new_ids, new_count, &ids));
     TRY(set_new(object, "new_ids", ids));
     TRY(set_new(object, "reason", json_string(reason_of(sample, text))));
+    if (scored) TRY(set_new(object, "score", json_real((double)sample->score)));
     return text ? pack_text(text, object) : OK;
 }
 
 static Status pack_result(const Generated *generated, const TextStream *texts, const Engine *engine,
-                          json_t **ret_result) {
+                          bool scored, json_t **ret_result) {
     double seconds = generated->prefill_s + generated->decode_s;
     int64_t decoded = generated->new_tokens - generated->count;
     CLEANUP(json_decrefp)
@@ -275,7 +315,7 @@ static Status pack_result(const Generated *generated, const TextStream *texts, c
         (json_int_t)engine->device->total.peak);
     if (!result) return FAILED("out of memory while writing the result");
     for (int64_t i = 0; i < generated->count; i++)
-        TRY(pack_sample(&generated->samples[i], texts ? &texts[i] : NULL,
+        TRY(pack_sample(&generated->samples[i], texts ? &texts[i] : NULL, scored,
                         json_object_get(result, "samples")));
     *ret_result = json_incref(result);
     return OK;
@@ -283,11 +323,19 @@ static Status pack_result(const Generated *generated, const TextStream *texts, c
 
 /* ---- the command ---- */
 
-static Status make_spec(const Invocation *call, const GenerateConfig *config, const PromptList *list,
-                        const ModelConfig *model, GenerateSpec *ret_spec) {
-    if (config->greedy && invocation_given(call, "temperature") && config->temperature > 0)
-        return USAGE("--greedy cannot be combined with --temperature %g; give one of them",
-                     config->temperature);
+/* The number of new tokens if no option gives it. Like transformers, max_length counts the longest prompt. */
+static int64_t default_tokens(const GenerateConfig *config, const PromptList *list,
+                              const ModelConfig *model) {
+    int64_t tokens = DEFAULT_TOKENS, longest = 0;
+    for (size_t i = 0; i < list->used; i++)
+        if (list->count[i] > longest) longest = list->count[i];
+    if (config->max_length) tokens = config->max_length - longest;
+    if (model->positions - longest < tokens) tokens = model->positions - longest;
+    return tokens > 1 ? tokens : 1;
+}
+
+static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *list, const ModelConfig *model,
+                              const TokenBias *biases) {
     GenerateSpec spec = {
         .prompts = list->prompts,
         .count = (int64_t)list->used * config->samples,
@@ -299,17 +347,20 @@ static Status make_spec(const Invocation *call, const GenerateConfig *config, co
         .sampling = {.temperature = config->greedy ? 0 : config->temperature,
                      .top_k = config->top_k,
                      .top_p = config->top_p,
+                     .min_p = config->min_p,
+                     .typical_p = config->typical_p,
                      .seed = config->seed},
+        .rules = {.repetition_penalty = config->repetition_penalty,
+                  .no_repeat_ngram = config->no_repeat_ngram,
+                  .biases = biases,
+                  .bias_count = config->biases_count},
+        .beam = {.beams = config->beams,
+                 .returned = config->samples,
+                 .length_penalty = config->length_penalty,
+                 .early_stopping = early_stopping_of(config->early_stopping)},
     };
-    if (spec.max_tokens == 0) {
-        spec.max_tokens = DEFAULT_TOKENS;
-        for (size_t i = 0; i < list->used; i++) {
-            int64_t left = model->positions - list->count[i];
-            if (left < spec.max_tokens) spec.max_tokens = left > 1 ? left : 1;
-        }
-    }
-    *ret_spec = spec;
-    return OK;
+    if (spec.max_tokens == 0) spec.max_tokens = default_tokens(config, list, model);
+    return spec;
 }
 
 static void warn_unused(const LoadReport *report, const char *model) {
@@ -318,12 +369,20 @@ static void warn_unused(const LoadReport *report, const char *model) {
             model, report->unexpected_count, PLURAL(report->unexpected_count), report->unexpected[0]);
 }
 
+static Status apply_generation_config(const Invocation *call, GenerateConfig *config, const char *dir) {
+    CLEANUP(mem_freep) char *warning = NULL;
+    TRY(generation_config_apply(call, config, dir, &warning));
+    TRY(generate_options_check(call, config));
+    if (warning) fprintf(stderr, "weft: warning: %s\n", warning);
+    return OK;
+}
+
 static bool streams(const Invocation *call, const GenerateConfig *config, size_t sequences) {
     return config->stream && !call->json && sequences == 1;
 }
 
 static Status run(Invocation *call, void *options, json_t **ret_result) {
-    const GenerateConfig *config = options;
+    GenerateConfig *config = options;
     const StopStrings stops = {config->stops, config->stops_count};
     Precision precision = {0};
     TRY(kernels_precision(config->device, config->precision, &precision));
@@ -331,13 +390,15 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     CLEANUP(mem_freep) char *dir = NULL;
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(prompt_list_done) PromptList list = {0};
+    CLEANUP(mem_freep) TokenBias *biases = NULL;
     ModelConfig model;
     TRY(engine_find(config->model, &dir, &model));
+    TRY(apply_generation_config(call, config, dir));
     TRY(find_tokenizer(config, dir, &model, &tokenizer));
     TRY(collect_prompts(&list, config, tokenizer));
     TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
-    GenerateSpec spec;
-    TRY(make_spec(call, config, &list, &model, &spec));
+    TRY(token_biases_parse(config->biases, config->biases_count, tokenizer, model.vocab, &biases));
+    GenerateSpec spec = make_spec(config, &list, &model, biases);
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(engine_new(&engine, config->model,
                    &(EngineOptions){.device = config->device,
@@ -350,17 +411,20 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     CLEANUP(writing_done)
     Writing writing = {.tokenizer = tokenizer,
                        .prompts = list.prompts,
+                       .stops = &stops,
+                       .skip_special = config->skip_special,
                        .count = spec.count,
                        .streams = streams(call, config, (size_t)spec.count),
                        .printer = printer_of(stdout)};
-    TRY(writing_init(&writing, config, &stops));
+    TRY(writing_init(&writing));
     spec.sink = take_token, spec.context = &writing;
+    if (stops.count) spec.beam.check = check_stop;
     CLEANUP(generated_freep) Generated *generated = NULL;
     Status status = generate(engine, &spec, &generated);
     if (!status) status = writing_end(&writing);
     if (writing.streams) print_end(&writing.printer);
     TRY(status);
-    return pack_result(generated, writing.texts, engine, ret_result);
+    return pack_result(generated, writing.texts, engine, config->beams > 1, ret_result);
 }
 
 static void show_sample(const json_t *sample, FILE *out) {
@@ -398,22 +462,30 @@ static const Example examples[] = {
     {"Four samples, more conservative",
      "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
     {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
+    {"The three best continuations of a beam search",
+     "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
     {"Most likely continuation of token ids, as JSON",
      "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"},
 };
 
 const Command command_generate = {
     .name = "generate",
-    .summary = "continue prompts with a GPT-2",
+    .summary = "continue prompts with a GPT-2 model",
     .description =
         "Continues each prompt token by token until an end token (from generation_config.json or "
-        "config.json), a --stop text, or --max-tokens. A single continuation is streamed, in complete "
-        "characters.\n"
+        "config.json), a --stop text, or --max-tokens. A single continuation is streamed as it is "
+        "generated.\n"
         "The tokenizer is loaded from the model's directory or from --tokenizer. Models trained without "
-        "one use bytes as tokens. If no tokenizer is known, prompts and results are token ids. A "
+        "one use bytes as tokens. If no tokenizer is available, prompts and results are token ids. A "
         "vocabulary may be padded beyond the tokenizer's; the extra tokens have no text.\n"
-        "With --json, 'reason' tells why a sample ended: end, stop or length. Text cut off by --stop is "
-        "missing from 'text' but its tokens are listed.\n"
+        "generation_config.json changes the defaults of sampling, penalties, beams and lengths, as in "
+        "transformers: do_sample, temperature, top_k, top_p, min_p, typical_p, repetition_penalty, "
+        "no_repeat_ngram_size, num_beams, length_penalty, early_stopping, num_return_sequences, "
+        "max_new_tokens and max_length. Other fields that would change the text are errors.\n"
+        "Logits are changed and filtered in transformers' order: biases, repetition penalty, n-grams, "
+        "temperature, top-k, top-p, min-p, typical-p. The last five apply to sampling only.\n"
+        "With --json, 'reason' says why a sample ended: end, stop or length. Text cut off by --stop is "
+        "omitted from 'text', but its tokens are listed.\n"
         "A sample depends only on the seed, its prompt and its index among the samples of that prompt, not "
         "on other prompts or the number of samples.",
     .config_size = sizeof(GenerateConfig),

@@ -1,4 +1,4 @@
-/* Question answering: a BERT with a span head answers questions from a text. */
+/* Question answering: a BERT model with a span head answers questions from a text. */
 #ifndef WEFT_INFER_ANSWER_H
 #define WEFT_INFER_ANSWER_H
 

@@ -22,7 +22,7 @@ typedef struct Engine {
     Store *params;
     Exec exec;
     DType cache;       /* type of the KV cache */
-    LoadReport report; /* tensors in the files that the model does not use; none are missing */
+    LoadReport report; /* tensors in the files that the model does not use; no parameter is missing */
 } Engine;
 
 /* Finds what engine_new would load. `dir` is a checkpoint, or a run directory, whose newest checkpoint is

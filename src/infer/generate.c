@@ -3,24 +3,27 @@
  * and feeds it. The last sequence moves into the slot of a finished one, so the batch shrinks as sequences
  * finish.
  */
-#include "infer/generate.h"
-
 #include <omp.h>
 #include <string.h>
-#include <time.h>
 
-#include "infer/session.h"
+#include "infer/batch.h"
 
-enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, AUTO_CACHE = 1 << 30 };
+/* What a sampling thread needs. */
+typedef struct Chooser {
+    Sampler *sampler;
+    LogitProcessor *processor;
+    float *logits; /* (V) after the rules */
+} Chooser;
 
 typedef struct Run {
     Engine *engine;
     const GenerateSpec *spec;
     Session *session;
-    Sampler **sampler; /* (samplers) one per sampling thread */
-    int samplers;
-    int32_t *token;  /* (batch) tokens chosen */
-    Status *failure; /* (batch) errors while choosing; OK: none */
+    Chooser *chooser; /* (choosers) one per sampling thread */
+    int choosers;
+    bool argmax, rules; /* argmax: the device finds the largest logit; rules: logits are changed first */
+    int32_t *token;     /* (batch) tokens chosen */
+    Status *failure;    /* (batch) errors while choosing; OK: no error */
     Generated *out;
     int64_t *order; /* (count) prompt indices, longest first */
     int64_t *slot;  /* (batch) prompt index of each session sequence; -1: finished */
@@ -28,107 +31,56 @@ typedef struct Run {
     int64_t batch;
 } Run;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
-    const Prompt *prompt = &spec->prompts[at];
-    if (prompt->count < 1) return USAGE("prompt %lld is empty", (long long)at + 1);
-    if (prompt->count > config->positions - spec->max_tokens)
-        return USAGE(
-            "prompt %lld: %lld prompt tokens plus %lld new tokens exceed the model's context length of %lld",
-            (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
-            (long long)config->positions);
-    for (int64_t i = 0; i < prompt->count; i++)
-        if (prompt->ids[i] < 0 || prompt->ids[i] >= config->vocab)
-            return USAGE("prompt %lld: token %d at position %lld is outside the vocabulary of %lld tokens",
-                         (long long)at + 1, (int)prompt->ids[i], (long long)i + 1, (long long)config->vocab);
-    return OK;
-}
-
-static Status check_spec(const GenerateSpec *spec, const ModelConfig *config) {
-    if (spec->count < 1) return USAGE("no prompt");
-    if (spec->max_tokens < 1) return USAGE("the number of new tokens must be at least 1");
-    for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
-    return OK;
-}
-
 static bool same_prompt(const Prompt *a, const Prompt *b) {
     return a->count == b->count &&
            (a->ids == b->ids || !memcmp(a->ids, b->ids, (size_t)a->count * sizeof *a->ids));
 }
 
-/* Longest first, so that the sequences of a chunk are always the first ones of the session; ties keep their
- * order. */
-static int by_length(const void *left, const void *right, void *context) {
-    const Prompt *prompts = context;
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    if (prompts[a].count != prompts[b].count) return prompts[a].count > prompts[b].count ? -1 : 1;
-    return a < b ? -1 : a > b;
+static void chooser_done(Chooser *chooser) {
+    sampler_free(chooser->sampler);
+    logit_processor_free(chooser->processor);
+    free(chooser->logits);
+}
+
+static Status chooser_init(Chooser *chooser, const GenerateSpec *spec, int64_t vocab) {
+    TRY(sampler_new(&chooser->sampler, &spec->sampling, vocab));
+    TRY(logit_processor_new(&chooser->processor, &spec->rules, vocab));
+    return mem_new((size_t)vocab, sizeof *chooser->logits, &chooser->logits);
 }
 
 static Status run_init(Run *run) {
     const GenerateSpec *spec = run->spec;
-    const ModelConfig *config = &run->engine->model->config;
-    TRY(mem_new((size_t)spec->count, sizeof *run->order, &run->order));
-    for (int64_t i = 0; i < spec->count; i++) run->order[i] = i;
-    qsort_r(run->order, (size_t)spec->count, sizeof *run->order, by_length, (void *)spec->prompts);
-    /* The last token is chosen but never fed. */
-    int64_t context = spec->prompts[run->order[0]].count + spec->max_tokens - 1;
-    int64_t batch = spec->batch, chunk = spec->chunk;
-    if (batch == 0) {
-        batch = (int64_t)((size_t)AUTO_CACHE / session_cache_bytes(config, context, run->engine->cache));
-        batch = batch < 1 ? 1 : batch > AUTO_BATCH ? AUTO_BATCH : batch;
-    }
-    run->batch = batch < spec->count ? batch : spec->count;
-    if (chunk == 0) {
-        chunk = device_is_host(run->engine->device) ? AUTO_CHUNK : AUTO_ROWS / run->batch;
-        chunk = chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
-    }
+    int64_t vocab = run->engine->model->config.vocab;
+    TRY(batch_order(spec, 1, &run->order));
+    BatchSize size = batch_size(run->engine, spec, spec->prompts[run->order[0]].count);
+    run->batch = size.batch < spec->count ? size.batch : spec->count;
     TRY(mem_new((size_t)run->batch, sizeof *run->slot, &run->slot));
     TRY(mem_new((size_t)run->batch, sizeof *run->feed, &run->feed));
     TRY(mem_new((size_t)run->batch, sizeof *run->token, &run->token));
     TRY(mem_new((size_t)run->batch, sizeof *run->failure, &run->failure));
+    run->rules = logit_rules_active(&spec->rules);
+    run->argmax = spec->sampling.temperature == 0 && !run->rules;
     /* Use the same team size as the kernels: OpenMP terminates surplus threads when a smaller team runs. */
-    run->samplers = spec->sampling.temperature == 0 || run->batch == 1 ? 1 : run->engine->device->threads;
-    TRY(mem_new((size_t)run->samplers, sizeof *run->sampler, &run->sampler));
-    for (int i = 0; i < run->samplers; i++)
-        TRY(sampler_new(&run->sampler[i], &spec->sampling, config->vocab));
-    TRY(session_new(&run->session, run->engine, run->batch, context, chunk));
-    if (spec->sampling.temperature == 0) session_enable_argmax(run->session);
+    run->choosers = run->argmax || run->batch == 1 ? 1 : run->engine->device->threads;
+    TRY(mem_new((size_t)run->choosers, sizeof *run->chooser, &run->chooser));
+    for (int i = 0; i < run->choosers; i++) TRY(chooser_init(&run->chooser[i], spec, vocab));
+    TRY(session_new(&run->session, run->engine, run->batch, size.context,
+                    batch_chunk(run->engine, spec, run->batch)));
+    if (run->argmax) session_enable_argmax(run->session);
     return OK;
 }
 
 static void run_done(Run *run) {
     session_free(run->session);
-    for (int i = 0; run->sampler && i < run->samplers; i++) sampler_free(run->sampler[i]);
+    for (int i = 0; run->chooser && i < run->choosers; i++) chooser_done(&run->chooser[i]);
     for (int64_t b = 0; run->failure && b < run->batch; b++) status_free(run->failure[b]);
-    free(run->sampler);
+    free(run->chooser);
     free(run->token);
     free(run->failure);
     generated_free(run->out);
     free(run->order);
     free(run->slot);
     free(run->feed);
-}
-
-static Status samples_init(Run *run) {
-    const GenerateSpec *spec = run->spec;
-    TRY(mem_new(1, sizeof *run->out, &run->out));
-    TRY(mem_new((size_t)spec->count, sizeof *run->out->samples, &run->out->samples));
-    run->out->count = spec->count;
-    for (int64_t i = 0; i < spec->count; i++) {
-        const Prompt *prompt = &spec->prompts[i];
-        Sample *sample = &run->out->samples[i];
-        TRY(mem_new((size_t)(prompt->count + spec->max_tokens), sizeof *sample->ids, &sample->ids));
-        memcpy(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *sample->ids);
-        sample->count = sample->prompt_count = prompt->count;
-        run->out->prompt_tokens += prompt->count;
-    }
-    return OK;
 }
 
 /* Feeds the prompts of `count` slots, identical neighbors once, and copies the results to all slots. */
@@ -150,30 +102,31 @@ static Status prefill(Run *run, int64_t count) {
     return OK;
 }
 
-static bool is_end(const GenerateSpec *spec, int64_t token) {
-    bool end = token == spec->end_token;
-    for (int i = 0; i < spec->more_end_count; i++) end |= token == spec->more_ends[i];
-    return end;
-}
-
-/* Chooses the next token of slot b. Greedy decoding uses the device's argmax; if there is none, the sampler
+/* Chooses the next token of slot b. Greedy decoding uses the device's argmax; if that is -1, the sampler
  * reports what is wrong with the logits. */
-static Status pick(Run *run, Sampler *sampler, int64_t b, int32_t *ret_token) {
+static Status pick(Run *run, Chooser *chooser, int64_t b, int32_t *ret_token) {
     int64_t at = run->slot[b];
-    if (run->spec->sampling.temperature == 0) {
+    const Sample *sample = &run->out->samples[at];
+    if (run->argmax) {
         *ret_token = session_argmax(run->session, b);
         if (*ret_token >= 0) return OK;
         TRY(session_fetch_logits(run->session, b));
     }
-    return sampler_pick(sampler, session_logits(run->session, b), run->spec->prompts[at].sequence,
-                        (uint64_t)run->out->samples[at].count, ret_token);
+    const float *logits = session_logits(run->session, b);
+    if (run->rules) {
+        memcpy(chooser->logits, logits, (size_t)run->engine->model->config.vocab * sizeof *logits);
+        logit_processor_apply(chooser->processor, sample->ids, sample->count, chooser->logits);
+        logits = chooser->logits;
+    }
+    return sampler_pick(chooser->sampler, logits, run->spec->prompts[at].sequence, (uint64_t)sample->count,
+                        ret_token);
 }
 
-/* Sampling scans the whole vocabulary, and sequences are independent, so it runs in parallel. */
+/* Choosing scans the whole vocabulary, and sequences are independent, so it runs in parallel. */
 static void pick_tokens(Run *run, int64_t count) {
-#pragma omp parallel for schedule(static) num_threads(run->samplers) if (run->samplers > 1 && count > 1)
+#pragma omp parallel for schedule(static) num_threads(run->choosers) if (run->choosers > 1 && count > 1)
     for (int64_t b = 0; b < count; b++)
-        run->failure[b] = pick(run, run->sampler[omp_get_thread_num()], b, &run->token[b]);
+        run->failure[b] = pick(run, &run->chooser[omp_get_thread_num()], b, &run->token[b]);
 }
 
 /* Appends the chosen token to the sequence in slot b. */
@@ -190,7 +143,7 @@ static Status append_token(Run *run, int64_t b, bool *ret_finished) {
     run->out->new_tokens++;
     bool stop = false;
     if (spec->sink) TRY(spec->sink(spec->context, at, token, &stop));
-    sample->ended = stop ? ENDED_STOP : is_end(spec, token) ? ENDED_END : ENDED_LENGTH;
+    sample->ended = stop ? ENDED_STOP : batch_is_end(spec, token) ? ENDED_END : ENDED_LENGTH;
     *ret_finished = sample->ended != ENDED_LENGTH || sample->count == sample->prompt_count + spec->max_tokens;
     return OK;
 }
@@ -217,10 +170,10 @@ static Status choose_tokens(Run *run, int64_t *count) {
 static Status run_group(Run *run, int64_t first) {
     int64_t left = run->spec->count - first, count = left < run->batch ? left : run->batch;
     for (int64_t b = 0; b < count; b++) run->slot[b] = run->order[first + b];
-    double start = now();
+    double start = batch_clock();
     TRY(prefill(run, count));
     TRY(choose_tokens(run, &count));
-    double prefilled = now();
+    double prefilled = batch_clock();
     while (count > 0) {
         for (int64_t b = 0; b < count; b++) {
             const Sample *sample = &run->out->samples[run->slot[b]];
@@ -230,24 +183,22 @@ static Status run_group(Run *run, int64_t first) {
         TRY(choose_tokens(run, &count));
     }
     run->out->prefill_s += prefilled - start;
-    run->out->decode_s += now() - prefilled;
+    run->out->decode_s += batch_clock() - prefilled;
     return OK;
 }
 
-Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated) {
-    TRY(check_spec(spec, &engine->model->config));
+static Status generate_tokens(Engine *engine, const GenerateSpec *spec, Generated **ret_generated) {
     CLEANUP(run_done) Run run = {.engine = engine, .spec = spec};
     TRY(run_init(&run));
-    TRY(samples_init(&run));
+    TRY(batch_output(spec, &run.out));
     for (int64_t first = 0; first < spec->count; first += run.batch) TRY(run_group(&run, first));
     *ret_generated = run.out;
     run.out = NULL;
     return OK;
 }
 
-void generated_free(Generated *generated) {
-    if (!generated) return;
-    for (int64_t i = 0; generated->samples && i < generated->count; i++) free(generated->samples[i].ids);
-    free(generated->samples);
-    free(generated);
+Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated) {
+    TRY(batch_check(spec, &engine->model->config));
+    if (spec->beam.beams > 1) return generate_beams(engine, spec, ret_generated);
+    return generate_tokens(engine, spec, ret_generated);
 }

@@ -1,7 +1,8 @@
-/* Text generation: continuing prompts token by token. */
+/* Text generation: continuing prompts token by token, greedily, by sampling or by beam search. */
 #ifndef WEFT_INFER_GENERATE_H
 #define WEFT_INFER_GENERATE_H
 
+#include "infer/beam.h"
 #include "infer/engine.h"
 #include "infer/sampler.h"
 
@@ -16,6 +17,16 @@ typedef struct Prompt {
  * failure aborts the generation and is returned by it. */
 typedef Status (*TokenSink)(void *context, int64_t prompt, int32_t token, bool *ret_stop);
 
+/* Beam search. Each group of `returned` consecutive prompts is searched once: they must be equal, and get the
+ * best hypotheses in order. A batch has at least the beams of one prompt. */
+typedef struct BeamSpec {
+    int64_t beams;    /* 0 or 1: no beam search */
+    int64_t returned; /* 1 .. beams; 0: 1 */
+    double length_penalty;
+    EarlyStopping early_stopping;
+    StopCheck check; /* may be NULL; called by one thread, with GenerateSpec's context */
+} BeamSpec;
+
 typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
@@ -23,20 +34,20 @@ typedef struct GenerateSpec {
     int64_t end_token;        /* ends a sequence; -1: no end token */
     const int64_t *more_ends; /* further end tokens */
     int more_end_count;
-    Sampling sampling;
+    LogitRules rules;
+    Sampling sampling; /* not used by beam search */
+    BeamSpec beam;
     int64_t batch, chunk; /* sequences per batch, prompt tokens per chunk; 0: chosen automatically */
-    TokenSink sink;       /* may be NULL */
+    TokenSink sink;       /* may be NULL; beam search calls it when a prompt is done */
     void *context;
 } GenerateSpec;
-
-/* Why a sequence ended: max_tokens reached, an end token, or stopped by the sink. */
-typedef enum { ENDED_LENGTH, ENDED_END, ENDED_STOP } Ended;
 
 /* A prompt and its continuation, including the end token. */
 typedef struct Sample {
     int32_t *ids;
     int64_t count, prompt_count;
     Ended ended;
+    float score; /* beam search: see beam.h */
 } Sample;
 
 typedef struct Generated {
@@ -47,7 +58,7 @@ typedef struct Generated {
 } Generated;
 
 /* Continues all prompts. A prompt's output does not depend on the other prompts or the batch size: bit for
- * bit on the CPU, up to rounding on a GPU. The chunk size matters up to rounding. Fails before running if a
+ * bit on the CPU, up to rounding on a GPU. The chunk size affects only rounding. Fails before running if a
  * prompt plus max_tokens exceeds the context length. */
 MUST_USE Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
 void generated_free(Generated *generated);

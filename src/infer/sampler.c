@@ -1,6 +1,6 @@
-/* Candidates are (score, id, weight). Top-k finds the k-th largest score with a heap of k; top-p pops
- * candidates from a heap, the likeliest first, until their probability mass is reached. Neither sorts the
- * whole vocabulary, since usually few tokens remain.
+/* Candidates are (score, id, weight). Top-k finds the k-th largest score with a heap of k; top-p and
+ * typical-p pop candidates from a heap, the likeliest or most typical first, until their probability mass is
+ * reached. None of them sorts the whole vocabulary, since usually few tokens remain.
  */
 #include "infer/sampler.h"
 
@@ -8,10 +8,12 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "infer/logits.h"
 
 typedef struct Candidate {
     float score;  /* (logit - largest logit) / temperature */
     float weight; /* exp(score), not normalized */
+    float key;    /* candidates with larger keys are kept */
     int32_t id;
 } Candidate;
 
@@ -28,6 +30,9 @@ static Status check_sampling(const Sampling *s) {
     if (s->top_k < 0) return USAGE("top-k is %lld; it must be 0 or more", (long long)s->top_k);
     if (!(s->top_p > 0 && s->top_p <= 1))
         return USAGE("top-p is %g; it must be above 0 and at most 1", s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1)) return USAGE("min-p is %g; it must be from 0 to 1", s->min_p);
+    if (!(s->typical_p >= 0 && s->typical_p <= 1))
+        return USAGE("typical-p is %g; it must be above 0 and at most 1", s->typical_p);
     return OK;
 }
 
@@ -52,18 +57,6 @@ void sampler_free(Sampler *s) {
     free(s);
 }
 
-/* The id of the largest logit; ties go to the lowest id. */
-static Status largest_logit(const Sampler *s, const float *logits, int32_t *ret_id) {
-    int64_t best = 0;
-    for (int64_t i = 0; i < s->vocab; i++) {
-        if (isnan(logits[i])) return FAILED("the model's logits are NaN; its weights are corrupt");
-        if (logits[i] > logits[best]) best = i;
-    }
-    if (!isfinite(logits[best])) return FAILED("the model's logits are infinite; its weights are corrupt");
-    *ret_id = (int32_t)best;
-    return OK;
-}
-
 /* Restores the min-heap below `at`. */
 static void sift_min(float *heap, int64_t count, int64_t at) {
     for (int64_t child; (child = 2 * at + 1) < count; at = child) {
@@ -86,27 +79,28 @@ static float kth_largest(float *heap, int64_t k, const Candidate *candidate, int
 }
 
 /* Ties go to the higher id, as in transformers, which uses a stable ascending sort. */
-static bool likelier(const Candidate *a, const Candidate *b) {
-    return a->score > b->score || (a->score == b->score && a->id > b->id);
+static bool precedes(const Candidate *a, const Candidate *b) {
+    return a->key > b->key || (a->key == b->key && a->id > b->id);
 }
 
 /* Restores the max-heap below `at`. */
 static void sift_max(Candidate *heap, int64_t count, int64_t at) {
     for (int64_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && likelier(&heap[child + 1], &heap[child])) child++;
-        if (!likelier(&heap[child], &heap[at])) return;
+        if (child + 1 < count && precedes(&heap[child + 1], &heap[child])) child++;
+        if (!precedes(&heap[child], &heap[at])) return;
         Candidate swap = heap[at];
         heap[at] = heap[child], heap[child] = swap;
     }
 }
 
-/* Moves the fewest likeliest candidates whose weights reach `mass` to the end of the array, in ascending
- * order; returns the index of the first. */
-static int64_t nucleus(Candidate *candidate, int64_t count, double mass) {
+/* Moves the fewest candidates with the largest keys whose weights reach `mass` to the end of the array, in
+ * ascending order; returns the index of the first. With `ties`, all candidates that share the last key are
+ * moved as well. */
+static int64_t nucleus(Candidate *candidate, int64_t count, double mass, bool ties) {
     for (int64_t i = count / 2; i-- > 0;) sift_max(candidate, count, i);
     double sum = 0;
     int64_t left = count;
-    while (left > 0 && (left == count || sum < mass)) {
+    while (left > 0 && (left == count || sum < mass || (ties && candidate[0].key == candidate[left].key))) {
         Candidate top = candidate[0];
         candidate[0] = candidate[--left];
         candidate[left] = top;
@@ -116,44 +110,84 @@ static int64_t nucleus(Candidate *candidate, int64_t count, double mass) {
     return left;
 }
 
-/* Applies temperature, top-k and top-p. Candidates [*ret_first, *ret_end) remain; their weights sum to
- * *ret_mass. */
-static Status filter(Sampler *s, const float *logits, int64_t *ret_first, int64_t *ret_end,
-                     double *ret_mass) {
+/* The candidates [first, end), whose weights sum to `mass`. */
+typedef struct Kept {
+    int64_t first, end;
+    double mass;
+} Kept;
+
+static void sum_weights(const Sampler *s, Kept *kept) {
+    kept->mass = 0;
+    for (int64_t i = kept->first; i < kept->end; i++) kept->mass += s->candidate[i].weight;
+}
+
+static void keep_top_k(Sampler *s, Kept *kept) {
     Candidate *candidate = s->candidate;
-    int32_t best = 0;
-    TRY(largest_logit(s, logits, &best));
-    /* Subtracting the largest first avoids infinities at tiny temperatures. */
-    double temperature = s->sampling.temperature, top = logits[best];
+    float threshold = kth_largest(s->heap, s->sampling.top_k, candidate, kept->end);
+    kept->end = 0;
     for (int64_t i = 0; i < s->vocab; i++)
-        candidate[i] = (Candidate){.score = (float)((logits[i] - top) / temperature), .id = (int32_t)i};
-    int64_t first = 0, end = s->vocab;
-    if (s->sampling.top_k) {
-        float threshold = kth_largest(s->heap, s->sampling.top_k, candidate, end);
-        end = 0;
-        for (int64_t i = 0; i < s->vocab; i++)
-            if (candidate[i].score >= threshold) candidate[end++] = candidate[i];
-    }
-    double mass = 0;
-    for (int64_t i = 0; i < end; i++) mass += candidate[i].weight = expf(candidate[i].score);
-    if (s->sampling.top_p < 1) {
-        first = nucleus(candidate, end, s->sampling.top_p * mass);
-        mass = 0;
-        for (int64_t i = first; i < end; i++) mass += candidate[i].weight;
-    }
-    *ret_first = first, *ret_end = end, *ret_mass = mass;
+        if (candidate[i].score >= threshold) candidate[kept->end++] = candidate[i];
+}
+
+static void keep_top_p(Sampler *s, Kept *kept) {
+    for (int64_t i = 0; i < kept->end; i++) s->candidate[i].key = s->candidate[i].score;
+    kept->first = nucleus(s->candidate, kept->end, s->sampling.top_p * kept->mass, false);
+    sum_weights(s, kept);
+}
+
+/* The likeliest candidate has weight 1. */
+static void keep_min_p(Sampler *s, Kept *kept) {
+    int64_t end = kept->first;
+    for (int64_t i = kept->first; i < kept->end; i++)
+        if (s->candidate[i].weight >= s->sampling.min_p) s->candidate[end++] = s->candidate[i];
+    kept->end = end;
+    sum_weights(s, kept);
+}
+
+/* Keeps the tokens whose information content, -log p, is closest to the entropy. */
+static void keep_typical(Sampler *s, Kept *kept) {
+    Candidate *candidate = s->candidate + kept->first;
+    int64_t count = kept->end - kept->first;
+    double entropy = 0, log_mass = log(kept->mass);
+    for (int64_t i = 0; i < count; i++)
+        if (candidate[i].weight > 0)
+            entropy -= candidate[i].weight / kept->mass * (candidate[i].score - log_mass);
+    for (int64_t i = 0; i < count; i++)
+        candidate[i].key = (float)-fabs(log_mass - candidate[i].score - entropy);
+    kept->first += nucleus(candidate, count, s->sampling.typical_p * kept->mass, true);
+    sum_weights(s, kept);
+}
+
+/* Applies temperature and the filters. */
+static Status filter(Sampler *s, const float *logits, Kept *ret_kept) {
+    Candidate *candidate = s->candidate;
+    const Sampling *sampling = &s->sampling;
+    int32_t best = 0;
+    TRY(logits_largest(logits, s->vocab, &best));
+    /* Subtracting the largest first avoids infinities at tiny temperatures. */
+    double top = logits[best];
+    for (int64_t i = 0; i < s->vocab; i++)
+        candidate[i] =
+            (Candidate){.score = (float)((logits[i] - top) / sampling->temperature), .id = (int32_t)i};
+    Kept kept = {.end = s->vocab};
+    if (sampling->top_k) keep_top_k(s, &kept);
+    for (int64_t i = 0; i < kept.end; i++) candidate[i].weight = expf(candidate[i].score);
+    sum_weights(s, &kept);
+    if (sampling->top_p < 1) keep_top_p(s, &kept);
+    if (sampling->min_p > 0) keep_min_p(s, &kept);
+    if (sampling->typical_p > 0 && sampling->typical_p < 1) keep_typical(s, &kept);
+    *ret_kept = kept;
     return OK;
 }
 
 Status sampler_pick(Sampler *s, const float *logits, uint64_t sequence, uint64_t position,
                     int32_t *ret_token) {
-    if (s->sampling.temperature == 0) return largest_logit(s, logits, ret_token);
-    int64_t first, end;
-    double mass;
-    TRY(filter(s, logits, &first, &end, &mass));
-    double at = rng_uniform(rng_key(s->sampling.seed, "sample", sequence), position) * mass, sum = 0;
-    int32_t token = s->candidate[first].id;
-    for (int64_t i = first; i < end && sum <= at; i++) {
+    if (s->sampling.temperature == 0) return logits_largest(logits, s->vocab, ret_token);
+    Kept kept;
+    TRY(filter(s, logits, &kept));
+    double at = rng_uniform(rng_key(s->sampling.seed, "sample", sequence), position) * kept.mass, sum = 0;
+    int32_t token = s->candidate[kept.first].id;
+    for (int64_t i = kept.first; i < kept.end && sum <= at; i++) {
         if (s->candidate[i].weight == 0) continue;
         sum += s->candidate[i].weight;
         token = s->candidate[i].id;
@@ -163,16 +197,15 @@ Status sampler_pick(Sampler *s, const float *logits, uint64_t sequence, uint64_t
 }
 
 Status sampler_probabilities(Sampler *s, const float *logits, float *ret_probabilities) {
-    int64_t first = 0, end = 1;
-    double mass = 1;
+    Kept kept = {.end = 1, .mass = 1};
     if (s->sampling.temperature > 0) {
-        TRY(filter(s, logits, &first, &end, &mass));
+        TRY(filter(s, logits, &kept));
     } else {
         s->candidate[0] = (Candidate){.weight = 1};
-        TRY(largest_logit(s, logits, &s->candidate[0].id));
+        TRY(logits_largest(logits, s->vocab, &s->candidate[0].id));
     }
     for (int64_t i = 0; i < s->vocab; i++) ret_probabilities[i] = 0;
-    for (int64_t i = first; i < end; i++)
-        ret_probabilities[s->candidate[i].id] = (float)(s->candidate[i].weight / mass);
+    for (int64_t i = kept.first; i < kept.end; i++)
+        ret_probabilities[s->candidate[i].id] = (float)(s->candidate[i].weight / kept.mass);
     return OK;
 }

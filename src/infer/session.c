@@ -5,8 +5,9 @@
  * sequence's last token is saved when its chunk is processed, and the head runs only on these (B,C) rows.
  * Everything but the weights is in two buffers that are laid out once.
  *
- * On the CPU a chunk has one sequence, and a decode step at most STEP_ROWS sequences, up to which GEMMs sum
- * in the same order. So a sequence's results do not depend on the other sequences, bit for bit.
+ * On the CPU a chunk has one sequence, and a decode step has at most STEP_ROWS sequences, because GEMMs of
+ * up to that many rows sum in the same order. A sequence's results are therefore bit-identical, whatever the
+ * other sequences are.
  *
  * A decode step (one token per sequence) launches the same operations every time. For each number of
  * sequences it runs normally once, is recorded the second time (a CUDA graph) and replayed from then on. If
@@ -15,6 +16,8 @@
 #include "infer/session.h"
 
 #include <string.h>
+
+#include "base/format.h"
 
 enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
 enum { STEP_ROWS = 64 };    /* sequences per decode step on the CPU */
@@ -125,8 +128,8 @@ static Status check_sizes(const Engine *engine, int64_t batch, int64_t context, 
     if (!mul_size((size_t)batch, session_cache_bytes(c, context, engine->cache), &bytes) ||
         !mul_size((size_t)batch * (size_t)chunk, 64 * widest, &bytes) ||
         !mul_size((size_t)batch, (size_t)c->vocab * sizeof(float), &bytes))
-        return FAILED("%lld sequences of %lld tokens do not fit into memory; use a smaller batch",
-                      (long long)batch, (long long)context);
+        return FAILED("not enough memory for %lld sequence%s of %lld tokens; use a smaller batch",
+                      (long long)batch, PLURAL(batch), (long long)context);
     return OK;
 }
 
@@ -288,7 +291,7 @@ static Status compute_logits(Session *s, int64_t first, Tensor x) {
                        COPY_TO_HOST);
 }
 
-/* One staged token for each sequence of a range. */
+/* Decodes one staged token for each sequence of a range. */
 static Status step(Session *s, Range range) {
     Tensor x;
     TRY(run_chunk(s, range.first, shape_of(s, range.count, 1), &x));
@@ -373,8 +376,10 @@ Status session_feed(Session *s, const Feed *feed, int64_t count) {
     bool is_step = true;
     for (int64_t b = 0; b < count; b++) {
         if (feed[b].count > s->S - s->length[b])
-            return FAILED("sequence %lld: %lld tokens after %lld exceed the context of %lld tokens",
-                          (long long)b, (long long)feed[b].count, (long long)s->length[b], (long long)s->S);
+            return FAILED(
+                "sequence %lld: %lld more token%s after %lld would exceed the context of %lld tokens",
+                (long long)b, (long long)feed[b].count, PLURAL(feed[b].count), (long long)s->length[b],
+                (long long)s->S);
         is_step &= feed[b].count == 1;
     }
     memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
@@ -405,16 +410,24 @@ int64_t session_length(const Session *s, int64_t sequence) {
     return s->length[sequence];
 }
 
+/* cache (B,H,S,..). On the CPU only the positions in use are copied, head by head; on a GPU that would take
+ * longer than copying all of them at once. */
+static Status copy_cache(Session *s, Tensor cache, int64_t to, int64_t from) {
+    char *target = tensor_slice(cache, to, 1).data, *source = tensor_slice(cache, from, 1).data;
+    size_t pieces = s->separate ? (size_t)cache.dim[1] : 1;
+    size_t stride = tensor_bytes(tensor_slice(cache, from, 1)) / pieces;
+    size_t used = s->separate ? stride / (size_t)s->S * (size_t)s->length[from] : stride;
+    for (size_t i = 0; i < pieces; i++)
+        TRY(stream_copy(s->engine->stream, target + i * stride, source + i * stride, used, COPY_ON_DEVICE));
+    return OK;
+}
+
 Status session_copy(Session *s, int64_t to, int64_t from) {
     if (to == from) return OK;
     const ModelConfig *c = &s->engine->model->config;
     for (int64_t i = 0; i < c->layers; i++) {
-        const Tensor both[] = {s->cache[i].k, s->cache[i].v};
-        for (int j = 0; j < 2; j++) {
-            Tensor target = tensor_slice(both[j], to, 1), source = tensor_slice(both[j], from, 1);
-            TRY(stream_copy(s->engine->stream, target.data, source.data, tensor_bytes(source),
-                            COPY_ON_DEVICE));
-        }
+        TRY(copy_cache(s, s->cache[i].k, to, from));
+        TRY(copy_cache(s, s->cache[i].v, to, from));
     }
     s->length[to] = s->length[from];
     if (!s->best_only) {

@@ -12,8 +12,8 @@ static Status check_vocab(const char *dir, const ModelConfig *config, const char
                           const Tokenizer *tokenizer) {
     if (tokenizer_fits(tokenizer_vocab(tokenizer), config->vocab)) return OK;
     return USAGE(
-        "the tokenizer %s (%lld tokens) does not match the model %s, whose vocabulary is %lld; the model "
-        "may have up to %d more, for padding",
+        "the tokenizer %s (%lld tokens) does not match the model %s, whose vocabulary has %lld; a model "
+        "may have up to %d extra tokens, for padding",
         name, (long long)tokenizer_vocab(tokenizer), dir, (long long)config->vocab, VOCAB_PADDING - 1);
 }
 
@@ -54,7 +54,7 @@ Status stop_strings_check(const StopStrings *stops) {
     return OK;
 }
 
-/* The longest stop string that ends at `end`; -1: none. */
+/* The longest stop string that ends at `end`; -1: no match. */
 static int stop_ending_at(const TextStream *stream, size_t end) {
     int found = -1;
     size_t longest = 0;

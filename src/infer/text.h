@@ -36,7 +36,7 @@ typedef struct TextStream {
     size_t size, capacity;
     size_t prompt_size; /* bytes of the prompt */
     size_t final_size;  /* bytes that later tokens cannot change */
-    int stop;           /* index of the stop string that ended the text; -1: none yet */
+    int stop;           /* index of the stop string that ended the text; -1: no match yet */
 } TextStream;
 
 /* The tokenizer and the stop strings must outlive the stream. */

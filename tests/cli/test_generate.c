@@ -1,7 +1,7 @@
 /* `weft generate` with tokenizers: where they are found, streaming, prompts, and when generation ends.
  *
- * The model is trained to memorize one sentence. Its characters of two to four bytes are split across BPE
- * tokens, so the expected output is known. */
+ * The model is trained to memorize one sentence, so the expected output is known. The sentence has characters
+ * of two to four bytes, which BPE splits across tokens. */
 #include "corpus.h"
 
 #define SENTENCE                                                                                             \
@@ -179,7 +179,10 @@ static void wordpiece(void **state) {
         "grep -o ' \"text\": \"the quick fox jumps'",
         " \"text\": \"the quick fox jumps\n");
     assert_line("$WEFT generate --model words --prompt 'The QUICK fox, jumps' --greedy --max-tokens 1 "
-                "--no-skip-special-tokens | cut -c-25",
+                "--no-skip-special-tokens | cut -c-37",
+                "[CLS] the quick fox [UNK] jumps [SEP]\n");
+    assert_line("$WEFT generate --model words --prompt 'The QUICK fox, jumps' --greedy --max-tokens 1 "
+                "--no-skip-special-tokens --no-add-special-tokens | cut -c-25",
                 "the quick fox [UNK] jumps\n");
 }
 
@@ -290,7 +293,7 @@ static void mismatched_options(void **state) {
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt x", 2,
                       "the tokenizer other (290 tokens) does not match the model ");
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt-ids 1", 2,
-                      "whose vocabulary is 262");
+                      "whose vocabulary has 262");
     assert_line_fails("$WEFT generate --model run --tokenizer bytes --prompt x --model golden", 1, "golden");
     assert_line_fails("$WEFT generate --model run --tokenizer absent --prompt x", 1, "absent");
     assert_line_fails("$WEFT generate --model bare --prompt x", 2, "name a tokenizer with --tokenizer");

@@ -291,7 +291,7 @@ class Check:
 
     # -- tokenizers --
 
-    def learn(self, kind):
+    def train_tokenizer(self, kind):
         """Train a tokenizer on this script's text."""
         (self.work / "text.txt").write_text(Path(__file__).read_text() + STRANGE)
         self.run("tokenizer", "train", "--kind", kind, "--vocab", "600", "--data", "text.txt", "--out", "tok")
@@ -310,7 +310,7 @@ class Check:
         return tokenizer
 
     def tokenizer_files(self, kind, model):
-        self.learn(kind)
+        self.train_tokenizer(kind)
         latest = self.trained(model, 2)
         self.same_ids(latest)
         target, _ = self.convert(latest)
@@ -321,13 +321,13 @@ class Check:
 
     def two_files(self):
         """GPT-2's original files: vocab.json and merges.txt."""
-        self.learn("bpe")
+        self.train_tokenizer("bpe")
         for name in ("tokenizer.json", "tokenizer_config.json"):
             (self.work / "tok" / name).unlink()
         self.same_ids(self.trained("gpt2-tiny", 2))
 
     def same_text(self):
-        self.learn("bpe")
+        self.train_tokenizer("bpe")
         latest = self.trained("gpt2-tiny", 150)
         tokenizer, model = self.same_ids(latest), load("GPT2LMHeadModel", latest)
 

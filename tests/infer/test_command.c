@@ -1,4 +1,4 @@
-/* weft generate, from the command line. */
+/* `weft generate` through the program: golden greedy text, streaming, prompt sources, defaults and errors. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -6,10 +6,10 @@
 
 enum { SAID = 1 << 16 };
 
-typedef struct Said {
+typedef struct Output {
     char out[SAID], err[SAID];
     int code;
-} Said;
+} Output;
 
 static void slurp(FILE *file, char *text) {
     rewind(file);
@@ -17,8 +17,8 @@ static void slurp(FILE *file, char *text) {
     fclose(file);
 }
 
-/* Runs `weft generate --threads 1` with these arguments, as sh reads them, in the folder of the cases. */
-static void weft(Said *said, const char *arguments) {
+/* Runs `weft generate --threads 1` in the directory of the golden cases; `arguments` is shell syntax. */
+static void weft(Output *output, const char *arguments) {
     char line[4096];
     FILE *out = tmpfile(), *err = tmpfile();
     assert_non_null(out);
@@ -26,28 +26,28 @@ static void weft(Said *said, const char *arguments) {
     snprintf(line, sizeof line, "cd '%s/golden/cases' && '%s' generate --threads 1 >&%d 2>&%d %s",
              WEFT_TEST_DIR, WEFT_BINARY, fileno(out), fileno(err), arguments);
     int status = system(line);
-    said->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    slurp(out, said->out);
-    slurp(err, said->err);
+    output->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    slurp(out, output->out);
+    slurp(err, output->err);
 }
 
 static void assert_refused(const char *arguments, int code, const char *text) {
-    Said said;
-    weft(&said, arguments);
-    if (!strstr(said.err, text)) fail_msg("expected '%s' in: %s", text, said.err);
-    assert_int_equal(said.code, code);
-    assert_string_equal(said.out, "");
-    assert_ptr_equal(strchr(said.err, '\n'), said.err + strlen(said.err) - 1); /* one line */
+    Output output;
+    weft(&output, arguments);
+    if (!strstr(output.err, text)) fail_msg("expected '%s' in: %s", text, output.err);
+    assert_int_equal(output.code, code);
+    assert_string_equal(output.out, "");
+    assert_ptr_equal(strchr(output.err, '\n'), output.err + strlen(output.err) - 1); /* exactly one line */
 }
 
 static json_t *weft_json(const char *arguments) {
-    Said said;
+    Output output;
     char line[2048];
     json_t *json = NULL;
     snprintf(line, sizeof line, "--json %s", arguments);
-    weft(&said, line);
-    if (said.code) fail_msg("%s", said.err);
-    assert_ok(json_parse(said.out, strlen(said.out), "weft generate", &json));
+    weft(&output, line);
+    if (output.code) fail_msg("%s", output.err);
+    assert_ok(json_parse(output.out, strlen(output.out), "weft generate", &json));
     return json;
 }
 
@@ -90,11 +90,11 @@ static void greedy_equals_golden(void **state) {
     }
 }
 
-/* A single sample reads the same whether it is printed as it comes or at the end; that much is JSON's
- * text too. */
+/* A single sample prints the same text whether it is streamed or printed at the end, and the same as in
+ * JSON. */
 static void streams_the_same_text(void **state) {
     (void)state;
-    Said streamed, whole;
+    Output streamed, whole;
     weft(&streamed, "--model gpt2-generate --prompt 'a text: ' --seed 5 --max-tokens 40");
     weft(&whole, "--model gpt2-generate --prompt 'a text: ' --seed 5 --max-tokens 40 --no-stream");
     assert_int_equal(streamed.code, 0);
@@ -109,28 +109,28 @@ static void streams_the_same_text(void **state) {
     json_decref(json);
 }
 
-static void samples_have_headings_and_do_not_depend_on_their_number(void **state) {
+static void samples_do_not_depend_on_their_number(void **state) {
     (void)state;
     json_t *few = weft_json("--model gpt2-generate --prompt x --prompt y --samples 2 --max-tokens 20");
     json_t *many = weft_json("--model gpt2-generate --prompt x --prompt y --samples 3 --max-tokens 20");
     for (size_t i = 0; i < 4; i++)
         assert_true(json_equal(sample_of(few, i), sample_of(many, i / 2 * 3 + i % 2)));
     assert_false(json_equal(sample_of(few, 0), sample_of(few, 1)));
-    /* A prompt alone gives what it gives among others; given twice, it gives two texts. */
+    /* A prompt gives the same text alone as with other prompts. Repeated, it gives two different texts. */
     json_t *alone = weft_json("--model gpt2-generate --prompt y --prompt y --max-tokens 20");
     assert_true(json_equal(sample_of(few, 2), sample_of(alone, 0)));
     assert_false(json_equal(sample_of(alone, 0), sample_of(alone, 1)));
     json_decref(alone);
     json_decref(few);
     json_decref(many);
-    Said said;
-    weft(&said, "--model gpt2-generate --prompt x --samples 2 --max-tokens 5");
-    assert_int_equal(said.code, 0);
-    assert_memory_equal(said.out, "=== sample 1 of 2 ===\nx", 23);
-    assert_non_null(strstr(said.out, "\n=== sample 2 of 2 ===\nx"));
+    Output output;
+    weft(&output, "--model gpt2-generate --prompt x --samples 2 --max-tokens 5");
+    assert_int_equal(output.code, 0);
+    assert_memory_equal(output.out, "=== sample 1 of 2 ===\nx", 23);
+    assert_non_null(strstr(output.out, "\n=== sample 2 of 2 ===\nx"));
 }
 
-static void prompts_from_everywhere(void **state) {
+static void prompt_sources(void **state) {
     (void)state;
     json_t *line = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt 'ab c' --prompt -x");
     json_t *ids = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt-ids 97,98,32,99 "
@@ -143,7 +143,7 @@ static void prompts_from_everywhere(void **state) {
     json_decref(line);
     json_decref(ids);
     json_decref(file);
-    /* Without a prompt, or with an empty one, the end token comes first. */
+    /* With no prompt or an empty one, generation starts from the end token. */
     json_t *none = weft_json("--model gpt2-generate --greedy --max-tokens 9");
     json_t *empty = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt ''");
     json_t *end = weft_json("--model gpt2-generate --greedy --max-tokens 9 --prompt-ids 256");
@@ -154,9 +154,9 @@ static void prompts_from_everywhere(void **state) {
     json_decref(end);
 }
 
-/* Without --max-tokens, what the longest prompt leaves of the model's positions is taken; asked for, it is
- * refused. */
-static void the_default_length_fits(void **state) {
+/* Without --max-tokens, generation fills the context that the longest prompt leaves. An explicit --max-tokens
+ * that exceeds it is an error. */
+static void default_length_fits(void **state) {
     (void)state;
     json_t *json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --prompt x");
     for (size_t i = 0; i < 2; i++)
@@ -166,25 +166,25 @@ static void the_default_length_fits(void **state) {
     assert_int_equal(json_array_size(json_object_get(sample_of(json, 0), "ids")), 64);
     json_decref(json);
     assert_refused("--model gpt2-generate --prompt x --prompt abcd --max-tokens 61", 2,
-                   "prompt 2: 4 prompt tokens plus 61 new tokens exceed the model's context length of 64");
+                   "prompt 2: 4 + 61 tokens (prompt + new) exceed the model's context length of 64");
 }
 
-static void other_vocabularies_speak_numbers(void **state) {
+static void unknown_vocabularies_print_ids(void **state) {
     (void)state;
     Golden golden;
     golden_read("gpt2", &golden);
-    Said said;
+    Output output;
     char line[512], expected[1024];
     int used = snprintf(line, sizeof line, "--model gpt2 --greedy --max-tokens 3 --ignore-end --prompt-ids ");
     write_ids(line + used, golden.ids[1], golden.prompt[1].count);
-    weft(&said, line);
-    assert_int_equal(said.code, 0);
+    weft(&output, line);
+    assert_int_equal(output.code, 0);
     used = 0;
     for (int64_t i = 0; i < golden.prompt[1].count; i++)
         used += sprintf(expected + used, "%d ", golden.ids[1][i]);
     sprintf(expected + used, "%d %d %d\n", golden.continued[1][0], golden.continued[1][1],
             golden.continued[1][2]);
-    assert_string_equal(said.out, expected);
+    assert_string_equal(output.out, expected);
     assert_refused("--model gpt2 --prompt text", 2, "--prompt-ids");
 }
 
@@ -207,24 +207,24 @@ static void refuses_bad_input(void **state) {
     assert_refused("--model gpt2-generate --tempreature 1", 2, "--temperature");
 }
 
-static void a_closed_pipe_ends_it(void **state) {
+static void closed_pipe_stops_it(void **state) {
     (void)state;
-    Said said;
-    weft(&said, "--model gpt2-generate --prompt x >/dev/full");
-    assert_int_equal(said.code, 1);
-    assert_non_null(strstr(said.err, "standard output"));
+    Output output;
+    weft(&output, "--model gpt2-generate --prompt x >/dev/full");
+    assert_int_equal(output.code, 1);
+    assert_non_null(strstr(output.err, "standard output"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_equals_golden),
         cmocka_unit_test(streams_the_same_text),
-        cmocka_unit_test(samples_have_headings_and_do_not_depend_on_their_number),
-        cmocka_unit_test(prompts_from_everywhere),
-        cmocka_unit_test(the_default_length_fits),
-        cmocka_unit_test(other_vocabularies_speak_numbers),
+        cmocka_unit_test(samples_do_not_depend_on_their_number),
+        cmocka_unit_test(prompt_sources),
+        cmocka_unit_test(default_length_fits),
+        cmocka_unit_test(unknown_vocabularies_print_ids),
         cmocka_unit_test(refuses_bad_input),
-        cmocka_unit_test(a_closed_pipe_ends_it),
+        cmocka_unit_test(closed_pipe_stops_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
-/* Generation: token for token what transformers gives, however it is batched and chunked. */
+/* Generation produces the tokens of transformers, however prompts are batched and chunked. */
 #include "golden.h"
 
 #include "infer/session.h"
 
 static const char *const backends[] = {"ref", "cpu"};
 
-/* Each sample is its prompt and, as new tokens, the first ones of the golden continuation. */
+/* Each sample must be its prompt followed by the beginning of the golden continuation. */
 static void assert_golden(const Golden *golden, const Generated *generated, int first) {
     for (int64_t i = 0; i < generated->count; i++) {
         const Sample *sample = &generated->samples[i];
@@ -57,7 +57,7 @@ static void greedy_batched(void **state) {
     }
 }
 
-/* Prompts that occur twice go through the model once; that must not mix up who is who. */
+/* A prompt that occurs twice is prefilled once; the samples must still belong to the right prompts. */
 static void equal_prompts(void **state) {
     (void)state;
     Golden golden;
@@ -84,13 +84,14 @@ static void equal_prompts(void **state) {
     engine_free(engine);
 }
 
-static int64_t first_place(const int32_t *tokens, int64_t count, int32_t token) {
+static int64_t first_index(const int32_t *tokens, int64_t count, int32_t token) {
     for (int64_t i = 0; i < count; i++)
         if (tokens[i] == token) return i;
     return -1;
 }
 
-/* Whatever token ends the sequences, each ends after its first one and the others go on undisturbed. */
+/* Whatever the end token is, each sequence stops after its first occurrence and the others are not
+ * affected. */
 static void stops_at_the_end_token(void **state) {
     (void)state;
     Golden golden;
@@ -103,10 +104,10 @@ static void stops_at_the_end_token(void **state) {
         assert_ok(generate(engine, &spec, &generated));
         for (int p = 0; p < golden.count; p++) {
             const Sample *sample = &generated->samples[p];
-            int64_t place = first_place(golden.continued[p], golden.continued_count, (int32_t)spec.end_token);
-            int64_t expected = place < 0 ? golden.continued_count : place + 1;
+            int64_t first = first_index(golden.continued[p], golden.continued_count, (int32_t)spec.end_token);
+            int64_t expected = first < 0 ? golden.continued_count : first + 1;
             assert_int_equal(sample->count - sample->prompt_count, expected);
-            assert_int_equal(sample->ended, place >= 0 ? ENDED_END : ENDED_LENGTH);
+            assert_int_equal(sample->ended, first >= 0 ? ENDED_END : ENDED_LENGTH);
             assert_memory_equal(sample->ids + sample->prompt_count, golden.continued[p],
                                 (size_t)expected * sizeof(int32_t));
         }
@@ -115,7 +116,7 @@ static void stops_at_the_end_token(void **state) {
     engine_free(engine);
 }
 
-/* With several, the first of any of them ends a sequence. */
+/* With several end tokens, the first occurrence of any of them ends a sequence. */
 static void stops_at_any_end_token(void **state) {
     (void)state;
     Golden golden;
@@ -134,8 +135,8 @@ static void stops_at_any_end_token(void **state) {
         int64_t expected = golden.continued_count;
         bool ended = false;
         for (int i = 0; i < 3; i++) {
-            int64_t place = first_place(golden.continued[p], expected, ends[i]);
-            if (place >= 0) expected = place + 1, ended = true;
+            int64_t first = first_index(golden.continued[p], expected, ends[i]);
+            if (first >= 0) expected = first + 1, ended = true;
         }
         assert_int_equal(sample->count - sample->prompt_count, expected);
         assert_int_equal(sample->ended, ended ? ENDED_END : ENDED_LENGTH);
@@ -149,8 +150,8 @@ static void stops_at_any_end_token(void **state) {
 typedef struct Seen {
     int32_t ids[GOLDEN_PROMPTS][GOLDEN_TOKENS];
     int64_t count[GOLDEN_PROMPTS];
-    int64_t limit; /* fails after so many; 0: never */
-    int64_t stop;  /* prompt p ends after so many + p; 0: never */
+    int64_t limit; /* fails at this many tokens; 0: never */
+    int64_t stop;  /* prompt p stops after stop + p tokens; 0: never */
 } Seen;
 
 static Status see(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
@@ -184,8 +185,8 @@ static void streams_tokens(void **state) {
     engine_free(engine);
 }
 
-/* The sink ends each sequence where it likes, and the others go on undisturbed. */
-static void stops_when_told_to(void **state) {
+/* The sink may stop each sequence at any token, and the others are not affected. */
+static void stops_on_request(void **state) {
     (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -225,7 +226,7 @@ static bool same_samples(const Generated *a, const Generated *b) {
     return true;
 }
 
-static void samples_by_seed_alone(void **state) {
+static void samples_depend_on_the_seed(void **state) {
     (void)state;
     Golden golden;
     golden_read("gpt2-generate", &golden);
@@ -292,7 +293,7 @@ static void refuses_bad_models(void **state) {
     assert_null(engine);
 }
 
-static void weights_that_are_no_numbers(void **state) {
+static void nan_weights(void **state) {
     (void)state;
     Golden golden;
     golden_read("gpt2", &golden);
@@ -307,8 +308,7 @@ static void weights_that_are_no_numbers(void **state) {
     engine_free(engine);
 }
 
-/* A chunked prompt needs less memory than one that goes through the model as a whole, and all of it is
- * given back. */
+/* A chunked prompt needs less memory than an unchunked one, and all of it is freed. */
 static void chunks_bound_memory(void **state) {
     (void)state;
     size_t peak[2];
@@ -336,11 +336,11 @@ int main(void) {
         cmocka_unit_test(stops_at_the_end_token),
         cmocka_unit_test(stops_at_any_end_token),
         cmocka_unit_test(streams_tokens),
-        cmocka_unit_test(stops_when_told_to),
-        cmocka_unit_test(samples_by_seed_alone),
+        cmocka_unit_test(stops_on_request),
+        cmocka_unit_test(samples_depend_on_the_seed),
         cmocka_unit_test(refuses_bad_requests),
         cmocka_unit_test(refuses_bad_models),
-        cmocka_unit_test(weights_that_are_no_numbers),
+        cmocka_unit_test(nan_weights),
         cmocka_unit_test(chunks_bound_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

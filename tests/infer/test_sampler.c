@@ -1,4 +1,5 @@
-/* The sampler: transformers' probabilities, fair draws, and nothing but seed, sequence and position. */
+/* The sampler: its probabilities match transformers, draws follow them, and a draw depends only on the seed,
+ * the sequence and the position. */
 #include <math.h>
 
 #include "infer/sampler.h"
@@ -47,7 +48,7 @@ static Sampler *sampler_of(double temperature, int64_t top_k, double top_p, int6
     return sampler;
 }
 
-/* The share of each token in many draws lies within five deviations of its probability. */
+/* Each token's share of many draws is within five standard deviations of its probability. */
 static void draws_are_fair(void **state) {
     (void)state;
     const float scores[] = {0.5f, -1, 2, 0, -INFINITY, 1, 1, -3};
@@ -72,7 +73,7 @@ static void draws_are_fair(void **state) {
     }
 }
 
-static void greedy_takes_the_lowest_of_equals(void **state) {
+static void greedy_breaks_ties_by_lowest_id(void **state) {
     (void)state;
     const float scores[] = {-1, 3, 2, 3, 3};
     Sampler *sampler = sampler_of(0, 2, 0.5, 5);
@@ -97,7 +98,7 @@ static int kept(Sampler *sampler, const float *scores, int64_t vocab) {
 static void filters_at_their_limits(void **state) {
     (void)state;
     const float equal[] = {1, 1, 1, 1}, scores[] = {0, 1, 1, 3};
-    assert_int_equal(kept(sampler_of(1, 2, 1, 4), equal, 4), 4); /* equals of the k-th stay */
+    assert_int_equal(kept(sampler_of(1, 2, 1, 4), equal, 4), 4); /* ties with the k-th largest are kept */
     assert_int_equal(kept(sampler_of(1, 2, 1, 4), scores, 4), 3);
     assert_int_equal(kept(sampler_of(1, 4, 1, 4), scores, 4), 4);
     assert_int_equal(kept(sampler_of(1, 1000, 1, 4), scores, 4), 4);
@@ -107,7 +108,7 @@ static void filters_at_their_limits(void **state) {
     assert_int_equal(kept(sampler_of(1, 1, 1, 4), scores, 4), 1);
 }
 
-static void draws_depend_on_nothing_else(void **state) {
+static void draws_are_reproducible(void **state) {
     (void)state;
     float scores[100], other[100];
     for (int i = 0; i < 100; i++) scores[i] = (float)(i % 7) * 0.3f, other[i] = (float)(i % 11);
@@ -150,12 +151,9 @@ static void refuses_bad_settings_and_scores(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(probabilities_equal_golden),
-        cmocka_unit_test(draws_are_fair),
-        cmocka_unit_test(greedy_takes_the_lowest_of_equals),
-        cmocka_unit_test(filters_at_their_limits),
-        cmocka_unit_test(draws_depend_on_nothing_else),
-        cmocka_unit_test(refuses_bad_settings_and_scores),
+        cmocka_unit_test(probabilities_equal_golden),      cmocka_unit_test(draws_are_fair),
+        cmocka_unit_test(greedy_breaks_ties_by_lowest_id), cmocka_unit_test(filters_at_their_limits),
+        cmocka_unit_test(draws_are_reproducible),          cmocka_unit_test(refuses_bad_settings_and_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

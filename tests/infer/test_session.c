@@ -1,14 +1,15 @@
-/* Scores with a cache against scores without one: the blocks' plain forward over the whole sequence. */
+/* The KV cache: logits of a session, fed in steps of any size, match the blocks' forward pass over the
+ * complete sequence. */
 #include <math.h>
 
 #include "golden.h"
 
 #include "infer/session.h"
 
-enum { TOKENS = 30, ROOM = 32 };
+enum { TOKENS = 30, CONTEXT = 32 };
 
-/* scores (T,V) of every position of one sequence. */
-static void forward(Engine *engine, int32_t *ids, int64_t T, float *scores) {
+/* Computes the logits (T,V) of every position of one sequence without a cache. */
+static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
     const Model *model = engine->model;
     Shape shape = {.B = 1, .T = T, .tp = 1};
     size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], OUTPUT_LM, T);
@@ -35,7 +36,7 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *scores) {
     }
     pass.param = engine->params->view[model->count - 1];
     assert_ok(output_logits(&model->block[model->count - 1], &pass, OUTPUT_LM,
-                            tensor_2d(scores, DT_F32, T, model->config.vocab),
+                            tensor_2d(logits, DT_F32, T, model->config.vocab),
                             tensor_2d(x.data, DT_F32, T, model->config.hidden)));
     dev_free(&pass.saved);
     dev_free(&pass.scratch);
@@ -43,12 +44,12 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *scores) {
     dev_free(&y);
 }
 
-/* Three sequences of one session, with their plain scores. */
+/* Three sequences of one session and their logits without a cache. */
 typedef struct Trial {
     Engine *engine;
     int64_t V;
     int32_t ids[3][TOKENS];
-    float *plain[3]; /* (TOKENS,V) */
+    float *plain[3]; /* logits (TOKENS,V) */
     int64_t fed[3];
 } Trial;
 
@@ -87,19 +88,19 @@ static void feed_and_compare(Trial *trial, Session *session, const int64_t count
 static void cache_equals_forward(void **state) {
     (void)state;
     static const char *const backends[] = {"ref", "cpu"};
-    static const int64_t chunks[] = {1, 3, 4, ROOM};
+    static const int64_t chunks[] = {1, 3, 4, CONTEXT};
     for (int c = 0; c < 2 * GOLDEN_CASES; c++) {
         Trial trial;
         trial_init(&trial, golden_cases[c / 2], backends[c % 2]);
         for (int i = 0; i < 4; i++) {
             Session *session = NULL;
-            assert_ok(session_new(&session, trial.engine, 3, ROOM, chunks[i]));
+            assert_ok(session_new(&session, trial.engine, 3, CONTEXT, chunks[i]));
             memset(trial.fed, 0, sizeof trial.fed);
             feed_and_compare(&trial, session, (int64_t[]){7, 1, 12});
             feed_and_compare(&trial, session, (int64_t[]){1, 1, 1});
             feed_and_compare(&trial, session, (int64_t[]){1, 0, 5});
             feed_and_compare(&trial, session, (int64_t[]){1, 20, 1});
-            /* The last leaves the first no room for as many as the second has left. */
+            /* After this the first sequence has less context left than the second one did. */
             feed_and_compare(&trial, session, (int64_t[]){20, 8, 0});
             session_free(session);
         }
@@ -112,7 +113,7 @@ static void copies_and_resets(void **state) {
     Trial trial;
     trial_init(&trial, "gpt2", "cpu");
     Session *session = NULL;
-    assert_ok(session_new(&session, trial.engine, 3, ROOM, 8));
+    assert_ok(session_new(&session, trial.engine, 3, CONTEXT, 8));
     memset(trial.fed, 0, sizeof trial.fed);
     feed_and_compare(&trial, session, (int64_t[]){9, 3, 5});
     assert_ok(session_copy(session, 2, 0));
@@ -130,20 +131,20 @@ static void copies_and_resets(void **state) {
     trial_done(&trial);
 }
 
-/* Steps of 3 sequences, then of 2, then of 3 again, whose best is what a session that gives scores has. */
-static void best_is_largest(void **state) {
+/* The session's argmax is the largest logit, over steps of 3 sequences, then 2, then 3 again. */
+static void argmax_is_largest(void **state) {
     (void)state;
     Trial trial;
     trial_init(&trial, "gpt2", "cpu");
     Session *session = NULL;
-    assert_ok(session_new(&session, trial.engine, 3, ROOM, 8));
+    assert_ok(session_new(&session, trial.engine, 3, CONTEXT, 8));
     session_enable_argmax(session);
     memset(trial.fed, 0, sizeof trial.fed);
-    for (int turn = 0; turn < 20; turn++) {
+    for (int step = 0; step < 20; step++) {
         Feed feed[3];
-        int64_t count = turn / 5 == 2 ? 2 : 3;
+        int64_t count = step / 5 == 2 ? 2 : 3;
         for (int b = 0; b < count; b++) {
-            feed[b] = (Feed){trial.ids[b] + trial.fed[b], turn ? 1 : 3 + b};
+            feed[b] = (Feed){trial.ids[b] + trial.fed[b], step ? 1 : 3 + b};
             trial.fed[b] += feed[b].count;
         }
         assert_ok(session_feed(session, feed, count));
@@ -163,8 +164,8 @@ static void best_is_largest(void **state) {
     trial_done(&trial);
 }
 
-/* Fed in two pieces, as a prompt and one token are. */
-static void scores_in(DType dtype, float *scores, size_t count, size_t *ret_bytes) {
+/* Feeds a prompt, then one token, and returns the logits and the bytes of the weights. */
+static void logits_in(DType dtype, float *logits, size_t count, size_t *ret_bytes) {
     char path[512];
     Engine *engine = NULL;
     Session *session = NULL;
@@ -175,14 +176,14 @@ static void scores_in(DType dtype, float *scores, size_t count, size_t *ret_byte
     assert_ok(session_new(&session, engine, 1, 10, 4));
     assert_ok(session_feed(session, &(Feed){ids, 6}, 1));
     assert_ok(session_feed(session, &(Feed){ids + 6, 1}, 1));
-    memcpy(scores, session_logits(session, 0), count * sizeof *scores);
+    memcpy(logits, session_logits(session, 0), count * sizeof *logits);
     *ret_bytes = engine->device->mem[MEM_PARAMS].current;
     session_free(session);
     engine_free(engine);
 }
 
-/* Weights and caches of 16 bits take half the memory and give scores that differ by their rounding: bf16 has
- * 8 bits, fp16 has 11. */
+/* 16-bit weights take half the memory. The logits differ by the rounding error of the type: bf16 has 8
+ * significand bits, fp16 has 11. */
 static void sixteen_bits(void **state) {
     (void)state;
     Trial trial;
@@ -190,44 +191,46 @@ static void sixteen_bits(void **state) {
     size_t count = (size_t)trial.V, whole, half;
     trial_done(&trial);
     float *exact = malloc(count * sizeof *exact), *rounded = malloc(count * sizeof *rounded);
-    scores_in(DT_F32, exact, count, &whole);
+    logits_in(DT_F32, exact, count, &whole);
     for (DType dtype = DT_BF16; dtype <= DT_F16; dtype++) {
-        scores_in(dtype, rounded, count, &half);
+        logits_in(dtype, rounded, count, &half);
         assert_int_equal(half, whole / 2);
-        double apart = 0, norm = 0;
+        double error = 0, norm = 0;
         for (size_t i = 0; i < count; i++) {
-            apart += ((double)rounded[i] - exact[i]) * ((double)rounded[i] - exact[i]);
+            error += ((double)rounded[i] - exact[i]) * ((double)rounded[i] - exact[i]);
             norm += (double)exact[i] * exact[i];
         }
-        double off = sqrt(apart / norm), limit = dtype == DT_BF16 ? 2e-2 : 2.5e-3;
+        double off = sqrt(error / norm), limit = dtype == DT_BF16 ? 2e-2 : 2.5e-3;
         assert_true(off > 0);
-        if (!(off < limit)) fail_msg("%s: scores are %g apart", dtype_name(dtype), off);
+        if (!(off < limit)) fail_msg("%s: logits differ by %g", dtype_name(dtype), off);
     }
     free(exact);
     free(rounded);
 }
 
-static void refuses_what_has_no_room(void **state) {
+static void refuses_more_than_the_context(void **state) {
     (void)state;
     Engine *engine = golden_engine("gpt2", "cpu");
     Session *session = NULL;
     int32_t ids[41] = {0};
     assert_fails(session_new(&session, engine, 1, 41, 8), 2, "context length is 40");
-    assert_fails(session_new(&session, engine, INT64_MAX / 2, 40, 8), 1, "do not fit");
+    assert_fails(session_new(&session, engine, INT64_MAX / 2, 40, 8), 1, "not enough memory");
     assert_null(session);
     assert_ok(session_new(&session, engine, 1, 40, 8));
     assert_fails(session_feed(session, &(Feed){ids, 41}, 1), 1, "context of 40 tokens");
     assert_ok(session_feed(session, &(Feed){ids, 40}, 1));
-    assert_fails(session_feed(session, &(Feed){ids, 1}, 1), 1, "1 tokens after 40");
+    assert_fails(session_feed(session, &(Feed){ids, 1}, 1), 1, "1 more token after 40");
     session_free(session);
     engine_free(engine);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_forward),     cmocka_unit_test(copies_and_resets),
-        cmocka_unit_test(best_is_largest),          cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(refuses_what_has_no_room),
+        cmocka_unit_test(cache_equals_forward),
+        cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(argmax_is_largest),
+        cmocka_unit_test(sixteen_bits),
+        cmocka_unit_test(refuses_more_than_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

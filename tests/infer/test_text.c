@@ -1,4 +1,5 @@
-/* The text of a sequence: whole characters, held back where a stop text may begin, cut where one came. */
+/* TextStream, which turns tokens into text: output consists of complete UTF-8 characters, text that may be
+ * the start of a stop string is held back, and output ends where a stop string begins. */
 #include "infer/text.h"
 
 #include "base/json.h"
@@ -13,7 +14,7 @@ static Tokenizer *bytes_new(void) {
     return tokenizer;
 }
 
-static void assert_sure(const TextStream *stream, const char *text) {
+static void assert_final(const TextStream *stream, const char *text) {
     if (stream->final_size != strlen(text) ||
         memcmp(stream->text ? stream->text : "", text, stream->final_size))
         fail_msg("expected '%s', found '%.*s'", text, (int)stream->final_size, stream->text);
@@ -25,100 +26,101 @@ static void push_text(TextStream *stream, const char *text) {
 
 /* ---- characters ---- */
 
-static void characters_come_whole(void **state) {
+static void characters_are_complete(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, true));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){'a', 0xE2}, 2));
-    assert_sure(&stream, "a");
+    assert_final(&stream, "a");
     assert_ok(text_stream_push(&stream, 0x82));
-    assert_sure(&stream, "a");
+    assert_final(&stream, "a");
     assert_ok(text_stream_push(&stream, 0xAC));
-    assert_sure(&stream, "a\xE2\x82\xAC");
-    assert_int_equal(stream.prompt_size, 1); /* what the prompt left open is new text */
+    assert_final(&stream, "a\xE2\x82\xAC");
+    assert_int_equal(stream.prompt_size, 1); /* the byte that completes the prompt's last character is new
+                                              * text */
     assert_ok(text_stream_push(&stream, 256));
-    assert_ok(text_stream_push(&stream, 300)); /* a padded vocabulary's: no text */
+    assert_ok(text_stream_push(&stream, 300)); /* a padding token: no text */
     assert_ok(text_stream_push(&stream, 0xF0));
-    assert_sure(&stream, "a\xE2\x82\xAC");
+    assert_final(&stream, "a\xE2\x82\xAC");
     assert_ok(text_stream_end(&stream));
-    assert_sure(&stream, "a\xE2\x82\xAC" BROKEN);
+    assert_final(&stream, "a\xE2\x82\xAC" BROKEN);
     text_stream_done(&stream);
     tokenizer_free(tokenizer);
 }
 
-static void special_tokens_show_when_asked_for(void **state) {
+static void special_tokens_on_request(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){0}, false));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){256}, 1));
     push_text(&stream, "x");
-    assert_sure(&stream, "<|endoftext|>x");
+    assert_final(&stream, "<|endoftext|>x");
     text_stream_done(&stream);
     tokenizer_free(tokenizer);
 }
 
-/* ---- stop texts ---- */
+/* ---- stop strings ---- */
 
-/* What may be the beginning of a stop text is held back and comes when it is none after all. */
-static void beginnings_are_held_back(void **state) {
+/* Text that may be the start of a stop string is held back, and released once it cannot be. */
+static void possible_stops_are_held_back(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"\n\n", "STOP"};
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 2}, true));
     assert_ok(text_stream_prompt(&stream, (const int32_t[]){'S', 'T', 'O'}, 3));
-    push_text(&stream, "P"); /* it began in the prompt: not new text */
-    assert_sure(&stream, "STOP");
+    push_text(&stream, "P"); /* it began in the prompt, so it is not new text */
+    assert_final(&stream, "STOP");
     push_text(&stream, "\n");
-    assert_sure(&stream, "STOP");
+    assert_final(&stream, "STOP");
     push_text(&stream, "aST");
-    assert_sure(&stream, "STOP\na");
+    assert_final(&stream, "STOP\na");
     push_text(&stream, "S");
-    assert_sure(&stream, "STOP\naST");
+    assert_final(&stream, "STOP\naST");
     push_text(&stream, "TO");
-    assert_sure(&stream, "STOP\naST");
+    assert_final(&stream, "STOP\naST");
     assert_int_equal(stream.stop, -1);
     push_text(&stream, "P and more");
     assert_int_equal(stream.stop, 1);
     assert_int_equal(stream.size, 8);
-    assert_sure(&stream, "STOP\naST");
+    assert_final(&stream, "STOP\naST");
     assert_ok(text_stream_end(&stream));
-    assert_sure(&stream, "STOP\naST");
+    assert_final(&stream, "STOP\naST");
     text_stream_done(&stream);
     tokenizer_free(tokenizer);
 }
 
-static void the_end_lets_go(void **state) {
+static void end_releases_text(void **state) {
     (void)state;
     Tokenizer *tokenizer = bytes_new();
     static const char *const stops[] = {"abc", BROKEN};
     TextStream stream;
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 1}, true));
     push_text(&stream, "xab");
-    assert_sure(&stream, "x");
+    assert_final(&stream, "x");
     assert_ok(text_stream_end(&stream));
-    assert_sure(&stream, "xab");
+    assert_final(&stream, "xab");
     text_stream_done(&stream);
-    /* A stop text may come from the end itself. */
+    /* Flushing an incomplete character can complete a stop string. */
     assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){stops, 2}, true));
     push_text(&stream, "x\xC3");
     assert_ok(text_stream_end(&stream));
     assert_int_equal(stream.stop, 1);
-    assert_sure(&stream, "x");
+    assert_final(&stream, "x");
     text_stream_done(&stream);
     tokenizer_free(tokenizer);
 }
 
-static void the_first_one_complete_counts(void **state) {
+static void first_complete_stop_wins(void **state) {
     (void)state;
     static const struct {
         const char *stops[3], *text, *expected;
         int count, which;
     } cases[] = {
         {{"abcd", "bc"}, "xabcd", "xa", 2, 1},
-        {{"bc", "abc"}, "xabc", "x", 2, 1}, /* both complete at once: the longest */
+        {{"bc", "abc"}, "xabc", "x", 2, 1}, /* both complete with the same token: the longest wins */
         {{"aab"}, "aaab", "a", 1, 0},
         {{"abab"}, "ababab", "", 1, 0},
         {{"\xE2\x82\xAC"}, "5\xE2\x82\xAC", "5", 1, 0},
@@ -130,15 +132,15 @@ static void the_first_one_complete_counts(void **state) {
         assert_ok(text_stream_init(&stream, tokenizer, &(StopStrings){cases[i].stops, cases[i].count}, true));
         push_text(&stream, cases[i].text);
         assert_ok(text_stream_end(&stream));
-        assert_sure(&stream, cases[i].expected);
+        assert_final(&stream, cases[i].expected);
         assert_int_equal(stream.stop, cases[i].which);
         text_stream_done(&stream);
     }
     tokenizer_free(tokenizer);
 }
 
-/* Random texts of few letters: what was sure stays, all of it is valid UTF-8 at every token, and no stop
- * text is ever in it. */
+/* Random text over a few letters: final text never changes, is valid UTF-8 after every token and never
+ * contains a stop string. */
 static void any_tokens(void **state) {
     (void)state;
     static const char *const stops[] = {"ab", "bba\xC3\xA9", "\xC3\xA9\xC3\xA9"};
@@ -159,7 +161,7 @@ static void any_tokens(void **state) {
             assert_memory_equal(stream.text ? stream.text : "", before, sure);
             sure = stream.final_size;
             if (sure) memcpy(before, stream.text, sure);
-            json_t *valid = json_stringn(before, sure); /* takes nothing but UTF-8 */
+            json_t *valid = json_stringn(before, sure); /* fails unless the text is valid UTF-8 */
             assert_non_null(valid);
             for (int s = 0; s < 3; s++) assert_null(strstr(json_string_value(valid), stops[s]));
             json_decref(valid);
@@ -169,7 +171,7 @@ static void any_tokens(void **state) {
     tokenizer_free(tokenizer);
 }
 
-static void refuses_stops_that_never_come(void **state) {
+static void refuses_impossible_stops(void **state) {
     (void)state;
     const char *stops[] = {"fine", ""};
     assert_fails(stop_strings_check(&(StopStrings){stops, 2}), 2, "stop string 2 is empty");
@@ -178,9 +180,9 @@ static void refuses_stops_that_never_come(void **state) {
     assert_ok(stop_strings_check(&(StopStrings){stops, 1}));
 }
 
-/* ---- the tokenizer of a model ---- */
+/* ---- a model's tokenizer ---- */
 
-static void bytes_are_known_by_their_vocabulary(void **state) {
+static void byte_tokenizer_by_vocabulary(void **state) {
     (void)state;
     static const struct {
         int64_t vocab, end;
@@ -200,7 +202,7 @@ static void bytes_are_known_by_their_vocabulary(void **state) {
     Tokenizer *tokenizer = NULL;
     assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2,
                  "the tokenizer bytes (257 tokens) does not match the model");
-    assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2, "whose vocabulary is 1281");
+    assert_fails(text_tokenizer(dir, &config, "bytes", &tokenizer), 2, "whose vocabulary has 1281");
     config.vocab = 1280;
     assert_ok(text_tokenizer(dir, &config, "bytes", &tokenizer));
     tokenizer_free(tokenizer);
@@ -208,14 +210,10 @@ static void bytes_are_known_by_their_vocabulary(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_come_whole),
-        cmocka_unit_test(special_tokens_show_when_asked_for),
-        cmocka_unit_test(beginnings_are_held_back),
-        cmocka_unit_test(the_end_lets_go),
-        cmocka_unit_test(the_first_one_complete_counts),
-        cmocka_unit_test(any_tokens),
-        cmocka_unit_test(refuses_stops_that_never_come),
-        cmocka_unit_test(bytes_are_known_by_their_vocabulary),
+        cmocka_unit_test(characters_are_complete),      cmocka_unit_test(special_tokens_on_request),
+        cmocka_unit_test(possible_stops_are_held_back), cmocka_unit_test(end_releases_text),
+        cmocka_unit_test(first_complete_stop_wins),     cmocka_unit_test(any_tokens),
+        cmocka_unit_test(refuses_impossible_stops),     cmocka_unit_test(byte_tokenizer_by_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

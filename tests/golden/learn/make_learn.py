@@ -7,6 +7,8 @@ Needs the package `tokenizers`. The text is generated from a fixed seed: sentenc
 and strings over a small alphabet, in which different merges often produce the same token.
 
     text.txt                 the text, one document
+    long.txt                 a text with pre-tokens of up to 5000 bytes
+    bpe-long.txt             merges of a byte-level BPE on it, trained until no pair occurs twice
     bpe.txt                  merges of a byte-level BPE
     bpe-all.txt              the same, trained until no pair occurs twice
     wordpiece.txt            WordPiece vocabulary, lowercase, without accents
@@ -65,6 +67,16 @@ def make_text():
     return "\n".join(lines) + "\n"
 
 
+def make_long_text():
+    """Pre-tokens of letters, of digits, and runs of one character or of a few, in every alignment to blocks of 512 bytes."""
+    numbers, lines = Numbers(11), []
+    for size in (511, 512, 513, 600, 1024, 1025, 1500, 2049, 5000):
+        lines.append("".join("abcd"[numbers.below(4)] for _ in range(size)))
+    lines.append("".join(str(numbers.below(3)) for _ in range(1700)))
+    lines += ["=" * 2055, "-" * 1023, "xyz" * 700, "ab" * 511 + "b", "織" * 400, " " * 1300 + "end", "aab" * 345 + "q" * 2000]
+    return "\n".join(lines) + "\n"
+
+
 def learn_bpe(text, vocab):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -96,8 +108,8 @@ def learn_wordpiece(text, vocab, cased, limit):
 
 def main():
     text = make_text()
-    files = {"text.txt": text}
-    for name, lines in {"bpe.txt": learn_bpe(text, 700), "bpe-all.txt": learn_bpe(text, 100000),
+    files = {"text.txt": text, "long.txt": make_long_text()}
+    for name, lines in {"bpe-long.txt": learn_bpe(files["long.txt"], 100000), "bpe.txt": learn_bpe(text, 700), "bpe-all.txt": learn_bpe(text, 100000),
                         "wordpiece.txt": learn_wordpiece(text, 500, False, 1000),
                         "wordpiece-cased.txt": learn_wordpiece(text, 600, True, 80)}.items():
         files[name] = "\n".join(lines) + "\n"

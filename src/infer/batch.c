@@ -1,0 +1,111 @@
+/* Batches of prompts. */
+#include "infer/batch.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, AUTO_CACHE = 1 << 30 };
+
+double batch_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
+    const Prompt *prompt = &spec->prompts[at];
+    if (prompt->count < 1) return USAGE("prompt %lld is empty", (long long)at + 1);
+    if (prompt->count > config->positions - spec->max_tokens)
+        return USAGE(
+            "prompt %lld: %lld + %lld tokens (prompt + new) exceed the model's context length of %lld",
+            (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
+            (long long)config->positions);
+    for (int64_t i = 0; i < prompt->count; i++)
+        if (prompt->ids[i] < 0 || prompt->ids[i] >= config->vocab)
+            return USAGE("prompt %lld: token %d at position %lld is outside the vocabulary of %lld tokens",
+                         (long long)at + 1, (int)prompt->ids[i], (long long)i + 1, (long long)config->vocab);
+    return OK;
+}
+
+static Status check_beams(const GenerateSpec *spec) {
+    const BeamSpec *beam = &spec->beam;
+    if (beam->beams < 2) return OK;
+    if (beam->returned > beam->beams)
+        return USAGE("%lld samples need at least as many beams, but there are %lld",
+                     (long long)beam->returned, (long long)beam->beams);
+    if (beam->returned > 1 && spec->count % beam->returned)
+        return FAILED("internal: %lld prompts in groups of %lld", (long long)spec->count,
+                      (long long)beam->returned);
+    return OK;
+}
+
+Status batch_check(const GenerateSpec *spec, const ModelConfig *config) {
+    if (spec->count < 1) return USAGE("no prompt; pass at least one");
+    if (spec->max_tokens < 1) return USAGE("the number of new tokens must be at least 1");
+    for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
+    return check_beams(spec);
+}
+
+/* Longest first, so that the sequences of a chunk are always the first ones of the session. */
+static int by_length(const void *left, const void *right, void *context) {
+    const Prompt *prompts = context;
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    if (prompts[a].count != prompts[b].count) return prompts[a].count > prompts[b].count ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order) {
+    int64_t count = spec->count / step, *order = NULL;
+    TRY(mem_new((size_t)count, sizeof *order, &order));
+    for (int64_t i = 0; i < count; i++) order[i] = i * step;
+    qsort_r(order, (size_t)count, sizeof *order, by_length, (void *)spec->prompts);
+    *ret_order = order;
+    return OK;
+}
+
+BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t longest) {
+    /* The last token is chosen but never fed. */
+    BatchSize size = {.batch = spec->batch, .context = longest + spec->max_tokens - 1};
+    if (size.batch > 0) return size;
+    size_t bytes = session_cache_bytes(&engine->model->config, size.context, engine->cache);
+    int64_t fits = (int64_t)((size_t)AUTO_CACHE / bytes);
+    size.batch = fits < 1 ? 1 : fits > AUTO_BATCH ? AUTO_BATCH : fits;
+    return size;
+}
+
+int64_t batch_chunk(const Engine *engine, const GenerateSpec *spec, int64_t batch) {
+    if (spec->chunk > 0) return spec->chunk;
+    int64_t chunk = device_is_host(engine->device) ? AUTO_CHUNK : AUTO_ROWS / batch;
+    return chunk < 1 ? 1 : chunk > AUTO_CHUNK ? AUTO_CHUNK : chunk;
+}
+
+Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
+    CLEANUP(generated_freep) Generated *out = NULL;
+    TRY(mem_new(1, sizeof *out, &out));
+    TRY(mem_new((size_t)spec->count, sizeof *out->samples, &out->samples));
+    out->count = spec->count;
+    for (int64_t i = 0; i < spec->count; i++) {
+        const Prompt *prompt = &spec->prompts[i];
+        Sample *sample = &out->samples[i];
+        TRY(mem_new((size_t)(prompt->count + spec->max_tokens), sizeof *sample->ids, &sample->ids));
+        memcpy(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *sample->ids);
+        sample->count = sample->prompt_count = prompt->count;
+        out->prompt_tokens += prompt->count;
+    }
+    *ret_generated = out;
+    out = NULL;
+    return OK;
+}
+
+bool batch_is_end(const GenerateSpec *spec, int64_t token) {
+    bool end = token == spec->end_token;
+    for (int i = 0; i < spec->more_end_count; i++) end |= token == spec->more_ends[i];
+    return end;
+}
+
+void generated_free(Generated *generated) {
+    if (!generated) return;
+    for (int64_t i = 0; generated->samples && i < generated->count; i++) free(generated->samples[i].ids);
+    free(generated->samples);
+    free(generated);
+}

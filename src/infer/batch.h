@@ -1,0 +1,31 @@
+/* What generate.c and generate_beams.c share: checks, the order and size of batches, and the output. */
+#ifndef WEFT_INFER_BATCH_H
+#define WEFT_INFER_BATCH_H
+
+#include "infer/generate.h"
+#include "infer/session.h"
+
+MUST_USE Status batch_check(const GenerateSpec *spec, const ModelConfig *config);
+
+/* Indices of every step-th prompt, longest first; ties keep their order. The caller frees *ret_order. */
+MUST_USE Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order);
+
+/* Sequences per batch and tokens per sequence. `longest` is the number of tokens in the longest prompt. */
+typedef struct BatchSize {
+    int64_t batch, context;
+} BatchSize;
+BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t longest);
+/* Prompt tokens per chunk for a session of `batch` sequences. */
+int64_t batch_chunk(const Engine *engine, const GenerateSpec *spec, int64_t batch);
+
+/* Samples that contain the prompts, with space for the new tokens. */
+MUST_USE Status batch_output(const GenerateSpec *spec, Generated **ret_generated);
+
+bool batch_is_end(const GenerateSpec *spec, int64_t token);
+/* Monotonic time in seconds. */
+double batch_clock(void);
+
+/* generate() for spec->beam.beams > 1; the spec is checked. */
+MUST_USE Status generate_beams(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
+
+#endif
