@@ -1,6 +1,9 @@
-/* Attention: cuDNN's kernels where they take the call and it is worth making a plan of, else our own
- * (attention*.cu). WEFT_CUDA_ATTENTION=own or =cudnn asks for one of them; the second fails where cuDNN does
- * not take a call, except for dropout, whose numbers are our own. Decoding is always our own. */
+/* Chooses the attention kernels: cuDNN's where they apply and the sequences are long enough to be worth a
+ * plan, else weft's own. WEFT_CUDA_ATTENTION overrides the choice: "own" rules out cuDNN; "cudnn" fails where
+ * cuDNN does not support a call, except with dropout, whose mask depends on global indices; "hopper" uses
+ * weft's Hopper kernels where they apply. These pass the kernel sweep, but are not the default yet: whole
+ * training runs have not been verified with them, and the planner does not know their workspace. Decoding
+ * never uses cuDNN. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +37,13 @@ static CudaHeads cache_of(Tensor cache) {
     return (CudaHeads){.data = cache.data, .batch = H * S * D, .head = S * D, .row = D};
 }
 
-/* Blocks are numbered in 31 bits; the smallest tile has 16 rows of a head, or one of all heads. */
+/* Block indices have 31 bits; the smallest tile has 16 rows of a head, or one row of all heads. */
 static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Tensor qkv, int64_t keys,
                         float scale) {
     int64_t B = qkv.dim[0], T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
     int64_t longest = T > keys ? T : keys;
-    if (D > WIDEST) return FAILED("%s: heads of %lld, expected at most %d", kernel, (long long)D, WIDEST);
+    if (D > WIDEST)
+        return FAILED("%s: the head size is %lld; expected at most %d", kernel, (long long)D, WIDEST);
     if (longest > INT_MAX / 2 || (double)(B * H) * (double)(longest / 16 + 1) > INT_MAX || B * T > INT_MAX)
         return FAILED("%s: %lld sequences of %lld positions with %lld heads are too many for one call",
                       kernel, (long long)B, (long long)longest, (long long)H);
@@ -56,7 +60,7 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
     return OK;
 }
 
-/* What is kept with a device. */
+/* Per-device state. */
 typedef struct Kept {
     void *cudnn;
     char choice[2][200]; /* forward, backward */
@@ -85,27 +89,38 @@ const char *attention_choice(Stream *stream, bool backward) {
     return kept ? kept->choice[backward] : "";
 }
 
-/* Leaves the call to cuDNN, if it is to have it. */
-static Status try_cudnn(Stream *stream, DType type, const CudaAttention *call, bool backward,
-                        bool *ret_done) {
-    enum { SHORTEST = 128 }; /* positions that are worth a plan, which takes long to make */
+typedef enum { BY_PORTABLE, BY_HOPPER, BY_CUDNN } Choice;
+
+static bool equals(const char *text, const char *other) {
+    return text && strcmp(text, other) == 0;
+}
+
+/* Chooses the kernels for a call. BY_CUDNN: cuDNN has already run it. */
+static Status choose(Stream *stream, DType type, const CudaAttention *call, bool backward,
+                     Choice *ret_choice) {
+    /* Minimum sequence lengths: shorter ones leave the Hopper kernels' tiles half empty, or are not worth a
+     * cuDNN plan, which takes long to build. */
+    enum { SHORTEST_HOPPER = 96, SHORTEST_CUDNN = 128 };
     const char *wanted = getenv("WEFT_CUDA_ATTENTION"), *problem = NULL;
-    bool own = wanted && strcmp(wanted, "own") == 0, cudnn = wanted && strcmp(wanted, "cudnn") == 0;
-    if (wanted && *wanted && !own && !cudnn)
-        return USAGE("WEFT_CUDA_ATTENTION is \"%s\", expected own or cudnn", wanted);
+    bool own = equals(wanted, "own"), cudnn = equals(wanted, "cudnn"), ask_hopper = equals(wanted, "hopper");
+    if (wanted && *wanted && !own && !cudnn && !ask_hopper)
+        return USAGE("WEFT_CUDA_ATTENTION is \"%s\"; expected own, cudnn or hopper", wanted);
     Kept *kept = NULL;
     TRY(kept_find(stream, &kept));
+    bool hopper = ask_hopper && call->queries >= SHORTEST_HOPPER && attention_hopper_suits(type, call);
     if (own)
-        problem = "WEFT_CUDA_ATTENTION asks for it";
-    else if (!cudnn && call->queries < SHORTEST)
+        problem = "requested by WEFT_CUDA_ATTENTION";
+    else if (hopper)
+        problem = "Hopper kernels";
+    else if (!cudnn && call->queries < SHORTEST_CUDNN)
         problem = "short sequences";
     else
         TRY(attention_cudnn(stream, &kept->cudnn, type, call, backward, cudnn, &problem));
     if (problem && cudnn && !call->dropout.threshold)
-        return FAILED("WEFT_CUDA_ATTENTION asks for cuDNN, which cannot do attention here: %s", problem);
+        return FAILED("WEFT_CUDA_ATTENTION is cudnn, but cuDNN does not support this call: %s", problem);
     snprintf(kept->choice[backward], sizeof kept->choice[backward], "%s%s", problem ? "own: " : "cudnn",
              problem ? problem : "");
-    *ret_done = !problem;
+    *ret_choice = !problem ? BY_CUDNN : hopper ? BY_HOPPER : BY_PORTABLE;
     return OK;
 }
 
@@ -117,10 +132,12 @@ Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv
     call.lse = lse.data;
     call.causal = spec.causal;
     call.dropout = cuda_dropout(&spec.dropout);
-    bool done = false;
-    TRY(try_cudnn(stream, qkv.dtype, &call, false, &done));
-    if (done) return OK;
-    LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
+    Choice choice;
+    TRY(choose(stream, qkv.dtype, &call, false, &choice));
+    if (choice == BY_HOPPER)
+        LAUNCH(launch_attention_forward_hopper(cuda_stream(stream), qkv.dtype, &call));
+    else if (choice == BY_PORTABLE)
+        LAUNCH(launch_attention_forward(cuda_stream(stream), qkv.dtype, &call));
     return OK;
 }
 
@@ -137,18 +154,22 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     call.dq = heads_of(dqkv, PART_Q);
     call.dk = heads_of(dqkv, PART_K);
     call.dv = heads_of(dqkv, PART_V);
-    bool done = false;
-    TRY(try_cudnn(stream, qkv.dtype, &call, true, &done));
-    if (done) return OK;
-    void *delta = NULL;
-    TRY(stream_workspace(stream, tensor_bytes(lse), &delta));
-    call.delta = delta;
-    LAUNCH(launch_attention_backward(cuda_stream(stream), qkv.dtype, &call));
+    Choice choice;
+    TRY(choose(stream, qkv.dtype, &call, true, &choice));
+    void *scratch = NULL;
+    if (choice == BY_HOPPER) {
+        TRY(stream_workspace(stream, attention_hopper_scratch(&call), &scratch));
+        LAUNCH(launch_attention_backward_hopper(cuda_stream(stream), qkv.dtype, &call, scratch));
+    } else if (choice == BY_PORTABLE) {
+        TRY(stream_workspace(stream, tensor_bytes(lse), &scratch));
+        call.delta = scratch;
+        LAUNCH(launch_attention_backward(cuda_stream(stream), qkv.dtype, &call));
+    }
     return OK;
 }
 
-/* Into how many parts the keys of a head are cut: none has fewer than a block's warps keep busy with, and
- * more than the device has room for help nobody. */
+/* Number of splits of a head's keys: each must keep a block's warps busy, and more splits than the device can
+ * run at once do not help. */
 static int splits_for(const CudaDevice *device, const CudaAttention *call) {
     enum { KEYS = 1024, MOST = 64 };
     int64_t heads = (int64_t)call->B * call->H, room = 2 * device->processors / heads;
@@ -158,8 +179,8 @@ static int splits_for(const CudaDevice *device, const CudaAttention *call) {
     return splits > 1 ? (int)splits : 1;
 }
 
-/* Has the call read caches of another type as if they were of `type`: the kernels for many queries know no
- * other. */
+/* Converts caches of another type to `type` in scratch memory and makes the call read those: the kernels for
+ * many queries support only one type. */
 static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttention *call) {
     int64_t head = (int64_t)call->keys * call->D;
     size_t bytes = (size_t)(call->B * call->H * head) * dtype_size(type);
@@ -175,7 +196,7 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
     return OK;
 }
 
-/* How many positions are new and how many are past is known on the device only, and checked there. */
+/* The numbers of new and past positions are known only on the device, and are clamped there. */
 Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                              Tensor past, Tensor fresh, float scale) {
     CudaAttention call;

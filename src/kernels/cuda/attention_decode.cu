@@ -1,13 +1,13 @@
-// Attention over caches, and the row sums that backward starts from.
+// Attention over KV caches, and the row sums (delta) for backward.
 //
-// With one new position a head's keys are few bytes and the time goes into waiting for them, so all warps of
-// a block take keys of the same head at once, several rows in buffer_set each. LANES lanes have a row (N
-// elements each, R times), and every such group keeps a softmax of its own over the keys it met; in the end
-// groups, warps and, where a head is cut into parts, parts are put together in a fixed order. The new key and
-// value are read from where they came from, so that no one waits for the cache.
+// With one new position, a head's keys are few bytes and memory latency dominates. All warps of a block
+// therefore process keys of the same head at once, each with several rows in flight. A row is loaded by LANES
+// lanes (N elements each, R times), and each such group keeps a running softmax over its keys. At the end,
+// groups, warps and, if a head is split, the splits are combined in a fixed order. The new key and value are
+// read from the input, so that no thread waits for them to be written to the cache.
 //
-// Caches may be of another type than the rest: bf16 beside fp32, or int8 with each row's scale behind it.
-// Then every group rounds the new key and value for itself.
+// The caches may have a different type than the other tensors: bf16 with fp32, or int8 with a scale after
+// each row. Then every group quantizes the new key and value itself.
 #include <initializer_list>
 #include <type_traits>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int warps = 16, threads = 32 * warps, ahead = 4;
 
-// The softmax over some keys: its maximum, the sum of the exponentials and the mix of values.
+// Running softmax: the maximum score, the sum of exponentials and the weighted sum of values.
 template <int E> struct Mix {
     float most = -infinity, total = 0, sum[E] = {};
 };
@@ -64,7 +64,7 @@ template <typename C, int N, int LANES, int R> struct CacheReader {
             for (int i = 0; i < N; i++) to[r * N + i] = value_of(pack.at[i], unit);
         }
     }
-    // Rounds a row to what the cache makes of it, and puts that there if `store`.
+    // Quantizes a row to the cache's type, in place; also writes it to the cache if `store`.
     __device__ void keep(float (&x)[R * N], C *row, bool store) const {
         float unit = 1, finer = 1;
         if constexpr (std::is_same_v<C, int8_t>) find_scale(x, unit, finer);
@@ -84,7 +84,7 @@ template <typename C, int N, int LANES, int R> struct CacheReader {
     }
 
   private:
-    // A row whose D is no multiple of 4 has its scale at any address.
+    // If D is not a multiple of 4, the scale may be unaligned.
     __device__ static float from_bytes(const int8_t *at) {
         uint32_t bits = 0;
         for (int i = 0; i < 4; i++) bits |= (uint32_t)(uint8_t)at[i] << (8 * i);
@@ -110,29 +110,28 @@ template <typename C, int N, int LANES, int R> struct CacheReader {
         else
             return from_float<C>(x);
     }
-    // As the reference has it: a number that is not finite makes the scale NaN.
+    // As in the reference, a value that is not finite makes the scale NaN.
     __device__ static void find_scale(const float (&x)[R * N], float &unit, float &finer) {
         float largest = 0;
 #pragma unroll
         for (int i = 0; i < R * N; i++) {
             float size = fabsf(x[i]);
-            largest = size <= 3.402823466e38f ? fmaxf(largest, size) : infinity; // a NaN, too
+            largest = size <= 3.402823466e38f ? fmaxf(largest, size) : infinity; // also for NaN
         }
         for (int lane = LANES / 2; lane > 0; lane /= 2)
             largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, lane));
         bool finite = largest < infinity;
         unit = finite ? __fdiv_rn(largest, 127.0f) : NAN;
         finer = finite && largest > 0 ? __fdiv_rn(127.0f, largest) : 0.0f;
-        if (isinf(finer)) finer = 0; // as good as zero
+        if (isinf(finer)) finer = 0; // so small that it is stored as zero
     }
 };
 
-// The new key and value: where they are or, for a cache of another type, what it makes of them.
+// The new key and value: pointers to them or, for a cache of another type, their quantized values.
 template <typename T, typename C, int E> struct Fresh { float k[E], v[E]; };
 template <typename T, int E> struct Fresh<T, T, E> { const T *k, *v; };
 
-// Adds the keys from `key` on, `step` apart, `ahead` of them, as far as they are below `end`. The row of key
-// `last` is the new one.
+// Adds up to `ahead` keys below `end`, starting at `key` and `step` apart. Key `last` is the new one.
 template <typename T, typename C, int N, int LANES, int R>
 __device__ inline void add_keys(Mix<R * N> &mix, int D, int part, const float (&query)[R * N],
                                 const C *const (&cache)[2], int64_t stride, const Fresh<T, C, R * N> &fresh,
@@ -178,7 +177,7 @@ __device__ inline void add_keys(Mix<R * N> &mix, int D, int part, const float (&
     }
 }
 
-// Puts the mixes of `count` pieces, `stride` floats apart (sum, most, total each), together for element d.
+// Combines element d of `count` partial softmaxes, `stride` floats apart; each has sum, most and total.
 __device__ inline float join(const float *pieces, int count, int stride, int D, int d, float *ret_most,
                              float *ret_total) {
     float most = -infinity, total = 0, sum = 0;
@@ -310,7 +309,7 @@ __global__ void append_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_n
     }
 }
 
-// The same into caches of another type, a row for each warp at a time.
+// The same for caches of another type. Each warp processes a row at a time.
 template <typename T, typename C>
 __global__ void append_rounded_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int tiles) {
     constexpr int R = 8; // of 32 elements each
@@ -329,7 +328,7 @@ __global__ void append_rounded_kernel(CudaAttention call, CudaHeads k_new, CudaH
     }
 }
 
-// Rows of caches that queries see, as T: k and v (B,H,keys,D).
+// Converts the cached rows that queries attend to into T: k and v (B,H,keys,D).
 template <typename T, typename C> __global__ void widen_kernel(CudaAttention call, T *k, T *v, int tiles) {
     constexpr int R = 8;
     Place place = place_of(call, tiles, false);
@@ -351,7 +350,7 @@ template <typename T, typename C> __global__ void widen_kernel(CudaAttention cal
     }
 }
 
-// LANES lanes have a row of dout and out.
+// LANES lanes process a row of dout and out.
 template <typename T, int N, int LANES, int R> __global__ void delta_kernel(CudaAttention call) {
     int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / LANES; // of (B, queries, H)
     bool there = row < (int64_t)call.B * call.queries * call.H;
@@ -368,7 +367,7 @@ template <typename T, int N, int LANES, int R> __global__ void delta_kernel(Cuda
     if (there && threadIdx.x % LANES == 0) call.delta[((int64_t)b * call.H + h) * call.queries + t] = total;
 }
 
-// Calls body(T{}, C{}) with the types of rows and of caches.
+// Calls body(T{}, C{}) with the types of the rows and of the caches.
 template <typename Body> cudaError_t with_cache(DType type, DType cache, Body body) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
@@ -380,7 +379,7 @@ template <typename Body> cudaError_t with_cache(DType type, DType cache, Body bo
     });
 }
 
-// Calls body<N, LANES, R>, as types, for rows of D elements; `wide` says that they allow 16-byte accesses.
+// Calls body with N, LANES and R as types, for rows of D elements. `wide`: 16-byte accesses are possible.
 template <int I> using Int = std::integral_constant<int, I>;
 template <int N, typename Body> cudaError_t with_lanes(int D, bool wide, Body body) {
     if (D > 256) return cudaErrorInvalidValue;

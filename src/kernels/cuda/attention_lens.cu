@@ -1,5 +1,5 @@
-// What cuDNN leaves to be done where sequences have lengths: it wants those of queries and keys apart, none
-// of them 0, and does not say what lies past them.
+// Work around cuDNN's handling of sequence lengths: it takes separate, nonzero lengths of queries and keys,
+// and leaves results past them undefined.
 #include "kernels/cuda/attention.cuh"
 
 namespace {
@@ -11,8 +11,8 @@ __global__ void lengths_kernel(CudaAttention call, int32_t *lengths) {
     lengths[call.B + b] = max(span_of(call, b).keys, 1);
 }
 
-// A block has position t of sequence b. A sequence of no keys has output 0, lse -infinity and no gradient,
-// and keys past a sequence's end have none.
+// A block handles position t of sequence b. A sequence without keys has output 0, lse -infinity and gradient
+// 0; the gradient of keys past the end of a sequence is also 0.
 template <typename T> __global__ void blank_kernel(CudaAttention call, bool backward) {
     int b = blockIdx.x / call.queries, t = blockIdx.x % call.queries, keys = span_of(call, b).keys;
     if (backward ? t < keys : keys > 0) return;

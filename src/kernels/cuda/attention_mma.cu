@@ -1,22 +1,22 @@
-// Attention's forward by tensor cores, for 16-bit types: the scores of a tile of queries and a tile of keys
-// are made, turned into weights by the running maximum and sum of their rows, and used at once. Keys and
-// values come in pairs of tiles, of which one is copied while the other is used.
+// Attention forward on tensor cores, for 16-bit types: the scores of a tile of queries and a tile of keys are
+// computed, turned into weights with the running maximum and sum of their rows (online softmax), and used
+// immediately. Key and value tiles are double-buffered: one is copied while the other is used.
 #include "kernels/cuda/attention_mma.cuh"
 
 namespace {
 
-// M: how many times 16 queries a warp has. N: keys of a tile.
+// A warp has 16 M queries; a tile has N keys.
 template <int DP> struct Shape {
     static constexpr int M = DP <= 64 ? 2 : 1, N = 64, queries = 16 * M * mma_warps;
     static constexpr size_t bytes = sizeof(__half) * tile_stride<DP> * (queries + 4 * N);
 };
 
-// The softmax of two rows so far: their maxima and the lane's part of their sums, in powers of 2.
+// Running softmax of two rows, in base 2: their maxima and the lane's part of their sums.
 struct Running {
     float most[2] = {-infinity, -infinity}, total[2] = {};
 };
 
-// Turns scores (16 x N) into weights and shrinks what was summed up with a smaller maximum.
+// Turns scores (16 x N) into weights and rescales the earlier sums to the new maximum.
 template <int DP, int N>
 __device__ inline void weigh(float (&score)[N / 8][4], Running &run, float (&sum)[DP / 8][4]) {
 #pragma unroll
@@ -45,8 +45,8 @@ __device__ inline void weigh(float (&score)[N / 8][4], Running &run, float (&sum
     }
 }
 
-// Scores times scale; those of keys that a row does not see become -infinity. `first` is the first key,
-// seen[] how many keys rows g and g + 8 see.
+// Multiplies scores by scale and sets those of masked keys to -infinity. `first` is the first key; seen[] is
+// the number of keys that rows g and g + 8 attend to.
 template <int N>
 __device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int first, const int (&seen)[2]) {
     int key = first + threadIdx.x % 4 * 2;
@@ -77,7 +77,7 @@ __device__ inline void drop(float (&weight)[N / 8][4], const CudaDropout &dropou
     }
 }
 
-// Stores what rows `query` and query + 8 came to.
+// Normalizes and stores rows `query` and query + 8.
 template <typename T, int DP>
 __device__ inline void finish_rows(const CudaAttention &call, const Place &place, int queries, int query,
                                    const float (&sum)[DP / 8][4], const Running &run) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
     load_tile<T, N, DP>(v_tile, v, call.v.row, 0, span.keys, call.D);
     copy_group();
 
-    int row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4; // the warp's first row, the lane's in 8
+    int row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4; // first row of the warp; row of the lane
     float sum[M][DP / 8][4] = {};
     Running run[M];
     int end = keys_seen(call, span, first + S::queries - 1);

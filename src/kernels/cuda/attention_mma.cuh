@@ -1,14 +1,14 @@
-// Attention by tensor cores: tiles in shared memory and the pieces of them that a warp multiplies.
+// Attention on tensor cores: tiles in shared memory and the fragments of them that a warp multiplies.
 //
-// A product is D (16 x 8) += A (16 x 16) B (16 x 8), with fp32 sums. Lane l of a warp has, with g = l / 4 and
+// An mma is D (16 x 8) += A (16 x 16) B (16 x 8), with fp32 sums. Lane l of a warp holds, with g = l / 4 and
 // t = l % 4:
 //   of D  rows g and g + 8, columns 2t and 2t + 1                          as d[0..1], d[2..3]
-//   of A  the same rows, columns 2t, 2t + 1 and the same 8 further right   as a[0], a[1] and a[2], a[3]
-//   of B  rows 2t, 2t + 1 and the same 8 further down, column g            as b[0], b[1]
-// so two sums D side by side are, rounded, an A of the next product.
+//   of A  the same rows, columns 2t, 2t + 1 and these plus 8               as a[0], a[1] and a[2], a[3]
+//   of B  rows 2t, 2t + 1 and these plus 8, column g                       as b[0], b[1]
+// so two adjacent results D, rounded, are an A of the next mma.
 //
-// A tile's rows are DP elements (D, padded with 0 to a size there is a kernel for) and 16 bytes of padding,
-// by which the 8 rows that a matrix load takes lie in different banks.
+// A tile's rows have DP elements (D, padded with zeros to a supported size) and 16 bytes of padding, so that
+// the 8 rows of an ldmatrix are in different banks.
 #ifndef WEFT_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define WEFT_KERNELS_CUDA_ATTENTION_MMA_CUH
 
@@ -22,7 +22,7 @@ constexpr int mma_warps = 4, mma_threads = 32 * mma_warps;
 
 template <int DP> constexpr int tile_stride = DP + 8;
 
-// Starts to copy ROWS rows from `first` on into a tile. Rows at or past `limit` become 0.
+// Starts copying ROWS rows, from `first` on, into a tile. Rows at or past `limit` become 0.
 template <typename T, int ROWS, int DP>
 __device__ inline void load_tile(T *tile, const T *from, int64_t row, int first, int limit, int D) {
     constexpr int chunks = DP / 8, step = mma_threads / chunks;
@@ -46,13 +46,13 @@ __device__ inline void load_a(uint32_t (&a)[4], const T *tile, int row, int colu
     int lane = threadIdx.x % 32;
     load_matrices(a, tile + (row + lane % 16) * tile_stride<DP> + column + lane / 16 * 8);
 }
-// Two Bs, of columns `column` .. + 7 and + 8 .. + 15, of the transposed tile: its rows are B's columns.
+// Two B fragments of the transposed tile, columns `column` .. + 7 and + 8 .. + 15: its rows are B's columns.
 template <typename T, int DP>
 __device__ inline void load_b_transposed(uint32_t (&b)[4], const T *tile, int row, int column) {
     int lane = threadIdx.x % 32;
     load_matrices(b, tile + (column + lane / 16 * 8 + lane % 8) * tile_stride<DP> + row + lane / 8 % 2 * 8);
 }
-// The same two of the tile as it is.
+// The same two fragments of the tile, not transposed.
 template <typename T, int DP>
 __device__ inline void load_b(uint32_t (&b)[4], const T *tile, int row, int column) {
     int lane = threadIdx.x % 32;
@@ -112,8 +112,8 @@ __device__ inline void add_weighted_rows(float (&sum)[M][DP / 8][4], const float
     }
 }
 
-// Rows g and g + 8 of a sum, times a factor each, go to `to` and `to8`, where those are not NULL. A factor of
-// 0 stores 0 whatever the sum is.
+// Stores rows g and g + 8 of a sum, each times its factor, to `to` and `to8`, unless they are NULL. A factor
+// of 0 stores 0 even if the sum is not finite.
 template <typename T, int DP>
 __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], float factor, float factor8,
                                   int D) {
@@ -129,10 +129,10 @@ __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], 
     }
 }
 
-// The draws of the four elements d[0..3] of a sum, whose rows are queries and columns keys: `index` is that
-// of row g and column 0, `down` the way from a row to the one 8 below. Four keys share a block of draws where
-// `blocks` says that indices of first columns are multiples of 4: then of two lanes side by side the even one
-// makes that of row g and the odd one that of row g + 8.
+// Dropout draws for elements d[0..3] of a sum whose rows are queries and columns are keys. `index` is the
+// draw index of row g and column 0, `down` the distance from a row to the one 8 below. `blocks`: the indices
+// of first columns are multiples of 4, so four keys share a Philox block; of two adjacent lanes, the even one
+// then computes the block of row g and the odd one that of row g + 8.
 __device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t index, uint64_t down,
                                    bool blocks) {
     int t = threadIdx.x % 4;
@@ -150,9 +150,9 @@ __device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t in
     draws[3] = odd ? made.w : y;
 }
 
-// The same for a sum whose rows are keys and columns queries: `index` is that of row 0 and column 0, `right`
-// the way from a query to the next. The lanes of four rows make a block each, for the keys of the four rows
-// (or those 8 below) and one of their two queries, and then change them about.
+// The same for a sum whose rows are keys and columns are queries: `index` is the draw index of row 0 and
+// column 0, `right` the distance from one query to the next. The lanes of four rows compute one block each,
+// for the keys of the four rows (or those 8 below) and one of their two queries, and then exchange draws.
 __device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, uint64_t index,
                                               uint64_t right, bool blocks) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = g % 4;
@@ -174,12 +174,12 @@ __device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, 
     draws[3] = high ? v3 : y;
 }
 
-// Whether the four keys from a multiple of 4 on share a block of draws, for every query.
+// Whether four keys, starting at a multiple of 4, share a block of draws for every query.
 __device__ inline bool draws_in_blocks(const CudaDropout &dropout) {
     return dropout.extent[1] % 4 == 0;
 }
 
-// Whether tiles can take the call: a 16-bit type, and rows that begin at multiples of 16 bytes.
+// Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.
 inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_list<CudaHeads> all) {
     if ((type != DT_BF16 && type != DT_F16) || call->D % 8 || call->D > 128) return false;
     for (const CudaHeads &heads : all)
@@ -187,7 +187,7 @@ inline bool fits_tiles(DType type, const CudaAttention *call, std::initializer_l
     return true;
 }
 
-// Calls body with the C++ type and the padded width, as a type, of a call that fits.
+// Calls body with the C++ type and, as a type, the padded width of a supported call.
 template <typename Body> cudaError_t with_tile(DType type, int D, Body body) {
     auto with_width = [&](auto t) {
         if (D <= 32) return body(t, std::integral_constant<int, 32>{});

@@ -1,14 +1,15 @@
-// Attention's backward by tensor cores, for 16-bit types, without atomics: one kernel owns keys and goes over
-// the queries for dk and dv, another owns queries and goes over the keys for dq, and both make the scores
-// again. With P the weights, Z dropout's factors, g the gradient of an output row and delta = g . out:
+// Attention backward on tensor cores, for 16-bit types, without atomics: one kernel owns keys and iterates
+// over the queries for dk and dv, another owns queries and iterates over the keys for dq; both recompute the
+// scores. With P the weights, Z dropout's factors, g the gradient of an output row and delta = g . out:
 //   dv += (P Z)^T g;  dS = P (Z (g v^T) - delta);  dk += scale dS^T q;  dq += scale dS k
-// The first kernel makes all of these transposed, so that its sums are again factors (see attention_mma.cuh).
-// Zero rows beyond the ends add nothing, so only keys that a query does not see must be masked.
+// The first kernel computes all of these transposed, so that its results are operands of the next product
+// (see attention_mma.cuh). Rows past the end are zero and contribute nothing, so only keys that a query does
+// not attend to must be masked.
 #include "kernels/cuda/attention_mma.cuh"
 
 namespace {
 
-// M: how many times 16 rows of its own a warp has. N: rows of the other side in a tile.
+// A warp owns 16 M rows; a tile has N rows of the other side.
 template <int DP> struct KeyShape {
     static constexpr int M = DP <= 64 ? 2 : 1, N = 32, own = 16 * M * mma_warps;
     static constexpr size_t bytes =
@@ -29,9 +30,8 @@ __device__ inline Element element_of(float score, float lse, float through, floa
     return {keep ? weight : 0.0f, weight * ((keep ? through * factor : 0.0f) - delta)};
 }
 
-// What the lanes of the first kernel make of scores and g . v (16 keys x N queries): P Z and dS, in their
-// places. `key` is the lane's upper key and `query` the first query; lse (in powers of 2) and delta are those
-// of the N queries.
+// First kernel: replaces scores and g . v (16 keys x N queries) by P Z and dS. `key` is the lane's first key
+// and `query` the first query; lse and delta are those of the N queries.
 template <int N>
 __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&through)[N / 8][4],
                                         const float *lse, const float *delta, const CudaAttention &call,
@@ -59,7 +59,7 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
     }
 }
 
-// Stores rows `row` and row + 8 of a gradient of `rows` rows, of which those at or past `live` have none.
+// Stores rows `row` and row + 8 of a gradient with `rows` rows; rows at or past `live` are set to 0.
 template <typename T, int DP>
 __device__ inline void store_gradient(const CudaHeads &heads, const Place &place, int D, int row, int rows,
                                       int live, const float (&sum)[DP / 8][4], float factor) {
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention cal
     }
 }
 
-// P Z is not needed for dq: dS in the place of scores (16 queries x N keys). `query` is the lane's upper
-// query, `key` the first key; the arrays are of rows g and g + 8.
+// Second kernel: replaces scores (16 queries x N keys) by dS; dq does not need P Z. `query` is the lane's
+// first query and `key` the first key; lse, delta and seen are those of rows g and g + 8.
 template <int N>
 __device__ inline void weigh_rows(float (&score)[N / 8][4], const float (&through)[N / 8][4],
                                   const float (&lse)[2], const float (&delta)[2], const int (&seen)[2],

@@ -1,10 +1,10 @@
-// Attention by plain fp32 arithmetic, for any D up to 256 and any type.
+// Attention in fp32 without tensor cores, for any D up to 256 and any type.
 //
-// A warp owns 4 rows (queries; keys in the kernel of dk and dv) and goes over the other side's rows, 32 at a
-// time: each lane has one of them for the scores, and D is spread over the lanes for the sums. Rows are held
-// in shared memory as fp32, an odd number of words apart, so that lanes that read a column of it meet no
-// bank twice. Scores are made again in each kernel of backward, so that every sum belongs to one warp and
-// runs in one order.
+// A warp owns 4 rows (queries; keys in the kernel for dk and dv) and iterates over the other side's rows, 32
+// at a time: for the scores each lane has one of them, and for the sums D is distributed over the lanes. Rows
+// are in shared memory as fp32, an odd number of words apart, so that lanes reading a column have no bank
+// conflicts. Each backward kernel recomputes the scores, so that every sum belongs to one warp and has a
+// fixed order.
 #include <type_traits>
 
 #include "kernels/cuda/attention.cuh"
@@ -17,7 +17,7 @@ int stride_of(int D) {
     return D | 1;
 }
 
-// Copies `count` rows from `first` on to shared memory; those at or past `limit` become 0.
+// Copies `count` rows, from `first` on, to shared memory; rows at or past `limit` become 0.
 template <typename T>
 __device__ void load_rows(float *to, const T *from, int64_t row, int first, int count, int limit, int D,
                           int stride) {
@@ -27,7 +27,7 @@ __device__ void load_rows(float *to, const T *from, int64_t row, int first, int 
     }
 }
 
-// ret[i] = the products of the warp's row i with the lane's other row.
+// ret[i] = dot product of the warp's row i and the lane's row of the other side.
 __device__ void dots(float (&ret)[own], const float *mine, const float *other, int D, int stride) {
     const float *theirs = other + threadIdx.x % 32 * stride;
     for (int i = 0; i < own; i++) ret[i] = 0;
@@ -38,7 +38,7 @@ __device__ void dots(float (&ret)[own], const float *mine, const float *other, i
     }
 }
 
-// sum[i][j] += over the 32 other rows o of weight[i] (lane o's) times element 32 * j + lane of row o.
+// sum[i][j] += sum over the 32 other rows o of (lane o's weight[i]) * (element 32 * j + lane of row o).
 template <int J>
 __device__ void add_weighted(float (&sum)[own][J], const float (&weight)[own], const float *other, int D,
                              int stride) {
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
     }
 }
 
-// Calls body with the number of registers, as a type, that a lane needs for its part of D.
+// Calls body with the number of registers, as a type, that a lane needs for its share of D.
 template <typename Body> cudaError_t with_registers(int D, Body body) {
     if (D <= 32) return body(std::integral_constant<int, 1>{});
     if (D <= 64) return body(std::integral_constant<int, 2>{});

@@ -1,7 +1,7 @@
 /* GEMM with cuBLASLt, which is loaded when the first GEMM runs.
  *
- * cuBLASLt's matrices are column-major: a row-major (r,c) matrix in memory is a (c,r) matrix with leading
- * dimension c to it. So the code computes the transpose of the result:
+ * cuBLASLt's matrices are column-major: to it, a row-major (r,c) matrix in memory is a (c,r) matrix with
+ * leading dimension c. So the code computes the transpose of the result:
  *
  *   out^T (cols,rows) = right^T (cols,inner) left^T (inner,rows)
  *
@@ -19,7 +19,7 @@
  * x), (w, dy) and (x, dy transposed).
  *
  * fp8 GEMMs need both operands with the inner dimension contiguous, as tensor cores do: right transposed,
- * left not. Their scales are in device memory. int8 GEMMs have int32 sums and no scales.
+ * left not. Their scales are in device memory. int8 GEMMs accumulate in int32 and have no scales.
  *
  * Algorithms that split the inner dimension may only reduce in fp32 and in a separate step; all remaining
  * algorithms are deterministic. */
@@ -199,8 +199,8 @@ static Status describe(const BlasApi *api, GemmPlan *plan, const CudaGemm *p) {
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_left, sizeof op_left));
     BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     BLAS_TRY(set_pointers(api, plan, p)); /* heuristics depend on the addresses */
-    /* Fast accumulation keeps sums in the tensor cores longer and loses bits, which gradients tolerate
-     * less. */
+    /* Fast accumulation keeps partial sums in the tensor cores longer and is less precise. Gradients (e5m2)
+     * do not tolerate that well. */
     int8_t fast = key->left_type == DT_E4M3 && key->right_type == DT_E4M3;
     if (fast) BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
     if (p->aux)

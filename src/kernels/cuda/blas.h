@@ -47,9 +47,9 @@ enum { GEMM_KEY_SIZE = sizeof(GemmKey) / sizeof(int64_t) };
 typedef struct GemmPlan {
     struct GemmPlan *next; /* next in its hash bucket */
     GemmKey key;
-    bool refused; /* cuBLASLt does not support it */
+    bool refused; /* cuBLASLt does not support this GEMM */
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t right, left, out; /* A, B, and C and D, see blas.c */
+    cublasLtMatrixLayout_t right, left, out; /* layouts of A, of B, and of both C and D; see blas.c */
     cublasLtMatmulAlgo_t algo;
 } GemmPlan;
 
@@ -63,7 +63,7 @@ typedef struct Blas {
     BlasApi api;
     cublasLtHandle_t handle;
     GemmPlan *bucket[BLAS_BUCKETS];
-    char *choices_path; /* NULL: no tuning, the heuristically best algorithm is used */
+    char *choices_path; /* NULL: tuning is off, use cuBLASLt's first proposal */
     Choice *choice;     /* contents of the file, once read */
     size_t choices, choices_capacity;
     bool choices_read;

@@ -1,12 +1,12 @@
 /* Tuning: measures which of cuBLASLt's algorithms is fastest, once per kind of GEMM and kind of GPU.
  *
- * Algorithms add in different orders, so choosing by time alone would change a run's bits from day to day.
+ * Algorithms add in different orders, so choosing by time alone would make results vary from run to run.
  * Choices are therefore stored in a file in the user's cache directory, named after the GPU and the library
- * version, and are reused from there. A line of the file is one choice: the file version, the numbers of
- * the key, the words of the algorithm and a full stop. The file is append-only. If a key occurs twice, the
- * first line wins. A line that is incomplete, or whose algorithm the library does not accept, is ignored.
- * Ranks that measure at the same time agree, because each looks again, under a lock, before it appends its
- * own choice. The lock is not held while the device works, since that work may wait for another rank.
+ * version, and are reused from there. A line of the file is one choice: the file version, the numbers of the
+ * key, the words of the algorithm and a period. The file is append-only. If a key occurs twice, the first
+ * line wins. A line that is incomplete, or whose algorithm the library does not accept, is ignored. Ranks
+ * that measure at the same time agree, because each looks again, under a lock, before it appends its own
+ * choice. The lock is not held while the device works, since that work may wait for another rank.
  *
  * Nothing is measured if choices cannot be stored, for small GEMMs, during graph capture, or with
  * WEFT_CUDA_TUNE=0. The library's own first choice is then used, which is deterministic as well. */
@@ -161,7 +161,7 @@ static void arena_freep(void **data) {
     if (*data) cudaFree(*data);
 }
 
-/* The time of REPEATS runs in milliseconds, or -1 if the algorithm does not run. */
+/* The time of REPEATS runs in milliseconds, or -1 if the algorithm fails. */
 static Status measure(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *out,
                       const cublasLtMatmulAlgo_t *algo, void *workspace, cudaStream_t stream,
                       const Clock *clock, float *ret_time) {
@@ -176,8 +176,9 @@ static Status measure(const Blas *blas, const GemmPlan *plan, const CudaGemm *ge
                        "timing a matrix multiplication");
 }
 
-/* A GEMM that accumulates is measured on separate memory; if there is none left, the first candidate is
- * used. If the output is overwritten, the run after the measurement repeats it anyway. */
+/* A GEMM that accumulates is timed on a scratch output; if that cannot be allocated, the first candidate is
+ * used. A GEMM that overwrites its output is timed in place, because the real run follows and overwrites it
+ * again. */
 static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *workspace,
                            cudaStream_t stream, const cublasLtMatmulAlgo_t *candidate, int candidates,
                            int *ret_best) {

@@ -1,11 +1,11 @@
-/* Attention by cuDNN. A call is a graph of operations that cuDNN knows as attention and runs as one or two
- * kernels; none of what lies between the operations ("virtual" tensors) is ever in memory. Graphs are made
- * once for a shape and kept with the device, and so is the reason where cuDNN does not take one. Backward
- * runs only with engines that give the same bits every time, and these keep a matrix of all scores; for long
- * sequences that is too much to be done unasked.
+/* Attention with cuDNN. A call is an operation graph that cuDNN recognizes as attention and runs as one or
+ * two kernels; intermediate ("virtual") tensors are never materialized. A graph is built once per shape and
+ * cached with the device; if cuDNN does not support the shape, the reason is cached instead. Backward uses
+ * only deterministic engines. These store a matrix of all scores, so for long sequences they are used only on
+ * request.
  *
- * The builder keeps the first error, and what comes after one does nothing, so that a graph reads as the
- * mathematics it is. cuDNN wants tensors of dims (B,H,T,D); strides say how they really lie.
+ * The builder keeps the first error and ignores later calls, so that a graph reads like the formula. cuDNN
+ * expects tensors of dims (B,H,T,D); their strides describe the actual layout.
  */
 #include <cudnn.h>
 #include <math.h>
@@ -51,9 +51,9 @@ enum {
     MOST_CONFIGS = 24,
     MOST_DATA = 20,
     WIDEST = 128,
-    SCRATCH = 1 << 30, /* bytes that a plan may take unless it is asked for */
+    SCRATCH = 1 << 30, /* maximum workspace of a plan in bytes, unless cuDNN is requested explicitly */
     OLDEST = 91000,
-    ALL_LENGTHS = 91600, /* before it, lengths that are no multiple of 128 went wrong in backward */
+    ALL_LENGTHS = 91600, /* earlier versions require multiples of 128: backward has a bug */
     LENGTHS = 128,
 };
 
@@ -61,13 +61,13 @@ typedef struct Key {
     DType type;
     int B, H, T, D;
     bool causal, padded, backward;
-    bool any_scratch; /* backward's engines take as much as two bytes for every score */
+    bool any_scratch; /* no limit: backward's engines need up to two bytes per score */
 } Key;
 
 typedef struct CudnnPlan {
     struct CudnnPlan *next;
     Key key;
-    char problem[160]; /* not empty: cuDNN does not take this shape */
+    char problem[160]; /* not empty: why cuDNN does not support this shape */
     Desc descs[MOST_DESCS];
     int desc_count;
     Desc plan;
@@ -77,14 +77,14 @@ typedef struct CudnnPlan {
 typedef struct Cudnn {
     Library lib;
     cudnnHandle_t handle;
-    char problem[160]; /* not empty: cuDNN is not there or too old */
+    char problem[160]; /* not empty: why cuDNN cannot be used, for example because it is too old */
     CudnnPlan *plans;
     size_t version;
 } Cudnn;
 
 /* ---- the builder ---- */
 
-/* What a tensor of the graph is when it runs. Those from NEXT on are virtual. */
+/* Unique ids of the graph's tensors. Ids from ID_NEXT on are virtual tensors. */
 typedef enum {
     ID_Q = 1,
     ID_K,
@@ -109,11 +109,11 @@ typedef struct Graph {
     CudnnPlan *plan;
     cudnnStatus_t error;
     const char *where;
-    const char *refused; /* why an engine was not taken */
+    const char *refused; /* why an engine was rejected */
     int64_t next;
     Desc ops[MOST_OPS];
     int64_t op_count;
-    cudnnDataType_t type; /* of q, k, v and the like */
+    cudnnDataType_t type; /* of q, k, v, out and their gradients */
     Desc lengths_q, lengths_k, scale, masked;
 } Graph;
 
@@ -171,7 +171,7 @@ static Desc tensor_of(Graph *g, int64_t id, cudnnDataType_t type, const int64_t 
     return desc;
 }
 
-/* (B,H,T,D) as `heads` has them, or turned to (B,H,D,T). */
+/* (B,H,T,D) with the strides of `heads`; `turned`: transposed to (B,H,D,T). */
 static Desc heads_of(Graph *g, int64_t id, const CudaAttention *call, const CudaHeads *heads, bool turned) {
     int64_t dim[] = {call->B, call->H, call->queries, call->D};
     int64_t stride[] = {heads->batch, heads->head, heads->row, 1};
@@ -180,7 +180,7 @@ static Desc heads_of(Graph *g, int64_t id, const CudaAttention *call, const Cuda
     return tensor_of(g, id, g->type, turned ? dim_turned : dim, turned ? stride_turned : stride, false);
 }
 
-/* (B,H,T,T), in memory nowhere; turned: the same with its last two dims exchanged. */
+/* A virtual (B,H,T,T) tensor; `turned`: with its last two dims transposed. */
 static Desc scores_of(Graph *g, cudnnDataType_t type, bool turned) {
     int64_t H = g->plan->key.H, T = g->plan->key.T, dim[] = {g->plan->key.B, H, T, T};
     int64_t stride[] = {H * T * T, T * T, turned ? 1 : T, turned ? T : 1};
@@ -205,12 +205,12 @@ static Desc number_of(Graph *g, int64_t id) {
     return tensor_of(g, id, CUDNN_DATA_FLOAT, one, one, true);
 }
 
-/* c = a b, of matrices whose rows, columns and what is between end at lengths (or do not: NULL). */
+/* c = a b. `rows`, `cols` and `inner` are per-sequence limits on M, N and K; NULL: no limit. */
 static void matmul(Graph *g, Desc c, Desc a, Desc b, Desc rows, Desc cols, Desc inner) {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     Desc desc = desc_new(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set(g, desc, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    finalize(g, desc, "a product");
+    finalize(g, desc, "a matmul");
     Desc op = desc_new(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
@@ -222,7 +222,7 @@ static void matmul(Graph *g, Desc c, Desc a, Desc b, Desc rows, Desc cols, Desc 
     add_op(g, op);
 }
 
-/* y = mode(x, b, t), computed in `type`; b, t and the axis as the mode needs them. */
+/* y = mode(x, b, t), computed in `type`; b, t and the axis are used only by modes that need them. */
 static Desc pointwise_as(Graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type, int64_t axis, Desc y,
                          Desc x, Desc b, Desc t) {
     float one = 1;
@@ -291,7 +291,7 @@ static Desc where_true(Graph *g, Desc x, Desc mask) {
     return pointwise_as(g, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, scores(g), x, g->masked, mask);
 }
 
-/* Scores at or past the ends of their sequence become -infinity. */
+/* Sets scores at or past the end of their sequence to -infinity. */
 static Desc mask_padding(Graph *g, Desc x) {
     if (!g->plan->key.padded) return x;
     Desc query = indices(g, x, AXIS_QUERY, CUDNN_DATA_INT32), key = indices(g, x, AXIS_KEY, CUDNN_DATA_INT32);
@@ -334,7 +334,7 @@ static void build_forward(Graph *g, const CudaAttention *call) {
     matmul(g, out, weight, v, g->lengths_q, NULL, g->lengths_k);
 }
 
-/* The rows' sums of dout * out, which the two large chains share, are real: cuDNN makes them first. */
+/* The row sums of dout * out, shared by both matmul chains, are not virtual: cuDNN computes them first. */
 static Desc build_delta(Graph *g, const CudaAttention *call, Desc dout) {
     int64_t H = call->H, T = call->queries, D = call->D;
     int64_t dim[] = {call->B, H, T, D}, stride[] = {H * T * D, T * D, H * D, 1};
@@ -371,7 +371,7 @@ static void build_backward(Graph *g, const CudaAttention *call) {
 
 /* ---- plans ---- */
 
-/* Whether the engine behind a configuration may give other bits the next time. */
+/* Whether the engine of a configuration is nondeterministic. */
 static bool may_differ(Graph *g, Desc config) {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     int64_t count = 0;
@@ -387,7 +387,7 @@ static bool may_differ(Graph *g, Desc config) {
     return false;
 }
 
-/* Tries to make a plan of one configuration; that it cannot be is no error. */
+/* Tries to create a plan from one configuration; an unsupported one is not an error. */
 static bool plan_from(Graph *g, cudnnHandle_t handle, Desc config) {
     int64_t bytes = 0, count = 0;
     Desc desc = desc_new(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -399,7 +399,7 @@ static bool plan_from(Graph *g, cudnnHandle_t handle, Desc config) {
         g->lib->get(desc, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes))
         return false;
     if (!g->plan->key.any_scratch && bytes > SCRATCH) {
-        g->refused = "engines that fit want too much scratch";
+        g->refused = "supported engines need too much workspace";
         return false;
     }
     g->plan->plan = desc;
@@ -416,21 +416,21 @@ static void choose_engine(Graph *g, cudnnHandle_t handle) {
     Desc heuristics = desc_new(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_desc(g, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(g, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    finalize(g, heuristics, "looking for an engine");
+    finalize(g, heuristics, "engine heuristics");
     for (int i = 0; i < MOST_CONFIGS; i++) configs[i] = desc_new(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (g->error != CUDNN_STATUS_SUCCESS) return;
     int64_t count = 0;
     check(g,
           g->lib->get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_CONFIGS,
                       &count, configs),
-          "looking for an engine");
+          "engine heuristics");
     if (count > MOST_CONFIGS) count = MOST_CONFIGS;
     for (int64_t i = 0; i < count && g->error == CUDNN_STATUS_SUCCESS; i++)
         if (g->plan->key.backward && may_differ(g, configs[i]))
-            g->refused = "engines that fit may give other bits each time";
+            g->refused = "supported engines are nondeterministic";
         else if (plan_from(g, handle, configs[i]))
             return;
-    check(g, CUDNN_STATUS_NOT_SUPPORTED, g->refused ? g->refused : "no engine fits");
+    check(g, CUDNN_STATUS_NOT_SUPPORTED, g->refused ? g->refused : "no engine supports this graph");
 }
 
 static void plan_done(const Library *lib, CudnnPlan *plan) {
@@ -489,8 +489,8 @@ static void cudnn_open(Cudnn *cudnn) {
     }
     cudnn->version = cudnn->lib.version();
     if (cudnn->version < OLDEST) {
-        snprintf(cudnn->problem, sizeof cudnn->problem, "cuDNN is version %zu, %d or newer is needed",
-                 cudnn->version, OLDEST);
+        snprintf(cudnn->problem, sizeof cudnn->problem,
+                 "cuDNN version %zu is too old; %d or newer is required", cudnn->version, OLDEST);
         return;
     }
     cudnnStatus_t made = cudnn->lib.create(&cudnn->handle);
@@ -515,15 +515,15 @@ static bool aligned(const CudaHeads *heads) {
     return (uintptr_t)heads->data % 16 == 0;
 }
 
-/* NULL where cuDNN may take the call. */
+/* Why cuDNN cannot support the call; NULL if it might. */
 static const char *refusal(DType type, const CudaAttention *call, bool backward) {
-    if (type != DT_BF16 && type != DT_F16) return "cuDNN takes 16-bit types only";
-    if (call->dropout.threshold) return "dropout draws numbers of our own";
-    if (call->D % 8 || call->D > WIDEST) return "cuDNN takes heads of a multiple of 8, up to 128";
+    if (type != DT_BF16 && type != DT_F16) return "only 16-bit types are supported";
+    if (call->dropout.threshold) return "dropout needs weft's random numbers";
+    if (call->D % 8 || call->D > WIDEST) return "the head size must be a multiple of 8 and at most 128";
     bool fits = aligned(&call->q) && aligned(&call->k) && aligned(&call->v) && aligned(&call->out);
     if (backward)
         fits = fits && aligned(&call->dout) && aligned(&call->dq) && aligned(&call->dk) && aligned(&call->dv);
-    return fits ? NULL : "cuDNN takes rows at multiples of 16 bytes only";
+    return fits ? NULL : "rows must be 16-byte aligned";
 }
 
 typedef struct Data {
@@ -537,7 +537,7 @@ static void data_add(Data *data, int64_t id, void *at) {
     data->at[data->count++] = at;
 }
 
-/* Where everything is that the plan's graph has: only what it has may be named. */
+/* The data pointers of the graph's tensors; cuDNN rejects tensors that are not in the graph. */
 static void data_fill(Data *data, const CudnnPlan *plan, const CudaAttention *call, int32_t *lengths,
                       float *numbers) {
     data_add(data, ID_Q, call->q.data);
@@ -580,7 +580,7 @@ static cudnnStatus_t execute(const Cudnn *cudnn, const CudnnPlan *plan, Data *da
     return status;
 }
 
-/* Scratch: cuDNN's own, then delta (B,H,T), then the lengths of queries and keys (B) each. */
+/* Scratch: cuDNN's workspace, then delta (B,H,T), then the lengths of queries and of keys, (B) each. */
 static Status plan_run(Cudnn *cudnn, CudnnPlan *plan, Stream *stream, const CudaAttention *given) {
     CudaAttention call = *given;
     size_t own = ((size_t)plan->workspace + 255) / 256 * 256;
@@ -596,7 +596,7 @@ static Status plan_run(Cudnn *cudnn, CudnnPlan *plan, Stream *stream, const Cuda
     data_fill(&data, plan, &call, lengths, numbers);
     cudnnStatus_t status = execute(cudnn, plan, &data, workspace, cuda_stream(stream));
     if (status) {
-        snprintf(plan->problem, sizeof plan->problem, "cuDNN: %s (running it)",
+        snprintf(plan->problem, sizeof plan->problem, "cuDNN: %s (execution)",
                  cudnn->lib.error_string(status));
         return OK;
     }
@@ -623,7 +623,7 @@ Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttent
         return OK;
     }
     if (cudnn->version < ALL_LENGTHS && (call->lens || call->queries % LENGTHS)) {
-        *ret_problem = "this cuDNN errs with lengths that are no multiple of 128";
+        *ret_problem = "this cuDNN version requires lengths that are multiples of 128";
         return OK;
     }
     Key key = {.type = type,

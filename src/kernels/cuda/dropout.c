@@ -1,6 +1,6 @@
 #include "kernels/cuda/cuda.h"
 
-/* Rows of a sequence; without dropout the shape is free and nobody asks. */
+/* Rows per sequence. Without dropout any shape is allowed and the value is not used. */
 static int64_t positions_of(Tensor x, const Dropout *dropout) {
     return dropout->p > 0 ? x.dim[1] : 1;
 }

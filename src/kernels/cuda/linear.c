@@ -35,7 +35,7 @@ _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int
 
 enum {
     ALIGN = 256,
-    FP32_RESULT_BYTES = 64 << 20, /* limit for a GEMM result kept in fp32 */
+    FP32_RESULT_BYTES = 64 << 20, /* largest GEMM result that is kept in fp32 */
     MIN_COLS_ROUND_ONCE = 128,    /* from this many columns, cuBLASLt rounds only once */
 };
 
@@ -81,7 +81,7 @@ static bool may_fuse(Stream *stream, const char *what, DType type) {
     return !strcmp(what, "slope") && type == DT_BF16 && cuda_device(stream)->capability >= 90;
 }
 
-/* Whether the pointers are valid for a GELU epilogue: rows are a multiple of 8 elements, and both tensors
+/* Whether the pointers are valid for a GELU epilogue: rows have a multiple of 8 elements, and both tensors
  * are 16-byte aligned. */
 static bool supports_gelu(Act act, int64_t cols, const void *out, const void *aux) {
     return act == ACT_GELU_TANH && cols % 8 == 0 && aligned(out) && aligned(aux);

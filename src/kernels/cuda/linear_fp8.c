@@ -1,14 +1,14 @@
-/* Linear layers in fp8: operands are quantized by fp8.cu, all of a call in two kernels, and multiplied by
- * cuBLASLt, which requires the inner dimension of both to be contiguous:
+/* Linear layers in fp8: fp8.cu quantizes all operands of a call with two kernels, and cuBLASLt multiplies
+ * them. It requires both operands to be contiguous along the inner dimension:
  *
  *                              left                  right
  *   forward       y  = x w^T   x (M,K)               w (N,K)
  *   to the input  dx = dy w    dy (M,N)              w transposed (K,N)
  *   to weights    dw = dy^T x  dy transposed (N,M)   x transposed (K,M), as saved by forward
  *
- * The derivative of an activation is a separate pass over dx, which also collects the statistics for the
- * next call. (cuBLASLt can fuse the derivative of GELU in fp8, but that takes longer than a plain GEMM and
- * the pass.)
+ * The derivative of an activation is a separate pass over dx, which also collects the statistics for the next
+ * call. (cuBLASLt can fuse the derivative of GELU in fp8, but that takes longer than a plain GEMM plus the
+ * pass.)
  *
  * A call lays out its scratch memory twice, first to find out how much it needs: scales and quantized
  * operands, then the scratch of the quantization. The workspace of cuBLASLt precedes all of it. */

@@ -56,7 +56,7 @@ static Status by_blas(Stream *stream, const CudaInt8 *call, const CudaInt8Block 
 /* How many rows and outputs are processed at a time with cuBLASLt, and the memory for them. */
 typedef struct BlasBlocks {
     int64_t rows, cols;
-    size_t sums, weights; /* bytes of the sums, and of the int8 parts of int4 weights; of one part each */
+    size_t sums, weights; /* bytes per part: of the sums, and of int4 weights as int8 */
     void *blas;
     char *scratch;
 } BlasBlocks;

@@ -8,7 +8,7 @@ static size_t round_up(size_t bytes) {
 Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
                  void **ret_more) {
     if (count > INT32_MAX || largest >= UINT32_MAX)
-        return FAILED("internal: %s: %lld indices into %lld rows, expected fewer than 2^31", __func__,
+        return FAILED("internal: %s: %lld indices into %lld rows; expected fewer than 2^31", __func__,
                       (long long)count, (long long)largest);
     size_t list = round_up((size_t)count * sizeof(uint32_t)), sort_bytes = 0;
     LAUNCH(launch_sort_bytes(count, largest, &sort_bytes));
@@ -36,7 +36,7 @@ Status gather_rows_cuda(Stream *stream, Tensor out, Tensor x, Tensor index) {
     return OK;
 }
 
-/* Few rows scan the index for duplicates; many are sorted. */
+/* With few rows, the kernel scans the index for duplicates; many rows are sorted first. */
 Status scatter_add_rows_cuda(Stream *stream, Tensor x, Tensor y, Tensor index) {
     enum { SCAN_MAX_ROWS = 2048 };
     int64_t M = tensor_rows(y), C = tensor_cols(y), rows = tensor_rows(x);

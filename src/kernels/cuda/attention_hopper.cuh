@@ -1,0 +1,343 @@
+// Building blocks of the Hopper attention kernels: mbarriers, TMA copies, warpgroup products (wgmma), and
+// dropout masks.
+//
+// A tile is a number of rows of 64 16-bit elements in shared memory: 128 bytes per row, with 16-byte chunks
+// swizzled by the row (chunk ^ row % 8), as TMA writes and wgmma reads them. Tiles are 1024-byte aligned.
+//
+// The result D (64 x N) of a warpgroup's product is fp32 in registers. With g = lane / 4 and t = lane % 4, a
+// lane of warp w holds rows 16 w + g and 16 w + g + 8 of columns 8 n + 2 t and 8 n + 2 t + 1 as d[4 n .. 4 n
+// + 3]. Rounded in pairs, they are the left operand of the next product.
+#ifndef WEFT_KERNELS_CUDA_ATTENTION_HOPPER_CUH
+#define WEFT_KERNELS_CUDA_ATTENTION_HOPPER_CUH
+
+#include <algorithm>
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace hopper {
+
+constexpr int width = 64, row_bytes = 2 * width; // of a head
+
+// wgmma and setmaxnreg need this very target; for any other the kernels are compiled empty.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool is_target = true;
+#else
+constexpr bool is_target = false;
+#endif
+constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+
+// ---- host: tensor maps ----
+
+// Describes (B, H, T, 64) to TMA, to be loaded `rows` rows of a head at a time. Rows past T read as 0.
+bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int rows);
+
+// ---- dropout ----
+
+// Philox with everything precomputed that all draws of a call share. Within a tile only the low word of the
+// counter changes, so half of the first two of the ten rounds is constant.
+struct Philox {
+    uint32_t keys[10][2];
+    uint32_t first0, first2, second0; // constant parts of the first two rounds
+    uint32_t keep;                    // 2^32 - threshold: an element is kept if draw + keep overflows
+};
+
+inline Philox philox_of(const CudaDropout &dropout) {
+    Philox made = {};
+    uint32_t k0 = (uint32_t)dropout.key.key, k1 = (uint32_t)(dropout.key.key >> 32);
+    for (int round = 0; round < 10; round++) {
+        made.keys[round][0] = k0 + 0x9E3779B9u * (uint32_t)round;
+        made.keys[round][1] = k1 + 0xBB67AE85u * (uint32_t)round;
+    }
+    uint64_t product = (uint64_t)0xCD9E8D57u * (uint32_t)dropout.key.step;
+    made.first0 = (uint32_t)(product >> 32) ^ made.keys[0][0];
+    made.first2 = (uint32_t)(dropout.key.step >> 32) ^ made.keys[0][1];
+    made.second0 = (uint32_t)product ^ made.keys[1][0];
+    made.keep = 0u - dropout.threshold;
+    return made;
+}
+
+// The constants of all blocks with the same high word.
+struct PhiloxHigh {
+    uint32_t second2, second3;
+};
+__device__ inline PhiloxHigh philox_high(const Philox &philox, uint32_t high) {
+    uint64_t product = (uint64_t)0xD2511F53u * (philox.first0 ^ high);
+    return {(uint32_t)(product >> 32) ^ philox.keys[1][1], (uint32_t)product};
+}
+// The same draws as draw_block(high * 2^32 + low), for N blocks at once: each round depends on the one
+// before, so a single block would leave the multiplier idle most of the time. `product` is philox_factor *
+// low.
+constexpr uint32_t philox_factor = 0xD2511F53u;
+template <int N>
+__device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, PhiloxHigh high,
+                                   const uint64_t (&product)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint64_t other = (uint64_t)0xCD9E8D57u * ((uint32_t)(product[i] >> 32) ^ philox.first2);
+        made[i] = make_uint4((uint32_t)(other >> 32) ^ philox.second0, (uint32_t)other,
+                             high.second2 ^ (uint32_t)product[i], high.second3);
+    }
+#pragma unroll
+    for (int round = 2; round < 10; round++)
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            uint64_t p0 = (uint64_t)philox_factor * made[i].x, p1 = (uint64_t)0xCD9E8D57u * made[i].z;
+            made[i] = make_uint4((uint32_t)(p1 >> 32) ^ made[i].y ^ philox.keys[round][0], (uint32_t)p1,
+                                 (uint32_t)(p0 >> 32) ^ made[i].w ^ philox.keys[round][1], (uint32_t)p0);
+        }
+}
+// Shifts in whether a draw is kept: an addition's carry is one instruction cheaper than a comparison.
+__device__ inline void append_kept(uint32_t &bits, uint32_t drawn, const Philox &philox) {
+    asm("{\n.reg .u32 none;\nadd.cc.u32 none, %1, %2;\naddc.u32 %0, %0, %0;\n}"
+        : "+r"(bits)
+        : "r"(drawn), "r"(philox.keep));
+}
+
+// ---- barriers ----
+
+__device__ inline void barrier_init(uint64_t *barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count));
+}
+__device__ inline void barrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+// One arrival per warp, after all its lanes.
+__device__ inline void barrier_arrive_warp(uint64_t *barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+// Arrives, and makes the phase wait for `bytes` of copies as well.
+__device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+__device__ inline void barrier_wait(uint64_t *barrier, uint32_t parity) {
+    uint32_t done;
+    do {
+        asm volatile("{\n"
+                     ".reg .pred done;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, done;\n"
+                     "}"
+                     : "=r"(done)
+                     : "r"(shared_address(barrier)), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+__device__ inline void barriers_ready() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+// Named barrier `id` of `threads` threads.
+__device__ inline void sync_threads(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// Makes this thread's writes to shared memory visible to TMA and wgmma.
+__device__ inline void fence_shared() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A position in a ring of STAGES slots and the barrier parity of the current pass.
+template <int STAGES> struct Ring {
+    int slot = 0;
+    uint32_t parity = 0;
+    __device__ inline void next() {
+        if (++slot == STAGES) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// ---- copies ----
+
+__device__ inline void copy_box(void *to, const CUtensorMap *map, uint64_t *barrier, int row, int h, int b) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(barrier)), "r"(0), "r"(row), "r"(h), "r"(b)
+                 : "memory");
+}
+__device__ inline void copy_bytes(void *to, const void *from, int bytes, uint64_t *barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}
+__device__ inline void store_bytes(void *to, const void *from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void add_floats(float *to, const float *from, int bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void stores_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ inline void stores_done() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// ---- registers ----
+
+template <int COUNT> __device__ inline void registers_up() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT> __device__ inline void registers_down() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// ---- products ----
+
+// The wgmma descriptor of a tile: 128-byte swizzle, 1024 bytes from one group of 8 rows to the next. The
+// leading offset is unused, since no operand is wider than a row.
+__device__ inline uint64_t tile_of(const void *tile) {
+    uint64_t at = (shared_address(tile) & 0x3FFFF) >> 4;
+    return at | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+// Descriptor offsets of the next 16 columns and of the next 16 rows.
+constexpr uint64_t next_columns = 32 >> 4, next_rows = 16 * row_bytes >> 4;
+
+__device__ inline void products_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void products_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int PENDING> __device__ inline void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+// Keeps the compiler from moving uses of the result above the preceding wait.
+template <int N> __device__ inline void hold(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define WEFT_D_4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WEFT_D_16(d, i) WEFT_D_4(d, i), WEFT_D_4(d, i + 4), WEFT_D_4(d, i + 8), WEFT_D_4(d, i + 12)
+#define WEFT_D_NAMES_32                                                                                      \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"    \
+    "%27,%28,%29,%30,%31}"
+#define WEFT_D_NAMES_64                                                                                      \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"    \
+    "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"   \
+    "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+
+// d (64 x 128) [+]= a (64 x 16) b (128 x 16)^T
+#define WEFT_WGMMA_128(type)                                                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " WEFT_D_NAMES_64            \
+                 ", %64, %65, p, 1, 1, 0, 0;\n}"                                                             \
+                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16), WEFT_D_16(d, 32), WEFT_D_16(d, 48)                     \
+                 : "l"(a), "l"(b), "r"(add))
+template <typename T> __device__ inline void multiply_128(float (&d)[64], uint64_t a, uint64_t b, int add) {
+    if constexpr (std::is_same_v<T, __half>)
+        WEFT_WGMMA_128("f16");
+    else
+        WEFT_WGMMA_128("bf16");
+}
+
+// d (64 x 64) [+]= a (64 x 16) b (16 x 64), with a in registers
+#define WEFT_WGMMA_64_REGISTERS(type)                                                                        \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " WEFT_D_NAMES_32             \
+                 ", {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n}"                                                  \
+                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16)                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+template <typename T>
+__device__ inline void multiply_64(float (&d)[32], const uint32_t *a, uint64_t b, int add) {
+    if constexpr (std::is_same_v<T, __half>)
+        WEFT_WGMMA_64_REGISTERS("f16");
+    else
+        WEFT_WGMMA_64_REGISTERS("bf16");
+}
+
+// d (64 x 64) [+]= a (16 x 64)^T b (16 x 64)
+#define WEFT_WGMMA_64_TRANSPOSED(type)                                                                       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " WEFT_D_NAMES_32             \
+                 ", %32, %33, p, 1, 1, 1, 1;\n}"                                                             \
+                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16)                                                         \
+                 : "l"(a), "l"(b), "r"(add))
+template <typename T>
+__device__ inline void multiply_64_transposed(float (&d)[32], uint64_t a, uint64_t b, int add) {
+    if constexpr (std::is_same_v<T, __half>)
+        WEFT_WGMMA_64_TRANSPOSED("f16");
+    else
+        WEFT_WGMMA_64_TRANSPOSED("bf16");
+}
+
+// d (64 x 128) = 64 rows of a tile times the transpose of 128 rows of another
+template <typename T> __device__ inline void multiply_rows(float (&d)[64], const T *mine, const T *other) {
+    uint64_t a = tile_of(mine), b = tile_of(other);
+#pragma unroll
+    for (int k = 0; k < width / 16; k++)
+        multiply_128<T>(d, a + k * next_columns, b + k * next_columns, k > 0);
+}
+// d (64 x 64) [+]= packed (64 x 128) times 128 rows of a tile
+template <typename T>
+__device__ inline void multiply_packed(float (&d)[32], const uint32_t (&packed)[32], const T *other,
+                                       bool add) {
+    uint64_t b = tile_of(other);
+#pragma unroll
+    for (int k = 0; k < 8; k++) multiply_64<T>(d, packed + 4 * k, b + k * next_rows, add || k > 0);
+}
+
+// ---- results ----
+
+// Stores four 8 x 8 matrices; lanes 8m .. 8m + 7 pass the addresses of the rows of matrix m.
+__device__ inline void store_matrices(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
+                 : "memory");
+}
+// The lane's address for storing 16 rows from `row` on and the first 16 columns of a tile. XOR 16 n selects
+// the 16 columns from 8 n on (n even, below 8).
+__device__ inline uint32_t matrices_at(const void *tile, int row) {
+    int lane = threadIdx.x % 32;
+    row += lane % 16;
+    return shared_address(tile) + row * row_bytes + (lane / 16 ^ row % 8) * 16;
+}
+
+// Stores the warp's 16 rows of a product, rows g times `factor` and rows g + 8 times `factor8`, through
+// `buffer`: 16 rows of shared memory owned by the warp. Rows at or past `limit` are not stored. A factor of 0
+// stores 0 even if the product is not finite.
+template <typename T>
+__device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, const float (&d)[32],
+                                  float factor, float factor8) {
+    int lane = threadIdx.x % 32;
+    uint32_t at = matrices_at(buffer, 0);
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 8; n += 2) {
+        uint32_t pair[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float by = i % 2 ? factor8 : factor;
+            const float *two = d + 4 * (n + i / 2) + i % 2 * 2;
+            pair[i] = by == 0 ? 0 : round_pair<T>(two[0] * by, two[1] * by);
+        }
+        store_matrices(at ^ 16 * n, pair[0], pair[1], pair[2], pair[3]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int r = i * 4 + lane / 8, chunk = lane % 8;
+        if (r < limit)
+            *reinterpret_cast<uint4 *>(to + r * stride + chunk * 8) =
+                *reinterpret_cast<const uint4 *>(buffer + r * width + (chunk ^ r % 8) * 8);
+    }
+}
+
+} // namespace hopper
+
+#endif
